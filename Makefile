@@ -1,0 +1,45 @@
+PYTHON ?= python3
+PIP = .venv/bin/pip install --quiet --disable-pip-version-check --retries 5 --constraint requirements.lock
+
+.PHONY: serve test check fix lock clean
+
+serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080
+	@.venv/bin/sm prepare
+	@exec .venv/bin/python serve --demo
+
+test: .venv/.dev  ## every test, those of the real box too
+	@.venv/bin/sm prepare
+	.venv/bin/pytest $(ARGS)
+
+check: .venv/.dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+fix: .venv/.dev
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+lock: .venv/.dev  ## write requirements.lock anew, for every Python version at once
+	.venv/bin/uv pip compile --quiet --universal --python-version 3.10 --all-extras --upgrade \
+	    --no-emit-index-url --no-header --no-annotate pyproject.toml --output-file requirements.lock
+	echo "nvidia-pytriton==0.7.0" >> requirements.lock
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else f"trireme needs Python 3.10 to 3.13; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "no virtual environment could be made; on Debian and Ubuntu: apt-get install python3-venv, then make $(MAKECMDGOALS) again"; exit 1; }
+
+# Triton's server comes in a wheel whose own Python dependencies are not needed.
+.venv/.serve: .venv/bin/python requirements.lock pyproject.toml
+	@echo "installing the router and Triton's server into .venv (about 1 minute the first time)"
+	@$(PIP) --editable '.[cpu]'
+	@$(PIP) --no-deps nvidia-pytriton
+	@touch $@
+
+.venv/.dev: .venv/.serve
+	@echo "installing the test tools into .venv"
+	@$(PIP) --editable '.[cpu,dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv build *.egg-info

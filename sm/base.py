@@ -1,0 +1,143 @@
+"""What a client is: a payload type, and how it becomes tensors and back.
+
+The smallest client has one method, :meth:`Client.inference`. The common case, one model behind one
+payload, is a :class:`TensorClient`: ``preprocess`` and ``postprocess``. One instance serves many
+threads, so nothing about a request may live on ``self``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sm.metrics import stage
+from sm.payloads import ImagePayload, Payload, TensorPayload, TextPayload
+from sm.results import Picture
+
+__all__ = [
+    "Array",
+    "Client",
+    "ImagePayload",
+    "ModelMetadata",
+    "Payload",
+    "Picture",
+    "TensorClient",
+    "TensorMetadata",
+    "TensorPayload",
+    "TextPayload",
+    "Triton",
+]
+
+Array = NDArray[Any]
+Tensors = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class TensorMetadata:
+    """One input or output as Triton describes it, without the batch dimension; -1 is any size."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """A served model: what it takes, gives and how many at once (0: no batch dimension)."""
+
+    name: str
+    versions: tuple[str, ...]
+    max_batch_size: int
+    inputs: Mapping[str, TensorMetadata] = field(default_factory=dict)
+    outputs: Mapping[str, TensorMetadata] = field(default_factory=dict)
+
+
+class Triton(Protocol):
+    """What a client may ask of Triton. :class:`sm.triton.transport.Transport` is the real one."""
+
+    def infer(
+        self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """Run ``model``. Shapes are the model's own, batch dimension included where it has one.
+
+        The arrays returned may be views of shared memory: they stay valid while they are referenced.
+        """
+        ...
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        """What the model takes and gives; :class:`~sm.errors.UnknownModel` if it is not there."""
+        ...
+
+
+class Client(ABC):
+    """A plugin that serves one ``modelname``: the name of its folder, or ``name``."""
+
+    name: ClassVar[str] = ""
+    #: What the caller sends; gives the JSON schema and the 422 messages.
+    payload: ClassVar[type[Payload]] = Payload
+    #: The Triton models this client calls; checked to be served at start.
+    models: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
+        self.triton = triton
+        #: The client's own folder: labels, vocabulary, samples.
+        self.folder = folder
+        #: Triton's model repository: descriptions that travel beside a model's config.
+        self.repository = repository
+
+    def setup(self) -> None:
+        """Load what is needed once per process (labels, a tokenizer). Runs before the first request."""
+
+    @abstractmethod
+    def inference(self, payload: Any) -> object:
+        """Answer one payload: anything JSON can carry, NumPy included, or a :class:`Picture`."""
+
+    @classmethod
+    def required_models(cls) -> tuple[str, ...]:
+        return cls.models
+
+
+class TensorClient(Client):
+    """One model, three short verbs: ``preprocess``, (Triton), ``postprocess``."""
+
+    #: The Triton model.
+    model: ClassVar[str]
+    #: Names with dtype and shape (no batch dimension, -1 for any), as ``{"input": ("FP32", (3, 224, 224))}``.
+    #: Optional; what is named here is compared with the served model at start.
+    inputs: ClassVar[Mapping[str, tuple[str, tuple[int, ...]]]] = {}
+    outputs: ClassVar[Mapping[str, tuple[str, tuple[int, ...]]]] = {}
+
+    @classmethod
+    def required_models(cls) -> tuple[str, ...]:
+        return (cls.model, *cls.models)
+
+    @abstractmethod
+    def preprocess(self, payload: Any) -> Tensors:
+        """Payload to input tensors, without the batch dimension."""
+
+    @abstractmethod
+    def postprocess(self, outputs: Tensors, payload: Any) -> object:
+        """Output tensors, without the batch dimension, to the result."""
+
+    def inference(self, payload: Payload) -> object:
+        with stage(self.name, "preprocess"):
+            inputs = self.preprocess(payload)
+        metadata = self.triton.metadata(self.model, payload.version)
+        batched = metadata.max_batch_size > 0
+        with stage(self.name, "infer"):
+            outputs = self.triton.infer(
+                self.model,
+                {name: np.expand_dims(tensor, 0) for name, tensor in inputs.items()} if batched else inputs,
+                version=payload.version,
+                outputs=tuple(self.outputs) or None,
+            )
+        with stage(self.name, "postprocess"):
+            return self.postprocess(
+                {name: tensor[0] for name, tensor in outputs.items()} if batched else outputs, payload
+            )

@@ -1,0 +1,52 @@
+"""The time an invocation has left, and whether its caller is still there.
+
+A deadline belongs to one invocation and travels in a context variable, so that a client's code need
+not pass it on: the transport asks for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from sm.errors import CallerGone, DeadlinePassed
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """``at`` is on the monotonic clock; ``hung_up`` says whether the caller closed the connection."""
+
+    at: float
+    hung_up: Callable[[], bool] = lambda: False
+
+    def remaining(self) -> float:
+        """Seconds left, at least 0."""
+        return max(0.0, self.at - time.monotonic())
+
+    def check(self) -> None:
+        """Raise if there is no point in going on."""
+        if self.remaining() == 0.0:
+            raise DeadlinePassed("the invocation's time is over")
+        if self.hung_up():
+            raise CallerGone("the caller hung up")
+
+
+_current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+
+
+def current() -> Deadline | None:
+    """The deadline of the invocation being served, if any."""
+    return _current.get()
+
+
+@contextmanager
+def running(deadline: Deadline) -> Iterator[Deadline]:
+    """Serve an invocation under ``deadline``."""
+    token = _current.set(deadline)
+    try:
+        yield deadline
+    finally:
+        _current.reset(token)

@@ -1,0 +1,109 @@
+"""What can go wrong for a caller: one class per status, the status and the slug on the class.
+
+Every error that reaches a caller has one shape: ``{"error", "code", "request_id"}``. Code below the
+routes raises these and never builds an answer; :mod:`sm.app` turns them into one.
+"""
+
+from __future__ import annotations
+
+
+class TriremeError(Exception):
+    """A failure with a sentence for the caller. ``retry_after`` is in seconds."""
+
+    status = 500
+    code = "internal_error"
+    retry_after: int | None = None
+
+    def __init__(self, sentence: str, **details: object) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        #: Extra members of the answer's body, such as ``field`` or ``models``.
+        self.details = details
+
+
+class BadInput(TriremeError):
+    """The body, a header or a parameter cannot be understood."""
+
+    status, code = 400, "bad_input"
+
+
+class NotFound(TriremeError):
+    """No such path."""
+
+    status, code = 404, "not_found"
+
+
+class UnknownModel(TriremeError):
+    """No such model, client or version."""
+
+    status, code = 404, "unknown_model"
+
+
+class MethodNotAllowed(TriremeError):
+    """The path exists, the method does not."""
+
+    status, code = 405, "method_not_allowed"
+
+
+class TooLarge(TriremeError):
+    """The body is over the limit."""
+
+    status, code = 413, "too_large"
+
+
+class UnsupportedType(TriremeError):
+    """A content type that the model's client does not take."""
+
+    status, code = 415, "unsupported_content_type"
+
+
+class WrongPayload(TriremeError):
+    """The payload has the wrong shape; ``field`` is the path of the offending part."""
+
+    status, code = 422, "wrong_payload"
+
+
+class Overloaded(TriremeError):
+    """More requests than the box takes at once."""
+
+    status, code, retry_after = 429, "overloaded", 1
+
+
+class NotReady(TriremeError):
+    """Triton, a model or a worker is not there (yet)."""
+
+    status, code, retry_after = 503, "not_ready", 1
+
+
+class DeadlinePassed(TriremeError):
+    """The invocation's time is over."""
+
+    status, code = 504, "deadline_passed"
+
+
+class CallerGone(TriremeError):
+    """The caller hung up; nobody reads this answer (499 is nginx's number for it)."""
+
+    status, code = 499, "caller_gone"
+
+
+class OutOfMemory(TriremeError):
+    """Triton ran out of memory, on the host or on the GPU."""
+
+    status, code = 507, "out_of_memory"
+
+
+class Unsupported(TriremeError):
+    """Triton or the client has no such operation."""
+
+    status, code = 501, "not_implemented"
+
+
+class ClientFailed(TriremeError):
+    """A client plugin raised something of its own. The traceback is in the log, never in the answer."""
+
+    status, code = 500, "client_failed"
+
+
+class StartError(Exception):
+    """The box cannot start: one sentence, exit status 1."""

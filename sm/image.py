@@ -1,0 +1,66 @@
+"""A picture's bytes to pixels: refused by its header before it can hurt, upright, RGB."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from sm.errors import BadInput
+
+#: More pixels than any camera's picture; 30,000 x 30,000 in a small PNG would be 2.7 GB of RGB.
+MAX_PIXELS = 64_000_000
+#: Pillow's readers that a caller may reach: no others run on a stranger's bytes.
+FORMATS = ("JPEG", "PNG", "WEBP")
+
+
+def decode(content: bytes) -> NDArray[np.uint8]:
+    """RGB uint8 [height, width, 3] of a JPEG, PNG or WebP.
+
+    The EXIF orientation is applied, transparency is laid on white, 16 bits become the upper 8.
+    Pillow and not OpenCV decodes, since OpenCV fills a truncated JPEG with grey and says nothing.
+
+    Raises :class:`~sm.errors.BadInput`, with the reason, for everything that is no whole picture.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            picture = Image.open(io.BytesIO(content), formats=FORMATS)
+    except Image.DecompressionBombError:
+        raise BadInput(_too_many_pixels("too many")) from None
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError):
+        raise BadInput("the bytes are not a JPEG, PNG or WebP picture") from None
+    width, height = picture.size
+    if width * height > MAX_PIXELS:
+        raise BadInput(_too_many_pixels(f"{width}x{height}"))
+    try:
+        return _rgb(ImageOps.exif_transpose(picture))
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError) as error:
+        reason = "truncated" if "truncated" in str(error) else "damaged"
+        raise BadInput(f"the picture is {reason}: {error}") from None
+
+
+def resize(pixels: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
+    """To ``width`` x ``height``: by area when it shrinks, bilinear when it grows."""
+    shrinks = width * height < pixels.shape[0] * pixels.shape[1]
+    method = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    resized: NDArray[np.uint8] = cv2.resize(pixels, (width, height), interpolation=method)  # type: ignore[assignment]
+    return resized
+
+
+def _rgb(picture: Image.Image) -> NDArray[np.uint8]:
+    if picture.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would clip it
+        grey = np.asarray(picture).astype(np.uint32) >> 8
+        return np.repeat(np.minimum(grey, 255).astype(np.uint8)[..., None], 3, axis=2)
+    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
+        layer = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+    return np.asarray(picture.convert("RGB"))
+
+
+def _too_many_pixels(found: str) -> str:
+    return f"the picture has {found} pixels; at most {MAX_PIXELS:,} are accepted"

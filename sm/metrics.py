@@ -1,0 +1,39 @@
+"""The router's series. Workers write to memory-mapped files; the control plane adds them up.
+
+The supervisor sets ``PROMETHEUS_MULTIPROC_DIR`` before a worker starts: prometheus_client reads it
+when it is imported. Without it (a test, a tool) the series live in the process alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import Counter, Gauge, Histogram
+
+#: Seconds; from a cached label look-up to the invocation's 60 s.
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+
+INVOCATIONS = Counter("trireme_invocations_total", "Answers by model and status.", ["model", "status"])
+SECONDS = Histogram("trireme_invocation_seconds", "Time in the router.", ["model"], buckets=BUCKETS)
+STAGE_SECONDS = Histogram(
+    "trireme_stage_seconds", "Time per stage of a client.", ["client", "stage"], buckets=BUCKETS
+)
+IN_FLIGHT = Gauge("trireme_in_flight", "Invocations being worked on.", multiprocess_mode="livesum")
+TENSORS = Counter(
+    "trireme_tensor_requests_total", "Requests to Triton by how their tensors travelled.", ["transport"]
+)
+SHARED_BYTES = Gauge(
+    "trireme_shared_memory_bytes", "Shared memory held for tensors.", multiprocess_mode="livesum"
+)
+
+
+@contextmanager
+def stage(client: str, name: str) -> Iterator[None]:
+    """Time one stage of a client."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        STAGE_SECONDS.labels(client, name).observe(time.perf_counter() - started)

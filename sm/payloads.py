@@ -1,0 +1,133 @@
+"""The payload types that clients build on: typed, so that a wrong field is named in the answer."""
+
+from __future__ import annotations
+
+import io
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import pybase64
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
+
+from sm.errors import BadInput
+from sm.image import decode
+
+
+class Payload(BaseModel):
+    """What a caller sends for one record.
+
+    A client adds fields. A field called ``parameters`` is filled from the invocation's own
+    ``parameters`` object. Unknown fields, NaN and infinity are refused.
+    """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, ignored_types=(cached_property,))
+
+    #: The field that a payload which is a bare JSON string stands for, and a raw body too.
+    main_field: ClassVar[str | None] = None
+    #: The content types of a raw body this payload can be read from.
+    content_types: ClassVar[tuple[str, ...]] = ()
+
+    _version: str = PrivateAttr(default="")
+    _accept: str = PrivateAttr(default="application/json")
+    _headers: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        """The model version asked for; empty for the server's choice."""
+        return self._version
+
+    @property
+    def accept(self) -> str:
+        """The content type the caller wants."""
+        return self._accept
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case."""
+        return self._headers
+
+    @classmethod
+    def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
+        """The fields that a raw body of one of ``content_types`` stands for."""
+        if cls.main_field is None:
+            raise BadInput(f"{cls.__name__} takes no raw body")
+        return {cls.main_field: body}
+
+
+def _from_base64(value: object) -> object:
+    """A JSON string to bytes, also as a data URL; bytes (a raw body) pass through."""
+    if not isinstance(value, str):
+        return value
+    text = value.split(",", 1)[1] if value.startswith("data:") and "," in value else value
+    try:
+        # validate=True is both strict and, in pybase64, the faster path.
+        return pybase64.b64decode(text, validate=True)
+    except ValueError:
+        raise BadInput("the picture is not valid base64") from None
+
+
+Base64Bytes = Annotated[
+    bytes,
+    BeforeValidator(_from_base64),
+    WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
+]
+
+
+class ImagePayload(Payload):
+    """A picture: JPEG, PNG or WebP, in base64 or as a raw body."""
+
+    main_field = "image"
+    content_types = ("image/jpeg", "image/png", "image/webp")
+
+    image: Base64Bytes = Field(min_length=1, description="The picture's bytes in base64.")
+
+    @cached_property
+    def pixels(self) -> NDArray[np.uint8]:
+        """RGB uint8 [height, width, 3], upright. :class:`~sm.errors.BadInput` if it is no picture."""
+        return decode(self.image)
+
+
+class TextPayload(Payload):
+    """A text, in UTF-8."""
+
+    main_field = "text"
+    content_types = ("text/plain",)
+
+    text: str = Field(description="The text.")
+
+    @classmethod
+    def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
+        try:
+            return {"text": body.decode("utf-8")}
+        except UnicodeDecodeError:
+            raise BadInput("the body is not UTF-8 text") from None
+
+
+class TensorPayload(Payload):
+    """A tensor, as nested JSON lists or a raw ``.npy`` body."""
+
+    main_field = "tensor"
+    content_types = ("application/x-npy",)
+
+    tensor: Any = Field(description="Nested lists of numbers.")
+
+    @cached_property
+    def array(self) -> NDArray[Any]:
+        """The tensor as NumPy has it; a client casts it to what its model takes."""
+        try:
+            array = np.asarray(self.tensor)
+        except ValueError:
+            array = np.asarray(None)
+        if array.dtype.kind not in "biuf":
+            raise BadInput("the tensor is not a regular array of numbers")
+        return array
+
+    @classmethod
+    def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
+        try:
+            # Never unpickle what a stranger sends.
+            return {"tensor": np.load(io.BytesIO(body), allow_pickle=False)}
+        except (ValueError, EOFError, OSError):
+            raise BadInput("the body is not a .npy array") from None

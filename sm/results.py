@@ -1,0 +1,33 @@
+"""Results that are more than JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A rendered picture, RGB uint8 [height, width, 3]: PNG bytes to a caller that accepts them."""
+
+    pixels: NDArray[np.uint8]
+
+    def png(self) -> bytes:
+        done, encoded = cv2.imencode(".png", self.pixels[..., ::-1])
+        if not done:
+            raise ValueError(f"a picture of shape {self.pixels.shape} cannot be encoded as PNG")
+        content: bytes = encoded.tobytes()
+        return content
+
+
+def encodable(value: object) -> Any:
+    """Python values that :mod:`orjson` does not know: NumPy scalars and non-contiguous arrays."""
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value) if value.dtype != np.object_ else value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")

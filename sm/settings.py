@@ -1,0 +1,335 @@
+"""Every variable the box reads: one table, read once from a mapping into one frozen object.
+
+Names beginning with ``SAGEMAKER_`` are the contract of the platform and of its other containers;
+``TRIREME_`` names are this box's own. Where two names mean one thing, the first that is set wins.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sm.errors import StartError
+
+HERE = Path(__file__).resolve().parent.parent
+T = TypeVar("T")
+
+
+def number(lowest: float, highest: float, cast: type = int) -> Callable[[str], Any]:
+    """A number within bounds, both included."""
+
+    def read(text: str) -> Any:
+        try:
+            value = cast(text)
+        except ValueError:
+            raise ValueError("is not a number") from None
+        if not lowest <= value <= highest:
+            raise ValueError(f"is not between {lowest} and {highest}")
+        return value
+
+    return read
+
+
+def truth(text: str) -> bool:
+    """``true`` or ``false``, in the spellings people use."""
+    spellings = {
+        "true": True,
+        "1": True,
+        "yes": True,
+        "on": True,
+        "false": False,
+        "0": False,
+        "no": False,
+        "off": False,
+    }
+    if text.strip().lower() not in spellings:
+        raise ValueError("is neither true nor false")
+    return spellings[text.strip().lower()]
+
+
+def choice(*words: str) -> Callable[[str], str]:
+    """One of ``words``, in any case."""
+
+    def read(text: str) -> str:
+        if text.strip().lower() not in words:
+            raise ValueError(f"is none of {', '.join(words)}")
+        return text.strip().lower()
+
+    return read
+
+
+def port_range(text: str) -> tuple[int, int]:
+    """``A-B``, both included."""
+    first, _, last = text.partition("-")
+    if not (first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last) <= 65535):
+        raise ValueError("is not a range of ports such as 9000-9100")
+    return int(first), int(last)
+
+
+def arguments(text: str) -> tuple[str, ...]:
+    """Split as a shell splits."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ValueError(f"cannot be split into arguments ({error})") from None
+
+
+def folders(text: str) -> tuple[Path, ...]:
+    """Folders separated by colons."""
+    return tuple(Path(part) for part in text.split(os.pathsep) if part)
+
+
+def setting(names: str, read: Callable[[str], T], default: T, help_text: str) -> T:
+    """One row of the table. A default of None or an empty tuple may be worked out at start."""
+    row = {"names": tuple(names.split()), "read": read, "help": help_text}
+    return field(default=default, metadata=row)  # type: ignore[no-any-return]
+
+
+def cores() -> int:
+    """The processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the box runs with. Build one with :meth:`read`."""
+
+    port: int = setting("SAGEMAKER_BIND_TO_PORT", number(1, 65535), 8080, "The one public port.")
+    safe_ports: tuple[int, int] | None = setting(
+        "SAGEMAKER_SAFE_PORT_RANGE", port_range, None, "A-B: Triton's ports are drawn from it."
+    )
+    repository: Path | None = setting(
+        "TRIREME_MODEL_REPOSITORY", Path, None, "Triton's model repository; /opt/ml/model if not set."
+    )
+    clients: tuple[Path, ...] = setting(
+        "TRIREME_CLIENTS", folders, (HERE / "clients",), "Folders of client plugins, separated by colons."
+    )
+    broken_clients: str = setting(
+        "TRIREME_BROKEN_CLIENTS",
+        choice("stop", "skip"),
+        "stop",
+        "A client that cannot load stops the start, or is left out and reported.",
+    )
+    default_model: str = setting(
+        "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
+        str,
+        "",
+        "The model of a request that names none; the sole one if not set.",
+    )
+    workers: int = setting(
+        "SAGEMAKER_MODEL_SERVER_WORKERS MODEL_SERVER_WORKERS",
+        number(1, 256),
+        0,
+        "Router processes; one per core if not set.",
+    )
+    threads: int = setting("TRIREME_THREADS", number(1, 256), 8, "Threads of each router process.")
+    queue: int = setting(
+        "TRIREME_QUEUE",
+        number(0, 100_000),
+        32,
+        "Invocations that may wait beyond the threads; further ones get 429.",
+    )
+    timeout: float = setting(
+        "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS SAGEMAKER_MODEL_SERVER_TIMEOUT MODEL_SERVER_TIMEOUT",
+        number(0.1, 86400, float),
+        60.0,
+        "Seconds an invocation may take, at the front and behind.",
+    )
+    startup_timeout: int = setting(
+        "SAGEMAKER_STARTUP_TIMEOUT", number(1, 3600), 480, "Seconds Triton may take to load the models."
+    )
+    drain: float = setting(
+        "TRIREME_DRAIN_SECONDS",
+        number(0, 3600, float),
+        25.0,
+        "Seconds running invocations get after SIGTERM.",
+    )
+    max_payload_mb: float = setting(
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB",
+        number(0.001, 2048, float),
+        25.0,
+        "The largest body in MiB; over it is 413.",
+    )
+    max_request_size: int | None = setting(
+        "SAGEMAKER_MAX_REQUEST_SIZE",
+        number(1, 2**31),
+        None,
+        "The largest body in bytes; wins over the one in MiB.",
+    )
+    default_accept: str = setting(
+        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",
+        str,
+        "application/json",
+        "The answer's type for a request that accepts anything.",
+    )
+    local_endpoints: bool = setting(
+        "TRIREME_LOCAL_ENDPOINTS",
+        truth,
+        True,
+        "Serve /endpoints/<name>/invocations, as boto3 asks with endpoint_url.",
+    )
+    shared_memory: bool = setting(
+        "TRIREME_SHARED_MEMORY", truth, True, "Send large tensors through shared memory."
+    )
+    shared_memory_mb: float | None = setting(
+        "TRIREME_SHARED_MEMORY_MB",
+        number(1, 2**20, float),
+        None,
+        "Shared memory for tensors in MiB, all workers; a third of what /dev/shm has free if not set.",
+    )
+    triton_http_port: int = setting(
+        "SAGEMAKER_TRITON_HTTP_PORT",
+        number(1, 65535),
+        0,
+        "Triton's HTTP port on loopback; a free one if not set.",
+    )
+    triton_grpc_port: int = setting(
+        "SAGEMAKER_TRITON_GRPC_PORT",
+        number(1, 65535),
+        0,
+        "Triton's gRPC port on loopback; a free one if not set.",
+    )
+    triton_metrics_port: int = setting(
+        "SAGEMAKER_TRITON_METRICS_PORT",
+        number(1, 65535),
+        0,
+        "Triton's metrics port on loopback; a free one if not set.",
+    )
+    triton_threads: int = setting(
+        "SAGEMAKER_TRITON_THREAD_COUNT", number(1, 1024), 8, "Triton's HTTP threads."
+    )
+    triton_log_verbose: int = setting("SAGEMAKER_TRITON_LOG_VERBOSE", number(0, 10), 0, "Triton's verbosity.")
+    triton_log_info: bool = setting("SAGEMAKER_TRITON_LOG_INFO", truth, True, "Triton's information lines.")
+    triton_shm_default: int = setting(
+        "SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE",
+        number(2**20, 2**40),
+        16 * 2**20,
+        "Shared memory of each python-backend instance in bytes.",
+    )
+    triton_shm_growth: int = setting(
+        "SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE",
+        number(2**16, 2**40),
+        2**20,
+        "How much of it is added at a time.",
+    )
+    triton_arguments: tuple[str, ...] = setting(
+        "SAGEMAKER_TRITON_ADDITIONAL_ARGS", arguments, (), "Appended to Triton's command line."
+    )
+    triton_server: Path | None = setting(
+        "TRIREME_TRITON_SERVER", Path, None, "The tritonserver binary; the image's or the wheel's if not set."
+    )
+    nginx: str = setting(
+        "TRIREME_NGINX",
+        choice("auto", "on", "off"),
+        "auto",
+        "The front: nginx if it is there, required, or gunicorn alone.",
+    )
+    restarts: int = setting(
+        "TRIREME_RESTARTS",
+        number(0, 1000),
+        5,
+        "Times in five minutes that a process is started again before the box gives up.",
+    )
+    log_level: str = setting(
+        "SAGEMAKER_CONTAINER_LOG_LEVEL",
+        choice("debug", "info", "warning", "error", "10", "20", "30", "40"),
+        "info",
+        "The least level that is logged.",
+    )
+    log_format: str = setting(
+        "TRIREME_LOG_FORMAT",
+        choice("auto", "json", "text"),
+        "auto",
+        "JSON lines, or text (auto: text on a terminal).",
+    )
+    cache: Path = setting(
+        "TRIREME_CACHE",
+        Path,
+        Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "trireme",
+        "Downloads and built demo models.",
+    )
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Settings:
+        """Read every variable; :class:`StartError` names the first with a bad value, and the value."""
+        values: dict[str, Any] = {}
+        for row in fields(cls):
+            name = source(row.metadata["names"], environment)
+            if name is None:
+                continue
+            try:
+                values[row.name] = row.metadata["read"](environment[name])
+            except ValueError as error:
+                raise StartError(f"{name}={environment[name]!r} {error}.") from None
+        return cls(**values).checked()
+
+    def checked(self) -> Settings:
+        """Rules that join two variables."""
+        if self.safe_ports:
+            low, high = self.safe_ports
+            for name in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):
+                value = getattr(self, name)
+                if value and not low <= value <= high:
+                    raise StartError(
+                        f"{names_of(name)[0]}={value} is outside SAGEMAKER_SAFE_PORT_RANGE={low}-{high}."
+                    )
+        return self
+
+    @property
+    def max_body(self) -> int:
+        """The largest body in bytes."""
+        return self.max_request_size or int(self.max_payload_mb * 2**20)
+
+    @property
+    def worker_count(self) -> int:
+        return self.workers or cores()
+
+    @property
+    def level(self) -> str:
+        """The least logged level as a word; the SageMaker toolkits also use numbers."""
+        return {"10": "debug", "20": "info", "30": "warning", "40": "error"}.get(
+            self.log_level, self.log_level
+        )
+
+
+def source(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
+    """The first of ``names`` that is set to something."""
+    return next((name for name in names if environment.get(name, "") != ""), None)
+
+
+def names_of(field_name: str) -> tuple[str, ...]:
+    """The variables that set a field."""
+    names: tuple[str, ...] = next(row.metadata["names"] for row in fields(Settings) if row.name == field_name)
+    return names
+
+
+def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
+    """Every setting with its current value and where that came from, for people to read."""
+    current = Settings.read(environment)
+    rows = []
+    for row in fields(Settings):
+        name = source(row.metadata["names"], environment)
+        rows.append(
+            {
+                "name": " ".join(row.metadata["names"]),
+                "value": shown(getattr(current, row.name)),
+                "source": name or "default",
+                "help": row.metadata["help"],
+            }
+        )
+    return rows
+
+
+def shown(value: object) -> str:
+    """A value as one would type it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return (os.pathsep if any(isinstance(part, Path) for part in value) else " ").join(map(str, value))
+    return str(value)
