@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sm.metrics import stage
-from sm.payloads import ImagePayload, Payload, TensorPayload, TextPayload
+from sm.payloads import ImagePayload, Parameters, Payload, TensorPayload, TextPayload
 from sm.results import Picture
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Client",
     "ImagePayload",
     "ModelMetadata",
+    "Parameters",
     "Payload",
     "Picture",
     "TensorClient",
@@ -78,7 +79,7 @@ class Triton(Protocol):
 class Client(ABC):
     """A plugin that serves one ``modelname``: the name of its folder, or ``name``."""
 
-    name: ClassVar[str] = ""
+    name: str = ""
     #: What the caller sends; gives the JSON schema and the 422 messages.
     payload: ClassVar[type[Payload]] = Payload
     #: The Triton models this client calls; checked to be served at start.
@@ -91,7 +92,7 @@ class Client(ABC):
         #: Triton's model repository: descriptions that travel beside a model's config.
         self.repository = repository
 
-    def setup(self) -> None:
+    def setup(self) -> None:  # noqa: B027  (most clients need none)
         """Load what is needed once per process (labels, a tokenizer). Runs before the first request."""
 
     @abstractmethod

@@ -22,7 +22,7 @@ class Payload(BaseModel):
     ``parameters`` object. Unknown fields, NaN and infinity are refused.
     """
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, ignored_types=(cached_property,))
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     #: The field that a payload which is a bare JSON string stands for, and a raw body too.
     main_field: ClassVar[str | None] = None
@@ -47,6 +47,21 @@ class Payload(BaseModel):
     def headers(self) -> dict[str, str]:
         """The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case."""
         return self._headers
+
+    def addressed(self, version: str, accept: str, headers: dict[str, str]) -> None:
+        """Say how the record was asked for; the dispatcher does, once."""
+        self._version, self._accept, self._headers = version, accept, headers
+
+    @classmethod
+    def parameter_names(cls) -> frozenset[str]:
+        """The names of the ``parameters`` that this payload takes."""
+        declared = cls.model_fields.get("parameters")
+        kind = declared.annotation if declared else None
+        return (
+            frozenset(kind.model_fields)
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
+            else frozenset()
+        )
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
@@ -73,6 +88,12 @@ Base64Bytes = Annotated[
     BeforeValidator(_from_base64),
     WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
 ]
+
+
+class Parameters(BaseModel):
+    """What a caller may set for a whole request. Unknown names, NaN and infinity are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class ImagePayload(Payload):

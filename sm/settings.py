@@ -86,7 +86,7 @@ def folders(text: str) -> tuple[Path, ...]:
 def setting(names: str, read: Callable[[str], T], default: T, help_text: str) -> T:
     """One row of the table. A default of None or an empty tuple may be worked out at start."""
     row = {"names": tuple(names.split()), "read": read, "help": help_text}
-    return field(default=default, metadata=row)  # type: ignore[no-any-return]
+    return field(default=default, metadata=row)
 
 
 def cores() -> int:

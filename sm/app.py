@@ -1,0 +1,52 @@
+"""The data plane: the Flask factory that a worker calls after the fork."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from flask import Flask
+
+from sm.box import Box
+from sm.dispatch import Dispatcher
+from sm.registry import Registry
+from sm.routes import control, invocations
+from sm.routes.answers import handle_errors
+from sm.settings import Settings
+
+
+def create(settings: Settings, box: Box, registry: Registry) -> Flask:
+    """The router over ``registry``. Where gunicorn is the front, the control routes too."""
+    app = Flask("trireme")
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body
+    handle_errors(app)
+    service = invocations.Service(
+        dispatcher=Dispatcher(registry, ThreadPoolExecutor(settings.threads, "records")),
+        default_model=registry.default(settings.default_model),
+        default_accept=settings.default_accept,
+        timeout=settings.timeout,
+        fronted=box.front == "nginx",
+    )
+    app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
+    if box.front != "nginx":
+        app.register_blueprint(control.blueprint(box))
+    return app
+
+
+def describe(registry: Registry, path: Path) -> None:
+    """Write what is served for the control plane, at once or not at all: workers start side by side."""
+    rows = [
+        {
+            "name": client.name,
+            "client": type(client).__name__,
+            "description": (type(client).__doc__ or "").strip().split("\n")[0],
+            "models": list(client.required_models()),
+            "url": str(client.repository / client.name),
+            "content_types": ["application/json", *client.payload.content_types],
+        }
+        for client in registry.clients.values()
+    ]
+    staged = path.with_name(f"{path.name}.{id(registry):x}")
+    staged.write_text(json.dumps(rows))
+    staged.replace(path)

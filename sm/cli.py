@@ -1,0 +1,74 @@
+"""``sm``: the command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from sm import settings as variables
+from sm.errors import StartError
+from sm.settings import Settings
+
+
+def show_settings(_options: argparse.Namespace) -> int:
+    """Every variable with its value and where that came from."""
+    rows = variables.table(os.environ)
+    width = max(len(row["name"].split()[0]) for row in rows)
+    for row in rows:
+        first, *others = row["name"].split()
+        source = "(default)" if row["source"] == "default" else f"(environment: {row['source']})"
+        also = f" Also: {', '.join(others)}." if others else ""
+        print(f"{first:<{width}}  {row['value'] or '-':<24} {source}")
+        print(f"{'':<{width}}  {row['help']}{also}")
+    return 0
+
+
+def prepare(options: argparse.Namespace) -> int:
+    """Fetch the demo's weights, convert them, build the CPU repository."""
+    from sm.build.prepare import prepare as build
+
+    build(Settings.read(os.environ), options.models or None)
+    return 0
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Start the box."""
+    from sm.supervisor import main as start
+
+    return start(["--demo"] if options.demo else [])
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="sm", description="Trireme's command line.")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    named: dict[str, Callable[[argparse.Namespace], int]] = {
+        "settings": show_settings,
+        "prepare": prepare,
+        "serve": serve,
+    }
+    for name, run in named.items():
+        command = commands.add_parser(name, help=run.__doc__, description=run.__doc__)
+        command.set_defaults(run=run)
+        if name == "prepare":
+            command.add_argument(
+                "models", nargs="*", metavar="MODEL", help="only these (all of model/ if none)"
+            )
+        if name == "serve":
+            command.add_argument("--demo", action="store_true", help="serve the demo's models")
+    return top
+
+
+def main() -> int:
+    options = parser().parse_args()
+    try:
+        run: Callable[[argparse.Namespace], int] = options.run
+        return run(options)
+    except StartError as error:
+        print(f"sm: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""An invocation becomes results: by one client, its records side by side."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from pydantic import ValidationError
+
+from sm.base import Client
+from sm.errors import ClientFailed, OutOfMemory, TriremeError, UnsupportedType, WrongPayload
+from sm.invocation import Invocation, Raw
+from sm.metrics import stage
+from sm.payloads import Payload
+from sm.registry import Registry
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Hands an invocation's records to its client; several of them run on ``executor``."""
+
+    def __init__(self, registry: Registry, executor: Executor) -> None:
+        self.registry = registry
+        self._executor = executor
+
+    def run(self, invocation: Invocation) -> list[object]:
+        """A result for each record, in order; a :class:`TriremeError` in the place of one that failed."""
+        client = self.registry.get(invocation.model)
+        if not invocation.many:
+            return [_result(client, invocation, invocation.records[0], "payload")]
+        # Side by side, so that Triton's dynamic batching finds something to batch.
+        futures = [
+            self._executor.submit(
+                contextvars.copy_context().run, _result, client, invocation, record, f"payload[{index}]"
+            )
+            for index, record in enumerate(invocation.records)
+        ]
+        return [future.result() for future in futures]
+
+
+def _result(client: Client, invocation: Invocation, record: object, path: str) -> object:
+    try:
+        with stage(client.name, "decode"):
+            payload = validated(client, invocation, record, path)
+        return client.inference(payload)
+    except TriremeError as error:
+        return error
+    except MemoryError:
+        return OutOfMemory(f"{client.name} ran out of memory")
+    except Exception as error:
+        log.exception("client %s failed", client.name, extra={"request_id": invocation.request_id})
+        return ClientFailed(f"the client of {client.name!r} failed ({type(error).__name__})")
+
+
+def validated(client: Client, invocation: Invocation, record: object, path: str = "payload") -> Payload:
+    """A record as the client's typed payload; :class:`WrongPayload` names the field that is not."""
+    kind = client.payload
+    members = {**_members(client, record, path)}
+    parameters = _parameters(kind, invocation.parameters, invocation.attributes)
+    if parameters:
+        members["parameters"] = parameters
+    try:
+        payload = kind.model_validate(members)
+    except ValidationError as error:
+        raise _wrong(error, path) from None
+    payload.addressed(invocation.version, invocation.accept, dict(invocation.headers))
+    return payload
+
+
+def _members(client: Client, record: object, path: str) -> Mapping[str, Any]:
+    kind = client.payload
+    if isinstance(record, Raw):
+        if record.content_type not in kind.content_types:
+            takes = ", ".join(("application/json", *kind.content_types))
+            raise UnsupportedType(f"{client.name} takes {takes}, not {record.content_type[:100]!r}")
+        return kind.fields_of_raw(record.body)
+    if isinstance(record, str) and kind.main_field:
+        return {kind.main_field: record}
+    if not isinstance(record, dict):
+        hint = f" or a string ({kind.main_field})" if kind.main_field else ""
+        raise WrongPayload(f"{path}: must be an object{hint}", field=path)
+    if "parameters" in record:
+        raise WrongPayload(
+            f"{path}.parameters: belongs beside payload, not in it", field=f"{path}.parameters"
+        )
+    return record
+
+
+def _parameters(
+    kind: type[Payload], asked: Mapping[str, Any], attributes: Mapping[str, str]
+) -> dict[str, Any]:
+    """The request's parameters, over those custom attributes that the client has a parameter for."""
+    declared = kind.parameter_names()
+    if asked and not declared:
+        first = next(iter(asked))
+        raise WrongPayload(f"parameters.{first}: this model takes no parameters", field=f"parameters.{first}")
+    return {**{name: value for name, value in attributes.items() if name in declared}, **asked}
+
+
+def _wrong(error: ValidationError, path: str) -> WrongPayload:
+    first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = _path(first["loc"], path)
+    return WrongPayload(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}", field=where)
+
+
+def _path(location: Sequence[str | int], base: str) -> str:
+    """``("parameters", "top")`` stands beside the payload, everything else within it."""
+    parts = list(location)
+    text = base
+    if parts and parts[0] == "parameters":
+        text, parts = "parameters", parts[1:]
+    return text + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)

@@ -1,0 +1,227 @@
+"""An invocation: bytes become one here, and its result becomes bytes here.
+
+The forms of a request and where they are told apart: :func:`read`. A later form gets a function of
+its own beside :func:`_dispatch_json` and :func:`_raw_body`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+
+from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
+from sm.results import Picture, encodable
+
+JSON = "application/json"
+JSON_LINES = "application/jsonlines"
+NPY = "application/x-npy"
+PNG = "image/png"
+
+#: The members of a dispatch request.
+MEMBERS = {"modelname", "version", "payload", "parameters"}
+PREFIX = "x-amzn-sagemaker-"
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A record that is a whole body: a picture, a text, a ``.npy`` array."""
+
+    body: bytes
+    content_type: str
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One request for one model: its records and how they were asked for."""
+
+    model: str
+    records: Sequence[Any]
+    #: Whether the caller sent a list, and so gets one.
+    many: bool = False
+    version: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    #: ``k=v`` pairs of the custom attributes: parameters where the client has one of that name.
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    accept: str = JSON
+    #: The ``X-Amzn-SageMaker-*`` headers, names in lower case.
+    headers: Mapping[str, str] = field(default_factory=dict)
+    request_id: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What goes back to the caller."""
+
+    body: bytes
+    content_type: str = JSON
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Message:
+    """A request as it came in. Header names are in lower case."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    request_id: str
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", JSON).split(";")[0].strip().lower() or JSON
+
+
+def read(message: Message, default_model: str, default_accept: str = JSON) -> Invocation:
+    """Tell the form of a request and read it.
+
+    Raises :class:`BadInput` for a body that cannot be understood and :class:`WrongPayload`, with the
+    path of the field, for one of the wrong shape.
+    """
+    form = _dispatch_json if message.content_type == JSON else _raw_body
+    members = form(message)
+    attributes = custom_attributes(message.headers.get(f"{PREFIX}custom-attributes", ""))
+    asked = {name: value for name, value in message.query.items() if name not in ("modelname", "version")}
+    payload = members["payload"]
+    many = isinstance(payload, list)
+    return Invocation(
+        model=members.get("modelname") or _named(message, attributes) or default_model,
+        version=str(members.get("version") or attributes.get("version") or message.query.get("version", "")),
+        records=payload if many else [payload],
+        many=many,
+        parameters={**asked, **(members.get("parameters") or {})},
+        attributes=attributes,
+        accept=accepted(message.headers.get("accept", ""), default_accept),
+        headers={name: value for name, value in message.headers.items() if name.startswith(PREFIX)},
+        request_id=message.request_id,
+    )
+
+
+def parse_json(body: bytes) -> Any:
+    """JSON as the standard has it: no NaN, and no deeper than the parser's 1,024 levels."""
+    if not body.strip():
+        raise BadInput("the body is empty")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"the body is not JSON: {error}") from None
+
+
+def custom_attributes(text: str) -> dict[str, str]:
+    """``k=v;k=v`` to a mapping; parts that are no pair are somebody else's and are left out."""
+    pairs = (part.partition("=") for part in text.split(";"))
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def accepted(header: str, default: str) -> str:
+    """The content type a caller wants most; ``default`` where it takes anything."""
+    best, weight = default, 0.0
+    for part in header.split(","):
+        kind, *options = (piece.strip().lower() for piece in part.split(";"))
+        quality = next((option[2:] for option in options if option.startswith("q=")), "1")
+        try:
+            value = float(quality)
+        except ValueError:
+            continue
+        if kind and value > weight:
+            best, weight = (default if kind == "*/*" else kind), value
+    return best
+
+
+def write(invocation: Invocation, results: Sequence[object]) -> Answer:
+    """Results to bytes, in the type the caller accepts where they can be had in it, else JSON.
+
+    A result that is a :class:`TriremeError` belongs to a record that failed: it takes its place in a
+    list, and is raised when no record succeeded.
+    """
+    failures = [result for result in results if isinstance(result, TriremeError)]
+    if failures and len(failures) == len(results):
+        raise failures[0]
+    if not invocation.many:
+        binary = _binary(results[0], invocation.accept)
+        if binary is not None:
+            return Answer(binary, invocation.accept)
+    shown = [_shown(result) for result in results]
+    if invocation.many and invocation.accept == JSON_LINES:
+        return Answer(b"\n".join(map(dumps, shown)), JSON_LINES)
+    return Answer(dumps({"modelname": invocation.model, "result": shown if invocation.many else shown[0]}))
+
+
+def write_error(error: TriremeError, request_id: str) -> Answer:
+    """The one shape of every error."""
+    body = {"error": error.sentence, "code": error.code, "request_id": request_id, **error.details}
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
+    return Answer(dumps(body), status=error.status, headers=headers)
+
+
+def dumps(value: object) -> bytes:
+    """JSON bytes; NumPy values included. NaN and infinity become null, since JSON has neither."""
+    return orjson.dumps(value, default=encodable, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+
+
+def _dispatch_json(message: Message) -> dict[str, Any]:
+    """Form 1: ``{"modelname", "version", "payload", "parameters"}``."""
+    body = parse_json(message.body)
+    if not isinstance(body, dict):
+        raise BadInput(f"the body must be a JSON object with modelname and payload, not {_kind(body)}")
+    if "inputs" in body and "payload" not in body:
+        raise Unsupported("a body with inputs is the v2 protocol, which /invocations does not take yet")
+    for name in body:
+        if name not in MEMBERS:
+            raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
+    for name, kinds in (("modelname", str), ("version", (str, int)), ("parameters", dict)):
+        if isinstance(body.get(name), bool) or not isinstance(body.get(name), (kinds, type(None))):
+            raise WrongPayload(f"{name}: may not be {_kind(body[name])}", field=name)
+    if "payload" not in body:
+        raise WrongPayload("payload: is missing", field="payload")
+    if body["payload"] == []:
+        raise WrongPayload("payload: the list is empty", field="payload")
+    return body
+
+
+def _raw_body(message: Message) -> dict[str, Any]:
+    """Form 2: the body is the record. Whether the model takes such a body, its client says."""
+    return {"payload": Raw(message.body, message.content_type)}
+
+
+def _named(message: Message, attributes: Mapping[str, str]) -> str:
+    target = message.headers.get(f"{PREFIX}target-model", "")
+    return attributes.get("modelname") or target or message.query.get("modelname", "")
+
+
+def _binary(result: object, accept: str) -> bytes | None:
+    if accept == PNG and isinstance(result, Picture):
+        return result.png()
+    if accept == NPY and not isinstance(result, Picture):
+        return _npy(result)
+    return None
+
+
+def _npy(result: object) -> bytes | None:
+    try:
+        array = np.asarray(result)
+    except ValueError:
+        return None
+    if array.dtype.kind not in "biuf":
+        return None
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
+    return content.getvalue()
+
+
+def _shown(result: object) -> object:
+    if isinstance(result, TriremeError):
+        return {"error": result.sentence, "code": result.code, **result.details}
+    if isinstance(result, Picture):
+        return result.as_json()
+    return result
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

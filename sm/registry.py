@@ -1,0 +1,197 @@
+"""Finds, loads and checks the clients.
+
+A client is ``<folder>/<name>/client.py`` or ``<folder>/<name>.py`` with one concrete subclass of
+:class:`~sm.base.Client`. Each is loaded as a package of its own, so that ``from .labels import …``
+works and two clients may have modules of one name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import logging
+import sys
+import traceback
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sm.base import Client, ModelMetadata, TensorClient, Triton
+from sm.errors import StartError, TriremeError, UnknownModel
+from sm.settings import HERE
+
+log = logging.getLogger(__name__)
+PACKAGE = "trireme_clients"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A client's file, not loaded yet."""
+
+    name: str
+    file: Path
+
+    @property
+    def bundled(self) -> bool:
+        """Whether it came with the box: such a client waits for its model, others insist on it."""
+        return (HERE / "clients") in self.file.parents
+
+    @property
+    def shown(self) -> str:
+        """The file as people know it."""
+        return str(self.file.relative_to(HERE) if HERE in self.file.parents else self.file)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The clients by name, and why others were left out."""
+
+    clients: Mapping[str, Client]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def get(self, name: str) -> Client:
+        """The client of a ``modelname``; :class:`UnknownModel` lists what exists."""
+        client = self.clients.get(name)
+        if client is not None:
+            return client
+        exists = ", ".join(sorted(self.clients)) or "none"
+        if not name:
+            raise UnknownModel(f"the request names no model and there is no default; there are: {exists}")
+        why = f" ({self.left_out[name]})" if name in self.left_out else ""
+        raise UnknownModel(f"no model {name[:200]!r}{why}; there are: {exists}", models=sorted(self.clients))
+
+    def default(self, wanted: str) -> str:
+        """The model of a request that names none: the setting's, else the sole one."""
+        if wanted and wanted not in self.clients:
+            raise StartError(
+                f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={wanted!r} is not served; there are: "
+                f"{', '.join(sorted(self.clients)) or 'none'}."
+            )
+        return wanted or (next(iter(self.clients)) if len(self.clients) == 1 else "")
+
+
+class ModelMissing(Exception):
+    """A client's model is not in the repository."""
+
+
+def build(folders: tuple[Path, ...], triton: Triton, repository: Path, skip_broken: bool = False) -> Registry:
+    """Find, load and check every client. :class:`StartError` names the first that fails, and why."""
+    clients: dict[str, Client] = {}
+    left_out: dict[str, str] = {}
+    for found in discover((*folders, repository / "code")):
+        try:
+            client = load(found, triton, repository)
+            check(client, found, triton)
+        except ModelMissing as missing:
+            if not found.bundled and not skip_broken:
+                raise StartError(f"{found.shown}: {missing}.") from None
+            left_out[found.name] = str(missing)
+            continue
+        except StartError as error:
+            if not skip_broken:
+                raise
+            log.error("left out: %s", error)
+            left_out[found.name] = str(error)
+            continue
+        if client.name in clients:
+            raise StartError(f"{found.shown}: there is already a client called {client.name!r}.")
+        clients[client.name] = client
+    return Registry(clients, left_out)
+
+
+def discover(folders: tuple[Path, ...]) -> Iterator[Found]:
+    """Every client in ``folders``, in the order of their names."""
+    for folder in folders:
+        for path in sorted(folder.glob("*")) if folder.is_dir() else ():
+            if path.name.startswith(("_", ".")):
+                continue
+            if (path / "client.py").is_file():
+                yield Found(path.name, path / "client.py")
+            elif path.suffix == ".py":
+                yield Found(path.stem, path)
+
+
+def load(found: Found, triton: Triton, repository: Path) -> Client:
+    """Import a client's file and make its one instance."""
+    try:
+        kind = _class_of(_import(found))
+        client = kind(triton, found.file.parent, repository)
+        client.name = kind.name or found.name
+        return client
+    except StartError as error:
+        raise StartError(f"{found.shown}: {error}") from None
+    except Exception as error:
+        raise StartError(f"{found.shown}: {_reason(error, found.file)}") from error
+
+
+def check(client: Client, found: Found, triton: Triton) -> None:
+    """Compare what a client names with what Triton serves, then let it set itself up."""
+    for model in client.required_models():
+        try:
+            metadata = triton.metadata(model)
+        except UnknownModel:
+            raise ModelMissing(f"its model {model!r} is not served by Triton") from None
+        if isinstance(client, TensorClient) and model == client.model:
+            for fault in differences(client, metadata):
+                raise StartError(f"{found.shown}: {fault}.")
+    try:
+        client.setup()
+    except TriremeError as error:
+        raise StartError(f"{found.shown}: {error.sentence}") from error
+    except Exception as error:
+        raise StartError(f"{found.shown}: {_reason(error, found.file)}") from error
+
+
+def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:
+    """Sentences about tensors that the client names and the model has not, or has otherwise."""
+    sides = (("input", client.inputs, metadata.inputs), ("output", client.outputs, metadata.outputs))
+    for side, named, served in sides:
+        for name, (datatype, shape) in named.items():
+            if name not in served:
+                yield f"it names the {side} {name!r}, but {metadata.name!r} has {', '.join(served)}"
+            elif (served[name].datatype, len(served[name].shape)) != (datatype, len(shape)) or any(
+                -1 not in (ours, theirs) and ours != theirs
+                for ours, theirs in zip(shape, served[name].shape, strict=True)
+            ):
+                theirs = f"{served[name].datatype} {list(served[name].shape)}"
+                yield f"its {side} {name!r} is {datatype} {list(shape)}, but {metadata.name!r} has {theirs}"
+
+
+def _import(found: Found) -> types.ModuleType:
+    """Load the file inside a package of its own, afresh."""
+    package = f"{PACKAGE}_{found.name}"
+    for loaded in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        del sys.modules[loaded]
+    parent = types.ModuleType(package)
+    parent.__path__ = [str(found.file.parent)]
+    sys.modules[package] = parent
+    return importlib.import_module(f"{package}.{found.file.stem}")
+
+
+def _class_of(module: types.ModuleType) -> type[Client]:
+    kinds = [
+        kind
+        for kind in vars(module).values()
+        if inspect.isclass(kind) and issubclass(kind, Client) and kind.__module__ == module.__name__
+    ]
+    concrete = [kind for kind in kinds if not inspect.isabstract(kind)]
+    if len(concrete) == 1:
+        return concrete[0]
+    if concrete:
+        raise StartError(
+            f"it has {len(concrete)} clients ({', '.join(k.__name__ for k in concrete)}); one is expected."
+        )
+    if kinds:
+        missing = ", ".join(sorted(kinds[0].__abstractmethods__))
+        raise StartError(f"{kinds[0].__name__} lacks {missing}.")
+    raise StartError("it has no subclass of sm.base.Client.")
+
+
+def _reason(error: BaseException, file: Path) -> str:
+    """The error in one line, with the client's own line it came from."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+    where = f"line {line}: " if line else ""
+    return f"{where}{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}."

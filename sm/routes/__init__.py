@@ -1,0 +1,1 @@
+"""The routes: the only modules that know HTTP. One module per family."""

@@ -1,0 +1,108 @@
+"""The routes that must answer when the data plane is full: ``/ping``, ``/models``, ``/metrics``."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+
+from flask import Blueprint, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from sm.box import Box
+from sm.errors import NotReady
+from sm.invocation import Answer, dumps
+from sm.routes.answers import respond
+
+#: Seconds that Triton gets for a question of the control plane; ``/ping`` has 2 in all.
+PATIENCE = 1.0
+
+
+def blueprint(box: Box) -> Blueprint:
+    """The routes of the control plane."""
+    routes = Blueprint("control", __name__)
+
+    @routes.route("/ping", methods=["GET", "POST"])
+    def ping() -> Response:
+        check_ready(box)
+        return respond(Answer(b""))
+
+    @routes.get("/models")
+    def models() -> Response:
+        return respond(Answer(dumps({"models": served(box)})))
+
+    @routes.get("/metrics")
+    def metrics() -> Response:
+        text = router_metrics(box) + triton_metrics(box)
+        return respond(Answer(text, CONTENT_TYPE_LATEST))
+
+    return routes
+
+
+def check_ready(box: Box) -> None:
+    """:class:`NotReady` with the reason, unless every process is up and Triton says it is ready."""
+    state = _read(box.state_file, {"ready": False, "reason": "the box is starting"})
+    if not state["ready"]:
+        raise NotReady(state["reason"])
+    status, _ = _triton(box.http_port, "GET", "/v2/health/ready")
+    if status != 200:
+        raise NotReady("Triton is not ready" if status else "Triton does not answer")
+
+
+def served(box: Box) -> list[dict[str, Any]]:
+    """What is served: each client with its models, their versions and whether they are ready."""
+    status, body = _triton(box.http_port, "POST", "/v2/repository/index")
+    index = json.loads(body) if status == 200 else []
+    clients = _read(box.clients_file, [])
+    rows = []
+    for client in clients:
+        own = [entry for entry in index if entry["name"] in client["models"]]
+        rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **_readiness(own)})
+    used = {model for client in clients for model in client["models"]}
+    for name in sorted({entry["name"] for entry in index} - used):
+        own = [entry for entry in index if entry["name"] == name]
+        rows.append(
+            {"modelName": name, "modelUrl": str(box.repository / name), "client": None, **_readiness(own)}
+        )
+    return rows
+
+
+def router_metrics(box: Box) -> bytes:
+    """The series of every worker, added up."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, path=str(box.metrics_folder))  # type: ignore[no-untyped-call]
+    return generate_latest(registry)
+
+
+def triton_metrics(box: Box) -> bytes:
+    """Triton's own series; nothing while it is away."""
+    status, body = _triton(box.metrics_port, "GET", "/metrics")
+    return body if status == 200 else b""
+
+
+def _readiness(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "ready": bool(entries) and all(entry.get("state") == "READY" for entry in entries),
+        "versions": sorted({entry.get("version", "") for entry in entries} - {""}),
+    }
+
+
+def _read(path: Any, otherwise: Any) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return otherwise
+
+
+def _triton(port: int, method: str, path: str) -> tuple[int, bytes]:
+    """Status and body of one of Triton's own routes; status 0 if it does not answer in time."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.read()
+    except OSError:
+        return 0, b""
+    finally:
+        connection.close()
