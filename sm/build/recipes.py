@@ -60,6 +60,8 @@ def find(models: Path) -> tuple[Path, ...]:
 
 def _import(name: str, folder: Path) -> ModuleType:
     package = ModuleType(f"{PACKAGE}.{name}")
+    for stale in [known for known in sys.modules if known.startswith(f"{package.__name__}.")]:
+        del sys.modules[stale]
     package.__path__ = [str(folder)]
     sys.modules[package.__name__] = package
     spec = importlib.util.spec_from_file_location(f"{package.__name__}.recipe", folder / "recipe.py")
@@ -82,7 +84,7 @@ def _digest(folder: Path, by_hand: tuple[str, ...], sources: tuple[Source, ...])
 
 
 def _files(folder: Path, by_hand: tuple[str, ...]) -> Iterator[Path]:
-    """Everything but what is named as run by hand: a forgotten name rebuilds once too often, not too seldom."""
+    """All but what is named as run by hand: a name forgotten there rebuilds too often, not too seldom."""
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
         left_out = path.suffix in (".md", ".pyc") or str(relative) in by_hand

@@ -1,0 +1,24 @@
+"""Become a command that dies with its parent: ``python child.py PARENT COMMAND...``.
+
+A download that outlived a killed ``sm prepare`` would write into a folder that the next one has removed.
+Run as a file, before the command, since a hook between fork and exec is unsafe beside threads.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(parent: int, command: list[str]) -> None:
+    """Does not return."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the call
+        sys.exit(1)
+    os.execvp(command[0], command)  # noqa: S606
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
