@@ -55,19 +55,21 @@ class Cache:
         """Put a finished file or folder in its place, instead of what is there."""
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir():
-            with self.workshop() as old:
-                target.rename(old / target.name)
-                made.rename(target)
-        else:
-            made.replace(target)
+            self.discard(target)
+        made.replace(target)
+
+    def discard(self, path: Path) -> None:
+        """Remove a file or folder, so that no part of it is ever seen in its place."""
+        with self.workshop() as old:
+            path.rename(old / path.name)
 
     def room_for(self, size: int, what: str) -> None:
         """:class:`StartError` unless ``size`` bytes are free."""
         free = shutil.disk_usage(self.root).free
         if free < size:
             raise StartError(
-                f"{what} needs about {size / 1e6:,.0f} MB in {self.root}, where {free / 1e6:,.0f} MB are free: "
-                "make room, or set TRIREME_CACHE to a folder on another disk, and start again."
+                f"{what} needs about {size / 1e6:,.0f} MB in {self.root}, which has {free / 1e6:,.0f} MB "
+                "free: make room, or set TRIREME_CACHE to a folder on another disk, and start again."
             )
 
     def _lock(self, descriptor: int, say: Callable[[str], None]) -> None:

