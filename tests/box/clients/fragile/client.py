@@ -1,0 +1,12 @@
+"""A client with a fault of its own."""
+
+from __future__ import annotations
+
+from sm.base import Client, Payload
+
+
+class Fragile(Client):
+    payload = Payload
+
+    def inference(self, payload: Payload) -> object:
+        return {"quotient": 1 // 0}

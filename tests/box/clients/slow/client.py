@@ -1,0 +1,19 @@
+"""A client that takes the time it is told: to fill workers with."""
+
+from __future__ import annotations
+
+import time
+
+from sm.base import Client, Payload
+
+
+class Seconds(Payload):
+    seconds: float = 1.0
+
+
+class Slow(Client):
+    payload = Seconds
+
+    def inference(self, payload: Seconds) -> object:
+        time.sleep(payload.seconds)
+        return payload.seconds

@@ -1,0 +1,90 @@
+"""Callers side by side, each answer accounted for. Bounded in count and time, loopback only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Load:
+    """``callers`` threads that post ``body`` again and again, each on a new connection."""
+
+    port: int
+    body: bytes
+    content_type: str = "application/json"
+    path: str = "/invocations"
+    #: Status to count; "refused": no connection; "lost": a connection, a whole request, no answer.
+    outcomes: Counter[str] = field(default_factory=Counter)
+    bodies: set[bytes] = field(default_factory=set)
+    headers: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, callers: int, requests_each: int = 100_000) -> Load:
+        self._threads = [threading.Thread(target=self._call, args=(requests_each,)) for _ in range(callers)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def stop(self) -> Load:
+        self._stop.set()
+        return self.join()
+
+    def join(self) -> Load:
+        for thread in self._threads:
+            thread.join(120)
+            assert not thread.is_alive(), "a request hangs"
+        return self
+
+    def total(self) -> int:
+        return sum(self.outcomes.values())
+
+    def _call(self, count: int) -> None:
+        for _ in range(count):
+            if self._stop.is_set():
+                return
+            started = time.monotonic()
+            outcome, content, head = self._once()
+            with self._lock:
+                self.outcomes[outcome] += 1
+                self.slowest = max(self.slowest, time.monotonic() - started)
+                if outcome == "200":
+                    self.bodies.add(content)
+                elif outcome in ("429", "503"):
+                    self.headers.append(head)
+            if outcome == "refused":
+                time.sleep(0.05)
+
+    def _once(self) -> tuple[str, bytes, str]:
+        head = (
+            f"POST {self.path} HTTP/1.1\r\nHost: box\r\nConnection: close\r\n"
+            f"Content-Type: {self.content_type}\r\nContent-Length: {len(self.body)}\r\n\r\n"
+        )
+        try:
+            connection = socket.create_connection(("127.0.0.1", self.port), timeout=90)
+        except OSError:
+            return "refused", b"", ""
+        with connection:
+            received = b""
+            # The server may answer and close before it has read all (429): read what there is.
+            with contextlib.suppress(OSError):
+                connection.sendall(head.encode() + self.body)
+            with contextlib.suppress(OSError):
+                while part := connection.recv(1 << 16):
+                    received += part
+        if not received:
+            return "lost", b"", ""
+        top, _, content = received.partition(b"\r\n\r\n")
+        return top.split(b" ", 2)[1].decode(), content, top.decode("latin-1").lower()
+
+
+def dispatch(model: str, payload: object, **members: object) -> bytes:
+    return json.dumps({"modelname": model, "payload": payload, **members}).encode()

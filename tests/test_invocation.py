@@ -1,0 +1,206 @@
+"""Bytes to an invocation, results to bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
+from sm.invocation import Invocation, Message, Raw, accepted, custom_attributes, read, write, write_error
+from sm.results import Picture
+
+
+def message(
+    body: object, headers: dict[str, str] | None = None, query: dict[str, str] | None = None
+) -> Message:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Message(content, headers or {}, query or {}, "id-1")
+
+
+def test_a_dispatch_request_names_model_version_payload_and_parameters() -> None:
+    body = {"modelname": "m", "version": "2", "payload": {"a": 1}, "parameters": {"top": 3}}
+    call = read(message(body), default_model="")
+    assert (call.model, call.version, call.records, call.many) == ("m", "2", [{"a": 1}], False)
+    assert call.parameters == {"top": 3}
+
+
+def test_a_list_of_payloads_is_many_records() -> None:
+    call = read(message({"modelname": "m", "payload": [1, 2]}), "")
+    assert call.many
+    assert call.records == [1, 2]
+
+
+def test_a_version_may_be_a_number() -> None:
+    assert read(message({"modelname": "m", "version": 3, "payload": 1}), "").version == "3"
+
+
+@pytest.mark.parametrize(
+    ("headers", "query"),
+    [
+        ({"x-amzn-sagemaker-custom-attributes": "trace=1; modelname=m ;version=7"}, {}),
+        ({"x-amzn-sagemaker-target-model": "m"}, {"version": "7"}),
+        ({}, {"modelname": "m", "version": "7"}),
+    ],
+)
+def test_a_raw_body_takes_its_model_from_attributes_target_model_or_query(
+    headers: dict[str, str], query: dict[str, str]
+) -> None:
+    call = read(message(b"\xff\xd8", {"content-type": "image/jpeg", **headers}, query), "other")
+    assert (call.model, call.version) == ("m", "7")
+    assert call.records == [Raw(b"\xff\xd8", "image/jpeg")]
+
+
+def test_a_request_that_names_no_model_goes_to_the_default() -> None:
+    assert read(message(b"x", {"content-type": "text/plain; charset=utf-8"}), "sole").model == "sole"
+
+
+def test_the_query_gives_parameters_to_a_raw_body() -> None:
+    call = read(message(b"x", {"content-type": "text/plain"}, {"modelname": "m", "top": "2"}), "")
+    assert call.parameters == {"top": "2"}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"  ", b"{", b"\xff", b'{"payload": NaN}', b"[" * 10_000 + b"]" * 10_000]
+)
+def test_a_body_that_is_not_json_is_bad_input(body: bytes) -> None:
+    with pytest.raises(BadInput, match="empty|not JSON"):
+        read(message(body), "")
+
+
+@pytest.mark.parametrize("body", [[], "text", 1, None, True])
+def test_json_that_is_no_object_is_bad_input(body: object) -> None:
+    with pytest.raises(BadInput, match="must be a JSON object"):
+        read(message(body), "")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"modelname": "m"}, "payload"),
+        ({"modelname": 1, "payload": 1}, "modelname"),
+        ({"modelname": "m", "payload": 1, "version": [1]}, "version"),
+        ({"modelname": "m", "payload": 1, "version": True}, "version"),
+        ({"modelname": "m", "payload": 1, "parameters": [1]}, "parameters"),
+        ({"modelname": "m", "payload": []}, "payload"),
+        ({"modelname": "m", "payload": 1, "paramaters": {}}, "paramaters"),
+    ],
+)
+def test_a_member_of_the_wrong_shape_is_named(body: object, field: str) -> None:
+    with pytest.raises(WrongPayload) as caught:
+        read(message(body), "")
+    assert caught.value.details["field"] == field
+    assert caught.value.sentence.startswith(field)
+
+
+def test_a_v2_body_is_told_that_it_is_not_served_yet() -> None:
+    with pytest.raises(Unsupported):
+        read(message({"inputs": []}), "")
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("", "application/json"),
+        ("*/*", "application/json"),
+        ("image/png", "image/png"),
+        ("application/json;q=0.1, image/png;q=0.9", "image/png"),
+        ("image/png;q=high", "application/json"),
+    ],
+)
+def test_the_type_a_caller_wants_most_is_taken(header: str, expected: str) -> None:
+    assert accepted(header, "application/json") == expected
+
+
+def test_custom_attributes_that_are_no_pair_are_left_alone() -> None:
+    assert custom_attributes("c000b4f9-df62; a=b=c ;;k=") == {"a": "b=c", "k": ""}
+
+
+def call(**members: Any) -> Invocation:
+    return Invocation(**{"model": "m", "records": [1], **members})
+
+
+def test_an_answer_repeats_the_model_and_holds_the_result() -> None:
+    answer = write(call(), [np.float32(0.5)])
+    assert json.loads(answer.body) == {"modelname": "m", "result": 0.5}
+    assert answer.content_type == "application/json"
+
+
+def test_arrays_that_are_not_contiguous_are_sent() -> None:
+    answer = write(call(), [np.arange(6).reshape(2, 3).T])
+    assert json.loads(answer.body)["result"] == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_failed_record_stands_in_its_place() -> None:
+    answer = write(call(many=True, records=[1, 2]), ["yes", BadInput("no")])
+    assert json.loads(answer.body)["result"] == ["yes", {"error": "no", "code": "bad_input"}]
+    assert answer.status == 200
+
+
+def test_a_list_of_which_none_succeeded_fails() -> None:
+    with pytest.raises(BadInput, match="first"):
+        write(call(many=True, records=[1, 2]), [BadInput("first"), BadInput("second")])
+
+
+def test_an_array_is_sent_as_npy_to_a_caller_that_accepts_it() -> None:
+    answer = write(call(accept="application/x-npy"), [np.arange(3)])
+    assert answer.content_type == "application/x-npy"
+    assert np.load(io.BytesIO(answer.body), allow_pickle=False).tolist() == [0, 1, 2]
+
+
+def test_a_result_that_is_no_array_is_json_whatever_was_accepted() -> None:
+    answer = write(call(accept="application/x-npy"), [{"a": 1}])
+    assert answer.content_type == "application/json"
+
+
+def test_a_picture_is_png_bytes_or_base64_in_json() -> None:
+    picture = Picture(np.zeros((2, 3, 3), np.uint8))
+    assert write(call(accept="image/png"), [picture]).body.startswith(b"\x89PNG")
+    shown = json.loads(write(call(), [picture]).body)["result"]
+    assert shown["content_type"] == "image/png"
+    assert shown["image"].startswith("iVBOR")
+
+
+def test_json_lines_are_a_line_for_a_record() -> None:
+    answer = write(call(many=True, records=[1, 2], accept="application/jsonlines"), [[1], [2]])
+    assert answer.body == b"[1]\n[2]"
+
+
+def test_every_error_has_the_one_shape() -> None:
+    answer = write_error(WrongPayload("payload.a: is missing", field="payload.a"), "id-9")
+    assert answer.status == 422
+    assert json.loads(answer.body) == {
+        "error": "payload.a: is missing",
+        "code": "wrong_payload",
+        "request_id": "id-9",
+        "field": "payload.a",
+    }
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+)
+
+
+@given(st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_any_body_is_an_invocation_or_an_error_with_a_status_below_500(body: bytes) -> None:
+    try:
+        assert isinstance(read(message(body), "m"), Invocation)
+    except TriremeError as error:
+        assert error.status < 500 or isinstance(error, Unsupported)
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_headers_are_read(attributes: str, accept: str) -> None:
+    headers = {
+        "content-type": "text/plain",
+        "x-amzn-sagemaker-custom-attributes": attributes,
+        "accept": accept,
+    }
+    assert isinstance(read(message(b"x", headers), "m"), Invocation)

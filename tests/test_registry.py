@@ -1,0 +1,192 @@
+"""Clients are found, loaded and compared with what is served."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sm import registry
+from sm.base import ModelMetadata, TensorClient, TensorMetadata
+from sm.errors import StartError, UnknownModel
+from sm.registry import Registry
+
+CLIENT = """
+from sm.base import Client
+from .words import WORD
+
+class Hello(Client):
+    def inference(self, payload):
+        return WORD
+"""
+
+
+class NothingServed:
+    """The Triton of a box without a model: the clients here name none, or miss theirs."""
+
+    def infer(self, *_: Any, **__: Any) -> dict[str, np.ndarray[Any, Any]]:
+        raise UnknownModel("no model")
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        raise UnknownModel(model)
+
+
+def write(folder: Path, name: str, text: str = CLIENT, **modules: str) -> Path:
+    home = folder / name
+    home.mkdir(parents=True)
+    (home / "client.py").write_text(text)
+    for module, content in modules.items():
+        (home / f"{module}.py").write_text(content)
+    return home
+
+
+def build(*folders: Path, skip: bool = False) -> Registry:
+    return registry.build(folders, NothingServed(), Path("/nowhere"), skip)
+
+
+def test_a_folder_with_a_client_is_found_by_its_name(tmp_path: Path) -> None:
+    write(tmp_path, "hello", words="WORD = 'hi'")
+    found = build(tmp_path)
+    assert list(found.clients) == ["hello"]
+    assert found.get("hello").inference(None) == "hi"
+
+
+def test_a_single_file_is_a_client_too(tmp_path: Path) -> None:
+    (tmp_path / "solo.py").write_text(CLIENT.replace("from .words import WORD", "WORD = 1"))
+    assert list(build(tmp_path).clients) == ["solo"]
+
+
+def test_two_clients_may_have_modules_of_one_name(tmp_path: Path) -> None:
+    write(tmp_path, "one", words="WORD = 1")
+    write(tmp_path, "two", words="WORD = 2")
+    clients = build(tmp_path).clients
+    assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
+
+
+def test_clients_beside_the_models_are_found(tmp_path: Path) -> None:
+    write(tmp_path / "code", "mine", words="WORD = 1")
+    assert list(registry.build((), NothingServed(), tmp_path).clients) == ["mine"]
+
+
+def test_a_client_may_name_itself(tmp_path: Path) -> None:
+    text = CLIENT.replace("(Client):", "(Client):\n    name = 'other'")
+    write(tmp_path, "hello", text, words="WORD = 1")
+    assert build(tmp_path).clients["other"].name == "other"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import nothing_of_this_name\n", "line 1: ModuleNotFoundError"),
+        ("x = 1\ny = x +\n", "line 2: SyntaxError"),
+        ("x = 1\n", "no subclass of sm.base.Client"),
+        ("from sm.base import Client\nclass Half(Client):\n    pass\n", "Half lacks inference"),
+        (
+            "from sm.base import TensorClient\nclass T(TensorClient):\n    pass\n",
+            "T lacks postprocess, preprocess",
+        ),
+        (
+            CLIENT.replace("from .words import WORD", "")
+            + CLIENT.split("WORD\n")[1].replace("Hello", "Again"),
+            "2 clients",
+        ),
+        (CLIENT + "\n    def setup(self):\n        open('/nowhere/labels')\n", "FileNotFoundError"),
+        ("raise KeyError\n", "line 1: KeyError: no message"),
+    ],
+)
+def test_a_client_that_cannot_load_stops_the_start_with_file_and_reason(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    write(tmp_path, "broken", text, words="WORD = 1")
+    with pytest.raises(StartError, match="client.py: ") as caught:
+        build(tmp_path)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_with_the_setting_a_broken_client_is_left_out_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, "broken", "import nothing_of_this_name\n")
+    write(tmp_path, "hello", words="WORD = 1")
+    with caplog.at_level(logging.ERROR):
+        found = build(tmp_path, skip=True)
+    assert list(found.clients) == ["hello"]
+    assert "nothing_of_this_name" in caplog.text
+    with pytest.raises(UnknownModel, match="nothing_of_this_name"):
+        found.get("broken")
+
+
+def test_two_clients_of_one_name_stop_the_start(tmp_path: Path) -> None:
+    write(tmp_path / "a", "hello", words="WORD = 1")
+    write(tmp_path / "b", "hello", words="WORD = 2")
+    with pytest.raises(StartError, match="already a client called 'hello'"):
+        build(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_client_whose_model_is_missing_stops_the_start(tmp_path: Path) -> None:
+    write(
+        tmp_path, "needy", CLIENT.replace("(Client):", "(Client):\n    models = ('gone',)"), words="WORD = 1"
+    )
+    with pytest.raises(StartError, match="'gone' is not served"):
+        build(tmp_path)
+
+
+def test_a_client_that_came_with_the_box_waits_for_its_model() -> None:
+    found = build(registry.HERE / "clients")
+    assert not found.clients
+    assert "not served" in found.left_out["resnet"]
+
+
+def test_an_unknown_model_is_answered_with_what_exists(tmp_path: Path) -> None:
+    write(tmp_path, "hello", words="WORD = 1")
+    with pytest.raises(UnknownModel, match="there are: hello"):
+        build(tmp_path).get("helo")
+
+
+def test_the_sole_client_is_the_default_and_a_wrong_default_stops_the_start(tmp_path: Path) -> None:
+    write(tmp_path, "hello", words="WORD = 1")
+    found = build(tmp_path)
+    assert found.default("") == "hello"
+    with pytest.raises(StartError, match="SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='nobody'"):
+        found.default("nobody")
+    write(tmp_path, "second", words="WORD = 1")
+    assert build(tmp_path).default("") == ""
+
+
+class Named(TensorClient):
+    model = "m"
+    inputs = {"x": ("FP32", (3, -1))}
+    outputs = {"y": ("INT64", (5,))}
+
+    def preprocess(self, payload: Any) -> dict[str, Any]:
+        return {}
+
+    def postprocess(self, outputs: Any, payload: Any) -> object:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "sentence"),
+    [
+        (("x", "FP32", (3, 224)), ("y", "INT64", (5,)), ""),
+        (("x", "FP32", (-1, 8)), ("y", "INT64", (-1,)), ""),
+        (("z", "FP32", (3, 224)), ("y", "INT64", (5,)), "names the input 'x'"),
+        (("x", "FP16", (3, 224)), ("y", "INT64", (5,)), "'x' is FP32 [3, -1], but 'm' has FP16 [3, 224]"),
+        (("x", "FP32", (4, 224)), ("y", "INT64", (5,)), "'x' is FP32 [3, -1]"),
+        (("x", "FP32", (3,)), ("y", "INT64", (5,)), "but 'm' has FP32 [3]"),
+        (("x", "FP32", (3, 224)), ("y", "INT64", (6,)), "its output 'y'"),
+    ],
+)
+def test_tensors_that_differ_from_the_served_model_are_named(
+    inputs: tuple[str, str, tuple[int, ...]], outputs: tuple[str, str, tuple[int, ...]], sentence: str
+) -> None:
+    served = ModelMetadata(
+        "m", ("1",), 8, {inputs[0]: TensorMetadata(*inputs)}, {outputs[0]: TensorMetadata(*outputs)}
+    )
+    found = list(registry.differences(Named(NothingServed(), Path(), Path()), served))
+    assert bool(found) is bool(sentence)
+    assert all(sentence in fault for fault in found)
