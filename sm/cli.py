@@ -12,9 +12,12 @@ from sm.errors import StartError
 from sm.settings import Settings
 
 
-def show_settings(_options: argparse.Namespace) -> int:
+def show_settings(options: argparse.Namespace) -> int:
     """Every variable with its value and where that came from."""
-    rows = variables.table(os.environ)
+    rows = variables.table({} if options.markdown else os.environ)
+    if options.markdown:
+        print(*variables.markdown(rows), sep="\n")
+        return 0
     width = max(len(row["name"].split()[0]) for row in rows)
     for row in rows:
         first, *others = row["name"].split()
@@ -27,8 +30,12 @@ def show_settings(_options: argparse.Namespace) -> int:
 
 def prepare(options: argparse.Namespace) -> int:
     """Fetch the demo's weights, convert them, build the CPU repository."""
+    # Set-up's own modules are not loaded by the other commands.
+    from sm.build import system
     from sm.build.prepare import prepare as build
+    from sm.build.progress import Progress
 
+    system.provide(Progress(sys.stderr))
     build(Settings.read(os.environ), options.models or None)
     return 0
 
@@ -55,6 +62,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "models", nargs="*", metavar="MODEL", help="only these (all of model/ if none)"
             )
+        if name == "settings":
+            command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
         if name == "serve":
             command.add_argument("--demo", action="store_true", help="serve the demo's models")
     return top

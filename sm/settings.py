@@ -324,6 +324,17 @@ def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
     return rows
 
 
+def markdown(rows: list[dict[str, str]]) -> list[str]:
+    """The rows as the table of the documentation; paths of this machine are shortened."""
+    lines = ["| variable | default | effect |", "|---|---|---|"]
+    for row in rows:
+        first, *others = row["name"].split()
+        value = row["value"].replace(f"{HERE}/", "").replace(str(Path.home()), "~")
+        also = f" Also read from {', '.join(f'`{name}`' for name in others)}." if others else ""
+        lines.append(f"| `{first}` | {f'`{value}`' if value else ''} | {row['help']}{also} |")
+    return lines
+
+
 def shown(value: object) -> str:
     """A value as one would type it."""
     if value is None:
