@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
+from sm.errors import BadInput, ClientFailed, TriremeError, Unsupported, WrongPayload
 from sm.results import Picture, encodable
 
 JSON = "application/json"
@@ -146,7 +146,13 @@ def write(invocation: Invocation, results: Sequence[object]) -> Answer:
         binary = _binary(results[0], invocation.accept)
         if binary is not None:
             return Answer(binary, invocation.accept)
-    shown = [_shown(result) for result in results]
+    try:
+        return _json(invocation, [_shown(result) for result in results])
+    except (TypeError, ValueError) as error:
+        raise ClientFailed(f"the result of {invocation.model!r} cannot be sent: {error}") from error
+
+
+def _json(invocation: Invocation, shown: list[object]) -> Answer:
     if invocation.many and invocation.accept == JSON_LINES:
         return Answer(b"\n".join(map(dumps, shown)), JSON_LINES)
     return Answer(dumps({"modelname": invocation.model, "result": shown if invocation.many else shown[0]}))

@@ -1,0 +1,49 @@
+"""An invocation's time, and its caller."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from sm.deadline import Deadline, current, running
+from sm.errors import CallerGone, DeadlinePassed
+from sm.routes.invocations import _hung_up
+
+
+def test_a_deadline_counts_down_and_stops_at_zero() -> None:
+    assert 9 < Deadline(time.monotonic() + 10).remaining() <= 10
+    assert Deadline(time.monotonic() - 10).remaining() == 0
+
+
+def test_a_deadline_that_passed_raises() -> None:
+    Deadline(time.monotonic() + 10).check()
+    with pytest.raises(DeadlinePassed):
+        Deadline(time.monotonic() - 1).check()
+
+
+def test_a_caller_that_is_gone_raises() -> None:
+    with pytest.raises(CallerGone):
+        Deadline(time.monotonic() + 10, lambda: True).check()
+
+
+def test_a_deadline_is_current_only_while_it_runs() -> None:
+    deadline = Deadline(time.monotonic() + 10)
+    assert current() is None
+    with running(deadline):
+        assert current() is deadline
+    assert current() is None
+
+
+def test_a_closed_connection_is_told_from_an_idle_and_a_busy_one() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        assert not _hung_up(ours)
+        theirs.sendall(b"pipelined")
+        assert not _hung_up(ours)
+        assert ours.recv(9) == b"pipelined"
+        theirs.close()
+        assert _hung_up(ours)
+    assert _hung_up(ours)
+    assert not _hung_up(None)

@@ -1,0 +1,37 @@
+"""Results that are more than JSON."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import orjson
+import pytest
+from PIL import Image
+
+from sm.results import Picture, encodable
+
+
+def test_a_picture_keeps_its_pixels_through_png() -> None:
+    pixels = np.random.default_rng(3).integers(0, 255, (5, 7, 3), np.uint8)
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(Picture(pixels).png()))), pixels)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float16(0.5), 0.5),
+        (np.int8(3), 3),
+        (np.bool_(True), True),
+        (np.array(["a", b"b".decode()], object), ["a", "b"]),
+        (np.arange(4).reshape(2, 2).T, [[0, 2], [1, 3]]),
+        (np.array([1.5], np.float16), [1.5]),
+    ],
+)
+def test_numpy_values_are_sent_as_json(value: object, expected: object) -> None:
+    assert orjson.loads(orjson.dumps(value, default=encodable, option=orjson.OPT_SERIALIZE_NUMPY)) == expected
+
+
+def test_what_cannot_be_sent_is_named() -> None:
+    with pytest.raises(TypeError, match="set"):
+        encodable({1})

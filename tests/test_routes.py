@@ -1,0 +1,105 @@
+"""The routes over a registry of small clients, without a front."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from sm.base import Client, TextPayload
+from sm.dispatch import Dispatcher
+from sm.registry import Registry
+from sm.routes.answers import handle_errors
+from sm.routes.invocations import Service, blueprint
+
+
+class Upper(Client):
+    payload = TextPayload
+
+    def inference(self, payload: TextPayload) -> object:
+        return payload.text.upper()
+
+
+class Unsendable(Client):
+    payload = TextPayload
+
+    def inference(self, payload: TextPayload) -> object:
+        return {1, 2}
+
+
+@pytest.fixture(params=[True, False], ids=["fronted", "alone"])
+def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
+    clients: dict[str, Client] = {}
+    for name, kind in (("upper", Upper), ("unsendable", Unsendable)):
+        # Neither calls Triton.
+        clients[name] = kind(None, Path(), Path())  # type: ignore[arg-type]
+        clients[name].name = name
+    app = Flask("test")
+    app.config["MAX_CONTENT_LENGTH"] = 1000
+    handle_errors(app)
+    with ThreadPoolExecutor(2) as pool:
+        service = Service(
+            Dispatcher(Registry(clients), pool), "upper", "application/json", 5.0, request.param
+        )
+        app.register_blueprint(blueprint(service, local_endpoints=request.param))
+        yield app.test_client()
+
+
+def test_an_answer_has_its_length(caller: FlaskClient) -> None:
+    answer = caller.post("/invocations", json={"modelname": "upper", "payload": "a"})
+    assert answer.json == {"modelname": "upper", "result": "A"}
+    assert int(answer.headers["Content-Length"]) == len(answer.data)
+
+
+def test_a_body_over_the_limit_is_a_413_also_without_a_front(caller: FlaskClient) -> None:
+    answer = caller.post("/invocations", data=b" " * 1001, content_type="application/json")
+    assert (answer.status_code, answer.json and answer.json["code"]) == (413, "too_large")
+
+
+def test_a_wrong_method_is_a_405_in_the_contracts_words(caller: FlaskClient) -> None:
+    answer = caller.get("/invocations")
+    assert (answer.status_code, answer.json and answer.json["error"]) == (405, "Method Not Allowed")
+
+
+def test_an_unknown_path_is_json(caller: FlaskClient) -> None:
+    answer = caller.get("/<script>")
+    assert (answer.status_code, answer.content_type) == (404, "application/json")
+
+
+def test_a_result_that_json_cannot_carry_is_the_clients_fault(caller: FlaskClient) -> None:
+    answer = caller.post("/invocations", json={"modelname": "unsendable", "payload": "a"})
+    assert answer.status_code == 500
+    assert answer.json is not None
+    assert answer.json["code"] == "client_failed"
+    assert "unsendable" in answer.json["error"]
+
+
+def test_time_spent_in_line_is_not_given_twice_but_only_nginx_is_believed(caller: FlaskClient) -> None:
+    headers = {"X-Trireme-Start": "1.0"}
+    answer = caller.post("/invocations", json={"modelname": "upper", "payload": "a"}, headers=headers)
+    # Whether a front is there is what the fixture's two cases differ in: so do the endpoints.
+    fronted = caller.post("/endpoints/x/invocations", json={"payload": "a"}).status_code == 200
+    assert answer.status_code == (504 if fronted else 200)
+
+
+def test_an_endpoints_error_is_a_424_model_error(caller: FlaskClient) -> None:
+    answer = caller.post("/endpoints/x/invocations", data=b"{", content_type="application/json")
+    if answer.status_code == 404:
+        pytest.skip("off with the setting, as the other case shows")
+    assert answer.status_code == 424
+    assert answer.headers["x-amzn-ErrorType"] == "ModelError"
+    assert json.loads(answer.data)["OriginalStatusCode"] == 400
+
+
+@pytest.mark.parametrize("name", ["X-Amzn-SageMaker-Inference-Id", "X-Amzn-Trace-Id"])
+def test_the_callers_request_id_is_kept_and_cut(caller: FlaskClient, name: str) -> None:
+    answer = caller.post(
+        "/invocations", data=b"{", headers={name: "x" * 400}, content_type="application/json"
+    )
+    assert answer.json is not None
+    assert answer.json["request_id"] == "x" * 256
