@@ -64,7 +64,8 @@ class DataPlane(Plane):
     def options(self) -> dict[str, Any]:
         fronted = self.box.front == "nginx"
         return {
-            "bind": f"unix:{self.box.data_socket}" if fronted else f"0.0.0.0:{self.settings.port}",
+            # The supervisor holds the public port and lends it to the front.
+            "bind": f"unix:{self.box.data_socket}" if fronted else f"fd://{os.environ['TRIREME_LISTENER']}",
             "workers": self.settings.worker_count,
             "threads": self.settings.threads,
             # A worker takes no connection it has no thread for: the kernel hands it to an idle one.

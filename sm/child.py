@@ -1,0 +1,78 @@
+"""One child as the supervisor sees it: its state, its back-off, its budget. No process is touched here."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+
+#: Seconds over which deaths count against the budget.
+WINDOW = 300.0
+#: Seconds before a restart: the first, and the most.
+BACK_OFF, LONGEST = 0.1, 5.0
+#: Seconds between two looks at a child that is starting.
+PROBE_EVERY = 0.1
+
+WAITING, STARTING, READY, RESTARTING, STOPPED = "waiting", "starting", "ready", "restarting", "stopped"
+
+
+@dataclass
+class Child:
+    """A process of the box. Times are seconds on the supervisor's clock."""
+
+    name: str
+    state: str = WAITING
+    pid: int | None = None
+    restarts: int = 0
+    #: When it was last started.
+    since: float = 0.0
+    #: Not to be started, or looked at, before.
+    not_before: float = 0.0
+    ever_ready: bool = False
+    #: Its next end is our doing and costs nothing.
+    excused: bool = False
+    deaths: list[float] = field(default_factory=list)
+
+    def started(self, pid: int, now: float) -> None:
+        self.pid, self.since, self.not_before = pid, now, now
+        self.state = RESTARTING if self.state == RESTARTING else STARTING
+
+    def answered(self) -> None:
+        self.state, self.ever_ready = READY, True
+
+    def silent(self, now: float) -> None:
+        """It was asked and is not ready yet."""
+        self.not_before = now + PROBE_EVERY
+
+    def ended(self, now: float) -> None:
+        """It is gone, and is to be started again after the back-off."""
+        self.pid = None
+        self.state = RESTARTING if self.ever_ready or not self.excused else WAITING
+        if self.excused:
+            self.excused = False
+            return
+        self.restarts += 1
+        self.deaths = [at for at in self.deaths if at > now - WINDOW] + [now]
+        self.not_before = now + min(LONGEST, BACK_OFF * 2 ** min(len(self.deaths) - 1, 10))
+
+    def stopped(self) -> None:
+        self.pid, self.state = None, STOPPED
+
+    def spent(self, budget: int) -> bool:
+        """Whether it died more often than it may."""
+        return len(self.deaths) > budget
+
+    def overdue(self, now: float, limit: float) -> bool:
+        """Whether it has been starting for too long."""
+        return self.pid is not None and self.state != READY and now > self.since + limit
+
+
+def exit_code(status: int) -> int:
+    """A child's end (negative: a signal) as the box's own: a failure in any case."""
+    return 128 - status if status < 0 else status or 1
+
+
+def how(status: int) -> str:
+    """A child's end in words."""
+    if status >= 0:
+        return f"exit code {status}"
+    return f"signal {-status} ({signal.Signals(-status).name})"

@@ -1,0 +1,75 @@
+"""What the supervisor starts: a command line and an environment for each child."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sm import front
+from sm.box import Box
+from sm.crew import CONTROL, DATA, NGINX, TRITON
+from sm.processes import Command
+from sm.settings import HERE, Settings
+from sm.triton import server
+from sm.triton.sweep import remove_files
+
+#: glibc gives freed memory back to the kernel above these, and each picture becomes freed memory: with the
+#: defaults a worker spends up to half of its time on page faults. The first can be no more than 32 MiB.
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20)}
+
+
+class Commands:
+    """Commands by child. ``listener`` is the descriptor of the public port, lent to the front."""
+
+    def __init__(
+        self, settings: Settings, box: Box, nginx: Path | None, listener: int, environment: Mapping[str, str]
+    ) -> None:
+        self._settings, self._box, self._listener, self._environment = settings, box, listener, environment
+        self._nginx = front.prepare(nginx, settings, box) if nginx else ()
+        # Now, so that a missing Triton stops the start before anything runs.
+        self._triton = server.command(settings, box, environment)
+
+    def command(self, name: str) -> Command:
+        """How to start a child, its place cleared of what a predecessor left."""
+        return {
+            CONTROL: self._control,
+            NGINX: self._front,
+            TRITON: self._inference,
+            DATA: self._data,
+        }[name]()
+
+    def _control(self) -> Command:
+        return self._worker("control", {})
+
+    def _data(self) -> Command:
+        for gauges in self._box.metrics_folder.glob("gauge_live*.db"):
+            with contextlib.suppress(OSError):
+                gauges.unlink()
+        if self._box.front == "nginx":
+            return self._worker("data", ALLOCATOR)
+        return self._worker("data", {**ALLOCATOR, "TRIREME_LISTENER": str(self._listener)}, self._listener)
+
+    def _worker(self, plane: str, more: Mapping[str, str], *files: int) -> Command:
+        paths = [str(HERE), self._environment.get("PYTHONPATH", "")]
+        environment = {
+            **self._environment,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PYTHONUNBUFFERED": "1",
+            "PROMETHEUS_MULTIPROC_DIR": str(self._box.metrics_folder),
+            "TRIREME_RUN_DIR": str(self._box.run),
+            **more,
+        }
+        return Command((sys.executable, "-m", "sm.worker", plane), environment, files)
+
+    def _front(self) -> Command:
+        # nginx takes over the listening sockets that this variable names, as in its own binary upgrade.
+        environment = {**self._environment, "NGINX": f"{self._listener};"}
+        return Command(self._nginx, environment, (self._listener,))
+
+    def _inference(self) -> Command:
+        # After a kill -9 the python backend's files are still there.
+        remove_files(f"trireme-{self._box.id}-py")
+        return Command(self._triton.arguments, self._triton.environment)

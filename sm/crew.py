@@ -1,0 +1,284 @@
+"""The rules of the box: what is started when, what a death means, how it ends. No process is touched here.
+
+Whatever the rules want done goes through :class:`Hands`, so that a test is a table of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from signal import SIGINT, SIGQUIT, SIGTERM
+from typing import Any, Protocol
+
+from sm.child import READY, RESTARTING, Child, exit_code, how
+from sm.shutdown import Shutdown, Stage
+
+NGINX, CONTROL, TRITON, DATA = "nginx", "control", "triton", "data"
+#: gunicorn's exit codes of a worker that did not boot and of an application that did not load.
+CANNOT_LOAD = (3, 4)
+#: Seconds that running requests get when the box gives up.
+SHORT_DRAIN = 2.0
+#: Seconds in which callers on kept connections are told to come back on new ones, before the front stops.
+LINGER = 0.5
+
+
+class Hands(Protocol):
+    """What the rules can do."""
+
+    def spawn(self, name: str) -> int:
+        """Start a child; its process id, which is also its group's."""
+
+    def signal(self, pid: int, number: int) -> None:
+        """To the child alone: it knows its own."""
+
+    def kill(self, pid: int) -> None:
+        """The child and its whole group, at once."""
+
+    def ready(self, name: str) -> bool:
+        """Whether the child answers. Bounded in time."""
+
+    def failure(self, name: str) -> str:
+        """A sentence if the child will never be ready, else nothing."""
+
+    def linger(self) -> None:
+        """Have the front end the connections that callers keep."""
+
+    def publish(self, state: Mapping[str, Any]) -> None:
+        """Let the control plane know."""
+
+    def say(self, level: str, message: str) -> None:
+        """Log."""
+
+
+class Crew:
+    """The children of a box and the rules for them."""
+
+    def __init__(
+        self,
+        hands: Hands,
+        clock: Callable[[], float],
+        names: tuple[str, ...],
+        *,
+        budget: int,
+        startup: float,
+        drain: float,
+    ) -> None:
+        """``names`` in the order of start, ``startup`` and ``drain`` in seconds."""
+        self.hands, self.clock = hands, clock
+        self.budget, self.startup, self.drain = budget, startup, drain
+        self.children = {name: Child(name) for name in names}
+        #: Set when all is over.
+        self.exit_code: int | None = None
+        self.shutdown: Shutdown | None = None
+        self.ever_ready = False
+        self.began = clock()
+        self._failed = ""
+        self._published: dict[str, Any] = {}
+
+    # What happens.
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = self.clock()
+        if self.shutdown:
+            self._go_on_stopping(now)
+        else:
+            for child in self.children.values():
+                if child.pid is None:
+                    self._maybe_start(child, now)
+                elif child.state != READY and now >= child.not_before:
+                    self._look_at(child, now)
+                if self.shutdown:
+                    break
+        self.publish()
+
+    def ended(self, pid: int, status: int) -> None:
+        """A process is gone: ``status`` is its exit code, or minus the signal that killed it."""
+        child = next((child for child in self.children.values() if child.pid == pid), None)
+        if child is None:
+            return
+        if self.shutdown:
+            child.stopped()
+        else:
+            self._died(child, status)
+        self.publish()
+
+    def signalled(self, number: int) -> None:
+        """Somebody wants the box to stop."""
+        if self.shutdown is None:
+            self.hands.say("info", "stopping: running requests are finished first")
+            self._stop(0, self.drain)
+        elif number == SIGINT and not self.shutdown.hurried:
+            self.hands.say("warning", "interrupted again: stopping at once")
+            self.shutdown.hurry(130)
+        self.publish()
+
+    # What is to be seen.
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is due until something happens."""
+        return not self.shutdown and all(child.state == READY for child in self.children.values())
+
+    @property
+    def ready(self) -> bool:
+        return not self.reason
+
+    @property
+    def reason(self) -> str:
+        """Why the box is not ready, in a sentence; empty if it is."""
+        if self.shutdown:
+            return self._failed or "the box is stopping"
+        sentences = {
+            TRITON: ("Triton is loading the models", "Triton is restarting"),
+            DATA: ("the router is loading its clients", "the router is restarting"),
+        }
+        for name, (loading, restarting) in sentences.items():
+            child = self.children[name]
+            if child.state != READY:
+                return restarting if child.state == RESTARTING else loading
+        return ""
+
+    @property
+    def refusing(self) -> bool:
+        """Whether nobody but the supervisor answers at the public port."""
+        if NGINX not in self.children and self.children[DATA].state != READY:
+            return True
+        return self.shutdown is not None and not self.shutdown.lingering
+
+    def publish(self) -> None:
+        """Tell of the state if it is another one than before."""
+        state = {
+            "ready": self.ready,
+            "draining": self.shutdown is not None,
+            "reason": self.reason,
+            "processes": {
+                child.name: {"pid": child.pid, "state": child.state, "restarts": child.restarts}
+                for child in self.children.values()
+            },
+        }
+        if state != self._published:
+            self._published = state
+            self.hands.publish(state)
+
+    # The rules.
+
+    def _maybe_start(self, child: Child, now: float) -> None:
+        if now < child.not_before:
+            return
+        # A client looks at its model when it is loaded.
+        if child.name == DATA and self.children[TRITON].state != READY:
+            return
+        child.started(self.hands.spawn(child.name), now)
+
+    def _look_at(self, child: Child, now: float) -> None:
+        if self.hands.ready(child.name):
+            child.answered()
+            self._tell(child, now)
+            return
+        child.silent(now)
+        failure = "" if child.ever_ready else self.hands.failure(child.name)
+        if failure:
+            self._give_up(1, failure)
+        elif child.overdue(now, self.startup):
+            self._too_slow(child)
+
+    def _tell(self, child: Child, now: float) -> None:
+        self.hands.say("info", f"{child.name} is ready after {now - child.since:.1f} s")
+        if self.ready and child.name in (TRITON, DATA):
+            after = "" if self.ever_ready else f" after {now - self.began:.1f} s"
+            self.ever_ready = True
+            self.hands.say("info", f"the box is ready{after}")
+
+    def _too_slow(self, child: Child) -> None:
+        sentence = f"{child.name} was not ready within {self.startup:g} s (set by SAGEMAKER_STARTUP_TIMEOUT)."
+        if child.ever_ready:
+            self.hands.say("error", sentence)
+            self._kill(child)
+        else:
+            self._give_up(1, sentence)
+
+    def _died(self, child: Child, status: int) -> None:
+        first = not child.ever_ready and child.state != RESTARTING
+        excused = child.excused
+        child.ended(self.clock())
+        if excused:
+            return
+        self.hands.say("error", f"{child.name} ended: {how(status)}")
+        if first and self._hopeless(child, status):
+            self._give_up(1, f"{child.name} cannot start ({how(status)}): its last lines above say why.")
+        elif child.spent(self.budget):
+            self._give_up(
+                exit_code(status),
+                f"{child.name} ended {len(child.deaths)} times in 5 minutes, "
+                f"more than TRIREME_RESTARTS={self.budget} allows: giving up.",
+            )
+        elif child.name == TRITON:
+            self._excuse_data()
+
+    def _hopeless(self, child: Child, status: int) -> bool:
+        """Whether trying again would end the same: a wrong option, a client that cannot load."""
+        if child.name == DATA:
+            return status in CANNOT_LOAD
+        return child.name == TRITON and status > 0
+
+    def _excuse_data(self) -> None:
+        """Workers that serve stay and wait for Triton; ones that are loading cannot go on without it."""
+        data = self.children[DATA]
+        if data.pid is not None and data.state != READY and not data.excused:
+            data.excused = True
+            self._kill(data)
+
+    def _kill(self, child: Child) -> None:
+        if child.pid is not None:
+            self.hands.kill(child.pid)
+
+    def _give_up(self, code: int, sentence: str) -> None:
+        self._failed = sentence.rstrip(".")
+        self.hands.say("error", sentence)
+        self._stop(code, min(SHORT_DRAIN, self.drain))
+
+    def _stop(self, code: int, drain: float) -> None:
+        now = self.clock()
+        front = self.children.get(NGINX)
+        linger = LINGER if front and front.state == READY and self.ready else 0.0
+        if linger:
+            self.hands.linger()
+        stages = [
+            Stage(NGINX, SIGQUIT, drain),
+            # Behind nginx nothing runs any more but what its caller has left.
+            Stage(DATA, SIGTERM, 1.5 if front else drain),
+            Stage(TRITON, SIGTERM, 3.0),
+            Stage(CONTROL, SIGTERM, 1.0),
+        ]
+        self.shutdown = Shutdown(
+            [stage for stage in stages if stage.name in self.children], code, now, now + min(linger, drain)
+        )
+
+    def _go_on_stopping(self, now: float) -> None:
+        assert self.shutdown is not None
+        if self.shutdown.hurried:
+            for child in self.children.values():
+                self._kill(child)
+        elif not self._stages_over(self.shutdown, now):
+            return
+        if all(child.pid is None for child in self.children.values()):
+            for child in self.children.values():
+                child.stopped()
+            self.exit_code = self.shutdown.code
+
+    def _stages_over(self, shutdown: Shutdown, now: float) -> bool:
+        while (stage := shutdown.stage(now)) is not None:
+            child = self.children[stage.name]
+            if child.pid is None:
+                child.stopped()
+                shutdown.next(now)
+                continue
+            if not stage.sent:
+                stage.sent = True
+                self.hands.signal(child.pid, stage.signal)
+            elif now >= stage.deadline(shutdown.entered) and not stage.killed:
+                stage.killed = True
+                self.hands.say("warning", f"{stage.name} did not stop in time: killed")
+                self._kill(child)
+            return False
+        return not shutdown.lingering

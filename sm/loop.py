@@ -1,0 +1,144 @@
+"""The supervisor's event loop: one thread, one selector, and the hands that :mod:`sm.crew` works with."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from selectors import EVENT_READ, BaseSelector
+from typing import Any
+
+from sm.box import Box, write_whole
+from sm.commands import Commands
+from sm.crew import CONTROL, DATA, NGINX, TRITON, Crew
+from sm.doorman import Doorman
+from sm.guard import Guard
+from sm.loglines import Lines
+from sm.probes import Probes
+from sm.processes import Processes
+from sm.settings import Settings
+from sm.signals import STOPPING, Signals
+from sm.sink import Log
+
+#: Seconds between two looks at what is due.
+TICK = 0.05
+#: Bytes taken from a child's pipe at a time.
+CHUNK = 1 << 16
+
+
+class Loop:
+    """Runs the children of one box to their end."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        box: Box,
+        *,
+        commands: Commands,
+        listener: socket.socket,
+        selector: BaseSelector,
+        signals: Signals,
+        processes: Processes,
+        guard: Guard | None,
+        log: Log,
+        when_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``when_ready`` is called once, when the box is ready for the first time."""
+        self._box, self._commands, self._selector, self._signals = box, commands, selector, signals
+        self._processes, self._guard, self._log = processes, guard, log
+        self._when_ready = when_ready
+        self._probes = Probes(box, settings.port)
+        self._outputs: dict[int, tuple[int, Lines]] = {}
+        front = (NGINX,) if box.front == "nginx" else ()
+        self.crew = Crew(
+            self,
+            time.monotonic,
+            (CONTROL, *front, TRITON, DATA),
+            budget=settings.restarts,
+            startup=settings.startup_timeout,
+            drain=settings.drain,
+        )
+        self._doorman = Doorman(listener, selector, lambda: self.crew.reason, time.monotonic)
+        selector.register(signals.reading, EVENT_READ, self._take_signals)
+
+    def run(self) -> int:
+        """Until all is over; the exit code."""
+        while self.crew.exit_code is None:
+            self.crew.tick()
+            self._doorman.attend(self.crew.refusing)
+            if self.crew.ever_ready:
+                when_ready, self._when_ready = self._when_ready, lambda: None
+                when_ready()
+            settled = self.crew.settled and not self._doorman.busy
+            for key, _ in self._selector.select(None if settled else TICK):
+                key.data()
+        self._doorman.close()
+        return self.crew.exit_code
+
+    # The hands.
+
+    def spawn(self, name: str) -> int:
+        pid, output = self._processes.spawn(self._commands.command(name))
+        if self._guard:
+            self._guard.group(pid)
+        lines = Lines(partial(self._log.write, name))
+        self._outputs[pid] = (output, lines)
+        self._selector.register(output, EVENT_READ, partial(self._read, pid))
+        return pid
+
+    def signal(self, pid: int, number: int) -> None:
+        self._processes.signal(pid, number)
+
+    def kill(self, pid: int) -> None:
+        self._processes.kill(pid)
+
+    def ready(self, name: str) -> bool:
+        return self._probes.ready(name)
+
+    def failure(self, name: str) -> str:
+        return self._probes.failure(name)
+
+    def linger(self) -> None:
+        self._box.draining_file.touch()
+
+    def publish(self, state: Mapping[str, Any]) -> None:
+        write_whole(self._box.state_file, json.dumps(state))
+
+    def say(self, level: str, message: str) -> None:
+        self._log.say(level, message)
+
+    # What happens.
+
+    def _take_signals(self) -> None:
+        for number in self._signals.take():
+            if number in STOPPING:
+                self.crew.signalled(number)
+        for pid, status in self._processes.reap():
+            self._finish(pid)
+            self.crew.ended(pid, status)
+
+    def _read(self, pid: int) -> bool:
+        """Take what a child printed; False if there is no more for now."""
+        output, lines = self._outputs[pid]
+        try:
+            data = os.read(output, CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            lines.feed(data)
+            return True
+        lines.end()
+        self._selector.unregister(output)
+        os.close(output)
+        del self._outputs[pid]
+        return False
+
+    def _finish(self, pid: int) -> None:
+        """A child is dead: its last lines before anything is said of its end."""
+        if self._guard:
+            self._guard.forget(pid)
+        while pid in self._outputs and self._read(pid):
+            pass

@@ -1,0 +1,87 @@
+"""The ports of the box: the public one, held from the first to the last moment, and Triton's three."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Generator, Iterable
+
+from sm.errors import StartError
+from sm.settings import Settings
+
+#: Connections the kernel keeps for whoever accepts next (it caps this at net.core.somaxconn).
+BACKLOG = 4096
+LOOPBACK = "127.0.0.1"
+
+
+def listen(port: int) -> socket.socket:
+    """The public port. The supervisor holds it and lends it to the front, so that a connection made while the
+    front restarts or stops waits in the kernel's queue instead of being lost."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("0.0.0.0", port))  # noqa: S104
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StartError(_sentence(port, error)) from error
+    listener.setblocking(False)
+    return listener
+
+
+def draw(settings: Settings) -> tuple[int, int, int]:
+    """Triton's HTTP, gRPC and metrics ports: what is set, else free ones."""
+    wanted = (settings.triton_http_port, settings.triton_grpc_port, settings.triton_metrics_port)
+    taken = {settings.port, *filter(None, wanted)}
+    free = _free(settings, taken)
+    try:
+        http, grpc, metrics = (port or next(free) for port in wanted)
+    except StopIteration:
+        low, high = settings.safe_ports or (0, 0)
+        raise StartError(
+            f"SAGEMAKER_SAFE_PORT_RANGE={low}-{high} has too few free ports for Triton."
+        ) from None
+    finally:
+        free.close()
+    return http, grpc, metrics
+
+
+def _free(settings: Settings, taken: set[int]) -> Generator[int, None, None]:
+    """Free ports, each once: held until the last is drawn, so that no two are the same."""
+    held: list[socket.socket] = []
+    try:
+        for candidate in _candidates(settings):
+            if candidate in taken or (sock := _try(candidate)) is None:
+                continue
+            held.append(sock)
+            port = sock.getsockname()[1]
+            if port not in taken:
+                yield port
+    finally:
+        for sock in held:
+            sock.close()
+
+
+def _candidates(settings: Settings) -> Iterable[int]:
+    """The safe range, or the kernel's choice as often as asked (port 0)."""
+    if settings.safe_ports:
+        return range(settings.safe_ports[0], settings.safe_ports[1] + 1)
+    return iter(int, 1)
+
+
+def _try(port: int) -> socket.socket | None:
+    sock = socket.socket()
+    # Triton does so too: a connection of an earlier run in TIME_WAIT does not make a port unusable.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((LOOPBACK, port))
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
+def _sentence(port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"Port {port} is already in use: stop what listens there, or set SAGEMAKER_BIND_TO_PORT."
+    return f"Port {port} cannot be opened ({error.strerror}): set SAGEMAKER_BIND_TO_PORT to another."

@@ -1,0 +1,52 @@
+"""Whether a child answers, asked in bounded time."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+from pathlib import Path
+
+from sm.box import Box
+from sm.crew import CONTROL, DATA, TRITON
+from sm.triton import server
+
+#: Seconds; the supervisor does nothing else meanwhile.
+PATIENCE = 0.25
+
+
+class Probes:
+    """The children of one box."""
+
+    def __init__(self, box: Box, port: int) -> None:
+        self._box, self._port = box, port
+
+    def ready(self, name: str) -> bool:
+        """Whether the child does its work. The front is asked from outside, as callers do."""
+        if name == TRITON:
+            return server.ready(self._box.http_port)
+        if name == CONTROL:
+            return answers(self._box.control_socket)
+        if name == DATA and self._box.front == "nginx":
+            return answers(self._box.data_socket)
+        return answers(("127.0.0.1", self._port))
+
+    def failure(self, name: str) -> str:
+        """The models that Triton could not load, with its reasons, in one sentence."""
+        found = server.failures(self._box.http_port) if name == TRITON else {}
+        reasons = "; ".join(f"the model {model!r} cannot be loaded: {why}" for model, why in found.items())
+        return f"{reasons.rstrip('.')}." if reasons else ""
+
+
+def answers(address: Path | tuple[str, int]) -> bool:
+    """Whether anything that speaks HTTP is there: any answer will do."""
+    family = socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET
+    with socket.socket(family) as sock, contextlib.suppress(OSError, http.client.HTTPException):
+        sock.settimeout(PATIENCE)
+        sock.connect(str(address) if isinstance(address, Path) else address)
+        sock.sendall(b"GET /ping HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
+        answer = http.client.HTTPResponse(sock)
+        with contextlib.closing(answer):
+            answer.begin()
+        return True
+    return False

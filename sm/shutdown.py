@@ -1,0 +1,47 @@
+"""How far a stop has come: one stage per child, each with a signal and its seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Stage:
+    """Ask ``name`` to end with ``signal``; kill it after ``seconds``."""
+
+    name: str
+    signal: int
+    seconds: float
+    sent: bool = False
+    killed: bool = False
+
+    def deadline(self, entered: float) -> float:
+        return entered + self.seconds
+
+
+@dataclass
+class Shutdown:
+    """The stages that are left. Times are seconds on the supervisor's clock."""
+
+    stages: list[Stage]
+    #: What the box exits with.
+    code: int
+    #: When the present stage was entered.
+    entered: float
+    #: Until then the front goes on as before.
+    linger_until: float
+    lingering: bool = True
+    hurried: bool = False
+
+    def stage(self, now: float) -> Stage | None:
+        """The present stage; None while the front lingers, and when all are over."""
+        self.lingering = now < self.linger_until
+        return None if self.lingering or not self.stages else self.stages[0]
+
+    def next(self, now: float) -> None:
+        self.stages.pop(0)
+        self.entered = now
+
+    def hurry(self, code: int) -> None:
+        """Ask no more."""
+        self.hurried, self.code = True, code

@@ -1,0 +1,178 @@
+"""``serve``: PID 1 of the box. Decides what runs, then starts, watches, restarts and drains it.
+
+Here is the start and the clean end; the rules are in :mod:`sm.crew`, the event loop in :mod:`sm.loop`,
+and the reasons in docs/03-supervisor.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from selectors import PollSelector
+
+from sm import demo, front, ports
+from sm.box import SHARED_MEMORY, Box, find_repository, models_in, shared_bytes
+from sm.commands import Commands
+from sm.errors import StartError
+from sm.guard import Guard
+from sm.logs import Formatter
+from sm.loop import Loop
+from sm.processes import Processes
+from sm.settings import Settings
+from sm.signals import Signals
+from sm.sink import Log
+from sm.triton import sweep
+
+#: Open files: callers, sockets behind them, models. Beyond, tables of this size only cost memory.
+MOST_FILES = 65536
+#: Seconds that the last lines may take to be written, and the last processes to be buried.
+PARTING = 2.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the box; its exit code."""
+    selector = PollSelector()  # unlike epoll it takes an output that is a plain file
+    terminal = os.isatty(1)
+    log = Log(Formatter("info", text=terminal, colour=False), selector)
+    try:
+        shown = demonstrates(arguments)
+        settings = Settings.read(os.environ)
+        text = terminal or shown if settings.log_format == "auto" else settings.log_format == "text"
+        log = Log(Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ), selector)
+        if shown and settings.repository is None:
+            settings = replace(settings, repository=demo.repository(settings))
+        return run(settings, selector, log, shown)
+    except StartError as error:
+        log.say("error", str(error))
+        return 1
+    finally:
+        log.sink.flush(PARTING)
+
+
+def demonstrates(arguments: Sequence[str]) -> bool:
+    """Whether the demo is asked for. The platform starts the box with the one word ``serve``."""
+    unknown = [word for word in arguments if word not in ("serve", "--demo")]
+    if unknown:
+        raise StartError(f"serve takes no {unknown[0]!r}: only the word serve, and --demo.")
+    return "--demo" in arguments
+
+
+def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> int:
+    """Everything between the first process and the last."""
+    with contextlib.ExitStack() as stack:
+        # As PID 1 the end of this process is the end of all.
+        guard = stack.enter_context(guarded()) if os.getpid() != 1 else None
+        signals = Signals()
+        processes = Processes()
+        processes.adopt_orphans()
+        raise_file_limit()
+        repository = find_repository(settings)
+        nginx = front.choose(settings)
+        listener = ports.listen(settings.port)
+        stack.callback(listener.close)
+        box = stack.enter_context(prepared(settings, repository, nginx, guard))
+        stack.callback(bury, processes, log, guard)
+        if nginx is None:
+            log.say("warning", front.WITHOUT_NGINX)
+        commands = Commands(settings, box, nginx, listener.fileno(), os.environ)
+        log.say("info", f"port {settings.port}: loading {', '.join(models_in(repository))} from {repository}")
+        loop = Loop(
+            settings,
+            box,
+            commands=commands,
+            listener=listener,
+            selector=selector,
+            signals=signals,
+            processes=processes,
+            guard=guard,
+            log=log,
+            when_ready=lambda: log.sink.write(demo.lines(settings).encode()) if shown else None,
+        )
+        code = loop.run()
+        log.say("info", "stopped")
+        return code
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[Guard]:
+    """A guard, dismissed when all is clean."""
+    guard = Guard.start()
+    try:
+        yield guard
+    finally:
+        guard.dismiss()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(guard.pid, 0)
+
+
+@contextlib.contextmanager
+def prepared(settings: Settings, repository: Path, nginx: Path | None, guard: Guard | None) -> Iterator[Box]:
+    """The box, written down; removed afterwards with its files in shared memory."""
+    http, grpc, metrics = ports.draw(settings)
+    identity = secrets.token_hex(4)
+    lock = hold(identity)
+    # Short: the path of a Unix socket may have 107 bytes. Only for us: mode 0700.
+    run_folder = Path(tempfile.mkdtemp(prefix="trireme-"))
+    if guard:
+        for path in (
+            run_folder,
+            SHARED_MEMORY / f"trireme-{identity}-*",
+            SHARED_MEMORY / f"trireme-{identity}.lock",
+        ):
+            guard.path(path)
+    try:
+        box = Box(
+            id=identity,
+            run=run_folder,
+            repository=repository,
+            http_port=http,
+            grpc_port=grpc,
+            metrics_port=metrics,
+            front="nginx" if nginx else "gunicorn",
+            shared_bytes=shared_bytes(settings, repository),
+        )
+        box.save()
+        yield box
+    finally:
+        shutil.rmtree(run_folder, ignore_errors=True)
+        if lock:
+            lock.release()
+
+
+def hold(identity: str) -> sweep.Hold | None:
+    """Take the box's lock in shared memory, and clear away what dead boxes have left."""
+    if not SHARED_MEMORY.is_dir():
+        return None
+    sweep.sweep(SHARED_MEMORY)
+    for file in Path(tempfile.gettempdir()).glob("trireme-*/box.json"):
+        with contextlib.suppress(OSError, ValueError):
+            if not (SHARED_MEMORY / f"trireme-{Box.load(file.parent).id}.lock").exists():
+                shutil.rmtree(file.parent, ignore_errors=True)
+    return sweep.hold(identity, SHARED_MEMORY)
+
+
+def bury(processes: Processes, log: Log, guard: Guard | None) -> None:
+    """No process of the box may be left, whatever went wrong."""
+    processes.kill_all()
+    if not processes.empty(PARTING, but=guard.pid if guard else None):
+        log.say("error", "a process of the box does not end, not even killed")
+
+
+def raise_file_limit() -> None:
+    """As many open files as we may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft == resource.RLIM_INFINITY or wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
