@@ -1,0 +1,97 @@
+"""Objects in a picture, as YOLOv5 finds them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sm.base import ImagePayload, Picture, TensorClient, Tensors
+
+from .drawing import Label, draw
+from .letterbox import Letterbox, Placement
+from .nms import Objects, objects
+
+
+class Options(BaseModel):
+    """How sure, how far apart, and in which form."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    format: Literal["rows", "detections", "image"] = Field(
+        "rows", description="Rows in the input's pixels, objects in the picture's, or the picture itself."
+    )
+    confidence: float = Field(0.5, ge=0, le=1, description="The score over which an object counts.")
+    iou: float = Field(0.45, ge=0, le=1, description="Overlap over which two boxes of a class are one.")
+
+
+class DetectionPayload(ImagePayload):
+    """A picture to look for objects in."""
+
+    parameters: Options = Field(default_factory=Options)
+
+
+class Yolov5(TensorClient):
+    """COCO's 80 kinds of objects in a picture.
+
+    ``rows``: ``[class_id, confidence, x1, x2, y1, y2, image_width, image_height]``, mind the order. The
+    box is in the pixels of the letterboxed input; width and height are the sent picture's, since with
+    them a caller can map the box back. ``detections``: ``{"label", "class_id", "score", "box"}`` with
+    the box in the picture's own pixels. ``image``, or ``Accept: image/png``: the picture, boxes drawn.
+    Best first.
+    """
+
+    model = "yolov5"
+    payload = DetectionPayload
+    inputs = {"images": ("FP32", (3, -1, -1))}
+    outputs = {"output0": ("FP32", (-1, -1))}
+
+    def setup(self) -> None:
+        folder = self.repository / self.model
+        self.letterbox = Letterbox.load(folder / "preprocess.json")
+        self.labels = (folder / "labels.txt").read_text(encoding="utf-8").splitlines()
+
+    def preprocess(self, payload: DetectionPayload) -> Tensors:
+        return {"images": self.letterbox.tensor(payload.pixels)}
+
+    def postprocess(self, outputs: Tensors, payload: DetectionPayload) -> object:
+        options = payload.parameters
+        found = objects(outputs["output0"], options.confidence, options.iou)
+        height, width, _ = payload.pixels.shape
+        place = self.letterbox.place(width, height)
+        if options.format == "image" or payload.accept == "image/png":
+            return self.picture(found, place, payload)
+        return self.detections(found, place) if options.format == "detections" else self.rows(found, place)
+
+    def rows(self, found: Objects, place: Placement) -> list[list[float]]:
+        """Hundredths of a pixel and ten-thousandths of a score: more digits would say nothing."""
+        boxes = found.boxes.clip(0, self.letterbox.size).tolist()
+        return [
+            [label, round(score, 4), *(round(value, 2) for value in (x1, x2, y1, y2)), *place.picture_size]
+            for label, score, (x1, y1, x2, y2) in zip(
+                found.classes.tolist(), found.scores.tolist(), boxes, strict=True
+            )
+        ]
+
+    def detections(self, found: Objects, place: Placement) -> list[dict[str, Any]]:
+        boxes = place.to_picture(found.boxes).round(2).tolist()
+        return [
+            {
+                "label": self.label(class_id),
+                "class_id": class_id,
+                "score": round(score, 4),
+                "box": dict(zip(("x1", "y1", "x2", "y2"), box, strict=True)),
+            }
+            for class_id, score, box in zip(found.classes.tolist(), found.scores.tolist(), boxes, strict=True)
+        ]
+
+    def picture(self, found: Objects, place: Placement, payload: DetectionPayload) -> Picture:
+        labels = [
+            Label(tuple(row["box"].values()), f"{row['label']} {row['score']:.2f}", row["class_id"])
+            for row in self.detections(found, place)
+        ]
+        return Picture(draw(payload.pixels, reversed(labels)))
+
+    def label(self, class_id: int) -> str:
+        """The class's name, or its number where the model brought too few names."""
+        return self.labels[class_id] if class_id < len(self.labels) else str(class_id)

@@ -1,0 +1,92 @@
+"""A picture of any size into the model's square input, and boxes back out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sm.errors import StartError
+
+Pixels = NDArray[np.uint8]
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where in the input the picture lies: its corner and size there, and its own size."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    picture_width: int
+    picture_height: int
+
+    @property
+    def picture_size(self) -> tuple[int, int]:
+        """Width and height of the picture that was sent."""
+        return self.picture_width, self.picture_height
+
+    def to_picture(self, boxes: Floats) -> Floats:
+        """Boxes [n, 4] (x1, y1, x2, y2) from the input's pixels to the picture's own, clipped to it."""
+        size = np.array(self.picture_size * 2)
+        # By axis and not by one ratio, since rounding to whole pixels may stretch a narrow picture.
+        ratio = size / np.array((self.width, self.height) * 2)
+        mapped: Floats = (boxes - np.array((self.left, self.top) * 2)) * ratio
+        return np.clip(mapped, 0, size)
+
+
+class Letterbox(BaseModel):
+    """What a model expects of its input: ``preprocess.json`` in the model's folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    #: Pixels of each side.
+    size: int = Field(gt=0, le=8192)
+    #: The grey of the bars, 0 to 255.
+    fill: int = Field(ge=0, le=255)
+    channels: Literal["RGB", "BGR"]
+    #: What a pixel's value is multiplied by.
+    scale: float = Field(gt=0, allow_inf_nan=False)
+
+    @classmethod
+    def load(cls, path: Path) -> Letterbox:
+        """:class:`~sm.errors.StartError` if the description is missing or wrong."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            raise StartError(f"{path} is missing") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            raise StartError(f"{path}: {where}: {first['msg']}") from None
+
+    def place(self, width: int, height: int) -> Placement:
+        """As large as fits with its shape kept, in the middle."""
+        ratio = min(self.size / width, self.size / height)
+        inner_width, inner_height = max(1, round(width * ratio)), max(1, round(height * ratio))
+        left, top = (self.size - inner_width) // 2, (self.size - inner_height) // 2
+        return Placement(left, top, inner_width, inner_height, width, height)
+
+    def tensor(self, pixels: Pixels) -> NDArray[np.float32]:
+        """RGB uint8 [height, width, 3] to float32 [3, size, size], resized bilinearly."""
+        place = self.place(pixels.shape[1], pixels.shape[0])
+        resized = cv2.resize(pixels, (place.width, place.height), interpolation=cv2.INTER_LINEAR)
+        grey = np.float32(self.fill) * np.float32(self.scale)
+        tensor = np.empty((3, self.size, self.size), np.float32)
+        right, bottom = place.left + place.width, place.top + place.height
+        tensor[:, : place.top], tensor[:, bottom:] = grey, grey
+        tensor[:, :, : place.left], tensor[:, :, right:] = grey, grey
+        inner = tensor[:, place.top : bottom, place.left : right]
+        # Planes first, while they are bytes, then one pass that widens and scales: twice as fast as
+        # multiplying the interleaved picture, ten times as fast as transpose, cast, divide.
+        planes = cv2.split(resized)
+        for target, plane in zip(inner, planes if self.channels == "RGB" else planes[::-1], strict=True):
+            np.multiply(plane, np.float32(self.scale), out=target)
+        return tensor
