@@ -105,5 +105,11 @@ class ClientFailed(TriremeError):
     status, code = 500, "client_failed"
 
 
+class ModelFailed(TriremeError):
+    """A model raised something of its own inside Triton. Its traceback is in Triton's log."""
+
+    status, code = 500, "model_failed"
+
+
 class StartError(Exception):
     """The box cannot start: one sentence, exit status 1."""

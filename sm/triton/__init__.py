@@ -1,0 +1,1 @@
+"""Everything that knows Triton: its command line, its HTTP and gRPC, its shared memory."""

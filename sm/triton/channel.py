@@ -1,0 +1,95 @@
+"""Calls to Triton over gRPC that end when the invocation's time does, or when its caller hangs up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from sm.deadline import Deadline, current
+from sm.errors import CallerGone, NotReady, TriremeError
+from sm.triton.failures import Failed, failed
+
+#: Seconds until the caller is looked after for the first time, and then each time.
+FIRST_LOOK, NEXT_LOOK = 0.05, 0.1
+#: Seconds that calls about shared memory get: they do no work.
+HOUSEKEEPING = 2.0
+
+OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # A restarted Triton is found again at once: gRPC would wait for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 300),
+    # A proxy in the environment is not for loopback.
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class Channel:
+    """One connection for all threads of a process. Make it after the fork: it does not survive one."""
+
+    def __init__(self, port: int, timeout: float) -> None:
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._timeout = timeout
+
+    def call(self, method: str, request: Any) -> Any:
+        """The answer to ``request``, in the time the invocation has left; :class:`Failed` otherwise."""
+        deadline = current()
+        try:
+            if deadline:
+                deadline.check()
+        except TriremeError as error:
+            raise Failed(error, settled=True) from None
+        return self._call(method, request, deadline.remaining() if deadline else self._timeout, deadline)
+
+    def register(self, name: str, size: int) -> None:
+        """Have Triton map a region. One that it has already is the same: no name is used twice."""
+        request = pb.SystemSharedMemoryRegisterRequest(name=name, key=f"/{name}", offset=0, byte_size=size)
+        try:
+            self._housekeeping("SystemSharedMemoryRegister", request)
+        except TriremeError as error:
+            if "already in manager" not in error.sentence:
+                raise
+
+    def unregister(self, name: str) -> None:
+        self._housekeeping("SystemSharedMemoryUnregister", pb.SystemSharedMemoryUnregisterRequest(name=name))
+
+    def registered(self) -> set[str]:
+        """The regions that Triton has mapped, of all workers."""
+        return set(
+            self._housekeeping("SystemSharedMemoryStatus", pb.SystemSharedMemoryStatusRequest()).regions
+        )
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _housekeeping(self, method: str, request: Any) -> Any:
+        try:
+            return self._call(method, request, HOUSEKEEPING, None)
+        except Failed as failure:
+            raise failure.error from None
+
+    def _call(self, method: str, request: Any, seconds: float, deadline: Deadline | None) -> Any:
+        # gRPC tells Triton when the time is over, and Triton drops what is still in its queue.
+        try:
+            future = getattr(self._stub, method).future(request, timeout=seconds)
+        except ValueError:
+            raise Failed(NotReady("the worker is ending"), settled=True) from None
+        look = FIRST_LOOK
+        try:
+            while True:
+                try:
+                    return future.result(timeout=look)
+                except grpc.FutureTimeoutError:
+                    look = NEXT_LOOK
+                    if deadline and deadline.hung_up():
+                        raise Failed(CallerGone("the caller hung up"), settled=False) from None
+        except grpc.RpcError as error:
+            raise failed(error.code(), error.details() or "") from None
+        finally:
+            future.cancel()

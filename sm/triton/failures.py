@@ -1,0 +1,102 @@
+"""What a failed call to Triton means for the caller, and for the shared memory it used."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import grpc
+
+from sm.errors import (
+    BadInput,
+    DeadlinePassed,
+    ModelFailed,
+    NotReady,
+    OutOfMemory,
+    Overloaded,
+    TriremeError,
+    UnknownModel,
+    Unsupported,
+)
+
+Code = grpc.StatusCode
+MEMORY = re.compile(
+    r"out of memory|bad_alloc|MemoryError|shared memory pool|failed to allocate", re.IGNORECASE
+)
+
+
+@dataclass
+class Failed(Exception):
+    """A call that failed. ``settled``: Triton has surely done with the request, its memory included."""
+
+    error: TriremeError
+    settled: bool
+    lost_region: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A failure by code (None: any) and a piece of Triton's text; the first rule that fits holds.
+
+    Where ``settled`` is false, Triton may still be writing an answer, or nobody knows.
+    """
+
+    code: Code | None
+    text: str
+    kind: type[TriremeError]
+    settled: bool
+    sentence: str = ""
+
+
+UNREACHABLE = "Triton is not there; it is starting or being started again"
+RULES = (
+    Rule(None, "in a not-ready state|not at ready state", NotReady, True),
+    Rule(None, "unknown model|model version from specified version string", UnknownModel, True),
+    Rule(None, "maximum queue size", Overloaded, True, "the model's queue in Triton is full"),
+    Rule(
+        Code.UNAVAILABLE,
+        "timeout expired",
+        DeadlinePassed,
+        True,
+        "the invocation's time ended in Triton's queue",
+    ),
+    Rule(Code.UNAVAILABLE, "failed to connect", NotReady, True, UNREACHABLE),
+    Rule(Code.UNAVAILABLE, "", NotReady, False, UNREACHABLE),
+    Rule(Code.CANCELLED, "", NotReady, False, UNREACHABLE),
+    Rule(
+        Code.DEADLINE_EXCEEDED,
+        "",
+        DeadlinePassed,
+        False,
+        "the invocation's time ended while Triton ran the model",
+    ),
+    Rule(Code.NOT_FOUND, "", UnknownModel, True),
+    Rule(Code.INVALID_ARGUMENT, "", BadInput, True),
+    Rule(Code.UNIMPLEMENTED, "", Unsupported, True),
+    Rule(Code.RESOURCE_EXHAUSTED, "", Overloaded, False),
+    Rule(None, MEMORY.pattern, OutOfMemory, False),
+    Rule(None, "Failed to process the request", ModelFailed, True),
+    Rule(None, "", ModelFailed, False),
+)
+
+
+def failed(code: Code, text: str) -> Failed:
+    """A status that a call to Triton ended with."""
+    if "Unable to find shared memory region" in text:
+        return Failed(NotReady("Triton lost its shared memory"), settled=True, lost_region=True)
+    rule = next(
+        rule for rule in RULES if rule.code in (None, code) and re.search(rule.text, text, re.IGNORECASE)
+    )
+    return Failed(rule.kind(rule.sentence or sentence(text)), rule.settled)
+
+
+def sentence(text: str) -> str:
+    """Triton's text for a caller: without the request's id, the model instance and the traceback."""
+    text = text.partition("\n\nAt:")[0]
+    text = re.sub(r"^\[request id: [^\]]*\] ", "", text)
+    text = re.sub(
+        r"^Failed to process the request\(s\) for model instance '(.+?)(_\d+)*', message: ",
+        r"model '\1' failed: ",
+        text,
+    )
+    return " ".join(text.split())[:500]

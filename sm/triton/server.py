@@ -1,0 +1,136 @@
+"""Triton's command line and environment. Starting and watching it is the supervisor's."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sm.errors import StartError
+from sm.triton import wheel
+from sm.triton.admin import failures, ready
+
+if TYPE_CHECKING:
+    from sm.box import Box
+    from sm.settings import Settings
+
+__all__ = ["Command", "command", "failures", "find", "ready"]
+
+IMAGE = Path("/opt/tritonserver/bin/tritonserver")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+LOOPBACK = "127.0.0.1"
+#: The python backend refuses less.
+LEAST_POOL = 2**20
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to execute, and with which environment (all of it, not a difference)."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Command:
+    """How to start this box's Triton; :class:`StartError` if a part of it is not on this machine.
+
+    Fills ``box.run / "triton"`` with links where Triton comes from the wheel. A model that fails to load
+    does not end Triton: ask :func:`failures` for its name and reason.
+    """
+    server = find(settings)
+    backends, extra = _backends(server, box.run / "triton")
+    arguments = (
+        str(server),
+        f"--model-repository={box.repository}",
+        "--exit-on-error=false",
+        f"--exit-timeout-secs={max(1, round(settings.drain))}",
+        *_addresses(box),
+        f"--http-thread-count={settings.triton_threads}",
+        f"--log-verbose={settings.triton_log_verbose}",
+        f"--log-info={str(settings.triton_log_info).lower()}",
+        *([f"--backend-directory={backends}"] if backends else []),
+        *_python_backend(settings, box),
+        *(["--allow-client-shm=true"] if "--allow-client-shm" in _help(server) else []),
+        *settings.triton_arguments,
+    )
+    return Command(arguments, {**environment, **_environment(environment, extra)})
+
+
+def find(settings: Settings) -> Path:
+    """The tritonserver to run: the one that is set, the image's, the wheel's."""
+    if settings.triton_server:
+        if not os.access(settings.triton_server, os.X_OK) or settings.triton_server.is_dir():
+            raise StartError(f"TRIREME_TRITON_SERVER={str(settings.triton_server)!r} is no program.")
+        return settings.triton_server
+    if IMAGE.is_file():
+        return IMAGE
+    server = wheel.binary()
+    if server is None:
+        raise StartError(
+            f"There is no tritonserver: neither {IMAGE} nor, in {sys.prefix}, the wheel that "
+            "`pip install --no-deps nvidia-pytriton` brings."
+        )
+    return server
+
+
+def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
+    """The backend directory where it is not the one Triton knows, and its variables."""
+    if not wheel.is_wheel(server):
+        beside = server.parent.parent / "backends"
+        return (beside if server != IMAGE and beside.is_dir() else None), {}
+    backends, extra = wheel.assemble(server, folder)
+    # The stub's Python takes the first python3 on PATH for its own, and with it that one's packages.
+    return backends, {**extra, "PATH": str(Path(sys.executable).parent)}
+
+
+def _addresses(box: Box) -> tuple[str, ...]:
+    """Loopback only: the one public port is the front's."""
+    return (
+        f"--http-address={LOOPBACK}",
+        f"--http-port={box.http_port}",
+        f"--grpc-address={LOOPBACK}",
+        f"--grpc-port={box.grpc_port}",
+        f"--metrics-address={LOOPBACK}",
+        f"--metrics-port={box.metrics_port}",
+    )
+
+
+def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
+    values = {
+        "shm-region-prefix-name": f"trireme-{box.id}-py",
+        "shm-default-byte-size": str(_pool(settings.triton_shm_default, box.repository)),
+        "shm-growth-byte-size": str(settings.triton_shm_growth),
+    }
+    return tuple(f"--backend-config=python,{name}={value}" for name, value in values.items())
+
+
+def _pool(wanted: int, repository: Path) -> int:
+    """What each python model's pool may start with, in bytes; it grows with demand.
+
+    All of them together start with at most half of what is free: Docker gives a container 64 MB of
+    shared memory, and the tensors between router and Triton want some of it as well.
+    """
+    space = os.statvfs(SHARED_MEMORY)
+    models = sum(1 for path in repository.iterdir() if path.is_dir()) if repository.is_dir() else 0
+    share = space.f_bavail * space.f_frsize // 2 // max(1, models)
+    return min(wanted, max(LEAST_POOL, share))
+
+
+def _environment(environment: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """``extra`` in front of what each path variable already says."""
+    joined = {}
+    for name, value in extra.items():
+        joined[name] = f"{value}:{environment[name]}" if environment.get(name) else value
+    return joined
+
+
+@functools.lru_cache
+def _help(server: Path) -> str:
+    """What the binary says it knows: newer ones want to be told that clients may share memory."""
+    shown = subprocess.run([server, "--help"], capture_output=True, text=True, check=False, timeout=60)
+    return shown.stdout + shown.stderr

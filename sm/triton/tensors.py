@@ -1,0 +1,79 @@
+"""NumPy arrays and Triton's datatypes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sm.base import Array
+from sm.errors import BadInput, Unsupported
+
+#: Triton's strings: of any length each, so they have no dtype and no size known in advance.
+STRINGS = "BYTES"
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype(np.uint8),
+    "UINT16": np.dtype(np.uint16),
+    "UINT32": np.dtype(np.uint32),
+    "UINT64": np.dtype(np.uint64),
+    "INT8": np.dtype(np.int8),
+    "INT16": np.dtype(np.int16),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "FP16": np.dtype(np.float16),
+    "FP32": np.dtype(np.float32),
+    "FP64": np.dtype(np.float64),
+}
+DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def datatype(array: Array) -> str:
+    """Triton's name for what ``array`` holds; :class:`BadInput` if it has none."""
+    if array.dtype.kind in "OSU":
+        return STRINGS
+    name = DATATYPES.get(array.dtype.newbyteorder("="))
+    if name is None:
+        raise BadInput(f"Triton has no datatype for arrays of {array.dtype}")
+    return name
+
+
+def dtype(name: str) -> np.dtype[Any]:
+    """The dtype of a Triton datatype that has one."""
+    if name not in DTYPES:
+        raise Unsupported(f"arrays of Triton's datatype {name} are not supported")
+    return DTYPES[name]
+
+
+def byte_size(name: str, shape: Sequence[int]) -> int | None:
+    """Bytes of a tensor; None where they depend on its content or a dimension is open."""
+    if name not in DTYPES or any(size < 0 for size in shape):
+        return None
+    return math.prod(shape) * DTYPES[name].itemsize
+
+
+def to_bytes(array: Array) -> bytes:
+    """Row by row, little-endian; strings each behind their length in four bytes."""
+    if datatype(array) != STRINGS:
+        return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    parts = []
+    for item in array.ravel().tolist():
+        text = item if isinstance(item, bytes) else str(item).encode()
+        parts += (len(text).to_bytes(4, "little"), text)
+    return b"".join(parts)
+
+
+def from_bytes(raw: bytes, name: str, shape: Sequence[int]) -> Array:
+    """The array of ``shape`` that ``raw`` holds, writable; strings as an object array of ``bytes``."""
+    if name != STRINGS:
+        return np.frombuffer(bytearray(raw), dtype(name)).reshape(shape)
+    items = np.empty(math.prod(shape), dtype=object)
+    position = 0
+    for index in range(items.size):
+        start = position + 4
+        position = start + int.from_bytes(raw[position:start], "little")
+        items[index] = raw[start:position]
+    return items.reshape(shape)

@@ -1,0 +1,186 @@
+"""Inference on the local Triton: calls over gRPC, large tensors through shared memory.
+
+Clients see arrays in and arrays out. An output may be a view of shared memory; the memory is used again
+only when the last view of it is gone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tritonclient.grpc import service_pb2 as pb
+
+from sm.base import Array, ModelMetadata, TensorMetadata
+from sm.errors import ModelFailed, NotReady, TriremeError, UnknownModel
+from sm.metrics import TENSORS
+from sm.triton.channel import Channel
+from sm.triton.failures import Failed
+from sm.triton.plan import Plan, sizes_of
+from sm.triton.pool import Pool
+from sm.triton.regions import Lease
+from sm.triton.sizes import Sizes
+from sm.triton.sweep import SHARED_MEMORY, remove_worker_files
+
+if TYPE_CHECKING:
+    from sm.box import Box
+    from sm.settings import Settings
+
+__all__ = ["Transport", "remove_worker_files"]
+
+log = logging.getLogger(__name__)
+
+#: Bytes of all of a request's tensors from which shared memory is faster than the message.
+LARGE = 2**16
+
+
+class Transport:
+    """The :class:`~sm.base.Triton` of a worker. Make it after the fork; one serves all threads."""
+
+    def __init__(self, settings: Settings, box: Box, folder: Path = SHARED_MEMORY) -> None:
+        self._channel = Channel(box.grpc_port, settings.timeout)
+        self._large = LARGE if settings.shared_memory and box.shared_bytes else None
+        self._pool = Pool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
+        self._sizes = Sizes()
+        self._metadata: dict[tuple[str, str], ModelMetadata] = {}
+        self._by_memory, self._by_message = TENSORS.labels("shared_memory"), TENSORS.labels("grpc")
+        self._pid = os.getpid()
+        atexit.register(self.close)
+
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        version: str = "",
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        """Run ``model``; see :meth:`sm.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        plan = Plan.make(self.metadata(model, version), version, arrays, outputs, self._sizes)
+        try:
+            answer = self._by_region(plan)
+            return self._by_bytes(plan) if answer is None else answer
+        except Failed as failure:
+            raise self._explained(failure, model, version) from None
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        """What the model takes and gives; asked once, and again when Triton has been away."""
+        known = self._metadata.get((model, version))
+        if known is None:
+            known = self._metadata[model, version] = self._ask_metadata(model, version)
+        return known
+
+    def ready_models(self) -> dict[str, tuple[str, ...]]:
+        """The models that Triton serves now, each with its versions."""
+        ready: dict[str, tuple[str, ...]] = {}
+        try:
+            index = self._channel.call("RepositoryIndex", pb.RepositoryIndexRequest(ready=True))
+        except Failed as failure:
+            raise failure.error from None
+        for row in index.models:
+            ready[row.name] = (*ready.get(row.name, ()), row.version)
+        return ready
+
+    def close(self) -> None:
+        """Remove the shared memory and end the connection. Arrays still referenced stay valid."""
+        atexit.unregister(self.close)
+        if os.getpid() == self._pid:
+            self._pool.close()
+            self._channel.close()
+
+    def _by_region(self, plan: Plan) -> dict[str, Array] | None:
+        """None if the tensors must travel as bytes: too small, no region to be had, an output outgrew it."""
+        if self._large is None or plan.size < self._large:
+            return None
+        lease = self._pool.lease(plan.size)
+        if lease is None:
+            return None
+        plan.write(lease.memory)
+        with self._unless_settled(lease):
+            response = self._infer_in(lease, plan)
+        if response is None:
+            return None
+        arrays = plan.read_in(response, lease.memory)
+        if arrays is None:
+            self._sizes.outgrew(plan.kind)
+            return None
+        self._by_memory.inc()
+        self._learn(plan, response)
+        return arrays
+
+    def _infer_in(self, lease: Lease, plan: Plan) -> Any:
+        """Triton's answer; None if it is a new Triton and refuses the region."""
+        request = plan.request(lease.region.name)
+        try:
+            return self._channel.call("ModelInfer", request)
+        except Failed as failure:
+            if not failure.lost_region:
+                raise
+        self._metadata.clear()
+        try:
+            return self._channel.call("ModelInfer", request) if self._pool.renew(lease) else None
+        except NotReady as error:
+            raise Failed(error, settled=True) from None
+
+    @contextlib.contextmanager
+    def _unless_settled(self, lease: Lease) -> Iterator[None]:
+        """A request that ends while Triton may still write to its region: nobody gets that region again."""
+        try:
+            yield
+        except Failed as failure:
+            if not failure.settled:
+                self._pool.retire(lease)
+            raise
+        except BaseException:
+            self._pool.retire(lease)
+            raise
+
+    def _by_bytes(self, plan: Plan) -> dict[str, Array]:
+        response = self._channel.call("ModelInfer", plan.request())
+        self._by_message.inc()
+        self._learn(plan, response)
+        return plan.read(response)
+
+    def _learn(self, plan: Plan, response: Any) -> None:
+        """Remember the sizes of outputs that had no place this time because theirs were not known."""
+        if len(plan.outputs) < len(response.outputs):
+            self._sizes.learn(plan.kind, sizes_of(response))
+
+    def _ask_metadata(self, model: str, version: str) -> ModelMetadata:
+        try:
+            said = self._channel.call("ModelMetadata", pb.ModelMetadataRequest(name=model, version=version))
+            asked = pb.ModelConfigRequest(name=model, version=version)
+            batch = self._channel.call("ModelConfig", asked).config.max_batch_size
+        except Failed as failure:
+            raise self._explained(failure, model, version) from None
+        return ModelMetadata(
+            model, tuple(said.versions), batch, _tensors(said.inputs, batch), _tensors(said.outputs, batch)
+        )
+
+    def _explained(self, failure: Failed, model: str, version: str = "") -> TriremeError:
+        """The error for the caller. What is known of the model may be out of date now."""
+        error = failure.error
+        if isinstance(error, NotReady):
+            self._metadata.clear()
+        if isinstance(error, UnknownModel):
+            self._metadata.pop((model, version), None)
+            named = f"version {version!r} of model {model!r}" if version else f"model {model!r}"
+            return UnknownModel(f"Triton has no {named}")
+        if isinstance(error, ModelFailed):
+            log.warning("%s", error.sentence)
+        return error
+
+
+def _tensors(described: Sequence[Any], batch: int) -> dict[str, TensorMetadata]:
+    """By name, without the batch dimension."""
+    return {
+        tensor.name: TensorMetadata(tensor.name, tensor.datatype, tuple(tensor.shape)[1 if batch else 0 :])
+        for tensor in described
+    }

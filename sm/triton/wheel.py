@@ -1,0 +1,103 @@
+"""Triton out of the ``nvidia-pytriton`` wheel: the loose parts, put together so that the server finds them.
+
+The wheel keeps one python-backend stub per Python version away from the backend's library, and a stub
+needs the interpreter's shared library. A folder of links in the run folder joins them; nothing is copied
+and the wheel stays as it was installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from sm.errors import StartError
+
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+LIBPYTHON = f"libpython{VERSION}.so.1.0"
+
+
+def binary() -> Path | None:
+    """The wheel's tritonserver, if this interpreter has the wheel."""
+    spec = importlib.util.find_spec("pytriton")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    found = (Path(folder) / "tritonserver" / "bin" / "tritonserver" for folder in folders)
+    return next((path for path in found if path.is_file()), None)
+
+
+def is_wheel(server: Path) -> bool:
+    """Whether ``server`` lies in the wheel's layout, wherever that was unpacked."""
+    return (_root(server) / "python_backend_stubs").is_dir()
+
+
+def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
+    """Link the parts under ``folder``: the backend directory, and what the environment must say."""
+    python = folder / "backends" / "python"
+    for part in (_root(server) / "backends" / "python").iterdir():
+        if part.is_file():
+            _link(python / part.name, part)
+    _link(python / "triton_python_backend_stub", _stub(server))
+    _link(folder / "lib" / LIBPYTHON, libpython())
+    libraries = _root(server).parent.parent / "nvidia_pytriton.libs"
+    return folder / "backends", {"LD_LIBRARY_PATH": f"{folder / 'lib'}:{libraries}"}
+
+
+def libpython() -> Path:
+    """The running interpreter's shared library, which the stub embeds."""
+    found = next(
+        (folder / LIBPYTHON for folder in _library_folders() if (folder / LIBPYTHON).is_file()), None
+    )
+    if found is None:
+        raise StartError(
+            f"Triton's python backend needs {LIBPYTHON}, which this Python ({sys.base_prefix}) does not "
+            f"bring; on Debian and Ubuntu: apt-get install libpython{VERSION}."
+        )
+    return found
+
+
+def _library_folders() -> Iterator[Path]:
+    """Where it may lie, the interpreter's own places before the system's."""
+    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+    for base in (
+        sysconfig.get_config_var("LIBDIR"),
+        f"{sys.base_prefix}/lib",
+        "/usr/lib",
+        "/lib",
+        "/usr/lib64",
+    ):
+        if base:
+            yield Path(base)
+            yield Path(base) / multiarch
+    yield from _ldconfig_folders()
+
+
+def _ldconfig_folders() -> Iterator[Path]:
+    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
+        if Path(program).is_file():
+            listing = subprocess.run([program, "-p"], capture_output=True, text=True, check=False).stdout
+            for line in listing.splitlines():
+                if LIBPYTHON in line and " => " in line:
+                    yield Path(line.rpartition(" => ")[2]).parent
+            return
+
+
+def _root(server: Path) -> Path:
+    return server.parent.parent
+
+
+def _stub(server: Path) -> Path:
+    stub = _root(server) / "python_backend_stubs" / VERSION / "triton_python_backend_stub"
+    if not stub.is_file():
+        versions = ", ".join(sorted(path.name for path in stub.parent.parent.iterdir()))
+        raise StartError(f"Triton's wheel runs python models on Python {versions}, not on {VERSION}.")
+    return stub
+
+
+def _link(place: Path, target: Path) -> None:
+    """A link that may be there from an earlier start of the same box."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
