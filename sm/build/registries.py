@@ -80,14 +80,20 @@ class Registries:
 
     def _run(self, command: list[str], what: str, size: int, folder: Path) -> str:
         """Run a client that writes below ``folder`` alone; why it failed, or an empty text."""
+        try:
+            with self.progress.step(what, size, lambda: _bytes_below(folder)):
+                self._client(command, folder)
+        except subprocess.CalledProcessError:
+            return _reason((folder / "log").read_text(errors="replace"))
+        return ""
+
+    def _client(self, command: list[str], folder: Path) -> None:
         temporary = folder / "temporary"
         temporary.mkdir(exist_ok=True)
         environment = {**self.environment, "TMPDIR": str(temporary)}
         launcher = [sys.executable, "-I", "-S", str(Path(child.__file__)), str(os.getpid()), *command]
-        log = folder / "log"
         with (
-            log.open("wb") as lines,
-            self.progress.step(what, size, lambda: _bytes_below(folder)),
+            (folder / "log").open("wb") as lines,
             subprocess.Popen(
                 launcher, stdin=subprocess.DEVNULL, stdout=lines, stderr=lines, env=environment
             ) as process,
@@ -96,7 +102,8 @@ class Registries:
                 process.wait()
             finally:
                 process.kill()
-        return "" if process.returncode == 0 else _reason(log.read_text(errors="replace"))
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
 
 
 def _pip(verb: str, *rest: str) -> list[str]:
