@@ -6,6 +6,7 @@ in a file: duplicates land on one side, and the split survives a new package ver
 """
 
 import hashlib
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,8 +26,14 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
 
 def sentences() -> list[str]:
     """Every distinct sentence of 4 to 60 words, in a stable order."""
-    found = dict.fromkeys(text for text in (*_wordnet(), *_fortunes()) if 4 <= len(text.split()) <= 60)
-    return sorted(found)
+    found = {*glosses(), *_examples(), *_fortunes()}
+    return sorted(text for text in found if 4 <= len(text.split()) <= 60)
+
+
+def glosses() -> set[str]:
+    """WordNet's definitions: most of the text, and the part that least resembles what people write."""
+    parts = (_QUOTED.sub("", gloss).split(";") for gloss in _wordnet())
+    return {part.strip() for part in itertools.chain.from_iterable(parts) if part.strip()}
 
 
 def is_held_out(sentence: str) -> bool:
@@ -35,14 +42,16 @@ def is_held_out(sentence: str) -> bool:
     return int.from_bytes(digest[:4], "big") % HELD_OUT_SHARE == 0
 
 
+def _examples() -> Iterator[str]:
+    """WordNet's example sentences, which stand in quotes in its glosses."""
+    return (example.strip() for gloss in _wordnet() for example in _QUOTED.findall(gloss))
+
+
 def _wordnet() -> Iterator[str]:
     for part in ("noun", "verb", "adj", "adv"):
         for line in (WORDNET / f"data.{part}").read_text(encoding="latin-1").splitlines():
-            if line.startswith(" ") or " | " not in line:
-                continue
-            gloss = line.split(" | ", 1)[1].strip()
-            yield from (example.strip() for example in _QUOTED.findall(gloss))
-            yield from (part.strip() for part in _QUOTED.sub("", gloss).split(";") if part.strip())
+            if " | " in line and not line.startswith(" "):
+                yield line.split(" | ", 1)[1].strip()
 
 
 def _fortunes() -> Iterator[str]:

@@ -1,0 +1,132 @@
+"""Fill-mask: the likeliest words in the place of ``[MASK]``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from tokenizers import Tokenizer
+
+from sm.base import Array, Parameters, TensorClient, Tensors, TextPayload
+from sm.errors import WrongPayload
+
+from .filling import Ids, Span, combined, filled, likeliest, window
+
+#: Words of the vocabulary that stand for nothing: [CLS], [unused7].
+RESERVED = re.compile(r"\[.+\]")
+
+
+class Preprocess(BaseModel):
+    """``preprocess.json`` beside the model's configuration; how it tells words apart, tokenizer.json says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mask_token: str = Field(min_length=1)
+    #: Word pieces that the model takes at once, the two at the ends included.
+    max_length: int = Field(ge=3)
+    #: A text of more characters is refused unread.
+    max_characters: int = Field(ge=1)
+
+
+class Options(Parameters):
+    """How many answers, and what becomes of a text that the model cannot take whole."""
+
+    top: int = Field(default=5, ge=1, le=100, description="How many sentences to answer with.")
+    truncate: bool = Field(
+        default=False,
+        description="Let the model read only the part around the masks of a text that is too long for it.",
+    )
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A text as the model reads it: ids int64 [s], and where the masks are in the ids and in the text."""
+
+    ids: Ids
+    places: tuple[int, ...]
+    spans: tuple[Span, ...]
+
+
+class MaskedText(TextPayload):
+    """A text with ``[MASK]`` in it, once or more."""
+
+    parameters: Options = Options()
+    #: What ``preprocess`` read, for ``postprocess``.
+    _masked: Masked | None = PrivateAttr(default=None)
+
+
+class BertBase(TensorClient):
+    """Fill-mask: sentences with ``[MASK]`` filled, best first, each with its probability."""
+
+    model = "bert_base"
+    payload = MaskedText
+    inputs: ClassVar = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ("INT64", (-1,)))
+    outputs: ClassVar = {"logits": ("FP32", (-1, -1))}
+
+    def setup(self) -> None:
+        folder = self.repository / self.model
+        self.limits = Preprocess.model_validate_json((folder / "preprocess.json").read_bytes())
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        # What is too long is for this client to say; a tokenizer.json may come with its own idea.
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        vocabulary = self.tokenizer.get_vocab()
+        self.mask = vocabulary[self.limits.mask_token]
+        self.barred: Ids = np.array([index for word, index in vocabulary.items() if RESERVED.fullmatch(word)])
+
+    def preprocess(self, payload: MaskedText) -> Tensors:
+        payload._masked = masked = self.read(payload)
+        ones = np.ones_like(masked.ids)
+        return {"input_ids": masked.ids, "attention_mask": ones, "token_type_ids": np.zeros_like(ones)}
+
+    def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
+        masked, top = payload._masked or self.read(payload), payload.parameters.top
+        ids, scores = self.choices(outputs["logits"], masked, top)
+        return [
+            {"token": filled(payload.text, masked.spans, self.words(row)), "score": float(np.exp(score))}
+            for row, score in zip(ids, scores, strict=True)
+        ]
+
+    def choices(self, logits: Array, masked: Masked, top: int) -> tuple[Array, Array]:
+        """Ids [n, masks] and log probabilities [n]. Only the masks' rows of the logits are ever copied."""
+        candidates = [likeliest(logits[place], self.barred, top) for place in masked.places]
+        return combined(candidates, top)
+
+    def words(self, ids: Array) -> list[str]:
+        return [self.tokenizer.id_to_token(int(index)) or "" for index in ids]
+
+    def read(self, payload: MaskedText) -> Masked:
+        """:class:`~sm.errors.WrongPayload` if there is no mask, or more text than the model takes."""
+        if len(payload.text) > self.limits.max_characters:
+            raise _wrong(f"has over {self.limits.max_characters:,} characters")
+        encoding = self.tokenizer.encode(payload.text)
+        ids: Ids = np.array(encoding.ids, np.int64)
+        places = tuple(np.flatnonzero(ids == self.mask).tolist())
+        if not places:
+            raise _wrong(f"has no {self.limits.mask_token} to fill")
+        spans = tuple(encoding.offsets[place] for place in places)
+        masked = Masked(ids, places, spans)
+        return masked if len(ids) <= self.limits.max_length else self.shortened(masked, payload)
+
+    def shortened(self, masked: Masked, payload: MaskedText) -> Masked:
+        """The part around the masks, between the marks at both ends."""
+        if not payload.parameters.truncate:
+            raise _wrong(
+                f"is {len(masked.ids)} word pieces long, the model takes {self.limits.max_length}; "
+                "with truncate it reads the part around the masks"
+            )
+        try:
+            part = window(
+                len(masked.ids) - 2, [place - 1 for place in masked.places], self.limits.max_length - 2
+            )
+        except ValueError as error:
+            raise _wrong(f"cannot be truncated: {error}") from None
+        ids = np.concatenate((masked.ids[:1], masked.ids[1:-1][part], masked.ids[-1:]))
+        return Masked(ids, tuple(place - part.start for place in masked.places), masked.spans)
+
+
+def _wrong(what: str) -> WrongPayload:
+    return WrongPayload(f"payload.text: {what}", field="payload.text")

@@ -1,0 +1,80 @@
+"""Filling masks, without a model: which window of a text, which words, and the sentences they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+Scores = NDArray[np.float64]
+#: The first character of a stretch of text, and the one after its last.
+Span = tuple[int, int]
+
+#: Marks a word piece that continues the word before it.
+CONTINUATION = "##"
+
+
+def window(length: int, places: Sequence[int], room: int) -> slice:
+    """The ``room`` of ``length`` word pieces that have all ``places`` in their middle, as far as can be.
+
+    :raises ValueError: The places lie further apart than ``room``.
+    """
+    if places[-1] - places[0] >= room:
+        raise ValueError(f"the masks lie further apart than {room} word pieces")
+    middle = (places[0] + places[-1] + 1 - room) // 2
+    start = max(0, min(middle, length - room))
+    return slice(start, start + room)
+
+
+def likeliest(logits: NDArray[Any], barred: Ids, top: int) -> tuple[Ids, Scores]:
+    """The ``top`` ids of one row of logits [words], best first, and the logarithm of their probabilities.
+
+    The probabilities are over all words but the ``barred`` ones, which are never among the ids.
+    """
+    scores = logits.astype(np.float64)
+    scores[barred] = -np.inf
+    scores -= scores.max()
+    scores -= np.log(np.exp(scores).sum())
+    top = min(top, int(np.count_nonzero(scores > -np.inf)))
+    kept = np.argpartition(-scores, top - 1)[:top]
+    # Equal scores in the order of the ids, so that an answer does not depend on the partition.
+    kept = kept[np.lexsort((kept, -scores[kept]))]
+    return kept, scores[kept]
+
+
+def combined(candidates: Sequence[tuple[Ids, Scores]], top: int) -> tuple[Ids, Scores]:
+    """The ``top`` best choices of one candidate for every mask: ids [n, masks], scores [n], best first.
+
+    Masks are taken as independent: a choice's score is the sum of its logarithms. The best choices of
+    the first masks are all that the best of all can begin with, so no more are kept on the way.
+    """
+    chosen, total = np.empty((1, 0), np.int64), np.zeros(1)
+    for ids, scores in candidates:
+        sums = (total[:, None] + scores).ravel()
+        kept = np.argsort(-sums, kind="stable")[:top]
+        before, last = np.divmod(kept, len(ids))
+        chosen = np.column_stack((chosen[before], ids[last]))
+        total = sums[kept]
+    return chosen, total
+
+
+def filled(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
+    """``text`` with a word in the place of each span; everything else as it was.
+
+    A word piece that continues a word (``##ing``) joins the text before it without a space.
+    """
+    return "".join(_parts(text, spans, words))
+
+
+def _parts(text: str, spans: Sequence[Span], words: Sequence[str]) -> Iterator[str]:
+    written = 0
+    for (start, end), word in zip(spans, words, strict=True):
+        between = text[written:start]
+        joins = word.startswith(CONTINUATION) and text[:start].strip()
+        yield between.rstrip(" ") if joins else between
+        yield word.removeprefix(CONTINUATION)
+        written = end
+    yield text[written:]
