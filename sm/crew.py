@@ -243,12 +243,14 @@ class Crew:
         linger = LINGER if front and front.state == READY and self.ready else 0.0
         if linger:
             self.hands.linger()
+        end = now + drain
         stages = [
-            Stage(NGINX, SIGQUIT, drain),
+            Stage(NGINX, SIGQUIT, drain, end),
             # Behind nginx nothing runs any more but what its caller has left.
-            Stage(DATA, SIGTERM, 1.5 if front else drain),
-            Stage(TRITON, SIGTERM, 3.0),
-            Stage(CONTROL, SIGTERM, 1.0),
+            Stage(DATA, SIGTERM, 1.5 if front else drain, end + 1.0),
+            # The platform kills everything 30 s after its SIGTERM.
+            Stage(TRITON, SIGTERM, 5.0, end + 3.5),
+            Stage(CONTROL, SIGTERM, 2.0, end + 4.0),
         ]
         self.shutdown = Shutdown(
             [stage for stage in stages if stage.name in self.children], code, now, now + min(linger, drain)
@@ -276,7 +278,7 @@ class Crew:
             if not stage.sent:
                 stage.sent = True
                 self.hands.signal(child.pid, stage.signal)
-            elif now >= stage.deadline(shutdown.entered) and not stage.killed:
+            elif stage.is_over(shutdown.entered, now) and not stage.killed:
                 stage.killed = True
                 self.hands.say("warning", f"{stage.name} did not stop in time: killed")
                 self._kill(child)

@@ -15,8 +15,8 @@ from typing import Any
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 COLOURS = {"debug": "2", "warning": "33", "error": "31", "critical": "1;31"}
-#: Members of a record that the text form shows in a place of their own.
-PLACED = ("time", "process", "level", "message", "traceback", "logger")
+#: Members of a record that the text form shows elsewhere, or not.
+PLACED = ("time", "process", "level", "message", "traceback", "logger", "place")
 #: What every record of Python's logging has; the rest came as ``extra``.
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 

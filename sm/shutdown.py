@@ -1,4 +1,4 @@
-"""How far a stop has come: one stage per child, each with a signal and its seconds."""
+"""How far a stop has come: one stage per child, each with a signal and its time."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 @dataclass
 class Stage:
-    """Ask ``name`` to end with ``signal``; kill it after ``seconds``."""
+    """Ask ``name`` to end with ``signal``; kill it ``seconds`` later, or at the time ``latest``."""
 
     name: str
     signal: int
     seconds: float
+    latest: float
     sent: bool = False
     killed: bool = False
 
-    def deadline(self, entered: float) -> float:
-        return entered + self.seconds
+    def is_over(self, entered: float, now: float) -> bool:
+        return now >= min(entered + self.seconds, self.latest)
 
 
 @dataclass

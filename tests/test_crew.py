@@ -1,0 +1,347 @@
+"""The supervisor's rules, as tables of events: no process, no clock but the table's."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sm.crew import CONTROL, DATA, NGINX, TRITON, Crew
+
+NAMES = (CONTROL, NGINX, TRITON, DATA)
+
+
+class Recorder:
+    """Hands that write down what they are told, and a clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.pids = iter(range(1, 1000))
+        self.running: dict[str, int] = {}
+        self.answering: set[str] = set()
+        self.failures: dict[str, str] = {}
+        self.done: list[tuple[object, ...]] = []
+        self.states: list[Mapping[str, Any]] = []
+        self.said: list[str] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def spawn(self, name: str) -> int:
+        self.running[name] = next(self.pids)
+        self.done.append(("spawn", name))
+        return self.running[name]
+
+    def signal(self, pid: int, number: int) -> None:
+        self.done.append((signal.Signals(number).name, self.name(pid)))
+
+    def kill(self, pid: int) -> None:
+        self.done.append(("kill", self.name(pid)))
+
+    def name(self, pid: int) -> str:
+        return next(name for name, other in self.running.items() if other == pid)
+
+    def ready(self, name: str) -> bool:
+        return name in self.answering
+
+    def failure(self, name: str) -> str:
+        return self.failures.get(name, "")
+
+    def linger(self) -> None:
+        self.done.append(("linger",))
+
+    def publish(self, state: Mapping[str, Any]) -> None:
+        self.states.append(state)
+
+    def say(self, level: str, message: str) -> None:
+        self.said.append(message)
+
+
+class Ship:
+    """A crew, its recorder, and the events of a table."""
+
+    def __init__(self, names: tuple[str, ...] = NAMES, budget: int = 5, drain: float = 25.0) -> None:
+        self.hands = Recorder()
+        self.crew = Crew(self.hands, self.hands.clock, names, budget=budget, startup=60.0, drain=drain)
+
+    def after(self, seconds: float) -> Ship:
+        self.hands.now += seconds
+        self.crew.tick()
+        return self
+
+    def answers(self, *names: str) -> Ship:
+        self.hands.answering |= set(names)
+        return self.after(0.2)
+
+    def dies(self, name: str, status: int) -> Ship:
+        self.hands.answering.discard(name)
+        self.crew.ended(self.hands.running[name], status)
+        return self
+
+    def up(self) -> Ship:
+        """All of it ready, and the record clean."""
+        self.after(0).answers(CONTROL, NGINX, TRITON).answers(DATA)
+        self.after(0.2)
+        assert self.crew.ready
+        self.hands.done.clear()
+        return self
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        return self.hands.states[-1]
+
+
+def test_control_plane_front_and_triton_start_first_and_the_workers_once_the_models_are_ready() -> None:
+    ship = Ship().after(0)
+    assert ship.hands.done == [("spawn", CONTROL), ("spawn", NGINX), ("spawn", TRITON)]
+    ship.after(5)
+    assert ("spawn", DATA) not in ship.hands.done
+    ship.answers(TRITON)
+    assert ship.hands.done[-1] == ("spawn", DATA)
+
+
+def test_the_state_tells_why_the_box_is_not_ready_yet() -> None:
+    ship = Ship().after(0)
+    assert (ship.state["ready"], ship.state["reason"]) == (False, "Triton is loading the models")
+    ship.answers(TRITON)
+    assert ship.state["reason"] == "the router is loading its clients"
+    ship.answers(DATA)
+    assert ship.state["ready"] is True
+    assert ship.state["reason"] == ""
+    assert ship.state["processes"][TRITON] == {
+        "pid": ship.hands.running[TRITON],
+        "state": "ready",
+        "restarts": 0,
+    }
+
+
+def test_the_state_is_published_only_when_it_changes() -> None:
+    ship = Ship().up()
+    published = len(ship.hands.states)
+    ship.after(1).after(1)
+    assert len(ship.hands.states) == published
+
+
+def test_a_ready_box_has_nothing_due() -> None:
+    assert Ship().up().crew.settled
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [(TRITON, "Triton is restarting"), (DATA, "the router is restarting")]
+)
+def test_a_death_is_told_at_once_and_healed_after_the_back_off(name: str, reason: str) -> None:
+    ship = Ship().up().dies(name, -9)
+    assert (ship.state["ready"], ship.state["reason"]) == (False, reason)
+    assert ship.state["processes"][name] == {"pid": None, "state": "restarting", "restarts": 1}
+    assert f"{name} ended: signal 9 (SIGKILL)" in ship.hands.said
+    ship.after(0.05)
+    assert ship.hands.done == []
+    ship.after(0.1)
+    assert ship.hands.done == [("spawn", name)]
+    assert not ship.state["ready"]
+    ship.answers(name)
+    assert ship.state["ready"]
+
+
+@pytest.mark.parametrize("name", [NGINX, CONTROL])
+def test_the_front_and_the_control_plane_come_back_too(name: str) -> None:
+    ship = Ship().up().dies(name, 1).after(0.2)
+    assert ship.hands.done == [("spawn", name)]
+
+
+def test_workers_that_serve_stay_while_triton_restarts() -> None:
+    ship = Ship().up().dies(TRITON, -11).after(0.2)
+    assert ship.hands.done == [("spawn", TRITON)]
+
+
+def test_workers_that_are_loading_when_triton_dies_are_started_again_and_not_blamed() -> None:
+    ship = Ship().after(0).answers(TRITON).dies(TRITON, -9)
+    assert ship.hands.done[-1] == ("kill", DATA)
+    ship.dies(DATA, -9).after(0.2)
+    assert ship.hands.done[-1] == ("spawn", TRITON)
+    ship.answers(TRITON).after(0.1)
+    assert ship.hands.done[-1] == ("spawn", DATA)
+    assert ship.state["processes"][DATA]["restarts"] == 0
+
+
+def test_workers_that_die_with_triton_wait_for_it() -> None:
+    ship = Ship().up().dies(TRITON, -9).dies(DATA, 3).after(5)
+    assert ("spawn", DATA) not in ship.hands.done
+    ship.answers(TRITON).after(0.1)
+    assert ship.hands.done[-1] == ("spawn", DATA)
+
+
+def test_the_back_off_doubles_up_to_five_seconds() -> None:
+    ship, waits = Ship(budget=100).up(), []
+    for _ in range(8):
+        ship.dies(NGINX, -9)
+        ship.hands.done.clear()
+        started = ship.hands.now
+        while not ship.hands.done:
+            ship.after(0.05)
+        waits.append(round(ship.hands.now - started, 1))
+    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0], abs=0.1)
+
+
+@pytest.mark.parametrize(("status", "code"), [(7, 7), (-9, 137), (0, 1)])
+def test_past_the_budget_the_box_ends_with_the_childs_code(status: int, code: int) -> None:
+    ship = Ship(budget=2).up()
+    for _ in range(2):
+        ship.dies(NGINX, status).after(10)
+    assert ship.crew.shutdown is None
+    ship.dies(NGINX, status)
+    assert not ship.state["ready"]
+    assert "nginx ended 3 times" in ship.state["reason"]
+    ship.after(0.1)
+    for name in (DATA, TRITON, CONTROL):
+        ship.dies(name, 0).after(0.1)
+    assert ship.crew.exit_code == code
+
+
+def test_deaths_of_more_than_five_minutes_ago_are_forgiven() -> None:
+    ship = Ship(budget=1).up()
+    for _ in range(5):
+        ship.dies(NGINX, 1).after(301).answers(NGINX)
+    assert ship.crew.shutdown is None
+
+
+def test_a_model_that_cannot_load_stops_the_first_start_with_its_sentence() -> None:
+    ship = Ship().after(0)
+    ship.hands.failures[TRITON] = "the model 'cat' cannot be loaded: no such file."
+    ship.after(0.2)
+    assert ship.hands.failures[TRITON] in ship.hands.said
+    assert ship.crew.shutdown is not None
+    assert ship.crew.shutdown.code == 1
+
+
+@pytest.mark.parametrize("status", [3, 4])
+def test_a_client_that_cannot_load_stops_the_first_start(status: int) -> None:
+    ship = Ship().after(0).answers(TRITON).dies(DATA, status)
+    assert ship.crew.shutdown is not None
+    assert ship.crew.shutdown.code == 1
+
+
+def test_workers_that_crash_on_their_first_start_are_tried_again() -> None:
+    ship = Ship().after(0).answers(TRITON).dies(DATA, -11).after(0.2)
+    assert ship.hands.done[-1] == ("spawn", DATA)
+
+
+def test_a_triton_that_refuses_its_options_stops_the_first_start() -> None:
+    ship = Ship().after(0).dies(TRITON, 1)
+    assert ship.crew.shutdown is not None
+    assert "triton cannot start (exit code 1): its last lines above say why." in ship.hands.said
+
+
+def test_a_start_that_takes_too_long_is_given_up_in_one_sentence() -> None:
+    ship = Ship().after(0).after(61)
+    assert ship.crew.shutdown is not None
+    assert any("was not ready within 60 s" in line for line in ship.hands.said)
+
+
+def test_a_restart_that_takes_too_long_is_killed_and_counts() -> None:
+    ship = Ship().up().dies(TRITON, -9).after(0.2).after(61)
+    assert ship.hands.done[-1] == ("kill", TRITON)
+    ship.dies(TRITON, -9)
+    assert ship.crew.shutdown is None
+    assert ship.state["processes"][TRITON]["restarts"] == 2
+
+
+def test_a_stop_goes_from_the_front_to_the_back_and_exits_0() -> None:
+    ship = Ship().up()
+    ship.crew.signalled(signal.SIGTERM)
+    assert (ship.state["ready"], ship.state["draining"]) == (False, True)
+    assert ship.hands.done == [("linger",)]
+    ship.after(0.1)
+    assert not ship.crew.refusing
+    ship.after(0.5)
+    assert ship.crew.refusing
+    for name, word in ((NGINX, "SIGQUIT"), (DATA, "SIGTERM"), (TRITON, "SIGTERM"), (CONTROL, "SIGTERM")):
+        assert ship.hands.done[-1] == (word, name)
+        ship.dies(name, 0).after(0.1)
+    assert ship.crew.exit_code == 0
+    assert {child["state"] for child in ship.state["processes"].values()} == {"stopped"}
+
+
+def test_nothing_behind_the_front_is_stopped_while_requests_run_and_the_drain_is_not_over() -> None:
+    ship = Ship(drain=25).up()
+    ship.crew.signalled(signal.SIGTERM)
+    ship.after(0.6).after(24)
+    assert ship.hands.done[-1] == ("SIGQUIT", NGINX)
+    ship.after(1)
+    assert ship.hands.done[-1] == ("kill", NGINX)
+
+
+def test_a_stop_that_nobody_heeds_is_over_before_the_platforms_thirty_seconds() -> None:
+    ship = Ship(drain=25).up()
+    ship.crew.signalled(signal.SIGTERM)
+    began = ship.hands.now
+    while ship.crew.exit_code is None:
+        ship.after(0.1)
+        if ship.hands.done[-1][0] == "kill":
+            name = str(ship.hands.done[-1][1])
+            if ship.crew.children[name].pid is not None:
+                ship.dies(name, -9)
+    assert ship.hands.now - began < 30
+    assert ship.crew.exit_code == 0
+
+
+def test_a_second_interrupt_kills_at_once() -> None:
+    ship = Ship().up()
+    ship.crew.signalled(signal.SIGINT)
+    ship.crew.signalled(signal.SIGINT)
+    ship.after(0)
+    assert {name for word, name in ship.hands.done[1:] if word == "kill"} == set(NAMES)
+    for name in NAMES:
+        ship.dies(name, -9)
+    assert ship.after(0).crew.exit_code == 130
+
+
+def test_a_second_sigterm_changes_nothing() -> None:
+    ship = Ship().up()
+    ship.crew.signalled(signal.SIGTERM)
+    ship.crew.signalled(signal.SIGTERM)
+    assert ship.after(0).hands.done == [("linger",)]
+
+
+def test_a_stop_while_the_models_load_does_not_wait_for_them() -> None:
+    ship = Ship().after(0)
+    ship.crew.signalled(signal.SIGTERM)
+    for name in (NGINX, TRITON, CONTROL):
+        ship.after(0)
+        ship.dies(name, 0)
+    assert ship.after(0).crew.exit_code == 0
+    assert ("spawn", DATA) not in ship.hands.done
+
+
+def test_nothing_is_restarted_during_a_stop() -> None:
+    ship = Ship().up()
+    ship.crew.signalled(signal.SIGTERM)
+    ship.dies(TRITON, -9).after(1)
+    assert ("spawn", TRITON) not in ship.hands.done
+
+
+def test_without_nginx_the_supervisor_answers_until_the_workers_do() -> None:
+    ship = Ship((CONTROL, TRITON, DATA)).after(0)
+    assert ship.crew.refusing
+    ship.answers(CONTROL, TRITON).answers(DATA)
+    assert not ship.crew.refusing
+    ship.dies(DATA, 1)
+    assert ship.crew.refusing
+
+
+def test_without_nginx_the_workers_get_the_whole_drain() -> None:
+    ship = Ship((CONTROL, TRITON, DATA), drain=25).after(0)
+    ship.answers(CONTROL, TRITON).answers(DATA).after(0.2)
+    ship.crew.signalled(signal.SIGTERM)
+    ship.after(0).after(24)
+    assert ship.hands.done[-1] == ("SIGTERM", DATA)
+    ship.after(1.1)
+    assert ship.hands.done[-1] == ("kill", DATA)
+
+
+def test_an_orphan_that_ends_is_nobodys_business() -> None:
+    ship = Ship().up()
+    ship.crew.ended(99999, -9)
+    assert ship.crew.ready

@@ -1,0 +1,392 @@
+"""The real nginx with this box's configuration, before small servers that stand where the router would."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
+from typing import Any
+
+import pytest
+
+from sm import front, ports
+from sm.box import Box
+from sm.errors import StartError
+from sm.settings import Settings
+
+NGINX = front.choose(Settings())
+pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
+
+
+@dataclass
+class Upstream:
+    """What the servers behind nginx saw, and what they answer."""
+
+    seen: list[tuple[str, str, dict[str, str], int]] = field(default_factory=list)
+    status: int = 200
+    body: bytes = b'{"result":1}'
+    hold: threading.Event = field(default_factory=threading.Event)
+    holding: bool = False
+
+
+class UnixServer(ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 1000
+
+
+def handler(upstream: Upstream, plane: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            received = len(self.rfile.read(size))
+            upstream.seen.append((plane, self.path, dict(self.headers.items()), received))
+            if upstream.holding and plane == "data":
+                upstream.hold.wait(30)
+            self.send_response(upstream.status)
+            self.send_header("Content-Length", str(len(upstream.body)))
+            self.end_headers()
+            self.wfile.write(upstream.body)
+
+        do_GET = do_POST = do_PUT = do_DELETE = answer
+
+        def address_string(self) -> str:
+            return plane
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    return Handler
+
+
+@dataclass
+class Front:
+    """A running nginx."""
+
+    port: int
+    upstream: Upstream
+    process: subprocess.Popen[bytes]
+    log: Path
+    box: Box
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+    def send(self, raw: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+            connection.sendall(raw)
+            received = b""
+            while part := connection.recv(65536):
+                received += part
+        return received
+
+
+@contextmanager
+def serving(upstream: Upstream, *sockets: tuple[str, Path]) -> Iterator[None]:
+    servers = [UnixServer(str(path), handler(upstream, plane)) for plane, path in sockets]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield
+    upstream.hold.set()
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def make_box(run: Path) -> Box:
+    return Box("t", run, run, 1, 2, 3, "nginx", 0)
+
+
+@contextmanager
+def running(run: Path, planes: tuple[str, ...] = ("data", "control"), **changes: Any) -> Iterator[Front]:
+    listener = ports.listen(0)
+    settings = replace(Settings(workers=1, threads=2, queue=2), port=listener.getsockname()[1], **changes)
+    box, upstream = make_box(run), Upstream()
+    assert NGINX is not None
+    command = front.prepare(NGINX, settings, box)
+    sockets = {"data": box.data_socket, "control": box.control_socket}
+    log = run / "log"
+    with serving(upstream, *((plane, sockets[plane]) for plane in planes)), log.open("wb") as stream:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "NGINX": f"{listener.fileno()};"},
+            pass_fds=(listener.fileno(),),
+            stderr=stream,
+        )
+        try:
+            yield Front(settings.port, upstream, process, log, box)
+        finally:
+            upstream.hold.set()
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(10)
+            listener.close()
+
+
+@pytest.fixture
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    # The paths of Unix sockets are short.
+    folder = Path(tempfile.mkdtemp(prefix="t-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def nginx(run: Path) -> Iterator[Front]:
+    with running(run) as started:
+        yield started
+
+
+def error(answer: tuple[int, dict[str, str], bytes], status: int, code: str) -> dict[str, Any]:
+    assert answer[0] == status
+    assert answer[1]["content-type"] == "application/json"
+    body = json.loads(answer[2])
+    assert set(body) == {"error", "code", "request_id"}
+    assert body["code"] == code
+    assert body["error"]
+    assert body["request_id"]
+    return dict(body)
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "path", ["/ping", "/metrics", "/models", "/models/a", "/execution-parameters", "/", "/openapi.json"]
+)
+def test_the_control_plane_has_its_own_routes(nginx: Front, path: str) -> None:
+    assert nginx.ask("GET", path)[0] == 200
+    assert nginx.upstream.seen[0][:2] == ("control", path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/invocations", "/invocations?modelname=a%2Fb", "/endpoints/e/invocations", "/v2/health/ready", "/x"],
+)
+def test_everything_else_is_the_data_planes(nginx: Front, path: str) -> None:
+    assert nginx.ask("POST", path, b"{}")[0] == 200
+    assert nginx.upstream.seen[0][:2] == ("data", path)
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 413, 422, 429, 500, 502, 503, 504, 507])
+def test_the_routers_own_errors_pass_untouched(nginx: Front, status: int) -> None:
+    nginx.upstream.status, nginx.upstream.body = status, b'{"error":"mine"}'
+    assert nginx.ask("POST", "/invocations", b"{}")[::2] == (status, b'{"error":"mine"}')
+
+
+def test_a_body_over_the_limit_is_413_in_the_contracts_shape(run: Path) -> None:
+    with running(run, max_payload_mb=1.0) as nginx:
+        assert nginx.ask("POST", "/invocations", b" " * 2**20)[0] == 200
+        answer = nginx.ask("POST", "/invocations", b" " * (2**20 + 1))
+        assert str(2**20) in error(answer, 413, "too_large")["error"]
+        assert len(nginx.upstream.seen) == 1
+
+
+def chunked(nginx: Front, size: int) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=10)
+    chunks, headers = iter([b" " * (size // 4)] * 4), {"Transfer-Encoding": "chunked"}
+    connection.request("POST", "/invocations", chunks, headers, encode_chunked=True)
+    answer = connection.getresponse()
+    status, body = answer.status, answer.read()
+    connection.close()
+    return status, body
+
+
+def test_a_chunked_body_over_the_limit_is_413_too(run: Path) -> None:
+    with running(run, max_payload_mb=1.0) as nginx:
+        status, body = chunked(nginx, 3 * 2**19)
+        assert status == 413
+        assert json.loads(body)["code"] == "too_large"
+
+
+def test_a_chunked_body_arrives_whole_with_its_length(nginx: Front) -> None:
+    assert chunked(nginx, 400_000)[0] == 200
+    assert nginx.upstream.seen[0][3] == 400_000
+
+
+def test_callers_beyond_workers_and_queue_get_429_and_ping_is_unharmed(nginx: Front) -> None:
+    nginx.upstream.holding = True
+    answers: list[tuple[int, dict[str, str], bytes]] = []
+    callers = [
+        threading.Thread(target=lambda: answers.append(nginx.ask("POST", "/invocations", b"{}")))
+        for _ in range(4)
+    ]
+    for caller in callers:
+        caller.start()
+    until(lambda: len(nginx.upstream.seen) == 4)
+    answer = nginx.ask("POST", "/invocations", b"{}")
+    error(answer, 429, "overloaded")
+    assert answer[1]["retry-after"] == "1"
+    assert nginx.ask("GET", "/ping")[0] == 200
+    nginx.upstream.hold.set()
+    for caller in callers:
+        caller.join(10)
+    assert [answer[0] for answer in answers] == [200] * 4
+
+
+def test_without_a_data_plane_invocations_are_503_and_may_be_tried_again(run: Path) -> None:
+    with running(run, ("control",)) as nginx:
+        answer = nginx.ask("POST", "/invocations", b"{}")
+        error(answer, 503, "not_ready")
+        assert answer[1]["retry-after"] == "1"
+        assert nginx.ask("GET", "/ping")[0] == 200
+
+
+def test_without_a_control_plane_ping_is_503(run: Path) -> None:
+    with running(run, ("data",)) as nginx:
+        error(nginx.ask("GET", "/ping"), 503, "not_ready")
+        assert nginx.ask("POST", "/invocations", b"{}")[0] == 200
+
+
+def test_a_front_waits_longer_than_what_is_behind_it(run: Path) -> None:
+    text = front.render(Settings(timeout=480.0), make_box(run))
+    assert "proxy_read_timeout 485s;" in text
+    assert "proxy_read_timeout 65s;" not in text
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"X_Amzn_SageMaker_Inference_Id": "mine-1", "X_Amzn_Trace_Id": "Root=1-2"}, "mine-1"),
+        ({"X_Amzn_Trace_Id": "Root=1-2;Sampled=1"}, "Root=1-2;Sampled=1"),
+        ({"X_Amzn_SageMaker_Inference_Id": 'a"b', "X_Amzn_Trace_Id": "Root=1-2"}, "Root=1-2"),
+        ({}, None),
+        ({"X_Trireme_Request_Id": "forged"}, None),
+    ],
+)
+def test_the_request_id_is_the_callers_or_made_here(
+    nginx: Front, headers: dict[str, str], expected: str | None
+) -> None:
+    nginx.ask("POST", "/invocations", b"{}", **headers)
+    given = nginx.upstream.seen[0][2]["X-Trireme-Request-Id"]
+    if expected is None:
+        assert len(given) == 32
+        assert given != "forged"
+    else:
+        assert given == expected
+
+
+def test_an_error_of_the_fronts_has_the_callers_id(run: Path) -> None:
+    with running(run, ("control",)) as nginx:
+        answer = nginx.ask("POST", "/invocations", b"{}", X_Amzn_SageMaker_Inference_Id="mine-2")
+        assert error(answer, 503, "not_ready")["request_id"] == "mine-2"
+
+
+def test_the_time_of_arrival_travels_along_and_cannot_be_forged(nginx: Front) -> None:
+    before = time.time()
+    nginx.ask("POST", "/invocations", b"{}", X_Trireme_Start="1")
+    assert before - 1 <= float(nginx.upstream.seen[0][2]["X-Trireme-Start"]) <= time.time() + 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "code"),
+    [
+        (b"nonsense\r\n\r\n", 400, "bad_input"),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, "bad_input"),
+        (b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n", 400, "bad_input"),
+        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414, "bad_input"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", 431, "bad_input"),
+        (b"TRACE / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 405, "method_not_allowed"),
+        (b"GET /.error HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 404, "not_found"),
+    ],
+)
+def test_what_nginx_refuses_itself_is_json(nginx: Front, raw: bytes, status: int, code: str) -> None:
+    head, _, body = nginx.send(raw).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert json.loads(body)["code"] == code
+
+
+def test_a_path_with_an_escape_out_of_the_root_is_json(nginx: Front) -> None:
+    reply = nginx.send(b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert json.loads(reply.partition(b"\r\n\r\n")[2])["code"] == "bad_input"
+
+
+def test_before_a_stop_callers_are_told_to_come_on_new_connections(nginx: Front) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=10)
+    connection.request("POST", "/invocations", b"{}")
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.getheader("Connection") == "keep-alive"
+    nginx.box.draining_file.touch()
+    connection.request("POST", "/invocations", b"{}")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, nginx.upstream.body)
+    assert answer.getheader("Connection") == "close"
+    connection.close()
+
+
+def test_a_quit_finishes_what_runs(nginx: Front) -> None:
+    nginx.upstream.holding = True
+    answers: list[int] = []
+    caller = threading.Thread(target=lambda: answers.append(nginx.ask("POST", "/invocations", b"{}")[0]))
+    caller.start()
+    until(lambda: nginx.upstream.seen)
+    nginx.process.send_signal(signal.SIGQUIT)
+    nginx.upstream.hold.set()
+    caller.join(10)
+    assert answers == [200]
+    assert nginx.process.wait(10) == 0
+
+
+def test_only_what_the_router_did_not_answer_is_logged_and_no_query(run: Path) -> None:
+    with running(run, max_payload_mb=0.001) as nginx:
+        nginx.ask("GET", "/ping")
+        nginx.ask("POST", "/invocations", b"{}")
+        nginx.ask("POST", "/invocations?key=secret", b" " * 5000)
+        until(lambda: b"413" in nginx.log.read_bytes())
+        lines = [json.loads(line) for line in nginx.log.read_text().splitlines() if line.startswith("{")]
+        assert [line["message"] for line in lines] == ["POST /invocations 413"]
+
+
+def test_everything_nginx_writes_is_in_the_run_folder(run: Path) -> None:
+    text = front.render(Settings(), make_box(run))
+    paths = [
+        line.split()[1].rstrip(";") for line in text.splitlines() if "_temp_path" in line or "pid " in line
+    ]
+    assert len(paths) == 6
+    assert all(path.startswith(str(run)) for path in paths)
+
+
+def test_a_configuration_that_nginx_refuses_stops_the_start_with_its_sentence(run: Path) -> None:
+    assert NGINX is not None
+    with pytest.raises(StartError, match="nginx refuses its configuration: .*70000"):
+        front.prepare(NGINX, replace(Settings(), port=70000), make_box(run))
+
+
+def test_nginx_is_chosen_found_or_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert front.choose(replace(Settings(), nginx="off")) is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(front, "PLACES", str(tmp_path))
+    assert front.choose(replace(Settings(), nginx="auto")) is None
+    with pytest.raises(StartError, match="TRIREME_NGINX=on"):
+        front.choose(replace(Settings(), nginx="on"))
+    (tmp_path / "nginx").write_text("#!/bin/sh\n")
+    (tmp_path / "nginx").chmod(0o755)
+    assert front.choose(replace(Settings(), nginx="auto")) == tmp_path / "nginx"
