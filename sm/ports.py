@@ -35,7 +35,7 @@ def draw(settings: Settings) -> tuple[int, int, int]:
     taken = {settings.port, *filter(None, wanted)}
     free = _free(settings, taken)
     try:
-        http, grpc, metrics = (port or next(free) for port in wanted)
+        http, grpc, metrics = [port or next(free) for port in wanted]
     except StopIteration:
         low, high = settings.safe_ports or (0, 0)
         raise StartError(

@@ -95,7 +95,7 @@ class Sink:
     def _give_up(self) -> None:
         """Nobody will ever read again."""
         self._gone = True
-        if self._waiting and self.descriptor in self.selector.get_map():
+        if self.descriptor in self.selector.get_map():
             self.selector.unregister(self.descriptor)
         self._waiting.clear()
         self._size = 0

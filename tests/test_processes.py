@@ -1,0 +1,196 @@
+"""Real processes: their output, their ends, and nobody left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.guard import remove
+from sm.processes import Command, Processes
+from sm.settings import HERE
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.kill_all()
+    end = time.monotonic() + 10
+    while made._running and time.monotonic() < end:
+        list(made.reap())
+        time.sleep(0.01)
+
+
+def python(code: str, **environment: str) -> Command:
+    return Command((sys.executable, "-c", code), {"PATH": os.defpath, **environment})
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def output_of(descriptor: int) -> str:
+    received = b""
+
+    def over() -> bool:
+        nonlocal received
+        try:
+            part = os.read(descriptor, 65536)
+        except BlockingIOError:
+            return False
+        received += part
+        return not part
+
+    until(over)
+    os.close(descriptor)
+    return received.decode()
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def ends(processes: Processes) -> dict[int, int]:
+    found: dict[int, int] = {}
+    until(lambda: found.update(processes.reap()) or found)
+    return found
+
+
+def test_a_child_has_just_the_environment_it_is_given_and_all_it_prints_arrives(processes: Processes) -> None:
+    code = "import os, sys; print(sorted(os.environ)); print('err', file=sys.stderr)"
+    _, output = processes.spawn(python(code, MINE="1", LC_ALL="C"))
+    printed = output_of(output)
+    assert "'MINE'" in printed
+    assert "'HOME'" not in printed
+    assert "err" in printed
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", -9), ("", 0)]
+)
+def test_an_end_is_told_with_exit_code_or_signal(processes: Processes, code: str, status: int) -> None:
+    pid, output = processes.spawn(python(code))
+    assert ends(processes) == {pid: status}
+    os.close(output)
+
+
+def test_a_child_is_its_own_group_so_that_ctrl_c_is_the_supervisors(processes: Processes) -> None:
+    pid, output = processes.spawn(python("import time; time.sleep(60)"))
+    assert os.getpgid(pid) == pid != os.getpgrp()
+    os.close(output)
+
+
+GRANDCHILD = (
+    "import subprocess, sys, time\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    "print(child.pid, flush=True)\n"
+    "time.sleep(60)\n"
+)
+
+
+def first_line(descriptor: int) -> str:
+    def line() -> str:
+        try:
+            return os.read(descriptor, 100).decode()
+        except BlockingIOError:
+            return ""
+
+    return str(until(line))
+
+
+def test_what_a_dead_child_started_dies_before_its_end_is_told(processes: Processes) -> None:
+    pid, output = processes.spawn(python(GRANDCHILD))
+    grandchild = int(first_line(output))
+    processes.signal(pid, signal.SIGKILL)
+    assert ends(processes) == {pid: -9}
+    until(lambda: gone(grandchild))
+    os.close(output)
+
+
+def test_a_signal_to_a_process_that_is_gone_is_no_error(processes: Processes) -> None:
+    pid, output = processes.spawn(python(""))
+    ends(processes)
+    processes.signal(pid, signal.SIGTERM)
+    processes.kill(pid)
+    os.close(output)
+
+
+def test_a_program_that_is_not_there_leaks_nothing(processes: Processes) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(FileNotFoundError):
+        processes.spawn(Command(("/nowhere/tritonserver",), {}))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from sm.guard import Guard
+from sm.processes import Command, Processes
+guard = Guard.start() if "guard" in sys.argv else None
+processes = Processes()
+pid, _ = processes.spawn(Command((sys.executable, "-c", sys.argv[1]), {}))
+if guard:
+    guard.group(pid)
+    guard.path(Path(sys.argv[3]))
+    guard.path(Path(sys.argv[3] + "-*"))
+print(pid, flush=True)
+time.sleep(60)
+"""
+
+
+def started(*arguments: str) -> tuple[subprocess.Popen[str], int]:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, *arguments], stdout=subprocess.PIPE, text=True, cwd=HERE
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    return parent, pid
+
+
+def killed(parent: subprocess.Popen[str]) -> None:
+    parent.kill()
+    parent.communicate(timeout=20)
+
+
+def test_children_die_with_their_parent_however_it_ends() -> None:
+    parent, pid = started("import time; time.sleep(60)")
+    killed(parent)
+    until(lambda: gone(pid))
+
+
+def test_the_guard_ends_what_the_children_started_and_removes_what_is_left(tmp_path: Path) -> None:
+    run, note = tmp_path / "run", tmp_path / "grandchild"
+    run.mkdir()
+    (run / "state.json").touch()
+    (tmp_path / "run-1").touch()
+    code = GRANDCHILD.replace(
+        "print(child.pid, flush=True)", f"open({str(note)!r}, 'w').write(str(child.pid))"
+    )
+    parent, _ = started(code, "guard", str(run))
+    grandchild = int(until(lambda: note.exists() and note.read_text()))
+    killed(parent)
+    until(lambda: gone(grandchild) and not run.exists())
+    until(lambda: not (tmp_path / "run-1").exists())
+
+
+def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+    remove(tmp_path / "nothing")
+    remove(tmp_path / "nothing-*")
+    assert list(tmp_path.iterdir()) == []
