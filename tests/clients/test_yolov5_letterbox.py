@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -67,6 +67,7 @@ def bilinear(pixels: NDArray[np.uint8], width: int, height: int) -> NDArray[np.f
     return out
 
 
+@settings(deadline=None)
 @given(SIZES, SIZES)
 def test_it_equals_the_plain_procedure(width: int, height: int) -> None:
     pixels = noise(width, height)
@@ -77,6 +78,7 @@ def test_it_equals_the_plain_procedure(width: int, height: int) -> None:
     np.testing.assert_allclose(found, plain(pixels, 64), atol=1e-6)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60))
 def test_it_resizes_bilinearly_to_one_step_of_brightness(width: int, height: int) -> None:
     pixels = noise(width, height)
@@ -97,6 +99,7 @@ def test_any_shape_fills_one_side_and_is_in_the_middle(width: int, height: int) 
     assert box.tensor(noise(width, height)).shape == (3, 640, 640)
 
 
+@settings(deadline=None)
 @given(SIZES, SIZES)
 def test_the_pictures_corners_come_back_as_its_corners(width: int, height: int) -> None:
     place = letterbox(640).place(width, height)
@@ -104,6 +107,7 @@ def test_the_pictures_corners_come_back_as_its_corners(width: int, height: int) 
     np.testing.assert_allclose(place.to_picture(np.array(inner, float)), [[0, 0, width, height]], atol=1e-9)
 
 
+@settings(deadline=None)
 @given(SIZES, SIZES, st.lists(st.floats(-2000, 2000), min_size=4, max_size=4))
 def test_no_box_leaves_the_picture(width: int, height: int, box: list[float]) -> None:
     x1, y1, x2, y2 = letterbox().place(width, height).to_picture(np.array([box]))[0]
@@ -111,6 +115,7 @@ def test_no_box_leaves_the_picture(width: int, height: int, box: list[float]) ->
     assert 0 <= min(y1, y2) <= max(y1, y2) <= height
 
 
+@settings(deadline=None)
 @given(SIZES, SIZES, st.floats(0, 1), st.floats(0, 1))
 def test_a_point_of_the_picture_comes_back_to_itself(width: int, height: int, u: float, v: float) -> None:
     place = letterbox().place(width, height)
