@@ -43,14 +43,14 @@ def cases(random: np.random.Generator) -> Iterator[tuple[str, Floats]]:
 
 
 def main(rounds: int) -> None:
-    print(f"{'rows over the threshold':42} {'kept':>5} {'median ms':>10} {'slowest ms':>11}")
+    print(f"{'rows over the threshold':42} {'kept':>5} {'best ms':>8} {'median ms':>10}")
     for name, rows in cases(np.random.default_rng(0)):
         times = []
         for _ in range(rounds):
             started = time.perf_counter()
             found = objects(rows, 0.5, 0.45)
             times.append(1000 * (time.perf_counter() - started))
-        print(f"{name:42} {len(found):5} {np.median(times):10.2f} {max(times):11.2f}")
+        print(f"{name:42} {len(found):5} {min(times):8.2f} {np.median(times):10.2f}")
 
 
 if __name__ == "__main__":
