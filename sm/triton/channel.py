@@ -34,7 +34,7 @@ class Channel:
 
     def __init__(self, port: int, timeout: float) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS)
-        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._timeout = timeout
 
     def call(self, method: str, request: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-import grpc
+from grpc import StatusCode as Code
 
 from sm.errors import (
     BadInput,
@@ -19,13 +19,12 @@ from sm.errors import (
     Unsupported,
 )
 
-Code = grpc.StatusCode
 MEMORY = re.compile(
     r"out of memory|bad_alloc|MemoryError|shared memory pool|failed to allocate", re.IGNORECASE
 )
 
 
-@dataclass
+@dataclass(eq=False)
 class Failed(Exception):
     """A call that failed. ``settled``: Triton has surely done with the request, its memory included."""
 
@@ -95,7 +94,7 @@ def sentence(text: str) -> str:
     text = text.partition("\n\nAt:")[0]
     text = re.sub(r"^\[request id: [^\]]*\] ", "", text)
     text = re.sub(
-        r"^Failed to process the request\(s\) for model instance '(.+?)(_\d+)*', message: ",
+        r"^Failed to process the request\(s\) for model (?:instance )?'(.+?)(?:_\d+)*', message: ",
         r"model '\1' failed: ",
         text,
     )

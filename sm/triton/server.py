@@ -9,20 +9,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from sm.box import SHARED_MEMORY, Box, python_models
 from sm.errors import StartError
+from sm.settings import Settings
 from sm.triton import wheel
 from sm.triton.admin import failures, ready
-
-if TYPE_CHECKING:
-    from sm.box import Box
-    from sm.settings import Settings
 
 __all__ = ["Command", "command", "failures", "find", "ready"]
 
 IMAGE = Path("/opt/tritonserver/bin/tritonserver")
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 LOOPBACK = "127.0.0.1"
 #: The python backend refuses less.
 LEAST_POOL = 2**20
@@ -103,20 +99,19 @@ def _addresses(box: Box) -> tuple[str, ...]:
 def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
     values = {
         "shm-region-prefix-name": f"trireme-{box.id}-py",
-        "shm-default-byte-size": str(_pool(settings.triton_shm_default, box.repository)),
+        "shm-default-byte-size": str(_pool(settings.triton_shm_default, len(python_models(box.repository)))),
         "shm-growth-byte-size": str(settings.triton_shm_growth),
     }
     return tuple(f"--backend-config=python,{name}={value}" for name, value in values.items())
 
 
-def _pool(wanted: int, repository: Path) -> int:
+def _pool(wanted: int, models: int) -> int:
     """What each python model's pool may start with, in bytes; it grows with demand.
 
     All of them together start with at most half of what is free: Docker gives a container 64 MB of
     shared memory, and the tensors between router and Triton want some of it as well.
     """
     space = os.statvfs(SHARED_MEMORY)
-    models = sum(1 for path in repository.iterdir() if path.is_dir()) if repository.is_dir() else 0
     share = space.f_bavail * space.f_frsize // 2 // max(1, models)
     return min(wanted, max(LEAST_POOL, share))
 

@@ -11,9 +11,9 @@ import fcntl
 import os
 from pathlib import Path
 
+from sm.box import SHARED_MEMORY
 from sm.triton import admin
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 LOCKED = (BlockingIOError, PermissionError)
 
 

@@ -59,7 +59,7 @@ def to_bytes(array: Array) -> bytes:
     """Row by row, little-endian; strings each behind their length in four bytes."""
     if datatype(array) != STRINGS:
         return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-    parts = []
+    parts: list[bytes] = []
     for item in array.ravel().tolist():
         text = item if isinstance(item, bytes) else str(item).encode()
         parts += (len(text).to_bytes(4, "little"), text)

@@ -12,25 +12,23 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.base import Array, ModelMetadata, TensorMetadata
+from sm.box import SHARED_MEMORY, Box
 from sm.errors import ModelFailed, NotReady, TriremeError, UnknownModel
 from sm.metrics import TENSORS
+from sm.settings import Settings
 from sm.triton.channel import Channel
 from sm.triton.failures import Failed
 from sm.triton.plan import Plan, sizes_of
 from sm.triton.pool import Pool
 from sm.triton.regions import Lease
 from sm.triton.sizes import Sizes
-from sm.triton.sweep import SHARED_MEMORY, remove_worker_files
-
-if TYPE_CHECKING:
-    from sm.box import Box
-    from sm.settings import Settings
+from sm.triton.sweep import remove_worker_files
 
 __all__ = ["Transport", "remove_worker_files"]
 

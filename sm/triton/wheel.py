@@ -17,6 +17,8 @@ from pathlib import Path
 from sm.errors import StartError
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+#: What python models import, and the name it has here once :mod:`sm.triton.stub_utils` stands in its place.
+UTILS, ORIGINAL_UTILS = "triton_python_backend_utils.py", "triton_original_backend_utils.py"
 LIBPYTHON = f"libpython{VERSION}.so.1.0"
 
 
@@ -38,7 +40,8 @@ def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
     python = folder / "backends" / "python"
     for part in (_root(server) / "backends" / "python").iterdir():
         if part.is_file():
-            _link(python / part.name, part)
+            _link(python / (ORIGINAL_UTILS if part.name == UTILS else part.name), part)
+    _link(python / UTILS, Path(__file__).with_name("stub_utils.py"))
     _link(python / "triton_python_backend_stub", _stub(server))
     _link(folder / "lib" / LIBPYTHON, libpython())
     libraries = _root(server).parent.parent / "nvidia_pytriton.libs"
