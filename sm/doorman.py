@@ -13,8 +13,11 @@ import uuid
 from collections.abc import Callable
 from selectors import EVENT_READ, BaseSelector
 
-#: Connections that may be finishing at once; beyond, the oldest is cut off.
+#: Connections that may be finishing at once; beyond, they wait in the kernel's queue.
 MOST = 256
+#: Seconds between two looks at the queue: callers who come back at once are not to keep the cores busy
+#: that the last requests need.
+EVERY = 0.05
 #: Seconds in which a caller may finish sending what nobody will read.
 PATIENCE = 1.0
 
@@ -29,49 +32,49 @@ class Doorman:
         reason: Callable[[], str],
         clock: Callable[[], float],
     ) -> None:
-        self.listener, self.selector, self.reason, self.clock = listener, selector, reason, clock
-        self._open = False
+        self._listener, self._selector, self._reason, self._clock = listener, selector, reason, clock
         self._guests: dict[socket.socket, float] = {}
+        self._next = 0.0
 
     def attend(self, wanted: bool) -> None:
-        """Answer, or leave the port to the front."""
-        if wanted and not self._open:
-            self.selector.register(self.listener, EVENT_READ, self._accept)
-        elif self._open and not wanted:
-            self.selector.unregister(self.listener)
-        self._open = wanted
-        now = self.clock()
-        for guest, until in list(self._guests.items()):
-            if now >= until:
-                self._leave(guest)
+        """To be called often: answer who waits if that is ``wanted``, let go who takes too long."""
+        now = self._clock()
+        for guest in [guest for guest, until in self._guests.items() if now >= until]:
+            self._leave(guest)
+        if wanted and now >= self._next:
+            self._next = now + EVERY
+            for guest in self._accept():
+                self._answer(guest)
 
     @property
     def busy(self) -> bool:
         return bool(self._guests)
 
     def close(self) -> None:
-        """Refuse whoever still waits in the queue, then give the port back."""
-        self._accept()
-        for guest in list(self._guests):
-            self._leave(guest)
-        self.attend(False)
-        self.listener.close()
+        """Give the port back, then answer the last who had come before."""
+        last = self._accept()
+        self._listener.close()
+        for guest in last:
+            self._answer(guest)
 
-    def _accept(self) -> None:
-        for _ in range(MOST):
+    def _accept(self) -> list[socket.socket]:
+        accepted: list[socket.socket] = []
+        while len(accepted) + len(self._guests) < MOST:
             try:
-                guest, _address = self.listener.accept()
+                guest, _ = self._listener.accept()
             except OSError:
-                return
-            if len(self._guests) >= MOST:
-                self._leave(next(iter(self._guests)))
-            guest.setblocking(False)
-            self._guests[guest] = self.clock() + PATIENCE
-            self.selector.register(guest, EVENT_READ, lambda guest=guest: self._read(guest))
-            with contextlib.suppress(OSError):
-                guest.send(refusal(self.reason()))
-                # No more from this side; closing now would reset the connection under the answer.
-                guest.shutdown(socket.SHUT_WR)
+                break
+            accepted.append(guest)
+        return accepted
+
+    def _answer(self, guest: socket.socket) -> None:
+        guest.setblocking(False)
+        self._guests[guest] = self._clock() + PATIENCE
+        self._selector.register(guest, EVENT_READ, lambda: self._read(guest))
+        with contextlib.suppress(OSError):
+            guest.send(refusal(self._reason()))
+            # No more from this side; closing now would reset the connection under the answer.
+            guest.shutdown(socket.SHUT_WR)
 
     def _read(self, guest: socket.socket) -> None:
         try:
@@ -84,7 +87,7 @@ class Doorman:
         self._leave(guest)
 
     def _leave(self, guest: socket.socket) -> None:
-        self.selector.unregister(guest)
+        self._selector.unregister(guest)
         guest.close()
         del self._guests[guest]
 

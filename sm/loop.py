@@ -25,6 +25,8 @@ from sm.sink import Log
 
 #: Seconds between two looks at what is due.
 TICK = 0.05
+#: Seconds for the last callers to read that the box is stopping.
+PARTING = 0.5
 #: Bytes taken from a child's pipe at a time.
 CHUNK = 1 << 16
 
@@ -72,11 +74,24 @@ class Loop:
             if self.crew.ever_ready:
                 when_ready, self._when_ready = self._when_ready, lambda: None
                 when_ready()
-            settled = self.crew.settled and not self._doorman.busy
-            for key, _ in self._selector.select(None if settled else TICK):
-                key.data()
-        self._doorman.close()
+            self._turn(None if self.crew.settled and not self._doorman.busy else TICK)
+        self._part()
         return self.crew.exit_code
+
+    def _turn(self, seconds: float | None) -> None:
+        """Wait for something to happen, and see to it."""
+        registered = self._selector.get_map()
+        for key, _ in self._selector.select(seconds):
+            # An event before this one may have closed what this one is about.
+            if registered.get(key.fd) is key:
+                key.data()
+
+    def _part(self) -> None:
+        """Give the port back; the last callers get to read why."""
+        self._doorman.close()
+        end = time.monotonic() + PARTING
+        while self._doorman.busy and time.monotonic() < end:
+            self._turn(TICK)
 
     # The hands.
 

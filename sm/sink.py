@@ -117,6 +117,10 @@ class Log:
         """In the supervisor's own name."""
         self.write("serve", {"level": level, "message": message})
 
+    def fail(self, message: str, traceback: str) -> None:
+        """An error with its traceback, in the supervisor's own name."""
+        self.write("serve", {"level": "critical", "message": message, "traceback": traceback})
+
     def _lost(self, count: int) -> bytes:
         message = f"{count} lines were dropped: standard output is read too slowly"
         return self._formatter.line("serve", {"level": "error", "message": message})

@@ -13,6 +13,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,9 @@ def main(arguments: Sequence[str]) -> int:
         return run(settings, selector, log, shown)
     except StartError as error:
         log.say("error", str(error))
+        return 1
+    except Exception:
+        log.fail("an error of the supervisor's own", traceback.format_exc())
         return 1
     finally:
         log.sink.flush(PARTING)

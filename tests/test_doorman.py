@@ -34,6 +34,10 @@ class Post:
             for key, _ in self.selector.select(0.02):
                 key.data()
         self.doorman.close()
+        while self.doorman.busy:
+            self.doorman.attend(False)
+            for key, _ in self.selector.select(0.02):
+                key.data()
         self.selector.close()
 
 
@@ -70,10 +74,7 @@ def test_a_caller_who_says_nothing_is_let_go(post: Post) -> None:
 
 def test_a_closed_door_leaves_callers_to_the_front(post: Post) -> None:
     post.wanted = False
-    requests.post(f"http://127.0.0.1:{post.port}/", timeout=10) if post.doorman._open else None
-    deadline = time.monotonic() + 10
-    while post.doorman._open and time.monotonic() < deadline:
-        time.sleep(0.01)
+    time.sleep(0.1)  # the loop's present turn is over
     with socket.create_connection(("127.0.0.1", post.port), timeout=10) as caller:
         caller.sendall(b"GET / HTTP/1.1\r\n\r\n")
         caller.settimeout(0.3)
@@ -94,3 +95,17 @@ def test_many_callers_at_once_all_get_their_answer(post: Post) -> None:
     for caller in callers:
         caller.join(30)
     assert statuses == [503] * 50
+
+
+def test_the_last_ones_who_came_before_the_port_is_given_back_get_their_answer(post: Post) -> None:
+    post.wanted = False
+    time.sleep(0.1)
+    with socket.create_connection(("127.0.0.1", post.port), timeout=10) as caller:
+        caller.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        post.over = True
+        received = b""
+        while part := caller.recv(1000):
+            received += part
+    assert received.startswith(b"HTTP/1.1 503 ")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", post.port), timeout=10)
