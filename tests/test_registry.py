@@ -13,6 +13,7 @@ from sm import registry
 from sm.base import ModelMetadata, TensorClient, TensorMetadata
 from sm.errors import StartError, UnknownModel
 from sm.registry import Registry
+from sm.settings import HERE
 
 CLIENT = """
 from sm.base import Client
@@ -136,7 +137,7 @@ def test_a_client_whose_model_is_missing_stops_the_start(tmp_path: Path) -> None
 
 
 def test_a_client_that_came_with_the_box_waits_for_its_model() -> None:
-    found = build(registry.HERE / "clients")
+    found = build(HERE / "clients")
     assert not found.clients
     assert "not served" in found.left_out["resnet"]
 
