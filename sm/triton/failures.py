@@ -26,11 +26,16 @@ MEMORY = re.compile(
 
 @dataclass(eq=False)
 class Failed(Exception):
-    """A call that failed. ``settled``: Triton has surely done with the request, its memory included."""
+    """A call that failed.
+
+    ``settled``: Triton has surely done with the request, its memory included. ``lost_region``: it does not
+    know the region. ``outgrown``: an output is larger than its place in the region.
+    """
 
     error: TriremeError
     settled: bool
     lost_region: bool = False
+    outgrown: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,8 @@ def failed(code: Code, text: str) -> Failed:
     """A status that a call to Triton ended with."""
     if "Unable to find shared memory region" in text:
         return Failed(NotReady("Triton lost its shared memory"), settled=True, lost_region=True)
+    if "shared memory size specified with the request for output" in text:
+        return Failed(ModelFailed(sentence(text)), settled=True, outgrown=True)
     rule = next(
         rule for rule in RULES if rule.code in (None, code) and re.search(rule.text, text, re.IGNORECASE)
     )

@@ -89,26 +89,15 @@ class Plan:
                 _refer(tensor, region, self.outputs[name])
         return message
 
-    def read(self, response: Any) -> dict[str, Array]:
-        """The output arrays of a response that has them all in the message."""
-        pairs = zip(response.outputs, response.raw_output_contents, strict=True)
-        return {tensor.name: from_bytes(raw, tensor.datatype, tensor.shape) for tensor, raw in pairs}
-
-    def read_in(self, response: Any, memory: Memory) -> dict[str, Array] | None:
-        """The output arrays, those with a place as views of ``memory``. None if one did not fit.
-
-        Triton reports no error then: it leaves the place as it was and the message empty.
-        """
+    def read(self, response: Any, memory: Memory | None = None) -> dict[str, Array]:
+        """The output arrays: those with a place as views of the region's ``memory``, if it had one."""
         arrays: dict[str, Array] = {}
         for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
             place = self.outputs.get(tensor.name)
-            if place is None:
+            if memory is None or place is None:
                 arrays[tensor.name] = from_bytes(raw, tensor.datatype, tensor.shape)
-                continue
-            size = byte_size(tensor.datatype, tensor.shape)
-            if size is None or size > place.size:
-                return None
-            arrays[tensor.name] = _view(memory, place.offset, tensor.datatype, tensor.shape)
+            else:
+                arrays[tensor.name] = _view(memory, place.offset, tensor.datatype, tensor.shape)
         return arrays
 
 

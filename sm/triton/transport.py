@@ -101,17 +101,19 @@ class Transport:
         if lease is None:
             return None
         plan.write(lease.memory)
-        with self._unless_settled(lease):
-            response = self._infer_in(lease, plan)
-        if response is None:
-            return None
-        arrays = plan.read_in(response, lease.memory)
-        if arrays is None:
+        try:
+            with self._unless_settled(lease):
+                response = self._infer_in(lease, plan)
+        except Failed as failure:
+            if not failure.outgrown:
+                raise
             self._sizes.outgrew(plan.kind)
+            return None
+        if response is None:
             return None
         self._by_memory.inc()
         self._learn(plan, response)
-        return arrays
+        return plan.read(response, lease.memory)
 
     def _infer_in(self, lease: Lease, plan: Plan) -> Any:
         """Triton's answer; None if it is a new Triton and refuses the region."""
