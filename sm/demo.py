@@ -26,13 +26,13 @@ def lines(settings: Settings) -> str:
         [
             "",
             "The box is ready. Try:",
-            f"curl --data-binary {_file(cat)} -H 'Content-Type: image/png' '{address}?modelname=resnet'",
-            f"curl --data-binary {_file(street)} -H 'Content-Type: image/jpeg' '{address}?modelname=yolov5'",
-            f"curl --data '{SENTENCE}' -H 'Content-Type: application/json' {address}",
+            f"{_with_body(cat, 'image/png')} '{address}?modelname=resnet'",
+            f"{_with_body(street, 'image/jpeg')} '{address}?modelname=yolov5'",
+            f"curl -s --data '{SENTENCE}' -H 'Content-Type: application/json' {address}",
             "",
         ]
     )
 
 
-def _file(path: Path) -> str:
-    return shlex.quote(f"@{path}")
+def _with_body(file: Path, content_type: str) -> str:
+    return f"curl -s --data-binary {shlex.quote(f'@{file}')} -H 'Content-Type: {content_type}'"

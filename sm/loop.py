@@ -15,6 +15,7 @@ from sm.box import Box, write_whole
 from sm.commands import Commands
 from sm.crew import CONTROL, DATA, NGINX, TRITON, Crew
 from sm.doorman import Doorman
+from sm.errors import StartError
 from sm.guard import Guard
 from sm.loglines import Lines
 from sm.probes import Probes
@@ -96,7 +97,10 @@ class Loop:
     # The hands.
 
     def spawn(self, name: str) -> int:
-        pid, output = self._processes.spawn(self._commands.command(name))
+        try:
+            pid, output = self._processes.spawn(self._commands.command(name))
+        except OSError as error:
+            raise StartError(f"{name} cannot be started: {error}.") from error
         if self._guard:
             self._guard.group(pid)
         lines = Lines(partial(self._log.write, name))
