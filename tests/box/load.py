@@ -19,6 +19,8 @@ class Load:
     body: bytes
     content_type: str = "application/json"
     path: str = "/invocations"
+    #: Seconds to wait after a 429 or 503, as ``Retry-After`` asks; 0 is a caller without manners.
+    patience: float = 0.0
     #: Status to count; "refused": no connection; "lost": a connection, a whole request, no answer.
     outcomes: Counter[str] = field(default_factory=Counter)
     bodies: set[bytes] = field(default_factory=set)
@@ -60,7 +62,9 @@ class Load:
                     self.bodies.add(content)
                 elif outcome in ("429", "503"):
                     self.headers.append(head)
-            if outcome == "refused":
+            if outcome in ("429", "503"):
+                time.sleep(self.patience)
+            elif outcome == "refused":
                 time.sleep(0.05)
 
     def _once(self) -> tuple[str, bytes, str]:

@@ -127,21 +127,30 @@ def test_the_data_planes_master_killed_is_back(faulty: RunningBox) -> None:
     faulty.wait_ready(10)
 
 
-def test_an_overload_is_turned_away_and_the_rest_served(faulty: RunningBox) -> None:
+def test_an_overload_is_turned_away_and_the_rest_served_at_the_usual_rate(faulty: RunningBox) -> None:
     before = sum(resident(pid) for pid in faulty.pids("sm.worker data"))
     body = dispatch("slow", {"seconds": 0.05})
-    calm = rate(faulty, body, callers=8)
-    flood = Load(faulty.port, body)
-    started = time.monotonic()
-    flood.start(callers=500, requests_each=6).join()
-    flooded = flood.outcomes["200"] / (time.monotonic() - started)
+    calm = rate(faulty, body, callers=40)
+    flood = Load(faulty.port, body, patience=1.0).start(callers=500)
+    time.sleep(2)
+    answered, since = flood.outcomes["200"], time.monotonic()
+    time.sleep(5)
+    flooded = (flood.outcomes["200"] - answered) / (time.monotonic() - since)
+    assert faulty.ping()[0] == 200
+    flood.stop()
     assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes
     assert flood.outcomes["429"] > 0
     assert all("retry-after" in head for head in flood.headers)
-    # The issue asks for 20 %; the flood's 500 threads share the test machine's cores with the box.
-    assert flooded > 0.5 * calm
-    assert faulty.ping()[0] == 200
+    # The issue's bound: within a fifth of the best.
+    assert flooded > 0.8 * calm
     assert sum(resident(pid) for pid in faulty.pids("sm.worker data")) < before + 200e6
+
+
+def test_callers_without_manners_do_not_stop_the_box(faulty: RunningBox) -> None:
+    flood = Load(faulty.port, dispatch("slow", {"seconds": 0.05})).start(callers=200, requests_each=8).join()
+    assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes
+    assert flood.outcomes["200"] > 0
+    assert faulty.ping()[0] == 200
 
 
 def rate(box: RunningBox, body: bytes, callers: int) -> float:
