@@ -1,0 +1,69 @@
+"""The commands of the README and those that ``make serve`` prints work as written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sm.settings import HERE
+from tests.box.running import RunningBox, free_port, until
+
+README = (HERE / "README.md").read_text()
+CURLS = re.findall(r"^curl (?:.|\n)*?(?=\n(?:```|curl ))", README, re.M)
+
+
+def run(command: str, port: int) -> dict[str, object]:
+    done = subprocess.run(
+        ["bash", "-c", command.replace("localhost:8080", f"127.0.0.1:{port}")],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    answer: dict[str, object] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.parametrize("command", [curl for curl in CURLS if "hello" not in curl])
+def test_a_command_of_the_readme_works_as_written(box: RunningBox, command: str) -> None:
+    assert "result" in run(command, box.port)
+
+
+def test_the_readmes_boto3_program_works_as_written(box: RunningBox) -> None:
+    program = next(
+        block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "import boto3" in block
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("localhost:8080", f"127.0.0.1:{box.port}")],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "Egyptian cat" in done.stdout
+
+
+def test_the_demo_prints_three_commands_that_work_and_ends_with_ctrl_c(demo: Path, tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "log"
+    environment = {**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port)}
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "serve"), "--demo"], env=environment, stdout=stream, stderr=stream
+        )
+    try:
+        curls = until(lambda: re.findall(r"^curl .*", log.read_text(), re.M), 60, "the commands")
+        assert len(curls) == 3
+        answers = [run(curl.replace(f"localhost:{port}", f"127.0.0.1:{port}"), port) for curl in curls]
+        assert [answer["modelname"] for answer in answers] == ["resnet", "yolov5", "bert_base"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0

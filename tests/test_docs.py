@@ -1,0 +1,76 @@
+"""The documentation says all there is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from flask import Flask
+
+from sm.registry import discover
+from sm.routes import control, invocations
+from sm.settings import HERE, markdown, table
+
+DOCS = HERE / "docs"
+CLIENTS = [found.name for found in discover((HERE / "clients",))]
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    page = (DOCS / "05-settings.md").read_text()
+    for row in markdown(table({})):
+        assert row in page, "write it anew with: sm settings --markdown"
+
+
+def test_every_route_is_documented() -> None:
+    app = Flask("documented")
+    # The routes are only listed, none is called.
+    app.register_blueprint(invocations.blueprint(None, local_endpoints=True))  # type: ignore[arg-type]
+    app.register_blueprint(control.blueprint(None))  # type: ignore[arg-type]
+    page = (DOCS / "02-way-of-a-request.md").read_text()
+    for rule in app.url_map.iter_rules():
+        if rule.endpoint != "static":
+            assert f" {rule.rule}`" in page, rule.rule
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_every_client_has_a_sample_a_golden_answer_and_an_entry(name: str) -> None:
+    sample = HERE / "clients" / name / "sample"
+    for part in ("payload.json", "golden.json", "README.md"):
+        assert (sample / part).is_file(), part
+    assert f"`{name}`" in (DOCS / "06-clients.md").read_text()
+
+
+def tracked(*patterns: str) -> list[Path]:
+    listing = subprocess.run(
+        ["git", "ls-files", *patterns], cwd=HERE, capture_output=True, text=True, check=True
+    )
+    return [HERE / line for line in listing.stdout.splitlines()]
+
+
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    pages = tracked("*.md")
+    assert pages
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_tracked_picture_and_weight_is_in_the_notice() -> None:
+    notice = (HERE / "NOTICE").read_text()
+    for file in tracked("*.png", "*.jpg", "*.jpeg", "*.webp", "*.npz"):
+        assert file.name in notice, file
+
+
+def test_no_error_status_is_without_its_row() -> None:
+    from sm import errors
+
+    page = (DOCS / "02-way-of-a-request.md").read_text()
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.TriremeError)
+    ]
+    for kind in kinds:
+        assert f"`{kind.code}`" in page or kind in (errors.TriremeError, errors.CallerGone), kind
