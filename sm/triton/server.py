@@ -20,6 +20,8 @@ __all__ = ["Command", "command", "failures", "find", "ready"]
 
 IMAGE = Path("/opt/tritonserver/bin/tritonserver")
 LOOPBACK = "127.0.0.1"
+#: By default glibc gives each large tensor back to the kernel and takes it again, page fault by page fault.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20)}
 #: The python backend refuses less.
 LEAST_POOL = 2**20
 
@@ -117,8 +119,8 @@ def _pool(wanted: int, models: int) -> int:
 
 
 def _environment(environment: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """``extra`` in front of what each path variable already says."""
-    joined = {}
+    """``extra`` in front of what each path variable already says, and glibc's thresholds if not set."""
+    joined = {name: value for name, value in MALLOC.items() if name not in environment}
     for name, value in extra.items():
         joined[name] = f"{value}:{environment[name]}" if environment.get(name) else value
     return joined

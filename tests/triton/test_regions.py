@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sm.triton.regions import SMALLEST, Lease, Region, rounded
+
+
+def test_a_lease_ends_with_the_last_view_of_it(tmp_path: Path) -> None:
+    region = Region.create(tmp_path / "r", 4096)
+    returned: list[Region] = []
+    lease = Lease(region, returned.append)
+    part = lease.memory[64:128].view(np.float32).reshape(4, 4)
+    corner = memoryview(part[1:, 1:].T)
+    del lease, part
+    gc.collect()
+    assert returned == []
+    del corner
+    gc.collect()
+    assert returned == [region]
+
+
+def test_a_lease_that_is_taken_never_ends(tmp_path: Path) -> None:
+    returned: list[Region] = []
+    lease = Lease(Region.create(tmp_path / "r", 4096), returned.append)
+    lease.take()
+    del lease
+    gc.collect()
+    assert returned == []
+
+
+def test_the_memory_outlives_the_file(tmp_path: Path) -> None:
+    lease = Lease(Region.create(tmp_path / "r", 4096), lambda _: None)
+    lease.memory[:] = 7
+    lease.region.unlink()
+    lease.region.unlink()
+    assert not (tmp_path / "r").exists()
+    assert (lease.memory == 7).all()
+
+
+def test_a_region_is_never_made_over_another(tmp_path: Path) -> None:
+    Region.create(tmp_path / "r", 4096)
+    with pytest.raises(FileExistsError):
+        Region.create(tmp_path / "r", 4096)
+
+
+@pytest.mark.parametrize("size", [1, 65_536, 65_537, 1_000_000, 13_516_800, 2**30 + 1])
+def test_sizes_are_rounded_up_by_an_eighth_at_most(size: int) -> None:
+    assert size <= rounded(size) <= max(SMALLEST, size + size // 8 + SMALLEST)
+    assert rounded(rounded(size)) == rounded(size)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sm.errors import BadInput, Unsupported
+from sm.triton.tensors import DTYPES, byte_size, datatype, dtype, from_bytes, to_bytes
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_numbers_come_back_as_they_were(name: str) -> None:
+    array = np.arange(6).reshape(2, 3).astype(DTYPES[name])
+    assert datatype(array) == name
+    back = from_bytes(to_bytes(array), name, array.shape)
+    assert back.dtype == array.dtype
+    assert np.array_equal(back, array)
+    assert back.flags.writeable
+
+
+def test_big_endian_numbers_keep_their_value() -> None:
+    array = np.array([1, 258], ">i4")
+    assert datatype(array) == "INT32"
+    assert np.array_equal(from_bytes(to_bytes(array), "INT32", (2,)), [1, 258])
+
+
+@pytest.mark.parametrize(
+    "array", [np.array([["ä", ""], ["c", "d"]]), np.array([[b"a", b"\0b"], ["ü", 1]], object)]
+)
+def test_strings_come_back_as_bytes(array: np.ndarray) -> None:
+    expected = [
+        [item if isinstance(item, bytes) else str(item).encode() for item in row] for row in array.tolist()
+    ]
+    assert datatype(array) == "BYTES"
+    assert from_bytes(to_bytes(array), "BYTES", array.shape).tolist() == expected
+
+
+def test_sizes_are_known_of_numbers_of_closed_shape_only() -> None:
+    assert byte_size("FP32", (2, 3)) == 24
+    assert byte_size("INT64", ()) == 8
+    assert byte_size("FP32", (2, -1)) is None
+    assert byte_size("BYTES", (2, 3)) is None
+
+
+def test_what_has_no_datatype_is_refused() -> None:
+    with pytest.raises(BadInput, match="complex128"):
+        datatype(np.zeros(1, complex))
+    with pytest.raises(Unsupported, match="BF16"):
+        dtype("BF16")
