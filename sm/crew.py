@@ -247,7 +247,7 @@ class Crew:
         stages = [
             Stage(NGINX, SIGQUIT, drain, end),
             # Behind nginx nothing runs any more but what its caller has left.
-            Stage(DATA, SIGTERM, 1.5 if front else drain, end + 1.0),
+            Stage(DATA, SIGTERM, 3.0 if front else drain, end + 1.0),
             # The platform kills everything 30 s after its SIGTERM.
             Stage(TRITON, SIGTERM, 5.0, end + 3.5),
             Stage(CONTROL, SIGTERM, 2.0, end + 4.0),

@@ -117,8 +117,11 @@ class Processes:
 
 
 def children() -> set[int]:
-    """The children of this process."""
-    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    """The children of this process; none where the kernel does not tell (it was built without)."""
+    try:
+        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    except OSError:
+        return set()
     return set(map(int, text.split()))
 
 
