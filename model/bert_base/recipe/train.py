@@ -3,7 +3,7 @@
     python model/bert_base/recipe/train.py --encoder FOLDER --out adapters.npz [--steps N]
 
 FOLDER holds gte-small's ``model.onnx`` and ``tokenizer.json``. The learning rate warms up, stays, and
-falls to nothing over the last two fifths of ``--steps``. A run that is stopped resumes from its checkpoint
+falls to nothing over the last quarter of ``--steps``. A run that is stopped resumes from its checkpoint
 at the start of a new pass, also with another ``--steps``.
 """
 
@@ -26,7 +26,7 @@ from torch.nn import functional
 RANK, EMBEDDING_RANK = 20, 16
 TOKENS_PER_BATCH = 1280
 MASK_SHARE = 0.2
-PEAK, WARM_UP, FALL = 1.5e-3, 100, 0.4
+PEAK, WARM_UP, FALL = 1.5e-3, 100, 0.25
 PAD, UNKNOWN, CLS, SEP, MASK = 0, 100, 101, 102, 103
 SPECIAL = torch.tensor([PAD, UNKNOWN, CLS, SEP, MASK])
 WORDS = 30522
@@ -161,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--encoder", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=4300)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
     Training(parser.parse_args()).run()
 
