@@ -42,7 +42,7 @@ def prepare(options: argparse.Namespace) -> int:
 
 def serve(options: argparse.Namespace) -> int:
     """Start the box."""
-    from sm.supervisor import main as start
+    from sm.supervisor.start import main as start
 
     return start(["--demo"] if options.demo else [])
 

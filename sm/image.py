@@ -8,7 +8,7 @@ import warnings
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from sm.errors import BadInput
 
@@ -16,6 +16,17 @@ from sm.errors import BadInput
 MAX_PIXELS = 64_000_000
 #: Pillow's readers that a caller may reach: no others run on a stranger's bytes.
 FORMATS = ("JPEG", "PNG", "WEBP")
+#: EXIF's tag, and what makes each of its values upright.
+ORIENTATION = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 def decode(content: bytes) -> NDArray[np.uint8]:
@@ -26,10 +37,15 @@ def decode(content: bytes) -> NDArray[np.uint8]:
 
     Raises :class:`~sm.errors.BadInput`, with the reason, for everything that is no whole picture.
     """
+    with warnings.catch_warnings():
+        # What is odd in a stranger's picture, such as damaged EXIF data, is no news for our log.
+        warnings.simplefilter("ignore")
+        return _decode(content)
+
+
+def _decode(content: bytes) -> NDArray[np.uint8]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            picture = Image.open(io.BytesIO(content), formats=FORMATS)
+        picture = Image.open(io.BytesIO(content), formats=FORMATS)
     except Image.DecompressionBombError:
         raise BadInput(_too_many_pixels("too many")) from None
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError):
@@ -38,7 +54,8 @@ def decode(content: bytes) -> NDArray[np.uint8]:
     if width * height > MAX_PIXELS:
         raise BadInput(_too_many_pixels(f"{width}x{height}"))
     try:
-        return _rgb(ImageOps.exif_transpose(picture))
+        picture.load()
+        return _rgb(_upright(picture))
     except (OSError, ValueError, SyntaxError, EOFError, IndexError) as error:
         reason = "truncated" if "truncated" in str(error) else "damaged"
         raise BadInput(f"the picture is {reason}: {error}") from None
@@ -50,6 +67,15 @@ def resize(pixels: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uin
     method = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
     resized: NDArray[np.uint8] = cv2.resize(pixels, (width, height), interpolation=method)  # type: ignore[assignment]
     return resized
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """Turned as its EXIF says. Pillow's exif_transpose writes EXIF anew too, and fails on a damaged one."""
+    try:
+        method = TURNS.get(picture.getexif().get(ORIENTATION, 1))
+    except Exception:  # damaged EXIF raises anything at all, and is no reason to refuse whole pixels
+        method = None
+    return picture if method is None else picture.transpose(method)
 
 
 def _rgb(picture: Image.Image) -> NDArray[np.uint8]:

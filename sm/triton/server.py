@@ -115,7 +115,7 @@ def _pool(wanted: int, models: int) -> int:
     """
     space = os.statvfs(SHARED_MEMORY)
     share = space.f_bavail * space.f_frsize // 2 // max(1, models)
-    return min(wanted, max(LEAST_POOL, share))
+    return min(wanted, max(LEAST_POOL, share // LEAST_POOL * LEAST_POOL))
 
 
 def _environment(environment: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:

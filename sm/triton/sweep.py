@@ -14,6 +14,7 @@ from pathlib import Path
 from sm.box import SHARED_MEMORY
 from sm.triton import admin
 
+#: Another process has the lock, or another user the file.
 LOCKED = (BlockingIOError, PermissionError)
 
 
@@ -64,7 +65,7 @@ def remove_files(prefix: str, folder: Path = SHARED_MEMORY) -> int:
 
     After a ``kill -9`` of Triton its python backend's begin with ``trireme-<id>-py``.
     """
-    found = [path for path in folder.iterdir() if path.name.startswith(prefix)]
+    found = list(folder.glob(f"{prefix}*"))
     for path in found:
         path.unlink(missing_ok=True)
     return len(found)

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sm import ports
 from sm.base import Client
 from sm.box import Box
 from sm.build.prepare import prepare
@@ -22,6 +21,7 @@ from sm.errors import TriremeError, WrongPayload
 from sm.invocation import Invocation
 from sm.registry import Found, check, load
 from sm.settings import HERE, Settings
+from sm.supervisor import ports
 from sm.triton.transport import Transport
 from tests.triton.serving import Serving
 

@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sm import ports
 from sm.box import Box
 from sm.settings import Settings
+from sm.supervisor import ports
 from sm.triton import server, sweep
 
 PATIENCE = 60.0

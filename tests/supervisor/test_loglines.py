@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sm.loglines import LONGEST, Lines, Members, parse
+from sm.supervisor.loglines import LONGEST, Lines, Members, parse
 
 
 @pytest.mark.parametrize(

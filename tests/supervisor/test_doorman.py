@@ -12,8 +12,8 @@ from selectors import PollSelector
 import pytest
 import requests
 
-from sm import ports
-from sm.doorman import Doorman
+from sm.supervisor import ports
+from sm.supervisor.doorman import Doorman
 
 
 class Post:

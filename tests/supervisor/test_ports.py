@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from sm import ports
 from sm.errors import StartError
 from sm.settings import Settings
+from sm.supervisor import ports
 
 
 def test_a_port_in_use_is_named_in_one_sentence() -> None:

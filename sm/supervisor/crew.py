@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from signal import SIGINT, SIGQUIT, SIGTERM
 from typing import Any, Protocol
 
-from sm.child import READY, RESTARTING, Child, exit_code, how
-from sm.shutdown import Shutdown, Stage
+from sm.supervisor.child import READY, RESTARTING, Child, exit_code, how
+from sm.supervisor.shutdown import Shutdown, Stage
 
 NGINX, CONTROL, TRITON, DATA = "nginx", "control", "triton", "data"
 #: gunicorn's exit codes of a worker that did not boot and of an application that did not load.

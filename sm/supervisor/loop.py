@@ -1,4 +1,4 @@
-"""The supervisor's event loop: one thread, one selector, and the hands that :mod:`sm.crew` works with."""
+"""The supervisor's event loop: one thread, one selector, and the hands that :mod:`crew` works with."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
 from sm.box import Box, write_whole
-from sm.commands import Commands
-from sm.crew import CONTROL, DATA, NGINX, TRITON, Crew
-from sm.doorman import Doorman
 from sm.errors import StartError
-from sm.guard import Guard
-from sm.loglines import Lines
-from sm.probes import Probes
-from sm.processes import Processes
 from sm.settings import Settings
-from sm.signals import STOPPING, Signals
-from sm.sink import Log
+from sm.supervisor.commands import Commands
+from sm.supervisor.crew import CONTROL, DATA, NGINX, TRITON, Crew
+from sm.supervisor.doorman import Doorman
+from sm.supervisor.guard import Guard
+from sm.supervisor.loglines import Lines
+from sm.supervisor.probes import Probes
+from sm.supervisor.processes import Processes
+from sm.supervisor.signals import STOPPING, Signals
+from sm.supervisor.sink import Log
 
 #: Seconds between two looks at what is due.
 TICK = 0.05

@@ -22,10 +22,10 @@ from typing import Any
 
 import pytest
 
-from sm import front, ports
 from sm.box import Box
 from sm.errors import StartError
 from sm.settings import Settings
+from sm.supervisor import front, ports
 
 NGINX = front.choose(Settings())
 pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")

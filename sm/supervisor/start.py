@@ -1,6 +1,6 @@
 """``serve``: PID 1 of the box. Decides what runs, then starts, watches, restarts and drains it.
 
-Here is the start and the clean end; the rules are in :mod:`sm.crew`, the event loop in :mod:`sm.loop`,
+Here is the start and the clean end; the rules are in :mod:`crew`, the event loop in :mod:`loop`,
 and the reasons in docs/03-supervisor.md.
 """
 
@@ -19,17 +19,17 @@ from dataclasses import replace
 from pathlib import Path
 from selectors import PollSelector
 
-from sm import demo, front, ports
 from sm.box import SHARED_MEMORY, Box, find_repository, models_in, shared_bytes
-from sm.commands import Commands
 from sm.errors import StartError
-from sm.guard import Guard
 from sm.logs import Formatter
-from sm.loop import Loop
-from sm.processes import Processes
 from sm.settings import Settings
-from sm.signals import Signals
-from sm.sink import Log
+from sm.supervisor import demo, front, ports
+from sm.supervisor.commands import Commands
+from sm.supervisor.guard import Guard
+from sm.supervisor.loop import Loop
+from sm.supervisor.processes import Processes
+from sm.supervisor.signals import Signals
+from sm.supervisor.sink import Log
 from sm.triton import sweep
 
 #: Open files: callers, sockets behind them, models. Beyond, tables of this size only cost memory.

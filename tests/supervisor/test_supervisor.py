@@ -16,7 +16,7 @@ import pytest
 from sm.box import SHARED_MEMORY, Box
 from sm.errors import StartError
 from sm.settings import HERE
-from sm.supervisor import demonstrates, hold, raise_file_limit
+from sm.supervisor.start import demonstrates, hold, raise_file_limit
 from sm.triton import sweep
 
 

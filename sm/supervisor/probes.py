@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from sm.box import Box
-from sm.crew import CONTROL, DATA, TRITON
+from sm.supervisor.crew import CONTROL, DATA, TRITON
 from sm.triton import server
 
 #: Seconds; the supervisor does nothing else meanwhile.

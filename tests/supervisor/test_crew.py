@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sm.crew import CONTROL, DATA, NGINX, TRITON, Crew
+from sm.supervisor.crew import CONTROL, DATA, NGINX, TRITON, Crew
 
 NAMES = (CONTROL, NGINX, TRITON, DATA)
 

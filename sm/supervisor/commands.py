@@ -8,11 +8,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sm import front
 from sm.box import Box
-from sm.crew import CONTROL, DATA, NGINX, TRITON
-from sm.processes import Command
 from sm.settings import HERE, Settings
+from sm.supervisor import front
+from sm.supervisor.crew import CONTROL, DATA, NGINX, TRITON
+from sm.supervisor.processes import Command
 from sm.triton import server
 from sm.triton.sweep import remove_files
 
