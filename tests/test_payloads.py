@@ -1,0 +1,137 @@
+"""Payloads: what a caller may send, as the common types read it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydantic import Field, ValidationError
+
+from sm.errors import BadInput
+from sm.payloads import ImagePayload, Parameters, Payload, TensorPayload, TextPayload
+
+
+class Options(Parameters):
+    limit: float = Field(default=0.5, ge=0, le=1)
+
+
+class Asked(TextPayload):
+    parameters: Options = Field(default_factory=Options)
+
+
+def png() -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (3, 2), (10, 20, 30)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def npy(array: np.ndarray[Any, Any]) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=True)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [base64.b64encode(png()).decode(), "data:image/png;base64," + base64.b64encode(png()).decode(), png()],
+    ids=["base64", "data-url", "raw"],
+)
+def test_a_picture_comes_in_base64_as_a_data_url_or_raw(sent: object) -> None:
+    pixels = ImagePayload.model_validate({"image": sent}).pixels
+    assert pixels.shape == (2, 3, 3)
+    assert (pixels == (10, 20, 30)).all()
+
+
+@pytest.mark.parametrize("sent", ["%%%", "aGVsbG8", "aGVs bG8=", "aGVsbG8=\n", "aGVsbG8=aGVsbG8=", "ü"])
+def test_base64_is_read_strictly(sent: str) -> None:
+    with pytest.raises(BadInput, match="not valid base64"):
+        ImagePayload.model_validate({"image": sent})
+
+
+def test_base64_that_is_no_picture_is_refused_when_its_pixels_are_asked_for() -> None:
+    payload = ImagePayload.model_validate({"image": base64.b64encode(b"hello").decode()})
+    with pytest.raises(BadInput, match="not a JPEG, PNG or WebP"):
+        _ = payload.pixels
+
+
+def test_a_picture_is_decoded_once() -> None:
+    payload = ImagePayload.model_validate({"image": png()})
+    assert payload.pixels is payload.pixels
+
+
+@pytest.mark.parametrize("sent", [None, 3, [], {}, "", True])
+def test_a_picture_that_is_no_text_is_refused(sent: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ImagePayload.model_validate({"image": sent})
+    assert caught.value.errors()[0]["loc"] == ("image",)
+
+
+@pytest.mark.parametrize(
+    ("sent", "where"),
+    [
+        ({}, ("text",)),
+        ({"text": 1}, ("text",)),
+        ({"text": "a", "other": 1}, ("other",)),
+        ({"text": "a", "parameters": {"limit": float("nan")}}, ("parameters", "limit")),
+        ({"text": "a", "parameters": {"limit": float("inf")}}, ("parameters", "limit")),
+        ({"text": "a", "parameters": {"limit": 2}}, ("parameters", "limit")),
+        ({"text": "a", "parameters": {"limits": 0}}, ("parameters", "limits")),
+    ],
+)
+def test_a_wrong_field_is_named(sent: dict[str, Any], where: tuple[str, ...]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Asked.model_validate(sent)
+    assert caught.value.errors()[0]["loc"] == where
+
+
+def test_a_text_body_is_utf_8() -> None:
+    assert TextPayload.fields_of_raw("Grüße 👋".encode()) == {"text": "Grüße 👋"}
+    with pytest.raises(BadInput, match="not UTF-8"):
+        TextPayload.fields_of_raw(b"\xff\xfe")
+
+
+def test_a_payload_without_a_main_field_takes_no_raw_body() -> None:
+    with pytest.raises(BadInput, match="takes no raw body"):
+        Payload.fields_of_raw(b"x")
+
+
+def test_a_tensor_comes_as_lists_or_as_npy() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    from_body = TensorPayload.model_validate(TensorPayload.fields_of_raw(npy(array))).array
+    assert from_body.dtype == np.float32
+    assert np.array_equal(from_body, array)
+    assert np.array_equal(TensorPayload(tensor=array.tolist()).array, array)
+
+
+@pytest.mark.parametrize("tensor", [[[1], [2, 3]], "abc", ["a"], {"a": 1}, None, [None]])
+def test_what_is_no_regular_array_of_numbers_is_refused(tensor: object) -> None:
+    with pytest.raises(BadInput, match="not a regular array of numbers"):
+        _ = TensorPayload(tensor=tensor).array
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"hello",
+        npy(np.arange(100))[:-10],
+        npy(np.array([{"a": 1}], object)),
+        b"\x93NUMPY\x01\x00\xff\xff{",
+    ],
+    ids=["empty", "garbage", "truncated", "pickle", "header"],
+)
+def test_a_body_that_is_no_npy_is_refused_and_never_unpickled(body: bytes) -> None:
+    with pytest.raises(BadInput, match=r"not a \.npy array"):
+        TensorPayload.fields_of_raw(body)
+
+
+def test_the_schema_says_that_a_picture_is_base64() -> None:
+    schema = ImagePayload.model_json_schema()
+    assert schema["properties"]["image"]["contentEncoding"] == "base64"
+    assert schema["additionalProperties"] is False
+    assert json.dumps(schema)
