@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,3 +42,42 @@ def test_a_killed_triton_is_found_again_at_once(mortal: Serving) -> None:
     assert shared() == before + 1
     transport.close()
     assert mortal.files() == []
+
+
+def test_killed_under_load_no_answer_is_wrong_and_no_memory_is_lost(mortal: Serving) -> None:
+    mortal.start()
+    # Just enough for four callers that each keep an answer until the next: a lost region would be missed.
+    transport = Transport(mortal.settings, replace(mortal.box, shared_bytes=8 * 851_968))
+    over = threading.Event()
+    wrong: list[int] = []
+    refused: list[NotReady] = []
+
+    def call(number: int) -> None:
+        x = np.full((1, 100_000), number, np.float32)
+        while not over.is_set():
+            try:
+                y = transport.infer("fixed", {"x": x})["y"]
+            except NotReady as error:
+                refused.append(error)
+                time.sleep(0.01)
+                continue
+            if not (y == 2 * number).all():
+                wrong.append(number)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    for caller in callers:
+        caller.start()
+    time.sleep(0.5)
+    mortal.kill()
+    mortal.start()
+    time.sleep(1)
+    before = shared(), float(TENSORS.labels("grpc")._value.get())
+    time.sleep(1)
+    assert shared() > before[0]
+    assert float(TENSORS.labels("grpc")._value.get()) == before[1]
+    over.set()
+    for caller in callers:
+        caller.join(10)
+    assert refused
+    assert wrong == []
+    transport.close()
