@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from signal import SIGINT, SIGQUIT, SIGTERM
 from typing import Any, Protocol
 
-from sm.supervisor.child import READY, RESTARTING, Child, exit_code, how
+from sm.supervisor.child import READY, RESTARTING, WAITING, Child, exit_code, how
 from sm.supervisor.shutdown import Shutdown, Stage
 
 NGINX, CONTROL, TRITON, DATA = "nginx", "control", "triton", "data"
@@ -141,7 +141,8 @@ class Crew:
     @property
     def refusing(self) -> bool:
         """Whether nobody but the supervisor answers at the public port."""
-        if NGINX not in self.children and self.children[DATA].state != READY:
+        front = self.children.get(NGINX)
+        if front.state == WAITING if front else self.children[DATA].state != READY:
             return True
         return self.shutdown is not None and not self.shutdown.lingering
 
@@ -167,6 +168,9 @@ class Crew:
             return
         # A client looks at its model when it is loaded.
         if child.name == DATA and self.children[TRITON].state != READY:
+            return
+        # Until then the supervisor itself says at the port why the box is not ready.
+        if child.name == NGINX and not self.children[CONTROL].ever_ready:
             return
         child.started(self.hands.spawn(child.name), now)
 

@@ -24,6 +24,8 @@ NGINX = re.compile(
     r"^(?:\d{4}/\d\d/\d\d \d\d:\d\d:\d\d|nginx:) \[(?P<level>\w+)\] (?:\d+#\d+: )?(?P<text>.*)$", re.S
 )
 QUERY = re.compile(r"\?[^\s\"]*")
+#: Triton draws tables of its options and models, sixty lines of what other lines have said.
+TABLE = ("+--", "| ")
 TRACEBACK = "Traceback (most recent call last):"
 
 LETTERS = {"I": "info", "W": "warning", "E": "error", "F": "critical", "V": "debug"}
@@ -39,8 +41,9 @@ def parse(line: str) -> Members:
         found = read(line)
         if found is not None:
             return found
-    level = "error" if line.startswith(TRACEBACK) else "info"
-    return {"level": level, "message": line}
+    if line.startswith(TABLE):
+        return {"level": "debug", "message": line}
+    return {"level": "error" if line.startswith(TRACEBACK) else "info", "message": line}
 
 
 def _json(line: str) -> Members | None:

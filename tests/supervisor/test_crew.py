@@ -82,7 +82,7 @@ class Ship:
 
     def up(self) -> Ship:
         """All of it ready, and the record clean."""
-        self.after(0).answers(CONTROL, NGINX, TRITON).answers(DATA)
+        self.after(0).answers(CONTROL).answers(NGINX, TRITON).answers(DATA)
         self.after(0.2)
         assert self.crew.ready
         self.hands.done.clear()
@@ -93,11 +93,13 @@ class Ship:
         return self.hands.states[-1]
 
 
-def test_control_plane_front_and_triton_start_first_and_the_workers_once_the_models_are_ready() -> None:
+def test_the_front_waits_for_the_control_plane_and_the_workers_for_the_models() -> None:
     ship = Ship().after(0)
-    assert ship.hands.done == [("spawn", CONTROL), ("spawn", NGINX), ("spawn", TRITON)]
-    ship.after(5)
-    assert ("spawn", DATA) not in ship.hands.done
+    assert ship.hands.done == [("spawn", CONTROL), ("spawn", TRITON)]
+    assert ship.crew.refusing
+    ship.answers(CONTROL).after(5)
+    assert ship.hands.done[-1] == ("spawn", NGINX)
+    assert not ship.crew.refusing
     ship.answers(TRITON)
     assert ship.hands.done[-1] == ("spawn", DATA)
 
@@ -306,7 +308,7 @@ def test_a_second_sigterm_changes_nothing() -> None:
 
 
 def test_a_stop_while_the_models_load_does_not_wait_for_them() -> None:
-    ship = Ship().after(0)
+    ship = Ship().after(0).answers(CONTROL)
     ship.crew.signalled(signal.SIGTERM)
     for name in (NGINX, TRITON, CONTROL):
         ship.after(0)

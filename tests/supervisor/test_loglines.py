@@ -33,7 +33,7 @@ from sm.supervisor.loglines import LONGEST, Lines, Members, parse
         ('{"no":"message"}', "info", '{"no":"message"}'),
         ("{broken", "info", "{broken"),
         ("[1]", "info", "[1]"),
-        ("| resnet | 1 | READY |", "info", "| resnet | 1 | READY |"),
+        ("| resnet | 1 | READY |", "debug", "| resnet | 1 | READY |"),
         ("anything", "info", "anything"),
     ],
 )
