@@ -26,15 +26,13 @@ TORCHVISION = {
 
 def keras(square: NDArray[np.float64]) -> NDArray[np.float64]:
     """What tf.keras.applications.resnet50.preprocess_input says, channels first."""
-    shifted: NDArray[np.float64] = square[..., ::-1] - np.array([103.939, 116.779, 123.68])
-    return shifted.transpose(2, 0, 1)
+    return np.moveaxis(square[..., ::-1] - np.array([103.939, 116.779, 123.68]), -1, 0)
 
 
 def torchvision(square: NDArray[np.float64]) -> NDArray[np.float64]:
     """What ResNet50_Weights' transforms say."""
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-    normal: NDArray[np.float64] = (square / 255 - mean) / std
-    return normal.transpose(2, 0, 1)
+    return np.moveaxis((square / 255 - mean) / std, -1, 0)
 
 
 def areas(length: int, wanted: int) -> NDArray[np.float64]:

@@ -89,7 +89,7 @@ class Cache:
                     f"the disk of {self.root} is full: make room, or set TRIREME_CACHE to a folder on "
                     "another disk, and start again."
                 ) from error
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
                 raise StartError(
                     f"the cache {self.root} cannot be written ({error.strerror}): set TRIREME_CACHE to a "
                     "folder that can."

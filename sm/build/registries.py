@@ -32,7 +32,7 @@ REASONS = (
 )
 #: A wheel alone: a source distribution would run its author's code here.
 PIP = ("--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar=off", "--retries=2")
-NPM = ("--loglevel=error", "--no-update-notifier", "--fetch-retries=1")
+NPM = ("--loglevel=error", "--no-update-notifier", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
 
 
 class Registries:

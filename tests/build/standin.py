@@ -1,0 +1,154 @@
+"""A registry on loopback, as pip and npm speak to it, with packages made here; it can be slow and it can lie."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import os
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+
+from sm.build.sources import Source
+
+VERSION = "1.0.0"
+
+
+def wheel(name: str, content: bytes) -> bytes:
+    """A pure Python wheel whose one data file is ``content``."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        information = f"{name}-{VERSION}.dist-info"
+        members = {
+            f"{name}/data.bin": content,
+            f"{information}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {VERSION}\n".encode(),
+            f"{information}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        for path, member in members.items():
+            archive.writestr(path, member)
+        archive.writestr(f"{information}/RECORD", "".join(f"{path},,\n" for path in members))
+    return stream.getvalue()
+
+
+def tarball(name: str, content: bytes) -> bytes:
+    """An npm package whose one data file is ``content``."""
+    stream = io.BytesIO()
+    members = {"package.json": json.dumps({"name": name, "version": VERSION}).encode(), "data.bin": content}
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for path, member in members.items():
+            header = tarfile.TarInfo(f"package/{path}")
+            header.size = len(member)
+            archive.addfile(header, io.BytesIO(member))
+    return gzip.compress(stream.getvalue(), mtime=0)
+
+
+class StandIn:
+    """``packages`` by kind and name. :attr:`downloads` counts the files that were asked for."""
+
+    def __init__(self) -> None:
+        self.packages: dict[tuple[str, str], bytes] = {}
+        self.downloads: list[str] = []
+        #: Answers this many downloads with 503 before it serves one.
+        self.broken = 0
+        #: While it is clear, a download stops half-way.
+        self.flowing = threading.Event()
+        self.flowing.set()
+        self.halfway = threading.Event()
+        self.url = ""
+
+    def offer(self, kind: Literal["npm", "pypi"], name: str, content: bytes, licence: str = "MIT") -> Source:
+        """Publish a package and say how to fetch it."""
+        package = tarball(name, content) if kind == "npm" else wheel(name, content)
+        self.packages[kind, name] = package
+        digest = hashlib.sha256(package).hexdigest()
+        return Source(kind, name, VERSION, digest, len(package), licence, "a package of the tests")
+
+    def environment(self) -> dict[str, str]:
+        """What makes pip and npm come here and nowhere else."""
+        kept = {
+            name: value for name, value in os.environ.items() if not name.lower().startswith(("pip_", "npm_"))
+        }
+        return {
+            **kept,
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_INDEX_URL": f"{self.url}/simple",
+            "npm_config_userconfig": os.devnull,
+            "npm_config_registry": f"{self.url}/npm/",
+            "no_proxy": "127.0.0.1",
+        }
+
+    def answer(self, path: str) -> tuple[str, bytes] | None:
+        """Content type and body of a path."""
+        parts = path.strip("/").split("/")
+        if parts[0] == "simple":
+            file = f"{parts[1]}-{VERSION}-py3-none-any.whl"
+            return "text/html", f'<a href="/file/pypi/{parts[1]}/{file}">{file}</a>'.encode()
+        if parts[0] == "npm":
+            return "application/json", json.dumps(self._packument(parts[1])).encode()
+        package = self.packages.get((parts[1], parts[2]))
+        return None if package is None else ("application/octet-stream", package)
+
+    def _packument(self, name: str) -> dict[str, Any]:
+        package = self.packages.get(("npm", name), b"")
+        digest = base64.b64encode(hashlib.sha512(package).digest()).decode()
+        file = {"tarball": f"{self.url}/file/npm/{name}/{name}.tgz", "integrity": f"sha512-{digest}"}
+        version = {"name": name, "version": VERSION, "dist": file}
+        return {"name": name, "dist-tags": {"latest": VERSION}, "versions": {VERSION: version}}
+
+
+@contextmanager
+def serving() -> Iterator[StandIn]:
+    """A registry that lasts as long as the block."""
+    registry = StandIn()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = registry.answer(self.path)
+            is_file = self.path.startswith("/file/")
+            if is_file:
+                registry.downloads.append(self.path)
+            if answer is None or (is_file and registry.broken > 0):
+                registry.broken -= is_file
+                self.send_error(404 if answer is None else 503)
+                return
+            kind, body = answer
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self._send(body, is_file)
+
+        def _send(self, body: bytes, is_file: bool) -> None:
+            half = len(body) // 2 if is_file else len(body)
+            try:
+                self.wfile.write(body[:half])
+                self.wfile.flush()
+                if is_file:
+                    registry.halfway.set()
+                    registry.flowing.wait()
+                self.wfile.write(body[half:])
+            except (BrokenPipeError, ConnectionResetError):
+                return  # the caller was killed, as some tests do
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Be quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield registry
+    finally:
+        registry.flowing.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
