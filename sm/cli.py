@@ -77,6 +77,8 @@ def main() -> int:
     except StartError as error:
         print(f"sm: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":
