@@ -19,6 +19,8 @@ CANNOT_LOAD = (3, 4)
 SHORT_DRAIN = 2.0
 #: Seconds in which callers on kept connections are told to come back on new ones, before the front stops.
 LINGER = 0.5
+#: Seconds between two looks at whether Triton's own processes live.
+LOOK_EVERY = 1.0
 
 
 class Hands(Protocol):
@@ -38,6 +40,9 @@ class Hands(Protocol):
 
     def failure(self, name: str) -> str:
         """A sentence if the child will never be ready, else nothing."""
+
+    def ailing(self, pid: int) -> bool:
+        """Whether a process that the child needs has died, and the child did not care."""
 
     def linger(self) -> None:
         """Have the front end the connections that callers keep."""
@@ -87,6 +92,8 @@ class Crew:
                     self._maybe_start(child, now)
                 elif child.state != READY and now >= child.not_before:
                     self._look_at(child, now)
+                elif child.name == TRITON and child.state == READY and now >= child.not_before:
+                    self._look_after(child, now)
                 if self.shutdown:
                     break
         self.publish()
@@ -185,6 +192,16 @@ class Crew:
             self._give_up(1, failure)
         elif child.overdue(now, self.startup):
             self._too_slow(child)
+
+    def _look_after(self, child: Child, now: float) -> None:
+        """Triton 2.51 lives on without the process of a python model, and fails that model for ever."""
+        ailing = child.pid is not None and self.hands.ailing(child.pid)
+        # Twice in a row: one that Triton ends itself is gone by the second look.
+        if ailing and child.ailing:
+            self.hands.say("error", "the process of a python model has died: Triton is started again")
+            self._kill(child)
+        child.ailing = ailing
+        child.not_before = now + LOOK_EVERY
 
     def _tell(self, child: Child, now: float) -> None:
         self.hands.say("info", f"{child.name} is ready after {now - child.since:.1f} s")

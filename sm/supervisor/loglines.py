@@ -79,7 +79,9 @@ def _triton(line: str) -> Members | None:
             text = str(json.loads(text))
         except ValueError:
             text = text.strip('"')
-    return {"level": LETTERS[match["letter"] or match["iso"]], "message": text, "place": match["place"]}
+    # Above a table stands a line of nothing.
+    level = LETTERS[match["letter"] or match["iso"]] if text.strip() else "debug"
+    return {"level": level, "message": text, "place": match["place"]}
 
 
 def _nginx(line: str) -> Members | None:

@@ -15,12 +15,12 @@ from sm.box import Box, write_whole
 from sm.errors import StartError
 from sm.settings import Settings
 from sm.supervisor.commands import Commands
-from sm.supervisor.crew import CONTROL, DATA, NGINX, TRITON, Crew
+from sm.supervisor.crew import CONTROL, DATA, LOOK_EVERY, NGINX, TRITON, Crew
 from sm.supervisor.doorman import Doorman
 from sm.supervisor.guard import Guard
 from sm.supervisor.loglines import Lines
 from sm.supervisor.probes import Probes
-from sm.supervisor.processes import Processes
+from sm.supervisor.processes import Processes, has_dead_child
 from sm.supervisor.signals import STOPPING, Signals
 from sm.supervisor.sink import Log
 
@@ -75,11 +75,11 @@ class Loop:
             if self.crew.ever_ready:
                 when_ready, self._when_ready = self._when_ready, lambda: None
                 when_ready()
-            self._turn(None if self.crew.settled and not self._doorman.busy else TICK)
+            self._turn(LOOK_EVERY if self.crew.settled and not self._doorman.busy else TICK)
         self._part()
         return self.crew.exit_code
 
-    def _turn(self, seconds: float | None) -> None:
+    def _turn(self, seconds: float) -> None:
         """Wait for something to happen, and see to it."""
         registered = self._selector.get_map()
         for key, _ in self._selector.select(seconds):
@@ -119,6 +119,9 @@ class Loop:
 
     def failure(self, name: str) -> str:
         return self._probes.failure(name)
+
+    def ailing(self, pid: int) -> bool:
+        return has_dead_child(pid)
 
     def linger(self) -> None:
         self._box.draining_file.touch()

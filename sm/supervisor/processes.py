@@ -116,6 +116,23 @@ class Processes:
         return prepare
 
 
+def has_dead_child(pid: int) -> bool:
+    """Whether a child of ``pid`` has ended and nobody has asked how."""
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if any(map(_is_zombie, (task / "children").read_text().split())):
+                return True
+    return False
+
+
+def _is_zombie(pid: str) -> bool:
+    try:
+        # "7 (a name) Z 1 ...": the name may hold anything, brackets too.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False
+
+
 def children() -> set[int]:
     """The children of this process; none where the kernel does not tell (it was built without)."""
     try:

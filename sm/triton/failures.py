@@ -79,6 +79,13 @@ RULES = (
     Rule(Code.UNIMPLEMENTED, "", Unsupported, True),
     Rule(Code.RESOURCE_EXHAUSTED, "", Overloaded, False),
     Rule(None, MEMORY.pattern, OutOfMemory, False),
+    Rule(
+        None,
+        "Stub process .* is not healthy",
+        NotReady,
+        False,
+        "the model's process has died; it is started again",
+    ),
     Rule(None, "Failed to process the request", ModelFailed, True),
     Rule(None, "", ModelFailed, False),
 )

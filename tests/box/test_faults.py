@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import requests
 
 from tests.box.load import Load, dispatch
-from tests.box.running import RunningBox, running, until
+from tests.box.running import RunningBox, command_line, running, until
 
 
 @pytest.fixture(scope="module")
@@ -172,3 +173,33 @@ def test_a_deadline_that_passes_is_a_504(demo: Path, tmp_path: Path) -> None:
         load.join()
         assert set(load.outcomes) <= {"200", "504"}
         assert requests.get(f"{box.url}/ping", timeout=5).status_code == 200
+
+
+def test_a_caller_that_hangs_up_cancels_its_work(faulty: RunningBox, cat: bytes) -> None:
+    """Eight pictures queue for a model that takes one at a time; nobody waits for the answers."""
+    body = dispatch("yolov5", base64.b64encode(cat).decode())
+    head = f"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    before = faulty.metric("trireme_invocations_total", model="yolov5", status="499")
+    callers = [socket.create_connection(("127.0.0.1", faulty.port), timeout=10) for _ in range(8)]
+    for caller in callers:
+        caller.sendall(head.encode() + body)
+    until(lambda: faulty.metric("trireme_in_flight") >= 4, 10, "the requests at work")
+    for caller in callers:
+        caller.close()
+    until(
+        lambda: faulty.metric("trireme_invocations_total", model="yolov5", status="499") > before, 15, "a 499"
+    )
+    until(lambda: faulty.metric("trireme_in_flight") == 0, 15, "idle workers")
+    assert faulty.invoke("yolov5", base64.b64encode(cat).decode()).status_code == 200
+
+
+def test_a_killed_model_process_is_revived_by_triton(faulty: RunningBox, request_body: bytes) -> None:
+    right = expected(faulty, request_body)
+    stubs = [pid for pid in faulty.pids("triton_python_backend_stub") if "/resnet/" in command_line(pid)]
+    os.kill(one(stubs), signal.SIGKILL)
+    answer = until(
+        lambda: (lambda found: found if found.status_code == 200 else None)(faulty.send(request_body)),
+        30,
+        "an answer",
+    )
+    assert answer.content == right

@@ -22,6 +22,7 @@ class Recorder:
         self.running: dict[str, int] = {}
         self.answering: set[str] = set()
         self.failures: dict[str, str] = {}
+        self.sick = False
         self.done: list[tuple[object, ...]] = []
         self.states: list[Mapping[str, Any]] = []
         self.said: list[str] = []
@@ -48,6 +49,9 @@ class Recorder:
 
     def failure(self, name: str) -> str:
         return self.failures.get(name, "")
+
+    def ailing(self, pid: int) -> bool:
+        return self.sick and self.name(pid) == TRITON
 
     def linger(self) -> None:
         self.done.append(("linger",))
@@ -315,6 +319,30 @@ def test_a_stop_while_the_models_load_does_not_wait_for_them() -> None:
         ship.dies(name, 0)
     assert ship.after(0).crew.exit_code == 0
     assert ("spawn", DATA) not in ship.hands.done
+
+
+def test_a_triton_that_lives_on_without_a_models_process_is_started_again() -> None:
+    ship = Ship().up()
+    ship.hands.sick = True
+    ship.after(1.1)
+    assert ("kill", TRITON) not in ship.hands.done
+    ship.after(1.1)
+    assert ship.hands.done == [("kill", TRITON)]
+    ship.hands.sick = False
+    ship.dies(TRITON, -9).after(0.2)
+    assert ship.hands.done[-1] == ("spawn", TRITON)
+    assert ship.state["reason"] == "Triton is restarting"
+
+
+def test_a_process_that_triton_ends_itself_is_no_matter() -> None:
+    ship = Ship().up()
+    ship.hands.sick = True
+    ship.after(1.1)
+    ship.hands.sick = False
+    ship.after(1.1)
+    ship.hands.sick = True
+    ship.after(1.1)
+    assert ship.hands.done == []
 
 
 def test_nothing_is_restarted_during_a_stop() -> None:

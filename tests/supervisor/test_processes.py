@@ -15,7 +15,7 @@ import pytest
 
 from sm.settings import HERE
 from sm.supervisor.guard import remove
-from sm.supervisor.processes import Command, Processes
+from sm.supervisor.processes import Command, Processes, has_dead_child
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from sm.supervisor.guard import Guard
-from sm.supervisor.processes import Command, Processes
+from sm.supervisor.processes import Command, Processes, has_dead_child
 guard = Guard.start() if "guard" in sys.argv else None
 processes = Processes()
 pid, _ = processes.spawn(Command((sys.executable, "-c", sys.argv[1]), {}))
@@ -194,3 +194,18 @@ def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
     remove(tmp_path / "nothing")
     remove(tmp_path / "nothing-*")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dead_child_that_nobody_waited_for_is_seen(processes: Processes) -> None:
+    code = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+print("started", flush=True)
+child.stdin.close()
+sys.stdin.read()
+import time; time.sleep(30)
+"""
+    pid, output = processes.spawn(python(code))
+    assert until(lambda: has_dead_child(pid))
+    assert not has_dead_child(os.getpid())
+    os.close(output)
