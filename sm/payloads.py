@@ -59,7 +59,7 @@ class Payload(BaseModel):
         kind = declared.annotation if declared else None
         return (
             frozenset(kind.model_fields)
-            if isinstance(kind, type) and issubclass(kind, BaseModel)
+            if isinstance(kind, type(BaseModel)) and issubclass(kind, BaseModel)
             else frozenset()
         )
 

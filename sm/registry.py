@@ -14,6 +14,7 @@ import logging
 import sys
 import traceback
 import types
+from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,7 +175,8 @@ def _class_of(module: types.ModuleType) -> type[Client]:
     kinds = [
         kind
         for kind in vars(module).values()
-        if inspect.isclass(kind) and issubclass(kind, Client) and kind.__module__ == module.__name__
+        # By the metaclass: to Python 3.10 list[int] is a class too, but not one to compare with.
+        if isinstance(kind, ABCMeta) and issubclass(kind, Client) and kind.__module__ == module.__name__
     ]
     concrete = [kind for kind in kinds if not inspect.isabstract(kind)]
     if len(concrete) == 1:
