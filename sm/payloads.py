@@ -56,12 +56,7 @@ class Payload(BaseModel):
     def parameter_names(cls) -> frozenset[str]:
         """The names of the ``parameters`` that this payload takes."""
         declared = cls.model_fields.get("parameters")
-        kind = declared.annotation if declared else None
-        return (
-            frozenset(kind.model_fields)
-            if isinstance(kind, type(BaseModel)) and issubclass(kind, BaseModel)
-            else frozenset()
-        )
+        return frozenset(getattr(declared.annotation, "model_fields", ())) if declared else frozenset()
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard, cast
 
 from sm.base import Client, ModelMetadata, TensorClient, Triton
 from sm.errors import StartError, TriremeError, UnknownModel
@@ -172,12 +173,8 @@ def _import(found: Found) -> types.ModuleType:
 
 
 def _class_of(module: types.ModuleType) -> type[Client]:
-    kinds = [
-        kind
-        for kind in vars(module).values()
-        # By the metaclass: to Python 3.10 list[int] is a class too, but not one to compare with.
-        if isinstance(kind, ABCMeta) and issubclass(kind, Client) and kind.__module__ == module.__name__
-    ]
+    own = [kind for kind in vars(module).values() if getattr(kind, "__module__", "") == module.__name__]
+    kinds = [kind for kind in own if _is_client(kind)]
     concrete = [kind for kind in kinds if not inspect.isabstract(kind)]
     if len(concrete) == 1:
         return concrete[0]
@@ -189,6 +186,11 @@ def _class_of(module: types.ModuleType) -> type[Client]:
         missing = ", ".join(sorted(kinds[0].__abstractmethods__))
         raise StartError(f"{kinds[0].__name__} lacks {missing}.")
     raise StartError("it has no subclass of sm.base.Client.")
+
+
+def _is_client(value: object) -> TypeGuard[type[Client]]:
+    # By its type: to Python 3.10 Sequence[int] is a class too, but not one to compare with.
+    return issubclass(type(value), ABCMeta) and issubclass(cast("type", value), Client)
 
 
 def _reason(error: BaseException, file: Path) -> str:
