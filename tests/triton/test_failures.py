@@ -25,7 +25,7 @@ SAYINGS = [
     (Code.RESOURCE_EXHAUSTED, "too much", errors.Overloaded, False),
     (Code.INTERNAL, "CUDA error: out of memory", errors.OutOfMemory, False),
     (Code.INTERNAL, "Failed to increase the shared memory pool size for key", errors.OutOfMemory, False),
-    (Code.INTERNAL, "Stub process 'x_0_0' is not healthy.", errors.ModelFailed, False),
+    (Code.INTERNAL, "Stub process 'x_0_0' is not healthy.", errors.NotReady, False),
     (Code.UNKNOWN, "", errors.ModelFailed, False),
     (Code.CANCELLED, "Channel closed!", errors.NotReady, False),
 ]
