@@ -7,80 +7,16 @@ Names beginning with ``SAGEMAKER_`` are the contract of the platform and of its 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sm.errors import StartError
+from sm.values import arguments, choice, folders, number, port_range, shown, truth
 
 HERE = Path(__file__).resolve().parent.parent
 T = TypeVar("T")
-
-
-def number(lowest: float, highest: float, cast: type = int) -> Callable[[str], Any]:
-    """A number within bounds, both included."""
-
-    def read(text: str) -> Any:
-        try:
-            value = cast(text)
-        except ValueError:
-            raise ValueError("is not a number") from None
-        if not lowest <= value <= highest:
-            raise ValueError(f"is not between {lowest} and {highest}")
-        return value
-
-    return read
-
-
-def truth(text: str) -> bool:
-    """``true`` or ``false``, in the spellings people use."""
-    spellings = {
-        "true": True,
-        "1": True,
-        "yes": True,
-        "on": True,
-        "false": False,
-        "0": False,
-        "no": False,
-        "off": False,
-    }
-    if text.strip().lower() not in spellings:
-        raise ValueError("is neither true nor false")
-    return spellings[text.strip().lower()]
-
-
-def choice(*words: str) -> Callable[[str], str]:
-    """One of ``words``, in any case."""
-
-    def read(text: str) -> str:
-        if text.strip().lower() not in words:
-            raise ValueError(f"is none of {', '.join(words)}")
-        return text.strip().lower()
-
-    return read
-
-
-def port_range(text: str) -> tuple[int, int]:
-    """``A-B``, both included."""
-    first, _, last = text.partition("-")
-    if not (first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last) <= 65535):
-        raise ValueError("is not a range of ports such as 9000-9100")
-    return int(first), int(last)
-
-
-def arguments(text: str) -> tuple[str, ...]:
-    """Split as a shell splits."""
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise ValueError(f"cannot be split into arguments ({error})") from None
-
-
-def folders(text: str) -> tuple[Path, ...]:
-    """Folders separated by colons."""
-    return tuple(Path(part) for part in text.split(os.pathsep) if part)
 
 
 def setting(names: str, read: Callable[[str], T], default: T, help_text: str) -> T:
@@ -333,14 +269,3 @@ def markdown(rows: list[dict[str, str]]) -> list[str]:
         also = f" Also read from {', '.join(f'`{name}`' for name in others)}." if others else ""
         lines.append(f"| `{first}` | {f'`{value}`' if value else ''} | {row['help']}{also} |")
     return lines
-
-
-def shown(value: object) -> str:
-    """A value as one would type it."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return (os.pathsep if any(isinstance(part, Path) for part in value) else " ").join(map(str, value))
-    return str(value)

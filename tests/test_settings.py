@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sm.errors import StartError
-from sm.settings import HERE, Settings, cores, names_of, shown, table
+from sm.settings import HERE, Settings, cores, names_of, table
+from sm.values import shown
 
 ROWS = fields(Settings)
 
