@@ -47,6 +47,8 @@ def _result(client: Client, invocation: Invocation, record: object, path: str) -
         with stage(client.name, "decode"):
             payload = validated(client, invocation, record, path)
         return client.inference(payload)
+    except WrongPayload as error:
+        return _within(error, path)
     except TriremeError as error:
         return error
     except MemoryError:
@@ -54,6 +56,15 @@ def _result(client: Client, invocation: Invocation, record: object, path: str) -
     except Exception as error:
         log.exception("client %s failed", client.name, extra={"request_id": invocation.request_id})
         return ClientFailed(f"the client of {client.name!r} failed ({type(error).__name__})")
+
+
+def _within(error: WrongPayload, path: str) -> WrongPayload:
+    """A client says ``payload.text`` of its record, which may be ``payload[2].text`` of the request."""
+    field = str(error.details.get("field", ""))
+    if path == "payload" or not field.startswith("payload."):
+        return error
+    moved = path + field.removeprefix("payload")
+    return WrongPayload(error.sentence.replace(field, moved, 1), **{**error.details, "field": moved})
 
 
 def validated(client: Client, invocation: Invocation, record: object, path: str = "payload") -> Payload:

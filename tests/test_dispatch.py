@@ -41,6 +41,8 @@ class Echo(Client):
     def inference(self, payload: EchoPayload) -> object:
         if payload.text == "raise":
             raise RuntimeError("secret detail")
+        if payload.text == "wrong":
+            raise WrongPayload("payload.text: is wrong", field="payload.text")
         if payload.text == "memory":
             raise MemoryError
         return payload.text * payload.parameters.times
@@ -112,6 +114,13 @@ def test_records_are_answered_in_order_and_a_bad_one_alone_fails(dispatcher: Dis
     assert (first, third) == ("a", "c")
     assert isinstance(second, WrongPayload)
     assert second.details["field"] == "payload[1].text"
+
+
+def test_a_field_that_a_client_names_is_told_by_its_place_in_the_list(dispatcher: Dispatcher) -> None:
+    _, second = run(dispatcher, "echo", "a", {"text": "wrong"})
+    assert isinstance(second, WrongPayload)
+    assert second.details["field"] == "payload[1].text"
+    assert second.sentence == "payload[1].text: is wrong"
 
 
 def test_records_run_side_by_side_under_the_deadline_of_their_request(dispatcher: Dispatcher) -> None:
