@@ -1,5 +1,7 @@
 PYTHON ?= python3
-PIP = .venv/bin/pip install --quiet --disable-pip-version-check --retries 5 --constraint requirements.lock
+# On a terminal pip shows what it fetches and how far it is.
+QUIET := $(if $(shell test -t 2 && echo terminal),,--quiet)
+PIP = .venv/bin/pip install $(QUIET) --disable-pip-version-check --retries 5 --constraint requirements.lock
 
 .PHONY: serve test check fix lock clean
 
@@ -27,6 +29,8 @@ lock: .venv/.dev  ## write requirements.lock anew, for every Python version at o
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else f"trireme needs Python 3.10 to 3.13; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null \
+	    || { echo "installing python3-venv with apt-get"; apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; }
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "no virtual environment could be made; on Debian and Ubuntu: apt-get install python3-venv, then make $(MAKECMDGOALS) again"; exit 1; }
 
 # Triton's server comes in a wheel whose own Python dependencies are not needed.
