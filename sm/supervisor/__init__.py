@@ -1,7 +1,8 @@
 """``serve``, PID 1 of the box: what runs, and how it is started, watched, restarted and drained.
 
 - :mod:`start` puts it all together and cleans up at the end; :mod:`loop` is the one event loop
-- the rules, without a process: :mod:`crew` of all, :mod:`child` of one, :mod:`shutdown` of a stop
+- the rules, without a process: :mod:`crew` of all, :mod:`child` of one, :mod:`shutdown` of a stop;
+  what they have done goes through :mod:`hands`
 - real processes: :mod:`processes`, :mod:`commands` (their command lines), :mod:`probes` (are they
   ready), :mod:`signals`, :mod:`guard` (should the supervisor itself be killed)
 - the public port: :mod:`ports`, :mod:`front` (nginx), :mod:`doorman` (while nobody serves it)

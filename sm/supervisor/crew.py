@@ -1,15 +1,16 @@
 """The rules of the box: what is started when, what a death means, how it ends. No process is touched here.
 
-Whatever the rules want done goes through :class:`Hands`, so that a test is a table of events.
+Whatever the rules want done goes through :class:`~sm.supervisor.hands.Hands`, so that a test is a table of events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from signal import SIGINT, SIGQUIT, SIGTERM
-from typing import Any, Protocol
+from typing import Any
 
 from sm.supervisor.child import READY, RESTARTING, WAITING, Child, exit_code, how
+from sm.supervisor.hands import Hands
 from sm.supervisor.shutdown import Shutdown, Stage
 
 NGINX, CONTROL, TRITON, DATA = "nginx", "control", "triton", "data"
@@ -21,37 +22,6 @@ SHORT_DRAIN = 2.0
 LINGER = 0.5
 #: Seconds between two looks at whether Triton's own processes live.
 LOOK_EVERY = 1.0
-
-
-class Hands(Protocol):
-    """What the rules can do."""
-
-    def spawn(self, name: str) -> int:
-        """Start a child; its process id, which is also its group's."""
-
-    def signal(self, pid: int, number: int) -> None:
-        """To the child alone: it knows its own."""
-
-    def kill(self, pid: int) -> None:
-        """The child and its whole group, at once."""
-
-    def ready(self, name: str) -> bool:
-        """Whether the child answers. Bounded in time."""
-
-    def failure(self, name: str) -> str:
-        """A sentence if the child will never be ready, else nothing."""
-
-    def ailing(self, pid: int) -> bool:
-        """Whether a process that the child needs has died, and the child did not care."""
-
-    def linger(self) -> None:
-        """Have the front end the connections that callers keep."""
-
-    def publish(self, state: Mapping[str, Any]) -> None:
-        """Let the control plane know."""
-
-    def say(self, level: str, message: str) -> None:
-        """Log."""
 
 
 class Crew:

@@ -39,7 +39,7 @@ def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
     )
 
 
-def check(answer: requests.Response, status: int, *words: str) -> dict[str, Any]:
+def assert_error(answer: requests.Response, status: int, *words: str) -> dict[str, Any]:
     assert answer.status_code == status, answer.text
     assert answer.headers["Content-Type"] == "application/json"
     assert int(answer.headers["Content-Length"]) == len(answer.content)
@@ -52,34 +52,34 @@ def check(answer: requests.Response, status: int, *words: str) -> dict[str, Any]
 
 
 def test_an_empty_body_is_a_400(box: RunningBox) -> None:
-    check(box.send(b""), 400, "empty")
+    assert_error(box.send(b""), 400, "empty")
 
 
 def test_a_body_that_is_not_json_is_a_400(box: RunningBox) -> None:
-    check(box.send(b"{nothing"), 400, "not JSON")
+    assert_error(box.send(b"{nothing"), 400, "not JSON")
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"text"', b"1", b"null"])
 def test_json_that_is_no_object_is_a_400(box: RunningBox, body: bytes) -> None:
-    check(box.send(body), 400, "JSON object")
+    assert_error(box.send(body), 400, "JSON object")
 
 
 def test_json_ten_thousand_levels_deep_is_a_400(box: RunningBox) -> None:
     deep = b"[" * 10_000 + b"]" * 10_000
-    check(box.send(b'{"modelname":"resnet","payload":' + deep + b"}"), 400, "not JSON")
+    assert_error(box.send(b'{"modelname":"resnet","payload":' + deep + b"}"), 400, "not JSON")
 
 
 def test_an_unknown_model_is_a_404_that_lists_what_exists(box: RunningBox) -> None:
-    body = check(box.invoke("rasnet", {}), 404, "rasnet", "resnet", "yolov5", "bert_base")
+    body = assert_error(box.invoke("rasnet", {}), 404, "rasnet", "resnet", "yolov5", "bert_base")
     assert body["code"] == "unknown_model"
 
 
 def test_an_unknown_version_is_a_404(box: RunningBox, cat: bytes) -> None:
-    check(box.invoke("resnet", base64.b64encode(cat).decode(), version="9"), 404, "9")
+    assert_error(box.invoke("resnet", base64.b64encode(cat).decode(), version="9"), 404, "9")
 
 
 def test_a_request_that_names_no_model_is_a_404_that_lists_what_exists(box: RunningBox) -> None:
-    check(box.send(b'{"payload": "x"}'), 404, "no model", "resnet")
+    assert_error(box.send(b'{"payload": "x"}'), 404, "no model", "resnet")
 
 
 @pytest.mark.parametrize(
@@ -94,19 +94,19 @@ def test_a_request_that_names_no_model_is_a_404_that_lists_what_exists(box: Runn
 def test_a_missing_or_mistyped_field_is_a_422_that_names_it(
     box: RunningBox, payload: object, field: str
 ) -> None:
-    assert check(box.invoke("resnet", payload), 422, field)["field"] == field
+    assert assert_error(box.invoke("resnet", payload), 422, field)["field"] == field
 
 
 def test_a_missing_payload_is_a_422(box: RunningBox) -> None:
-    assert check(box.send(b'{"modelname":"resnet"}'), 422)["field"] == "payload"
+    assert assert_error(box.send(b'{"modelname":"resnet"}'), 422)["field"] == "payload"
 
 
 def test_base64_that_is_not_is_a_400(box: RunningBox) -> None:
-    check(box.invoke("resnet", {"image": "§ not base64 §"}), 400, "base64")
+    assert_error(box.invoke("resnet", {"image": "§ not base64 §"}), 400, "base64")
 
 
 def test_base64_that_is_no_picture_is_a_400(box: RunningBox) -> None:
-    check(
+    assert_error(
         box.invoke("resnet", {"image": base64.b64encode(b"no picture").decode()}),
         400,
         "not a JPEG, PNG or WebP",
@@ -115,7 +115,9 @@ def test_base64_that_is_no_picture_is_a_400(box: RunningBox) -> None:
 
 def test_a_truncated_jpeg_is_a_400_that_says_so(box: RunningBox) -> None:
     jpeg = encoded(noise(320, 240), "JPEG")
-    check(box.send(jpeg[: len(jpeg) // 2], "image/jpeg", params={"modelname": "resnet"}), 400, "truncated")
+    assert_error(
+        box.send(jpeg[: len(jpeg) // 2], "image/jpeg", params={"modelname": "resnet"}), 400, "truncated"
+    )
 
 
 def test_a_png_bomb_is_refused_by_its_header(box: RunningBox) -> None:
@@ -129,7 +131,7 @@ def test_a_png_bomb_is_refused_by_its_header(box: RunningBox) -> None:
         + chunk(b"IDAT", zlib.compress(b""))
         + chunk(b"IEND", b"")
     )
-    check(box.send(bomb, "image/png", params={"modelname": "resnet"}), 400, "pixels")
+    assert_error(box.send(bomb, "image/png", params={"modelname": "resnet"}), 400, "pixels")
 
 
 @pytest.mark.parametrize("model", ["resnet", "yolov5"])
@@ -163,15 +165,15 @@ def test_a_picture_turned_by_exif_is_answered_like_the_upright_one(box: RunningB
 
 
 def test_a_body_over_the_limit_is_a_413(box: RunningBox) -> None:
-    check(box.send(b" " * (25 * 2**20 + 1)), 413)
+    assert_error(box.send(b" " * (25 * 2**20 + 1)), 413)
 
 
 def test_a_body_at_the_limit_is_read(box: RunningBox) -> None:
-    check(box.send(b" " * (25 * 2**20)), 400, "empty")
+    assert_error(box.send(b" " * (25 * 2**20)), 400, "empty")
 
 
 def test_a_content_type_that_nobody_takes_is_a_415(box: RunningBox) -> None:
-    check(
+    assert_error(
         box.send(b"a=b", "application/x-www-form-urlencoded", params={"modelname": "resnet"}),
         415,
         "image/jpeg",
@@ -182,24 +184,24 @@ def test_a_content_type_that_nobody_takes_is_a_415(box: RunningBox) -> None:
 def test_a_threshold_that_is_no_share_is_a_422(box: RunningBox, cat: bytes, value: object) -> None:
     payload = base64.b64encode(cat).decode()
     answer = box.invoke("yolov5", payload, parameters={"confidence": value})
-    assert check(answer, 422)["field"] == "parameters.confidence"
+    assert assert_error(answer, 422)["field"] == "parameters.confidence"
 
 
 def test_a_bare_nan_is_not_json(box: RunningBox) -> None:
-    check(box.send(b'{"modelname":"yolov5","payload":"x","parameters":{"iou":NaN}}'), 400, "not JSON")
+    assert_error(box.send(b'{"modelname":"yolov5","payload":"x","parameters":{"iou":NaN}}'), 400, "not JSON")
 
 
 def test_a_text_of_a_megabyte_is_a_422(box: RunningBox) -> None:
     text = "[MASK] " + "word " * (2**20 // 5)
-    assert check(box.invoke("bert_base", {"text": text}), 422)["field"] == "payload.text"
+    assert assert_error(box.invoke("bert_base", {"text": text}), 422)["field"] == "payload.text"
 
 
 def test_a_text_without_a_mask_is_a_422(box: RunningBox) -> None:
-    assert check(box.invoke("bert_base", {"text": "Nothing to fill."}), 422)["field"] == "payload.text"
+    assert assert_error(box.invoke("bert_base", {"text": "Nothing to fill."}), 422)["field"] == "payload.text"
 
 
 def test_a_client_that_fails_is_a_500_without_a_traceback(box: RunningBox) -> None:
-    assert check(box.invoke("fragile", {}), 500)["code"] == "client_failed"
+    assert assert_error(box.invoke("fragile", {}), 500)["code"] == "client_failed"
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/invocations/x", "/v3", "/%00"])

@@ -1,0 +1,37 @@
+"""What the rules of the box can have done: the only way from them to a process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Hands(Protocol):
+    """What the rules can do."""
+
+    def spawn(self, name: str) -> int:
+        """Start a child; its process id, which is also its group's."""
+
+    def signal(self, pid: int, number: int) -> None:
+        """To the child alone: it knows its own."""
+
+    def kill(self, pid: int) -> None:
+        """The child and its whole group, at once."""
+
+    def ready(self, name: str) -> bool:
+        """Whether the child answers. Bounded in time."""
+
+    def failure(self, name: str) -> str:
+        """A sentence if the child will never be ready, else nothing."""
+
+    def ailing(self, pid: int) -> bool:
+        """Whether a process that the child needs has died, and the child did not care."""
+
+    def linger(self) -> None:
+        """Have the front end the connections that callers keep."""
+
+    def publish(self, state: Mapping[str, Any]) -> None:
+        """Let the control plane know."""
+
+    def say(self, level: str, message: str) -> None:
+        """Log."""
