@@ -1,6 +1,6 @@
 """The rules of the box: what is started when, what a death means, how it ends. No process is touched here.
 
-Whatever the rules want done goes through :class:`~sm.supervisor.hands.Hands`, so that a test is a table of events.
+Whatever the rules want done goes through :class:`Hands`, so that a test is a table of events.
 """
 
 from __future__ import annotations
