@@ -12,6 +12,7 @@ import cv2
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 from prometheus_client.multiprocess import mark_process_dead
 
@@ -121,7 +122,11 @@ def main() -> None:
     settings = Settings.read(os.environ)
     logs.configure(settings.level)
     box = Box.load(Path(os.environ["TRIREME_RUN_DIR"]))
-    PLANES[sys.argv[1]](settings, box).run()
+    try:
+        PLANES[sys.argv[1]](settings, box).run()
+    except HaltServer as halt:
+        # gunicorn trips over a second worker that cannot boot while it stops because of the first.
+        sys.exit(halt.exit_status)
 
 
 if __name__ == "__main__":

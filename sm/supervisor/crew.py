@@ -189,7 +189,7 @@ class Crew:
             self._give_up(1, sentence)
 
     def _died(self, child: Child, status: int) -> None:
-        first = not child.ever_ready and child.state != RESTARTING
+        first = not child.ever_ready
         excused = child.excused
         child.ended(self.clock())
         if excused:

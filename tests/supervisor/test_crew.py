@@ -334,6 +334,15 @@ def test_a_triton_that_lives_on_without_a_models_process_is_started_again() -> N
     assert ship.state["reason"] == "Triton is restarting"
 
 
+def test_a_client_that_cannot_load_is_hopeless_also_at_the_second_try() -> None:
+    ship = Ship().after(0).answers(CONTROL).answers(NGINX, TRITON)
+    ship.dies(DATA, 1).after(1)
+    assert ship.crew.shutdown is None
+    ship.dies(DATA, 3)
+    assert ship.crew.shutdown is not None
+    assert ship.crew.shutdown.code == 1
+
+
 def test_a_process_that_triton_ends_itself_is_no_matter() -> None:
     ship = Ship().up()
     ship.hands.sick = True
