@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from sm import settings as variables
 from sm.errors import StartError
@@ -40,6 +42,21 @@ def prepare(options: argparse.Namespace) -> int:
     return 0
 
 
+def inspect(options: argparse.Namespace) -> int:
+    """Show what a model repository holds, and every problem that a start would meet."""
+    from sm.inspection import report
+
+    found = report.report(options.repository)
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return int(bool(found["problems"]))
+    if found["models"]:
+        print(*report.table(found["models"]), sep="\n")
+    for sentence in found["problems"]:
+        print(f"problem: {sentence}", file=sys.stderr)
+    return int(bool(found["problems"]))
+
+
 def serve(options: argparse.Namespace) -> int:
     """Start the box."""
     from sm.supervisor.start import main as start
@@ -53,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     named: dict[str, Callable[[argparse.Namespace], int]] = {
         "settings": show_settings,
         "prepare": prepare,
+        "inspect": inspect,
         "serve": serve,
     }
     for name, run in named.items():
@@ -62,6 +80,9 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "models", nargs="*", metavar="MODEL", help="only these (all of model/ if none)"
             )
+        if name == "inspect":
+            command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
+            command.add_argument("--json", action="store_true", help="for programs")
         if name == "settings":
             command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
         if name == "serve":

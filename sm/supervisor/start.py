@@ -21,6 +21,7 @@ from selectors import PollSelector
 
 from sm.box import SHARED_MEMORY, Box, find_repository, models_in, shared_bytes
 from sm.errors import StartError
+from sm.inspection import problems
 from sm.logs import Formatter
 from sm.settings import Settings
 from sm.supervisor import demo, front, ports
@@ -79,6 +80,8 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
         processes.adopt_orphans()
         raise_file_limit()
         repository = find_repository(settings)
+        for sentence in problems.of_start(repository)[:1]:
+            raise StartError(sentence)
         nginx = front.choose(settings)
         listener = ports.listen(settings.port)
         stack.callback(listener.close)

@@ -1,0 +1,81 @@
+"""What this box has for a TensorRT plan to run on: its GPUs, and the TensorRT library."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader")
+#: Seconds; a driver in trouble may hang, and the start must say so in five.
+PATIENCE = 3
+#: Where NVIDIA's image and Debian packages have the library that Triton loads.
+SYSTEM = (
+    Path("/opt/tritonserver/backends/tensorrt"),
+    Path("/usr/lib/x86_64-linux-gnu"),
+    Path("/usr/lib/aarch64-linux-gnu"),
+    Path("/usr/local/tensorrt/lib"),
+)
+#: ``libnvinfer.so.10.13.3``; the links to it have fewer numbers.
+LIBRARY = re.compile(r"^libnvinfer\.so\.(\d+\.\d+(?:\.\d+)*)$")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, as its driver names it; ``compute_capability`` such as ``8.6``."""
+
+    name: str
+    compute_capability: str
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """``tensorrt`` is None where no library was found."""
+
+    gpus: tuple[Gpu, ...]
+    tensorrt: str | None
+
+    @classmethod
+    def find(cls) -> Hardware:
+        """Ask the driver, and look for the library; neither being there is no error."""
+        return cls(gpus(), tensorrt())
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Each compute capability once, in order."""
+        return tuple(sorted({gpu.compute_capability for gpu in self.gpus}))
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that the driver shows to this process."""
+    try:
+        done = subprocess.run(QUERY, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    if done.returncode:
+        return ()
+    rows = (line.rpartition(",") for line in done.stdout.splitlines())
+    return tuple(
+        Gpu(name.strip(), capability.strip()) for name, comma, capability in rows if comma and name.strip()
+    )
+
+
+def tensorrt() -> str | None:
+    """TensorRT's version: of the library that Triton would load, else of the Python package."""
+    for folder in _folders():
+        for path in sorted(folder.glob("libnvinfer.so.*"), key=lambda path: len(path.name), reverse=True):
+            if found := LIBRARY.match(path.name):
+                return found[1]
+    try:
+        return importlib.metadata.version("tensorrt")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _folders() -> Iterator[Path]:
+    yield from (Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part)
+    yield from SYSTEM
