@@ -37,7 +37,8 @@ lock: .venv/.dev  ## write requirements.lock anew, for every Python version at o
 .venv/.serve: .venv/bin/python requirements.lock pyproject.toml
 	@echo "installing the router and Triton's server into .venv (about 1 minute the first time)"
 	@$(PIP) --editable '.[cpu]'
-	@$(PIP) --no-deps nvidia-pytriton
+	@$(PIP) --no-deps nvidia-pytriton \
+	    || { echo "if pip found no nvidia-pytriton: it is for Linux on x86-64 with glibc 2.35 or newer (Debian 12, Ubuntu 22.04)"; exit 1; }
 	@touch $@
 
 .venv/.dev: .venv/.serve
