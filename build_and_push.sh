@@ -1,0 +1,297 @@
+#!/usr/bin/env bash
+# Build the image and push it to Amazon ECR. docs/08-push.md tells what happens in which order.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+readonly NAME=trireme
+readonly ENGINE=${DOCKER:-docker}
+# SageMaker takes Docker's manifests only, neither OCI's nor an index: docker would add attestations, which need
+# an index, and podman would build in OCI's format.
+export BUILDX_NO_DEFAULT_ATTESTATIONS=1 BUILDAH_FORMAT=docker
+export AWS_PAGER=
+
+extra_tag='' platform='' target=gpu dry_run='' account=''
+regions=() build_command=()
+
+usage() {
+    cat <<END
+usage: ./build_and_push.sh [-t TAG] [--region R]... [--target gpu|cpu] [--platform P] [--dry-run]
+
+Builds the image, makes the ECR repository '$NAME' where it is missing, and pushes VERSION-COMMIT to it.
+
+  -t TAG          push this tag as well
+  --region R      to this Region; may be given several times (default: the aws command line's own)
+  --target T      gpu (NVIDIA's Triton, the default) or cpu; the tag of the latter ends in -cpu
+  --platform P    build for this platform, such as linux/amd64 or linux/arm64; the tag ends in its architecture
+  --dry-run       print the commands, run none
+
+DOCKER=podman builds and pushes with Podman. REGISTRY=HOST:PORT pushes to that registry in the place of ECR's.
+END
+}
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "build_and_push.sh: $*"; exit 1; }
+
+wrong_usage() {
+    say "build_and_push.sh: $*"
+    usage >&2
+    exit 2
+}
+
+read_options() {
+    while (($#)); do
+        case $1 in
+            -h | --help) usage; exit ;;
+            --dry-run) dry_run=yes; shift; continue ;;
+            -t | --region | --target | --platform) [[ ${2:--} != -* ]] || wrong_usage "$1 needs a value" ;;
+            *) wrong_usage "there is no option '$1'" ;;
+        esac
+        case $1 in
+            -t) extra_tag=$2 ;;
+            --region) regions+=("$2") ;;
+            --target) target=$2 ;;
+            --platform) platform=$2 ;;
+        esac
+        shift 2
+    done
+}
+
+check_options() {
+    [[ -z $extra_tag || $extra_tag =~ ^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$ ]] ||
+        die "'$extra_tag' cannot be a tag: letters, digits, '_', '.' and '-' can, 128 of them at most"
+    [[ $target == gpu || $target == cpu ]] || die "there is no target '$target': use gpu or cpu"
+    [[ -z $platform || $platform =~ ^[a-z0-9]+(/[a-z0-9]+)+$ ]] ||
+        die "'$platform' is no platform: use one like linux/amd64"
+    ((${#regions[@]})) || regions=("$(default_region)")
+    local region
+    for region in "${regions[@]}"; do
+        [[ $region =~ ^[a-z]+(-[a-z]+)+-[0-9]+$ ]] || no_such_region "$region"
+    done
+}
+
+default_region() {
+    local region=${AWS_REGION:-${AWS_DEFAULT_REGION:-}}
+    [[ -n $region ]] || region=$(aws configure get region 2>/dev/null) ||
+        die "no Region is set: name one with --region eu-west-1, or run: aws configure set region eu-west-1"
+    printf '%s' "$region"
+}
+
+no_such_region() {
+    die "there is no Region '$1' that these credentials may use: check the spelling (one looks like eu-west-1," \
+        "https://docs.aws.amazon.com/general/latest/gr/rande.html lists them), that it is enabled for the account," \
+        "and that this machine reaches it"
+}
+
+# --- What the image is called ------------------------------------------------------------------------------
+
+version() { sed -n 's/^__version__ = "\(.*\)"$/\1/p' sm/__init__.py; }
+
+revision() {
+    local commit suffix=''
+    commit=$(git rev-parse --short=12 HEAD 2>/dev/null) ||
+        die "this folder is no git checkout with a commit, and the tag names the commit: run this in a clone"
+    [[ -z $(git status --porcelain) ]] || suffix=-dirty
+    printf '%s' "$commit$suffix"
+}
+
+# The repository's tags are immutable, so that each thing that makes another image is in the tag.
+own_tag() {
+    local tag
+    tag=$(version)-$1
+    [[ $target == gpu ]] || tag+=-$target
+    [[ -z $platform ]] || tag+=-${platform##*/}
+    printf '%s' "$tag"
+}
+
+# Where the clone came from, without a password that its address may hold.
+source_address() { { git remote get-url origin 2>/dev/null || echo unknown; } | sed 's#//[^/@]*@#//#'; }
+
+registry_of() {
+    local domain=amazonaws.com  # that of aws-us-gov, too
+    [[ $1 != cn-* ]] || domain=amazonaws.com.cn
+    printf '%s' "${REGISTRY:-$account.dkr.ecr.$1.$domain}"
+}
+
+# --- Engine and AWS, checked before the build, which takes minutes ------------------------------------------
+
+check_engine() {
+    command -v "$ENGINE" >/dev/null ||
+        die "no '$ENGINE' here: install Docker (https://docs.docker.com/engine/install), or Podman and say DOCKER=podman"
+    "$ENGINE" info >/dev/null 2>&1 ||
+        die "'$ENGINE' is here, but no engine answers it: start it (sudo systemctl start docker), see '$ENGINE info'," \
+            "or use Podman with DOCKER=podman"
+}
+
+check_tools() {
+    command -v aws >/dev/null ||
+        die "no 'aws' here: install the AWS command line (https://aws.amazon.com/cli, or pip install awscli)"
+    command -v curl >/dev/null || die "no 'curl' here: install it (apt-get install curl)"
+}
+
+# Run the aws command line; where it fails, say what to do next.
+ask_aws() {
+    local region=$1 errors answer
+    shift
+    errors=$(mktemp)
+    if answer=$(aws --region "$region" --output text "$@" 2>"$errors"); then
+        rm -f "$errors"
+        printf '%s' "$answer"
+        return
+    fi
+    answer=$(<"$errors")
+    rm -f "$errors"
+    explain "$region" "$1 $2" "$answer"
+}
+
+explain() {
+    case $3 in
+        *'Unable to locate credentials'* | *'could not be found'* | *'NoCredentials'*)
+            die "no AWS credentials: run 'aws configure' or 'aws sso login', or set AWS_PROFILE" ;;
+        *Expired* | *expired*)
+            die "the AWS credentials have expired: get new ones ('aws sso login', or your own way), then run this again" ;;
+        *'Could not connect'* | *'Invalid endpoint'* | *"doesn't match a supported format"*)
+            no_such_region "$1" ;;
+        *InvalidClientTokenId* | *UnrecognizedClient* | *AuthFailure* | *SignatureDoesNotMatch*)
+            die "AWS does not know these credentials in $1: check AWS_PROFILE or AWS_ACCESS_KEY_ID; a Region of China or" \
+                "GovCloud wants an account of its own, and some others must be enabled first" ;;
+        *AccessDenied* | *'not authorized'*)
+            die "these AWS credentials may not do '$2' in $1: docs/08-push.md lists the permissions. AWS says: ${3//$'\n'/ }" ;;
+        *) die "'aws $2' failed in $1, and nothing was pushed there. AWS says: ${3//$'\n'/ }" ;;
+    esac
+}
+
+find_account() {
+    local region
+    for region in "${regions[@]}"; do
+        account=$(ask_aws "$region" sts get-caller-identity --query Account)
+    done
+}
+
+# --- Build ---------------------------------------------------------------------------------------------------
+
+# Sets build_command to the command line for the image $1 of the revision $2.
+prepare_build() {
+    build_command=("$ENGINE" build --tag "$1" --build-arg "VERSION=$(version)" --build-arg "REVISION=$2"
+        --build-arg "SOURCE=$(source_address)")
+    [[ $target == gpu ]] || build_command+=(--build-arg BASE_IMAGE=docker.io/library/debian:bookworm-slim)
+    [[ -z $platform ]] || build_command+=(--platform "$platform")
+    build_command+=(.)
+}
+
+build() {
+    "${build_command[@]}" >&2 ||
+        die "the build failed, and nothing was pushed: the reason is above. Mend it and run this again"
+}
+
+# --- Push ----------------------------------------------------------------------------------------------------
+
+make_repository() {
+    local problem
+    problem=$(aws --region "$1" ecr describe-repositories --repository-names "$NAME" 2>&1 >/dev/null) && return
+    [[ $problem == *RepositoryNotFound* ]] || explain "$1" "ecr describe-repositories" "$problem"
+    say "making the repository $NAME in $1"
+    ask_aws "$1" ecr create-repository --repository-name "$NAME" --image-tag-mutability IMMUTABLE \
+        --image-scanning-configuration scanOnPush=true >/dev/null
+}
+
+log_in() {
+    "$ENGINE" login --username AWS --password-stdin "$1" <<<"$2" >/dev/null ||
+        die "$1 did not let '$ENGINE' log in: the reason is above; 'aws ecr get-login-password' gave the password"
+}
+
+# The headers and the manifest of the tag $3 at the registry $1, with the password $2; nothing where it is not there.
+manifest() {
+    local scheme=https answer
+    [[ $1 != localhost:* && $1 != 127.0.0.1:* ]] || scheme=http
+    answer=$(printf 'user = "AWS:%s"\n' "$2" | curl --silent --show-error --location --include \
+        --suppress-connect-headers --config - \
+        --header 'Accept: application/vnd.docker.distribution.manifest.v2+json' \
+        --header 'Accept: application/vnd.docker.distribution.manifest.list.v2+json' \
+        --header 'Accept: application/vnd.oci.image.manifest.v1+json' \
+        --header 'Accept: application/vnd.oci.image.index.v1+json' \
+        "$scheme://$1/v2/$NAME/manifests/$3") ||
+        die "$1 did not answer: check that this machine reaches it, then run this again"
+    [[ $answer != *MANIFEST_UNKNOWN* && $answer != *NAME_UNKNOWN* ]] || return 0
+    [[ $answer =~ HTTP/[0-9.]+\ 200 ]] || die "$1 would not say what its tag $3 is: ${answer%%$'\r'*}"
+    printf '%s' "$answer"
+}
+
+# Push the image $1 as the tag $4 to the registry $2, with the password $3. The answer says its digest.
+push() {
+    local image=$1 registry=$2 password=$3 tag=$4 there id
+    id=$("$ENGINE" image inspect --format '{{.Id}}' "$image")
+    there=$(manifest "$registry" "$password" "$tag")
+    # An image's id is the digest of its configuration or, in Docker's newer store, of its manifest: both are there.
+    if [[ -n $there && $there != *"${id#sha256:}"* ]]; then
+        die "$registry has another build under the tag $tag already, and tags are never moved: use that one, or" \
+            "$([[ $tag == "$extra_tag" ]] && echo 'choose another tag with -t' || echo 'commit what you changed, as the tag names the commit')"
+    elif [[ -n $there ]]; then
+        say "$registry/$NAME:$tag is there already, the same image"
+    else
+        "$ENGINE" tag "$image" "$registry/$NAME:$tag"
+        "$ENGINE" push "$registry/$NAME:$tag" >&2 ||
+            die "the push to $registry failed: the reason is above. Run this again: what has arrived is not sent twice"
+        there=$(manifest "$registry" "$password" "$tag")
+    fi
+    [[ $there != *application/vnd.oci.image* ]] ||
+        say "warning: the image has an OCI manifest, which SageMaker refuses; switch off Docker's containerd image store"
+    [[ $there =~ [Dd]ocker-[Cc]ontent-[Dd]igest:\ (sha256:[0-9a-f]+) ]] || die "$registry says no digest for $tag"
+    printf '%s\n' "$registry/$NAME:$tag@${BASH_REMATCH[1]}"
+}
+
+push_to() {
+    local region=$1 image=$2 registry password tag
+    shift 2
+    registry=$(registry_of "$region")
+    make_repository "$region"
+    password=$(ask_aws "$region" ecr get-login-password)
+    log_in "$registry" "$password"
+    for tag; do push "$image" "$registry" "$password" "$tag"; done
+}
+
+# --- The dry run: a script that does the same ------------------------------------------------------------------
+
+print_commands() {
+    local image=$1 region registry tag
+    shift
+    # shellcheck disable=SC2016  # the printed script finds the account, this one must not
+    account='$account'
+    echo "export BUILDX_NO_DEFAULT_ATTESTATIONS=1 BUILDAH_FORMAT=docker"
+    echo "account=\$(aws sts get-caller-identity --region ${regions[0]} --query Account --output text)"
+    printf '%q ' "${build_command[@]}"
+    echo
+    for region in "${regions[@]}"; do
+        registry=$(registry_of "$region")
+        echo "aws ecr describe-repositories --region $region --repository-names $NAME ||" \
+            "aws ecr create-repository --region $region --repository-name $NAME --image-tag-mutability IMMUTABLE" \
+            "--image-scanning-configuration scanOnPush=true"
+        echo "aws ecr get-login-password --region $region | $ENGINE login --username AWS --password-stdin $registry"
+        for tag; do
+            echo "$ENGINE tag $image $registry/$NAME:$tag"
+            echo "$ENGINE push $registry/$NAME:$tag"
+        done
+    done
+}
+
+main() {
+    local revision tags image region
+    read_options "$@"
+    check_options
+    revision=$(revision)
+    tags=("$(own_tag "$revision")")
+    [[ -z $extra_tag ]] || tags+=("$extra_tag")
+    image=$NAME:${tags[0]}
+    prepare_build "$image" "$revision"
+    if [[ -n $dry_run ]]; then
+        print_commands "$image" "${tags[@]}"
+        return
+    fi
+    [[ $revision != *-dirty ]] || say "there are changes that are not committed: the tag ends in -dirty"
+    check_tools
+    check_engine
+    find_account
+    build
+    for region in "${regions[@]}"; do push_to "$region" "$image" "${tags[@]}"; done
+}
+
+main "$@"
