@@ -6,30 +6,18 @@ backend, its instances) belongs to the target, so a line of that kind in git's f
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Any
 
-import onnx
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from sm.build.graph import Graph
 from sm.errors import StartError
 
 #: Fields of ModelConfig that a target sets.
 TARGET_FIELDS = ("backend", "platform", "runtime", "default_model_filename", "optimization")
-
-#: ONNX element types as Triton calls them.
-DATATYPES = {
-    onnx.TensorProto.FLOAT: "TYPE_FP32",
-    onnx.TensorProto.FLOAT16: "TYPE_FP16",
-    onnx.TensorProto.DOUBLE: "TYPE_FP64",
-    onnx.TensorProto.INT8: "TYPE_INT8",
-    onnx.TensorProto.INT16: "TYPE_INT16",
-    onnx.TensorProto.INT32: "TYPE_INT32",
-    onnx.TensorProto.INT64: "TYPE_INT64",
-    onnx.TensorProto.UINT8: "TYPE_UINT8",
-    onnx.TensorProto.BOOL: "TYPE_BOOL",
-}
 
 #: Name, Triton's datatype, and the dimensions with -1 for any size.
 Tensor = tuple[str, str, tuple[int, ...]]
@@ -61,17 +49,50 @@ def for_cpu(config: Any) -> Any:
     return merged
 
 
+def of_graph(graph: Graph, name: str, largest: int, preferred: int = 0) -> Any:
+    """The configuration that the graph itself gives: ``largest`` batch, dynamic batching, a first slow call.
+
+    A graph whose first sizes are fixed gets no batching. ``preferred``: a batch size worth waiting for.
+    """
+    made = model_config_pb2.ModelConfig(name=name, max_batch_size=largest if graph.batched else 0)
+    for tensors, values in ((made.input, graph.inputs), (made.output, graph.outputs)):
+        for value in values:
+            dims = value.shape[1:] if graph.batched else value.shape
+            datatype = model_config_pb2.DataType.Value(value.datatype)
+            tensors.add(name=value.name, data_type=datatype, dims=dims)
+    if graph.batched:
+        made.dynamic_batching.SetInParent()
+        if preferred > 1:
+            made.dynamic_batching.preferred_batch_size.append(preferred)
+    return made
+
+
+def merged(generated: Any, written: Any) -> Any:
+    """``generated``, and each field that ``written`` has as it has it."""
+    made = model_config_pb2.ModelConfig()
+    made.CopyFrom(generated)
+    for field, _ in written.ListFields():
+        made.ClearField(field.name)
+    made.MergeFrom(written)
+    return made
+
+
+def difference(generated: Any, final: Any, name: str) -> list[str]:
+    """What ``name`` changed, as the lines of a diff; none where it changed nothing."""
+    lines = (text(generated).splitlines(), text(final).splitlines())
+    return list(difflib.unified_diff(*lines, "from the graph", f"with {name}", lineterm="", n=1))
+
+
 def check(config: Any, graph: Path, path: Path) -> None:
     """:class:`StartError` unless the graph takes and gives exactly what the configuration says."""
-    onnx_graph = onnx.load(graph, load_external_data=False).graph
-    weights = {initializer.name for initializer in onnx_graph.initializer}
+    read = Graph.read(graph)
     batched = config.max_batch_size > 0
     for kind, configured, values in (
-        ("inputs", config.input, [value for value in onnx_graph.input if value.name not in weights]),
-        ("outputs", config.output, onnx_graph.output),
+        ("inputs", config.input, read.inputs),
+        ("outputs", config.output, read.outputs),
     ):
         said = sorted(_configured(tensor, batched) for tensor in configured)
-        found = sorted(_of_graph(value) for value in values)
+        found = sorted((value.name, value.datatype, value.shape) for value in values)
         if said != found:
             raise StartError(f"{path} says {_shown(said)} of its {kind}; the model has {_shown(found)}.")
 
@@ -84,12 +105,6 @@ def text(config: Any) -> str:
 def _configured(tensor: Any, batched: bool) -> Tensor:
     datatype = model_config_pb2.DataType.Name(tensor.data_type)
     return tensor.name, datatype, (-1, *tensor.dims) if batched else tuple(tensor.dims)
-
-
-def _of_graph(value: Any) -> Tensor:
-    kind = value.type.tensor_type
-    sizes = tuple(size.dim_value if size.HasField("dim_value") else -1 for size in kind.shape.dim)
-    return value.name, DATATYPES.get(kind.elem_type, "TYPE_INVALID"), sizes
 
 
 def _shown(tensors: list[Tensor]) -> str:

@@ -2,7 +2,7 @@
 
 Each model's folder gets the merged ``config.pbtxt``, every description that lies beside it in git
 (``preprocess.json``), what its recipe built (labels, a vocabulary) and, in version folder 1, the
-graph and the python-backend model that runs it.
+graph, the python-backend model that runs it, and the manifest of both.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
+from sm import manifest
 from sm.build import config
 from sm.build.cache import Cache
+from sm.build.fetch import sha256
+from sm.manifest import Manifest
 from sm.triton import onnx_cpu
 
 #: Says what the repository was made from; Triton looks at folders alone.
@@ -53,14 +57,23 @@ class CpuRepository:
     def _add(self, target: Path, source: Path, artifact: Path) -> None:
         said = config.read(source / "config.pbtxt")
         config.check(said, artifact / GRAPH, source / "config.pbtxt")
-        version = target / "1"
-        version.mkdir(parents=True)
+        version_folder = target / "1"
+        version_folder.mkdir(parents=True)
         (target / "config.pbtxt").write_text(config.text(config.for_cpu(said)))
-        shutil.copy(self.runner, version / "model.py")
+        shutil.copy(self.runner, version_folder / "model.py")
         for path in _descriptions(source):
             shutil.copy(path, target / path.name)
         for path in artifact.iterdir():
-            _link(path, (version if path.name == GRAPH else target) / path.name)
+            _link(path, (version_folder if path.name == GRAPH else target) / path.name)
+        self._manifest(target.name, artifact).write(version_folder)
+
+    def _manifest(self, name: str, artifact: Path) -> Manifest:
+        """The graph runs as its recipe made it: there is nothing to compare it with."""
+        source = manifest.Source(
+            name=f"model/{name}/recipe, {artifact.name}", sha256=sha256(artifact / GRAPH)
+        )
+        tool = manifest.Tool(name="onnxruntime", version=version("onnxruntime"))
+        return Manifest(model=name, target="cpu", source=source, tool=tool, built=manifest.now())
 
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
         files = [self.runner, Path(config.__file__), Path(__file__)]
@@ -69,6 +82,7 @@ class CpuRepository:
         digests = {
             str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.exists()
         }
+        digests["onnxruntime"] = version("onnxruntime")
         return {**digests, **{name: str(artifact) for name, artifact in built.items()}}
 
 

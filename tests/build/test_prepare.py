@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -20,6 +21,7 @@ import pytest
 from sm.build.prepare import prepare
 from sm.build.sources import Source
 from sm.errors import StartError
+from sm.manifest import Manifest
 from sm.settings import Settings
 from tests.build.standin import StandIn
 
@@ -103,8 +105,19 @@ def test_from_nothing_to_a_repository_that_triton_can_read(run: Run, root: Path)
         "tiny/labels.txt",
         "tiny/1/model.py",
         "tiny/1/model.onnx",
+        "tiny/1/manifest.json",
     }
     assert added(repository) == [[1, 1, 1, 1]]
+
+
+def test_the_manifest_says_where_the_model_comes_from(run: Run) -> None:
+    version = run() / "tiny" / "1"
+    found = Manifest.read(version)
+    assert found is not None
+    assert (found.model, found.target, found.gpu) == ("tiny", "cpu", None)
+    assert found.source.name.startswith("model/tiny/recipe, ")
+    assert found.source.sha256 == hashlib.sha256((version / "model.onnx").read_bytes()).hexdigest()
+    assert (found.tool.name, found.tool.version) == ("onnxruntime", onnxruntime.__version__)
 
 
 def test_every_long_step_is_shown(run: Run, said: io.StringIO) -> None:

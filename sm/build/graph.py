@@ -1,0 +1,95 @@
+"""What an ONNX graph says of itself: its inputs and outputs, and which of their sizes are free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from sm.errors import StartError
+
+#: ONNX element types as Triton calls them.
+DATATYPES = {
+    onnx.TensorProto.FLOAT: "TYPE_FP32",
+    onnx.TensorProto.FLOAT16: "TYPE_FP16",
+    onnx.TensorProto.DOUBLE: "TYPE_FP64",
+    onnx.TensorProto.INT8: "TYPE_INT8",
+    onnx.TensorProto.INT16: "TYPE_INT16",
+    onnx.TensorProto.INT32: "TYPE_INT32",
+    onnx.TensorProto.INT64: "TYPE_INT64",
+    onnx.TensorProto.UINT8: "TYPE_UINT8",
+    onnx.TensorProto.BOOL: "TYPE_BOOL",
+}
+
+
+@dataclass(frozen=True)
+class Value:
+    """An input or output. ``sizes`` has a number where a size is fixed, its name where it is free."""
+
+    name: str
+    #: As Triton calls it; TYPE_INVALID where Triton has no such type.
+    datatype: str
+    sizes: tuple[int | str, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes with -1 for a free one."""
+        return tuple(size if isinstance(size, int) else -1 for size in self.sizes)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """``bounds``: for integer inputs that pick rows of a table, how many rows it has."""
+
+    path: Path
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    bounds: dict[str, int]
+
+    @classmethod
+    def read(cls, path: Path) -> Graph:
+        """:class:`StartError` if the file is no ONNX model."""
+        try:
+            graph = onnx.load(path, load_external_data=False).graph
+        except FileNotFoundError:
+            raise StartError(f"{path} is missing.") from None
+        except Exception as error:  # protobuf's own classes differ between its implementations
+            raise StartError(f"{path} is no ONNX model: {error}.") from error
+        weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+        inputs = tuple(_value(each) for each in graph.input if each.name not in weights)
+        if not inputs or not graph.output:
+            raise StartError(f"{path} is no ONNX model: it has no inputs or no outputs.")
+        outputs = tuple(_value(each) for each in graph.output)
+        return cls(path, inputs, outputs, dict(_bounds(graph, weights)))
+
+    @property
+    def batched(self) -> bool:
+        """Whether the first size of every input and output is free: what Triton calls batching."""
+        return all(value.shape[:1] == (-1,) for value in (*self.inputs, *self.outputs))
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """The inputs' free sizes, the batch's first, each once."""
+        return tuple(
+            dict.fromkeys(size for value in self.inputs for size in value.sizes if isinstance(size, str))
+        )
+
+
+def _value(value: Any) -> Value:
+    kind = value.type.tensor_type
+    sizes = tuple(
+        size.dim_value if size.HasField("dim_value") else size.dim_param or f"{value.name}.{place}"
+        for place, size in enumerate(kind.shape.dim)
+    )
+    return Value(value.name, DATATYPES.get(kind.elem_type, "TYPE_INVALID"), sizes)
+
+
+def _bounds(graph: Any, weights: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, int]]:
+    """Inputs that reach the indices of a Gather from a weight, as a BERT's words and sentence numbers do."""
+    origin = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
+    for node in graph.node:
+        if node.op_type == "Gather" and node.input[0] in weights:
+            yield origin.get(node.input[1], node.input[1]), weights[node.input[0]][0]
