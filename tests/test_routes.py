@@ -46,9 +46,9 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
     handle_errors(app)
     with ThreadPoolExecutor(2) as pool:
         service = Service(
-            Dispatcher(Registry(clients), pool), "upper", "application/json", 5.0, request.param
+            Dispatcher(Registry(clients), pool), "upper", "application/json", 5.0, fronted
         )
-        app.register_blueprint(blueprint(service, local_endpoints=request.param))
+        app.register_blueprint(blueprint(service, local_endpoints=fronted))
         yield app.test_client()
 
 
