@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import orjson
 from flask import Blueprint, Request, Response, request
 
 from sm import invocation as forms
-from sm.deadline import Deadline, running
+from sm.deadline import running
 from sm.dispatch import Dispatcher
 from sm.errors import MethodNotAllowed, TriremeError
-from sm.metrics import IN_FLIGHT, INVOCATIONS, SECONDS
+from sm.routes import serving
 from sm.routes.answers import request_id, respond
 
-log = logging.getLogger(__name__)
 ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -81,70 +75,10 @@ def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
 def _answer(service: Service, incoming: Request) -> forms.Answer:
     """Read, dispatch, write; count and log it whatever comes of it."""
     call = forms.Invocation(model="", records=())
-    with _observed(lambda: call.model if call.model in service.dispatcher.registry.clients else "-"):
-        message = _message(incoming)
+    with serving.observed(lambda: call.model if call.model in service.dispatcher.registry.clients else "-"):
+        message = serving.message(incoming)
         call = forms.read(message, service.default_model, service.default_accept)
-        with running(_deadline(service, incoming)) as deadline:
+        with running(serving.deadline(incoming, service.timeout, service.fronted)) as deadline:
             deadline.check()
             results = service.dispatcher.run(call)
             return forms.write(call, results)
-
-
-def _message(incoming: Request) -> forms.Message:
-    return forms.Message(
-        body=incoming.get_data(cache=False),
-        headers={name.lower(): value for name, value in incoming.headers.items()},
-        query=incoming.args.to_dict(),
-        request_id=request_id(),
-    )
-
-
-@contextmanager
-def _observed(model: Callable[[], str]) -> Iterator[None]:
-    """Count one invocation and log a line for it: never its payload."""
-    started, status = time.perf_counter(), 500
-    IN_FLIGHT.inc()
-    try:
-        yield
-        status = 200
-    except TriremeError as error:
-        status = error.status
-        raise
-    finally:
-        IN_FLIGHT.dec()
-        seconds = time.perf_counter() - started
-        INVOCATIONS.labels(model(), str(status)).inc()
-        SECONDS.labels(model()).observe(seconds)
-        log.info(
-            "invocation",
-            extra={
-                "model": model(),
-                "status": status,
-                "ms": round(seconds * 1000, 2),
-                "request_id": request_id(),
-            },
-        )
-
-
-def _deadline(service: Service, incoming: Request) -> Deadline:
-    """Counted from when nginx had the request, so that time in the queue is not given twice."""
-    waited = 0.0
-    if service.fronted:
-        try:
-            waited = max(0.0, time.time() - float(incoming.headers.get("X-Trireme-Start", "")))
-        except ValueError:
-            waited = 0.0
-    connection = incoming.environ.get("gunicorn.socket")
-    return Deadline(time.monotonic() + service.timeout - waited, lambda: _hung_up(connection))
-
-
-def _hung_up(connection: socket.socket | None) -> bool:
-    """Whether the peer closed: a peek that reads an end of file."""
-    if connection is None:
-        return False
-    try:
-        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
