@@ -7,7 +7,7 @@ its own beside :func:`_dispatch_json` and :func:`_raw_body`.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,12 +55,16 @@ class Invocation:
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes back to the caller."""
+    """What goes back to the caller: a body, or chunks of one that is still being made."""
 
-    body: bytes
+    body: bytes | Iterator[bytes]
     content_type: str = JSON
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    def whole(self) -> bytes:
+        """The body in one piece; of a stream, once it has ended."""
+        return self.body if isinstance(self.body, bytes) else b"".join(self.body)
 
 
 @dataclass(frozen=True)

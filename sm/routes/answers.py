@@ -27,8 +27,12 @@ def request_id() -> str:
 
 
 def respond(answer: Answer) -> Response:
-    """An answer as Flask wants it; Content-Length follows from the body."""
-    return Response(answer.body, answer.status, dict(answer.headers), content_type=answer.content_type)
+    """An answer as Flask wants it; Content-Length follows from a body that is there whole."""
+    response = Response(answer.body, answer.status, dict(answer.headers), content_type=answer.content_type)
+    if not isinstance(answer.body, bytes):
+        # nginx passes each chunk on as it comes.
+        response.headers["X-Accel-Buffering"] = "no"
+    return response
 
 
 def handle_errors(app: Flask) -> None:

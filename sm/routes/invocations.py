@@ -61,7 +61,7 @@ def _as_endpoint(service: Service, name: str) -> Response:
 
 
 def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
-    original = answer.body.decode()
+    original = answer.whole().decode()
     kind = "client" if answer.status < 500 else "server"
     body = {
         "Message": f'Received {kind} error ({answer.status}) from primary with message "{original}"',
