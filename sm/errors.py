@@ -45,6 +45,12 @@ class MethodNotAllowed(TriremeError):
     status, code = 405, "method_not_allowed"
 
 
+class NotAcceptable(TriremeError):
+    """The answer cannot be had in the content type that the caller accepts."""
+
+    status, code = 406, "not_acceptable"
+
+
 class TooLarge(TriremeError):
     """The body is over the limit."""
 
@@ -103,6 +109,16 @@ class ClientFailed(TriremeError):
     """A client plugin raised something of its own. The traceback is in the log, never in the answer."""
 
     status, code = 500, "client_failed"
+
+
+class ChosenStatus(TriremeError):
+    """A toolkit script's own error, with the status that it chose (400 to 599)."""
+
+    code = "script_error"
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status if 400 <= status <= 599 else 500
 
 
 class ModelFailed(TriremeError):

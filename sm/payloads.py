@@ -121,6 +121,17 @@ class TextPayload(Payload):
             raise BadInput("the body is not UTF-8 text") from None
 
 
+class BodyPayload(Payload):
+    """The whole body as it came, of any content type; JSON too, unless it is a whole dispatch request."""
+
+    content_types = ("*/*",)
+
+    body: bytes
+    content_type: str
+    #: Whether the body is the ``payload`` of a dispatch request: the result has to stand in its answer.
+    dispatched: bool = False
+
+
 class TensorPayload(Payload):
     """A tensor, as nested JSON lists or a raw ``.npy`` body."""
 

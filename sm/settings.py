@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sm.errors import StartError
-from sm.values import arguments, choice, folders, number, port_range, shown, truth
+from sm.values import arguments, choice, folders, number, port_range, script, shown, truth
 
 HERE = Path(__file__).resolve().parent.parent
+#: The toolkit's own default for a user's script.
+PROGRAM = "inference.py"
 T = TypeVar("T")
 
 
@@ -101,6 +103,24 @@ class Settings:
         str,
         "application/json",
         "The answer's type for a request that accepts anything.",
+    )
+    program: str = setting(
+        "SAGEMAKER_PROGRAM",
+        script,
+        PROGRAM,
+        "The script with model_fn and the other functions of the SageMaker inference toolkit, in code/.",
+    )
+    submit_directory: Path | None = setting(
+        "SAGEMAKER_SUBMIT_DIRECTORY",
+        Path,
+        None,
+        "The script's folder; code/ beside the models if not set or not there.",
+    )
+    install_requirements: bool = setting(
+        "TRIREME_INSTALL_REQUIREMENTS",
+        truth,
+        False,
+        "Install code/requirements.txt at start: from code/wheels where it is there, else as pip is set up.",
     )
     local_endpoints: bool = setting(
         "TRIREME_LOCAL_ENDPOINTS",

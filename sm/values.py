@@ -55,6 +55,14 @@ def choice(*words: str) -> Callable[[str], str]:
     return read
 
 
+def script(text: str) -> str:
+    """A Python file's name, with or without ``.py``."""
+    name = text.strip().removesuffix(".py")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError("is not the name of a Python file in code/, such as inference.py")
+    return f"{name}.py"
+
+
 def port_range(text: str) -> tuple[int, int]:
     """``A-B``, both included."""
     first, _, last = text.partition("-")
