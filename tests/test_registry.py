@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ class NothingServed:
     """The Triton of a box without a model: the clients here name none, or miss theirs."""
 
     def infer(self, *_: Any, **__: Any) -> dict[str, np.ndarray[Any, Any]]:
+        raise UnknownModel("no model")
+
+    def stream(self, *_: Any, **__: Any) -> Generator[dict[str, np.ndarray[Any, Any]], None, None]:
         raise UnknownModel("no model")
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:

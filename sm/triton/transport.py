@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,27 @@ class Transport:
         try:
             answer = self._by_region(plan)
             return self._by_bytes(plan) if answer is None else answer
+        except Failed as failure:
+            raise self._explained(failure, model, version) from None
+
+    def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        version: str = "",
+        outputs: Sequence[str] | None = None,
+    ) -> Generator[dict[str, Array], None, None]:
+        """Each answer of ``model`` as it comes, as bytes; see :meth:`sm.base.Triton.stream`."""
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        plan = Plan.make(self.metadata(model, version), version, arrays, outputs, self._sizes)
+        self._by_message.inc()
+        try:
+            with contextlib.closing(self._channel.stream(plan.request())) as answers:
+                for answer in answers:
+                    # The last may say no more than that it is the last.
+                    if answer.outputs:
+                        yield plan.read(answer)
         except Failed as failure:
             raise self._explained(failure, model, version) from None
 
