@@ -8,12 +8,15 @@ from pathlib import Path
 
 from flask import Flask
 
+from sm import v2
 from sm.box import Box
 from sm.dispatch import Dispatcher
 from sm.registry import Registry
 from sm.routes import control, invocations
+from sm.routes import v2 as v2_routes
 from sm.routes.answers import handle_errors
 from sm.settings import Settings
+from sm.triton.http import Upstream
 
 
 def create(settings: Settings, box: Box, registry: Registry) -> Flask:
@@ -21,15 +24,19 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     app = Flask("trireme")
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
+    upstream = Upstream(box.http_port, settings.timeout)
+    fronted = box.front == "nginx"
     service = invocations.Service(
         dispatcher=Dispatcher(registry, ThreadPoolExecutor(settings.threads, "records")),
+        triton=v2.Triton(upstream, registry, settings.inference_type),
         default_model=registry.default(settings.default_model),
         default_accept=settings.default_accept,
         timeout=settings.timeout,
-        fronted=box.front == "nginx",
+        fronted=fronted,
     )
     app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
-    if box.front != "nginx":
+    app.register_blueprint(v2_routes.blueprint(upstream, settings.timeout, fronted))
+    if not fronted:
         app.register_blueprint(control.blueprint(box))
     return app
 

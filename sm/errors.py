@@ -27,6 +27,12 @@ class BadInput(TriremeError):
     status, code = 400, "bad_input"
 
 
+class Forbidden(TriremeError):
+    """The path is not for callers, or not without the header that Triton was told to ask for."""
+
+    status, code = 403, "forbidden"
+
+
 class NotFound(TriremeError):
     """No such path."""
 

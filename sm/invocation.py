@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sm.errors import BadInput, ClientFailed, TriremeError, Unsupported, WrongPayload
+from sm.errors import BadInput, ClientFailed, TriremeError, WrongPayload
 from sm.results import Picture, encodable
 
 JSON = "application/json"
@@ -68,6 +68,14 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Address:
+    """Model and version; empty where nobody said."""
+
+    model: str
+    version: str
+
+
+@dataclass(frozen=True)
 class Message:
     """A request as it came in. Header names are in lower case."""
 
@@ -80,6 +88,11 @@ class Message:
     def content_type(self) -> str:
         return self.headers.get("content-type", JSON).split(";")[0].strip().lower() or JSON
 
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The pairs of the custom attributes."""
+        return custom_attributes(self.headers.get(f"{PREFIX}custom-attributes", ""))
+
 
 def read(message: Message, default_model: str, default_accept: str = JSON) -> Invocation:
     """Tell the form of a request and read it.
@@ -89,13 +102,14 @@ def read(message: Message, default_model: str, default_accept: str = JSON) -> In
     """
     form = _dispatch_json if message.content_type == JSON else _raw_body
     members = form(message)
-    attributes = custom_attributes(message.headers.get(f"{PREFIX}custom-attributes", ""))
+    attributes = message.attributes
+    address = addressed(message)
     asked = {name: value for name, value in message.query.items() if name not in ("modelname", "version")}
     payload = members["payload"]
     many = isinstance(payload, list)
     return Invocation(
-        model=members.get("modelname") or _named(message, attributes) or default_model,
-        version=str(members.get("version") or attributes.get("version") or message.query.get("version", "")),
+        model=members.get("modelname") or address.model or default_model,
+        version=str(members.get("version") or address.version),
         records=payload if many else [payload],
         many=many,
         parameters={**asked, **(members.get("parameters") or {})},
@@ -103,6 +117,16 @@ def read(message: Message, default_model: str, default_accept: str = JSON) -> In
         accept=accepted(message.headers.get("accept", ""), default_accept),
         headers={name: value for name, value in message.headers.items() if name.startswith(PREFIX)},
         request_id=message.request_id,
+    )
+
+
+def addressed(message: Message) -> Address:
+    """Whom a request's headers or its query name; a dispatch body may say otherwise."""
+    target = message.headers.get(f"{PREFIX}target-model", "")
+    attributes, query = message.attributes, message.query
+    return Address(
+        attributes.get("modelname") or target or query.get("modelname", ""),
+        attributes.get("version") or query.get("version", ""),
     )
 
 
@@ -179,8 +203,6 @@ def _dispatch_json(message: Message) -> dict[str, Any]:
     body = parse_json(message.body)
     if not isinstance(body, dict):
         raise BadInput(f"the body must be a JSON object with modelname and payload, not {_kind(body)}")
-    if "inputs" in body and "payload" not in body:
-        raise Unsupported("a body with inputs is the v2 protocol, which /invocations does not take yet")
     for name in body:
         if name not in MEMBERS:
             raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
@@ -197,11 +219,6 @@ def _dispatch_json(message: Message) -> dict[str, Any]:
 def _raw_body(message: Message) -> dict[str, Any]:
     """Form 2: the body is the record. Whether the model takes such a body, its client says."""
     return {"payload": Raw(message.body, message.content_type)}
-
-
-def _named(message: Message, attributes: Mapping[str, str]) -> str:
-    target = message.headers.get(f"{PREFIX}target-model", "")
-    return attributes.get("modelname") or target or message.query.get("modelname", "")
 
 
 def _binary(result: object, accept: str) -> bytes | None:

@@ -52,26 +52,38 @@ class Registry:
 
     clients: Mapping[str, Client]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    #: What Triton serves, whether or not a client calls it.
+    models: tuple[str, ...] = ()
 
     def get(self, name: str) -> Client:
         """The client of a ``modelname``; :class:`UnknownModel` lists what exists."""
         client = self.clients.get(name)
         if client is not None:
             return client
+        if name in self.models:
+            raise UnknownModel(f"model {name!r} has no client: send it the v2 protocol, a body with inputs")
         exists = ", ".join(sorted(self.clients)) or "none"
         if not name:
             raise UnknownModel(f"the request names no model and there is no default; there are: {exists}")
         why = f" ({self.left_out[name]})" if name in self.left_out else ""
         raise UnknownModel(f"no model {name[:200]!r}{why}; there are: {exists}", models=sorted(self.clients))
 
+    def triton_model(self, name: str) -> str:
+        """The Triton model that a v2 request for ``name`` is for: a client's own, or the one of that name."""
+        client = self.clients.get(name)
+        if client is None or name in self.models:
+            return name
+        return next(iter(client.required_models()), name)
+
     def default(self, wanted: str) -> str:
-        """The model of a request that names none: the setting's, else the sole one."""
-        if wanted and wanted not in self.clients:
+        """The model of a request that names none: the setting's, the sole client, or the sole model."""
+        if wanted and wanted not in (*self.clients, *self.models):
             raise StartError(
                 f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={wanted!r} is not served; there are: "
-                f"{', '.join(sorted(self.clients)) or 'none'}."
+                f"{', '.join(sorted({*self.clients, *self.models})) or 'none'}."
             )
-        return wanted or (next(iter(self.clients)) if len(self.clients) == 1 else "")
+        sole = next((next(iter(names)) for names in (self.clients, self.models) if len(names) == 1), "")
+        return wanted or sole
 
 
 class ModelMissing(Exception):

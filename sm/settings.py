@@ -155,6 +155,12 @@ class Settings:
         0,
         "Triton's metrics port on loopback; a free one if not set.",
     )
+    inference_type: str = setting(
+        "SAGEMAKER_TRITON_INFERENCE_TYPE",
+        choice("infer", "generate", "generate_stream"),
+        "infer",
+        "What Triton does with a JSON body on /invocations that is for no client.",
+    )
     triton_threads: int = setting(
         "SAGEMAKER_TRITON_THREAD_COUNT", number(1, 1024), 8, "Triton's HTTP threads."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,7 @@ class DataPlane(Plane):
             clients = registry.build(
                 self.settings.clients, transport, self.box.repository, self.settings.broken_clients == "skip"
             )
+            clients = replace(clients, models=tuple(transport.ready_models()))
             flask = app.create(self.settings, self.box, clients)
         except StartError as error:
             log.error("%s", error)

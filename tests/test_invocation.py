@@ -98,11 +98,6 @@ def test_a_member_of_the_wrong_shape_is_named(body: object, field: str) -> None:
     assert caught.value.sentence.startswith(field)
 
 
-def test_a_v2_body_is_told_that_it_is_not_served_yet() -> None:
-    with pytest.raises(Unsupported):
-        read(message({"inputs": []}), "")
-
-
 @pytest.mark.parametrize(
     ("header", "expected"),
     [

@@ -11,11 +11,13 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from sm import v2
 from sm.base import Client, TextPayload
 from sm.dispatch import Dispatcher
 from sm.registry import Registry
 from sm.routes.answers import handle_errors
 from sm.routes.invocations import Service, blueprint
+from sm.triton.http import Upstream
 
 
 class Upper(Client):
@@ -46,7 +48,12 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
     handle_errors(app)
     with ThreadPoolExecutor(2) as pool:
         service = Service(
-            Dispatcher(Registry(clients), pool), "upper", "application/json", 5.0, fronted
+            Dispatcher(Registry(clients), pool),
+            v2.Triton(Upstream(1, 5.0), Registry(clients)),
+            "upper",
+            "application/json",
+            5.0,
+            fronted,
         )
         app.register_blueprint(blueprint(service, local_endpoints=fronted))
         yield app.test_client()

@@ -8,6 +8,7 @@ import orjson
 from flask import Blueprint, Request, Response, request
 
 from sm import invocation as forms
+from sm import v2
 from sm.deadline import running
 from sm.dispatch import Dispatcher
 from sm.errors import MethodNotAllowed, TriremeError
@@ -22,6 +23,8 @@ class Service:
     """What the routes work with."""
 
     dispatcher: Dispatcher
+    #: Where v2 bodies go.
+    triton: v2.Triton
     default_model: str
     default_accept: str
     #: Seconds an invocation may take.
@@ -74,11 +77,15 @@ def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
 
 def _answer(service: Service, incoming: Request) -> forms.Answer:
     """Read, dispatch, write; count and log it whatever comes of it."""
-    call = forms.Invocation(model="", records=())
-    with serving.observed(lambda: call.model if call.model in service.dispatcher.registry.clients else "-"):
+    served = "-"
+    with serving.observed(lambda: served):
         message = serving.message(incoming)
-        call = forms.read(message, service.default_model, service.default_accept)
         with running(serving.deadline(incoming, service.timeout, service.fronted)) as deadline:
             deadline.check()
-            results = service.dispatcher.run(call)
-            return forms.write(call, results)
+            verb = service.triton.verb(message)
+            if verb:
+                served, answer = service.triton.run(message, verb, service.default_model)
+                return answer
+            call = forms.read(message, service.default_model, service.default_accept)
+            served = call.model if call.model in service.dispatcher.registry.clients else "-"
+            return forms.write(call, service.dispatcher.run(call))
