@@ -87,7 +87,8 @@ def _from_csv(data: str | bytes) -> Any:
     try:
         return np.genfromtxt(io.StringIO(text), dtype=None, delimiter=",", encoding=None)
     except Exception as error:
-        raise BadInput(f"the body is not CSV: {str(error).splitlines()[0]}") from None
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(f"the body is not CSV: {reason}") from None
 
 
 def _from_npy(data: str | bytes) -> Any:
