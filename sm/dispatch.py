@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from sm import deadline
 from sm.base import Client
 from sm.errors import ClientFailed, OutOfMemory, TriremeError, UnsupportedType, WrongPayload
-from sm.invocation import Invocation, Raw
+from sm.invocation import JSON, Invocation, Raw, dumps
 from sm.metrics import stage
-from sm.payloads import Payload
+from sm.payloads import BodyPayload, Payload
 from sm.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -110,6 +110,8 @@ def validated(client: Client, invocation: Invocation, record: object, path: str 
 
 def _members(client: Client, record: object, path: str) -> Mapping[str, Any]:
     kind = client.payload
+    if issubclass(kind, BodyPayload):
+        return _as_body(record)
     if isinstance(record, Raw):
         if record.content_type not in kind.content_types:
             takes = ", ".join(("application/json", *kind.content_types))
@@ -125,6 +127,13 @@ def _members(client: Client, record: object, path: str) -> Mapping[str, Any]:
             f"{path}.parameters: belongs beside payload, not in it", field=f"{path}.parameters"
         )
     return record
+
+
+def _as_body(record: object) -> Mapping[str, Any]:
+    """A record for a client that takes bodies: as it came, or out of a dispatch request."""
+    if isinstance(record, Raw):
+        return {"body": record.body, "content_type": record.content_type}
+    return {"body": dumps(record), "content_type": JSON, "dispatched": True}
 
 
 def _parameters(

@@ -7,7 +7,7 @@ its own beside :func:`_dispatch_json` and :func:`_raw_body`.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from sm.errors import BadInput, ClientFailed, TriremeError, WrongPayload
-from sm.results import Picture, encodable
+from sm.results import Encoded, Picture, encodable
 
 JSON = "application/json"
 JSON_LINES = "application/jsonlines"
@@ -94,16 +94,22 @@ class Message:
         return custom_attributes(self.headers.get(f"{PREFIX}custom-attributes", ""))
 
 
-def read(message: Message, default_model: str, default_accept: str = JSON) -> Invocation:
-    """Tell the form of a request and read it.
+def read(
+    message: Message,
+    default_model: str,
+    default_accept: str = JSON,
+    takes_bodies: Callable[[str], bool] = lambda _: False,
+) -> Invocation:
+    """Tell the form of a request and read it. A client that ``takes_bodies`` gets any as it is, JSON too.
 
     Raises :class:`BadInput` for a body that cannot be understood and :class:`WrongPayload`, with the
     path of the field, for one of the wrong shape.
     """
-    form = _dispatch_json if message.content_type == JSON else _raw_body
-    members = form(message)
     attributes = message.attributes
     address = addressed(message)
+    whole = takes_bodies(address.model or default_model) and not is_dispatch(message)
+    form = _dispatch_json if message.content_type == JSON and not whole else _raw_body
+    members = form(message)
     asked = {name: value for name, value in message.query.items() if name not in ("modelname", "version")}
     payload = members["payload"]
     many = isinstance(payload, list)
@@ -128,6 +134,17 @@ def addressed(message: Message) -> Address:
         attributes.get("modelname") or target or query.get("modelname", ""),
         attributes.get("version") or query.get("version", ""),
     )
+
+
+def is_dispatch(message: Message) -> bool:
+    """Whether a body is form 1 beyond doubt: it names a model, has a payload, and nothing foreign."""
+    if message.content_type != JSON or b'"modelname"' not in message.body:
+        return False
+    try:
+        body = orjson.loads(message.body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(body, dict) and {"modelname", "payload"} <= body.keys() <= MEMBERS
 
 
 def parse_json(body: bytes) -> Any:
@@ -170,6 +187,8 @@ def write(invocation: Invocation, results: Sequence[object]) -> Answer:
     failures = [result for result in results if isinstance(result, TriremeError)]
     if failures and len(failures) == len(results):
         raise failures[0]
+    if isinstance(results[0], Encoded):
+        return Answer(results[0].body, results[0].content_type)
     if not invocation.many:
         binary = _binary(results[0], invocation.accept)
         if binary is not None:

@@ -47,8 +47,10 @@ class Triton:
     registry: Registry
     inference_type: str = "infer"
 
-    def verb(self, message: Message) -> str:
+    def verb(self, message: Message, default_model: str = "") -> str:
         """What Triton is to do with a request; empty if it is for a client."""
+        if self.registry.takes_bodies(addressed(message).model or default_model):
+            return ""
         if is_binary(message):
             return "infer"
         if self.inference_type == "infer":

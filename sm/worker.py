@@ -21,6 +21,7 @@ from sm import app, control, logs, registry
 from sm.box import Box
 from sm.errors import StartError
 from sm.settings import Settings
+from sm.toolkit.code import Code
 from sm.triton.transport import Transport, remove_worker_files
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,11 @@ class DataPlane(Plane):
         transport = Transport(self.settings, self.box)
         try:
             clients = registry.build(
-                self.settings.clients, transport, self.box.repository, self.settings.broken_clients == "skip"
+                self.settings.clients,
+                transport,
+                self.box.repository,
+                self.settings.broken_clients == "skip",
+                Code.of(self.settings, self.box.repository),
             )
             clients = replace(clients, models=tuple(transport.ready_models()))
             flask = app.create(self.settings, self.box, clients)

@@ -63,6 +63,11 @@ def _as_endpoint(service: Service, name: str) -> Response:
     )
 
 
+def _read(service: Service, message: forms.Message) -> forms.Invocation:
+    takes_bodies = service.dispatcher.registry.takes_bodies
+    return forms.read(message, service.default_model, service.default_accept, takes_bodies)
+
+
 def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
     original = answer.whole().decode()
     kind = "client" if answer.status < 500 else "server"
@@ -82,10 +87,10 @@ def _answer(service: Service, incoming: Request) -> forms.Answer:
         message = serving.message(incoming)
         with running(serving.deadline(incoming, service.timeout, service.fronted)) as deadline:
             deadline.check()
-            verb = service.triton.verb(message)
+            verb = service.triton.verb(message, service.default_model)
             if verb:
                 served, answer = service.triton.run(message, verb, service.default_model)
                 return answer
-            call = forms.read(message, service.default_model, service.default_accept)
+            call = _read(service, message)
             served = call.model if call.model in service.dispatcher.registry.clients else "-"
             return forms.write(call, service.dispatcher.run(call))
