@@ -27,6 +27,9 @@ HEADER_SIZE = "inference-header-content-length"
 #: A body whose first member says that it is v2 need not be parsed to know it.
 OBVIOUS = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
 
+#: Triton says 500 where it cannot read what a caller wrote.
+NOT_PARSED = re.compile(r"failed to parse the request JSON|Unable to parse '")
+
 #: What Triton's HTTP says with a status, as its gRPC says it.
 CODES = {
     400: Code.INVALID_ARGUMENT,
@@ -100,6 +103,8 @@ def is_json(message: Message) -> bool:
 def request(message: Message, model: str, version: str, verb: str = "infer") -> Request:
     """What to ask Triton; :class:`BadInput` for a size of the JSON part that cannot be."""
     headers = end_to_end(message.headers)
+    # Most callers say that they can read gzip; Triton would spend longer on it than the tensors on their way.
+    headers.pop("accept-encoding", None)
     if is_binary(message):
         headers[HEADER_SIZE] = str(header_size(message))
         headers["content-type"] = "application/octet-stream"
@@ -167,6 +172,6 @@ def error(status: int, sentence: str) -> TriremeError:
         return MethodNotAllowed(sentence)
     if status == 403:
         return Forbidden(sentence)
-    if "failed to parse the request JSON" in sentence or status == 200:
+    if NOT_PARSED.match(sentence) or status == 200:
         return BadInput(sentence)
     return failed(CODES.get(status, Code.INTERNAL), sentence).error
