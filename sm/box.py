@@ -11,6 +11,8 @@ from sm.errors import StartError
 from sm.settings import Settings
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+#: Python models that multi-model mode leaves shared memory for.
+EXPECTED = 32
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
 
@@ -32,6 +34,8 @@ class Box:
     front: str
     #: Shared memory that each worker may hold for tensors, in bytes; 0: none.
     shared_bytes: int
+    #: Whether models are loaded and unloaded while the box runs. The repository is in the run folder then.
+    multi_model: bool = False
 
     @property
     def data_socket(self) -> Path:
@@ -49,6 +53,11 @@ class Box:
     def clients_file(self) -> Path:
         """Written by the data workers: what they serve."""
         return self.run / "clients.json"
+
+    @property
+    def models_file(self) -> Path:
+        """Multi-model mode: written by the control plane, what is loaded."""
+        return self.run / "models.json"
 
     @property
     def metrics_folder(self) -> Path:
@@ -69,6 +78,8 @@ class Box:
     def save(self) -> None:
         """Make what children expect to find in the run folder."""
         self.metrics_folder.mkdir()
+        if self.multi_model:
+            self.repository.mkdir()
         write_whole(self.run / "supervisor.pid", str(os.getpid()))
         write_whole(self.run / "box.json", json.dumps(asdict(self), default=str))
 
@@ -103,7 +114,7 @@ def models_in(repository: Path) -> list[str]:
         return []
 
 
-def shared_bytes(settings: Settings, repository: Path, folder: Path = SHARED_MEMORY) -> int:
+def shared_bytes(settings: Settings, repository: Path | None, folder: Path = SHARED_MEMORY) -> int:
     """Shared memory for each worker in bytes; 0 where it is off or there is none.
 
     A third of what is free, after what Triton's python models take at start: the rest is left to their growth
@@ -114,12 +125,14 @@ def shared_bytes(settings: Settings, repository: Path, folder: Path = SHARED_MEM
     if settings.shared_memory_mb:
         return int(settings.shared_memory_mb * 2**20) // settings.worker_count
     space = os.statvfs(folder)
-    pools = settings.triton_shm_default * len(python_models(repository))
+    pools = settings.triton_shm_default * python_models(repository)
     # Triton's side takes at most half of what is free: see sm.triton.server.
     free = space.f_bavail * space.f_frsize
     return max(0, free - min(pools, free // 2)) // 3 // settings.worker_count
 
 
-def python_models(repository: Path) -> set[str]:
-    """The models that Triton's python backend runs."""
-    return {path.parent.parent.name for path in repository.glob("*/*/model.py")}
+def python_models(repository: Path | None) -> int:
+    """How many models Triton's python backend runs; without a repository (multi-model mode) a guess."""
+    if repository is None:
+        return EXPECTED
+    return len({path.parent.parent.name for path in repository.glob("*/*/model.py")})

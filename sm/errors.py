@@ -57,6 +57,12 @@ class NotAcceptable(TriremeError):
     status, code = 406, "not_acceptable"
 
 
+class Conflict(TriremeError):
+    """A model of that name is there already, or is being loaded or unloaded."""
+
+    status, code = 409, "conflict"
+
+
 class TooLarge(TriremeError):
     """The body is over the limit."""
 

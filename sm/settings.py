@@ -52,6 +52,30 @@ class Settings:
         "stop",
         "A client that cannot load stops the start, or is left out and reported.",
     )
+    multi_model: bool = setting(
+        "SAGEMAKER_MULTI_MODEL",
+        truth,
+        False,
+        "Multi-model mode: start with no model; POST /models loads, DELETE /models/<name> unloads.",
+    )
+    archives: Path = setting(
+        "TRIREME_MODEL_ARCHIVES",
+        Path,
+        Path("/opt/ml/models"),
+        "Multi-model mode: archives are loaded from below this folder only.",
+    )
+    disable_namespacing: bool = setting(
+        "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING",
+        truth,
+        False,
+        "Multi-model mode: a model whose name in Triton is taken is a 409, instead of getting another name.",
+    )
+    load_gpu_limit: float | None = setting(
+        "SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT",
+        number(0, 1, float),
+        None,
+        "Multi-model mode: no model is loaded while more than this fraction of a GPU's memory is in use.",
+    )
     default_model: str = setting(
         "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
         str,

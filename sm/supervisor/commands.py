@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sm.box import Box
+from sm.mme.records import Records
 from sm.settings import HERE, Settings
 from sm.supervisor import front
 from sm.supervisor.crew import CONTROL, DATA, NGINX, TRITON
@@ -72,4 +73,7 @@ class Commands:
     def _inference(self) -> Command:
         # After a kill -9 the python backend's files are still there.
         remove_files(f"trireme-{self._box.id}-py")
-        return Command(self._triton.arguments, self._triton.environment)
+        # What was loaded when its predecessor ended.
+        loaded = Records(self._box.models_file).read().triton_models()
+        again = tuple(f"--load-model={name}" for name in loaded)
+        return Command(self._triton.arguments + again, self._triton.environment)

@@ -24,7 +24,9 @@ class Probes:
     def ready(self, name: str) -> bool:
         """Whether the child does its work. The front is asked from outside, as callers do."""
         if name == TRITON:
-            return server.ready(self._box.http_port)
+            # One model of many that does not load is no reason to hold up the others.
+            asked = server.live if self._box.multi_model else server.ready
+            return asked(self._box.http_port)
         if name == CONTROL:
             return answers(self._box.control_socket)
         if name == DATA and self._box.front == "nginx":

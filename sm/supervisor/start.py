@@ -79,9 +79,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
         processes = Processes()
         processes.adopt_orphans()
         raise_file_limit()
-        repository = find_repository(settings)
-        for sentence in problems.of_start(repository)[:1]:
-            raise StartError(sentence)
+        repository = None if settings.multi_model else served(settings)
         nginx = front.choose(settings)
         listener = ports.listen(settings.port)
         stack.callback(listener.close)
@@ -90,7 +88,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
         if nginx is None:
             log.say("warning", front.WITHOUT_NGINX)
         commands = Commands(settings, box, nginx, listener.fileno(), os.environ)
-        log.say("info", f"port {settings.port}: loading {', '.join(models_in(repository))} from {repository}")
+        log.say("info", f"port {settings.port}: {announced(settings, repository)}")
         loop = Loop(
             settings,
             box,
@@ -108,6 +106,21 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
         return code
 
 
+def served(settings: Settings) -> Path:
+    """The repository; :class:`StartError` names the first problem that it would meet."""
+    repository = find_repository(settings)
+    for sentence in problems.of_start(repository)[:1]:
+        raise StartError(sentence)
+    return repository
+
+
+def announced(settings: Settings, repository: Path | None) -> str:
+    """What is about to be served, in words."""
+    if repository is None:
+        return f"multi-model mode: models come by POST /models from below {settings.archives}"
+    return f"loading {', '.join(models_in(repository))} from {repository}"
+
+
 @contextlib.contextmanager
 def guarded() -> Iterator[Guard]:
     """A guard, dismissed when all is clean."""
@@ -121,7 +134,9 @@ def guarded() -> Iterator[Guard]:
 
 
 @contextlib.contextmanager
-def prepared(settings: Settings, repository: Path, nginx: Path | None, guard: Guard | None) -> Iterator[Box]:
+def prepared(
+    settings: Settings, repository: Path | None, nginx: Path | None, guard: Guard | None
+) -> Iterator[Box]:
     """The box, written down; removed afterwards with its files in shared memory."""
     http, grpc, metrics = ports.draw(settings)
     identity = secrets.token_hex(4)
@@ -139,12 +154,13 @@ def prepared(settings: Settings, repository: Path, nginx: Path | None, guard: Gu
         box = Box(
             id=identity,
             run=run_folder,
-            repository=repository,
+            repository=repository or run_folder / "models",
             http_port=http,
             grpc_port=grpc,
             metrics_port=metrics,
             front="nginx" if nginx else "gunicorn",
             shared_bytes=shared_bytes(settings, repository),
+            multi_model=repository is None,
         )
         box.save()
         yield box

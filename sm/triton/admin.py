@@ -18,6 +18,12 @@ def ready(http_port: int) -> bool:
     return status == 200
 
 
+def live(http_port: int) -> bool:
+    """Whether Triton answers, whatever its models do."""
+    status, _ = _ask(http_port, "GET", "/v2/health/live")
+    return status == 200
+
+
 def failures(http_port: int) -> dict[str, str]:
     """Why a model is not served, by its name. Empty if all are, or if Triton does not answer (yet)."""
     _, rows = _ask(http_port, "POST", "/v2/repository/index")

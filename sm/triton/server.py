@@ -14,14 +14,16 @@ from sm.box import SHARED_MEMORY, Box, python_models
 from sm.errors import StartError
 from sm.settings import Settings
 from sm.triton import wheel
-from sm.triton.admin import failures, ready
+from sm.triton.admin import failures, live, ready
 
-__all__ = ["Command", "command", "failures", "find", "ready"]
+__all__ = ["Command", "command", "failures", "find", "live", "ready"]
 
 IMAGE = Path("/opt/tritonserver/bin/tritonserver")
 LOOPBACK = "127.0.0.1"
 #: By default glibc gives each large tensor back to the kernel and takes it again, page fault by page fault.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20)}
+#: Models come and go by request. A load takes one of these threads for as long as it lasts.
+EXPLICIT = ("--model-control-mode=explicit", "--model-load-thread-count=16")
 #: The python backend refuses less.
 LEAST_POOL = 2**20
 
@@ -53,6 +55,7 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         f"--log-info={str(settings.triton_log_info).lower()}",
         *([f"--backend-directory={backends}"] if backends else []),
         *_python_backend(settings, box),
+        *(EXPLICIT if box.multi_model else ()),
         *(["--allow-client-shm=true"] if "--allow-client-shm" in _help(server) else []),
         *settings.triton_arguments,
     )
@@ -99,9 +102,10 @@ def _addresses(box: Box) -> tuple[str, ...]:
 
 
 def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
+    models = python_models(None if box.multi_model else box.repository)
     values = {
         "shm-region-prefix-name": f"trireme-{box.id}-py",
-        "shm-default-byte-size": str(_pool(settings.triton_shm_default, len(python_models(box.repository)))),
+        "shm-default-byte-size": str(_pool(settings.triton_shm_default, models)),
         "shm-growth-byte-size": str(settings.triton_shm_growth),
     }
     return tuple(f"--backend-config=python,{name}={value}" for name, value in values.items())
