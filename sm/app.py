@@ -12,7 +12,7 @@ from sm import v2
 from sm.box import Box
 from sm.dispatch import Dispatcher
 from sm.registry import Registry
-from sm.routes import control, invocations
+from sm.routes import control, invocations, streams
 from sm.routes import v2 as v2_routes
 from sm.routes.answers import handle_errors
 from sm.settings import Settings
@@ -32,10 +32,13 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
         default_model=registry.default(settings.default_model),
         default_accept=settings.default_accept,
         timeout=settings.timeout,
+        stream_timeout=settings.longest_stream,
         fronted=fronted,
     )
     app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
-    app.register_blueprint(v2_routes.blueprint(upstream, settings.timeout, fronted))
+    if settings.local_endpoints:
+        app.register_blueprint(streams.blueprint(service))
+    app.register_blueprint(v2_routes.blueprint(upstream, settings.timeout, settings.longest_stream, fronted))
     if not fronted:
         app.register_blueprint(control.blueprint(box))
     return app

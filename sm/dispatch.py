@@ -17,6 +17,7 @@ from sm.invocation import JSON, Invocation, Raw, dumps
 from sm.metrics import stage
 from sm.payloads import BodyPayload, Payload
 from sm.registry import Registry
+from sm.streaming.stream import finish
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +51,13 @@ class Dispatcher:
         try:
             with stage(client.name, "decode"):
                 payload = validated(client, invocation, invocation.records[0])
-            for part in client.stream(payload):
-                yield part
-                _check_time()
+            parts = client.stream(payload)
+            try:
+                for part in parts:
+                    yield part
+                    _check_time()
+            finally:
+                finish(parts)
         except Exception as error:
             raise _failure(error, client, invocation, "payload") from None
 

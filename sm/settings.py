@@ -101,6 +101,12 @@ class Settings:
         60.0,
         "Seconds an invocation may take, at the front and behind.",
     )
+    stream_timeout: float = setting(
+        "TRIREME_STREAM_TIMEOUT",
+        number(0.1, 86400, float),
+        480.0,
+        "Seconds a streamed answer may take; no less than any other.",
+    )
     startup_timeout: int = setting(
         "SAGEMAKER_STARTUP_TIMEOUT", number(1, 3600), 480, "Seconds Triton may take to load the models."
     )
@@ -269,6 +275,11 @@ class Settings:
     def max_body(self) -> int:
         """The largest body in bytes."""
         return self.max_request_size or int(self.max_payload_mb * 2**20)
+
+    @property
+    def longest_stream(self) -> float:
+        """Seconds a streamed answer may take."""
+        return max(self.timeout, self.stream_timeout)
 
     @property
     def worker_count(self) -> int:

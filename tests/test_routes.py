@@ -53,6 +53,7 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
             "upper",
             "application/json",
             5.0,
+            5.0,
             fronted,
         )
         app.register_blueprint(blueprint(service, local_endpoints=fronted))

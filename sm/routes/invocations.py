@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import orjson
-from flask import Blueprint, Request, Response, request
+from flask import Blueprint, Response, request
 
 from sm import invocation as forms
 from sm import v2
-from sm.deadline import running
 from sm.dispatch import Dispatcher
 from sm.errors import MethodNotAllowed, TriremeError
 from sm.routes import serving
 from sm.routes.answers import request_id, respond
+from sm.streaming import events
 
+#: What Triton does to stream.
+STREAM = "generate_stream"
 ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -29,6 +33,8 @@ class Service:
     default_accept: str
     #: Seconds an invocation may take.
     timeout: float
+    #: Seconds one may take whose answer is a stream.
+    stream_timeout: float
     #: Whether nginx stands in front, whose word on when a request came in can be taken.
     fronted: bool
 
@@ -41,21 +47,21 @@ def blueprint(service: Service, local_endpoints: bool) -> Blueprint:
     def invocations() -> Response:
         if request.method != "POST":
             raise MethodNotAllowed("Method Not Allowed")
-        return respond(_answer(service, request))
+        return respond(answered(service))
 
     if local_endpoints:
 
         @routes.route("/endpoints/<name>/invocations", methods=["POST"])
         def endpoint(name: str) -> Response:
-            return _as_endpoint(service, name)
+            return as_endpoint(name, lambda: answered(service))
 
     return routes
 
 
-def _as_endpoint(service: Service, name: str) -> Response:
+def as_endpoint(name: str, container: Callable[[], forms.Answer]) -> Response:
     """What SageMaker makes of the container's answer: any error is a 424 ``ModelError``."""
     try:
-        answer = _answer(service, request)
+        answer = container()
     except TriremeError as error:
         answer = _model_error(forms.write_error(error, request_id()), name)
     return respond(
@@ -80,17 +86,37 @@ def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
     return forms.Answer(orjson.dumps(body), status=424, headers={"x-amzn-ErrorType": "ModelError"})
 
 
-def _answer(service: Service, incoming: Request) -> forms.Answer:
-    """Read, dispatch, write; count and log it whatever comes of it."""
-    served = "-"
-    with serving.observed(lambda: served):
-        message = serving.message(incoming)
-        with running(serving.deadline(incoming, service.timeout, service.fronted)) as deadline:
-            deadline.check()
-            verb = service.triton.verb(message, service.default_model)
-            if verb:
-                served, answer = service.triton.run(message, verb, service.default_model)
-                return answer
-            call = _read(service, message)
-            served = call.model if call.model in service.dispatcher.registry.clients else "-"
-            return forms.write(call, service.dispatcher.run(call))
+def answered(service: Service, in_parts: bool = False) -> forms.Answer:
+    """Read, dispatch, write; count and log it whatever comes of it.
+
+    ``in_parts``: as SageMaker's runtime asks for a stream; a client that has parts of its own sends them.
+    """
+    with ExitStack() as held:
+        seen = held.enter_context(serving.observed())
+        message = serving.message(request)
+        if in_parts:
+            message = as_sent_on(message)
+        verb = service.triton.verb(message, service.default_model)
+        call = None if verb else _read(service, message)
+        streamed = verb == STREAM if call is None else _streamed(service, call, seen, in_parts)
+        seconds = service.stream_timeout if streamed else service.timeout
+        with serving.in_time(request, seconds, service.fronted):
+            if call is None:
+                seen.model, answer = service.triton.run(message, verb, service.default_model)
+            elif streamed:
+                answer = events.write(call, service.dispatcher.stream(call))
+            else:
+                answer = forms.write(call, service.dispatcher.run(call))
+            return serving.kept(answer, seen, held)
+
+
+def as_sent_on(message: forms.Message) -> forms.Message:
+    """Who asks SageMaker's runtime for a stream says beside HTTP's own header what it accepts."""
+    accept = message.headers.get(f"{forms.PREFIX}accept", "")
+    return replace(message, headers={**message.headers, "accept": accept})
+
+
+def _streamed(service: Service, call: forms.Invocation, seen: serving.Seen, in_parts: bool) -> bool:
+    client = service.dispatcher.registry.get(call.model)
+    seen.model = call.model
+    return events.wanted(call, client, in_parts)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
 from flask import Request
 
-from sm.deadline import Deadline
-from sm.errors import TriremeError
-from sm.invocation import Message
+from sm.deadline import Deadline, running
+from sm.errors import CallerGone, TriremeError
+from sm.invocation import Answer, Message
 from sm.metrics import IN_FLIGHT, INVOCATIONS, SECONDS
 from sm.routes.answers import request_id
+from sm.streaming.stream import Stream
 
 log = logging.getLogger(__name__)
 
@@ -28,31 +30,62 @@ def message(incoming: Request) -> Message:
     )
 
 
+@dataclass
+class Seen:
+    """What is known of an invocation only while it is served."""
+
+    model: str = "-"
+    #: Of a streamed answer: how many were sent.
+    parts: int | None = None
+
+    def sent(self) -> None:
+        """Count a part."""
+        self.parts = (self.parts or 0) + 1
+
+
 @contextmanager
-def observed(model: Callable[[], str]) -> Iterator[None]:
+def observed() -> Iterator[Seen]:
     """Count one invocation and log a line for it: never its payload."""
+    seen, identity = Seen(), request_id()
     started, status = time.perf_counter(), 500
     IN_FLIGHT.inc()
     try:
-        yield
+        yield seen
         status = 200
     except TriremeError as error:
         status = error.status
         raise
+    except GeneratorExit:
+        # A stream that nobody wanted to the end.
+        status = CallerGone.status
+        raise
     finally:
         IN_FLIGHT.dec()
         seconds = time.perf_counter() - started
-        INVOCATIONS.labels(model(), str(status)).inc()
-        SECONDS.labels(model()).observe(seconds)
-        log.info(
-            "invocation",
-            extra={
-                "model": model(),
-                "status": status,
-                "ms": round(seconds * 1000, 2),
-                "request_id": request_id(),
-            },
-        )
+        INVOCATIONS.labels(seen.model, str(status)).inc()
+        SECONDS.labels(seen.model).observe(seconds)
+        line = {
+            "model": seen.model,
+            "status": status,
+            "ms": round(seconds * 1000, 2),
+            "request_id": identity,
+        }
+        log.info("invocation", extra=line if seen.parts is None else {**line, "parts": seen.parts})
+
+
+def kept(answer: Answer, seen: Seen, held: ExitStack) -> Answer:
+    """``answer``; what was entered in ``held`` is left at its end, which for a stream is yet to come."""
+    if isinstance(answer.body, bytes):
+        return answer
+    return replace(answer, body=Stream(answer.body, held.pop_all(), seen.sent))
+
+
+@contextmanager
+def in_time(incoming: Request, seconds: float, fronted: bool) -> Iterator[None]:
+    """Serve ``incoming`` within ``seconds``, if they are not over yet."""
+    with running(deadline(incoming, seconds, fronted)) as limit:
+        limit.check()
+        yield
 
 
 def deadline(incoming: Request, timeout: float, fronted: bool) -> Deadline:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 
 from flask import Blueprint, Request, Response, request
 
 from sm import v2
-from sm.deadline import running
 from sm.errors import Forbidden
 from sm.invocation import Answer, Message
 from sm.routes import serving
@@ -22,8 +22,8 @@ INDEX = "/v2/repository/index"
 SHARED_MEMORY = re.compile(r"/v2/(system|cuda)sharedmemory\b")
 
 
-def blueprint(upstream: Upstream, timeout: float, fronted: bool) -> Blueprint:
-    """Triton's routes; ``timeout`` in seconds."""
+def blueprint(upstream: Upstream, timeout: float, stream_timeout: float, fronted: bool) -> Blueprint:
+    """Triton's routes; times in seconds."""
     routes = Blueprint("v2", __name__)
 
     @routes.route("/v2", methods=["GET", "POST"])
@@ -32,14 +32,16 @@ def blueprint(upstream: Upstream, timeout: float, fronted: bool) -> Blueprint:
         target = raw_target(request)
         work = WORK.fullmatch(target.partition("?")[0])
         check(request.method, target, work is not None)
-        with running(serving.deadline(request, timeout, fronted)):
-            if work is None:
+        if work is None:
+            with serving.in_time(request, timeout, fronted):
                 return respond(_send(upstream, serving.message(request), target))
-            served = "-"
-            with serving.observed(lambda: served):
+        with ExitStack() as held:
+            seen = held.enter_context(serving.observed())
+            seconds = stream_timeout if work[3] == "generate_stream" else timeout
+            with serving.in_time(request, seconds, fronted):
                 answer = _send(upstream, serving.message(request), target)
-                served = work[1]
-                return respond(answer)
+                seen.model = work[1]
+                return respond(serving.kept(answer, seen, held))
 
     return routes
 
