@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sm.errors import StartError
 from sm.settings import Settings
+from sm.toolkit.code import Code
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 #: Python models that multi-model mode leaves shared memory for.
@@ -92,16 +93,16 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def find_repository(settings: Settings, platform: Path = PLATFORM_REPOSITORY) -> Path:
-    """The repository to serve; :class:`StartError` if there is no model in it."""
+    """The repository to serve; :class:`StartError` if there is neither a model nor a client in it."""
     repository = (settings.repository or platform).absolute()
     if (repository / "config.pbtxt").exists():
         raise StartError(
             f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."
         )
-    if not models_in(repository):
+    if not models_in(repository) and not Code.of(settings, repository).serves:
         raise StartError(
-            f"There is no model in {repository} (no folder with a config.pbtxt): run `make serve` for the "
-            "demo, or set TRIREME_MODEL_REPOSITORY to a Triton model repository."
+            f"There is no model in {repository} (no folder with a config.pbtxt, no code/inference.py): run "
+            "`make serve` for the demo, or set TRIREME_MODEL_REPOSITORY to a Triton model repository."
         )
     return repository
 

@@ -118,7 +118,7 @@ def announced(settings: Settings, repository: Path | None) -> str:
     """What is about to be served, in words."""
     if repository is None:
         return f"multi-model mode: models come by POST /models from below {settings.archives}"
-    return f"loading {', '.join(models_in(repository))} from {repository}"
+    return f"loading {', '.join(models_in(repository)) or 'the code'} from {repository}"
 
 
 @contextlib.contextmanager

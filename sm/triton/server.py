@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.box import SHARED_MEMORY, Box, python_models
+from sm.box import SHARED_MEMORY, Box, models_in, python_models
 from sm.errors import StartError
 from sm.settings import Settings
 from sm.triton import wheel
@@ -46,7 +46,7 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
     backends, extra = _backends(server, box.run / "triton")
     arguments = (
         str(server),
-        f"--model-repository={box.repository}",
+        f"--model-repository={_repository(box)}",
         "--exit-on-error=false",
         f"--exit-timeout-secs={max(1, round(settings.drain))}",
         *_addresses(box),
@@ -77,6 +77,15 @@ def find(settings: Settings) -> Path:
             "`pip install --no-deps nvidia-pytriton` brings."
         )
     return server
+
+
+def _repository(box: Box) -> Path:
+    """An empty one where there is only code to serve: Triton takes every folder for a model."""
+    if models_in(box.repository) or box.multi_model:
+        return box.repository
+    empty = box.run / "no-models"
+    empty.mkdir(exist_ok=True)
+    return empty
 
 
 def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
