@@ -78,9 +78,16 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "max_body": settings.max_body,
         "body_buffer": max(1024, min(BODY_BUFFER, settings.max_body)),
         "timeout": patience,
+        "stream_timeout": int(settings.longest_stream) + MARGIN,
+        "all_streamed": int(_all_streamed(settings)),
         # Loading a model may take the platform's 360 s.
         "control_timeout": max(patience, 360 + MARGIN),
     }
+
+
+def _all_streamed(settings: Settings) -> bool:
+    """Whether a request need not ask for a stream to get one."""
+    return settings.inference_type == "generate_stream" or settings.default_accept == "text/event-stream"
 
 
 def _user() -> str:
