@@ -36,6 +36,18 @@ def plain_names(folder: Path) -> Iterator[None]:
         yield
 
 
+def forget(folder: Path) -> None:
+    """Nothing is loaded from ``folder`` any more."""
+    with _loading:
+        gone = [name for name, module in list(sys.modules.items()) if _home(module) == folder]
+        for name in gone:
+            del sys.modules[name]
+        _known.discard(folder)
+        sys.path[:] = [entry for entry in sys.path if entry not in (str(folder), str(folder / "lib"))]
+        for place in (folder, folder / "lib"):
+            sys.path_importer_cache.pop(str(place), None)
+
+
 def _make_way(folder: Path) -> None:
     """Forget ``folder``'s modules, those in the way of its names, and those whose files are gone."""
     names = {path.stem for place in (folder, folder / "lib") for path in place.glob("*")}
