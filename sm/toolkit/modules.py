@@ -29,9 +29,11 @@ def plain_names(folder: Path) -> Iterator[None]:
         _known.add(folder)
         _make_way(folder)
         places = [str(place) for place in (folder, folder / "lib") if place.is_dir()]
-        gone = {str(place) for known in _known if not known.is_dir() for place in (known, known / "lib")}
-        others = [entry for entry in sys.path if entry not in {*places, *gone, STAND_IN}]
+        gone = {known for known in _known if not known.is_dir()}
+        old = {str(place) for known in gone for place in (known, known / "lib")}
+        others = [entry for entry in sys.path if entry not in {*places, *old, STAND_IN}]
         sys.path[:] = [*places, *others, STAND_IN]
+        _known.difference_update(gone)
         importlib.invalidate_caches()
         yield
 
