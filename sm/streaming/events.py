@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pybase64
 
@@ -32,20 +32,12 @@ def write(call: Invocation, parts: Iterator[object]) -> Answer:
 
 def events(parts: Iterator[object], model: str) -> Iterator[bytes]:
     """An event for each part. An object is sent as it is, anything else as ``{"modelname", "result"}``."""
-    try:
-        for part in parts:
-            yield b"data: " + _event(part, model) + b"\n\n"
-    finally:
-        finish(parts)
+    return _each(parts, lambda part: b"data: " + _event(part, model) + b"\n\n")
 
 
 def plain(parts: Iterator[object]) -> Iterator[bytes]:
     """The parts one behind the other: bytes as they are, texts in UTF-8, anything else as a line of JSON."""
-    try:
-        for part in parts:
-            yield _bytes(part)
-    finally:
-        finish(parts)
+    return _each(parts, _bytes)
 
 
 def ended(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes]:
@@ -56,15 +48,27 @@ def ended(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes]:
         yield b"event: error\ndata: " + write_error(error, request_id).whole() + b"\n\n"
 
 
+def _each(parts: Iterator[object], encode: Callable[[object], bytes]) -> Iterator[bytes]:
+    try:
+        for part in parts:
+            try:
+                chunk = encode(part)
+            except (TypeError, ValueError) as error:
+                raise ClientFailed(f"a part of the answer cannot be sent: {error}") from error
+            yield chunk
+    finally:
+        finish(parts)
+
+
 def _event(part: object, model: str) -> bytes:
     if isinstance(part, dict):
-        return _json(part)
+        return dumps(part)
     if isinstance(part, Encoded):
         # An event may have several lines.
         return part.body.replace(b"\n", b"\ndata: ")
     if isinstance(part, bytes):
         part = pybase64.b64encode(part).decode()
-    return _json({"modelname": model, "result": part.as_json() if isinstance(part, Picture) else part})
+    return dumps({"modelname": model, "result": part.as_json() if isinstance(part, Picture) else part})
 
 
 def _bytes(part: object) -> bytes:
@@ -74,11 +78,4 @@ def _bytes(part: object) -> bytes:
         return part.body
     if isinstance(part, Picture):
         return part.png()
-    return part if isinstance(part, bytes) else _json(part) + b"\n"
-
-
-def _json(value: object) -> bytes:
-    try:
-        return dumps(value)
-    except (TypeError, ValueError) as error:
-        raise ClientFailed(f"a part of the answer cannot be sent: {error}") from error
+    return part if isinstance(part, bytes) else dumps(part) + b"\n"

@@ -31,6 +31,7 @@ class Stream:
 
     def close(self) -> None:
         """Make no more chunks: the caller has all, or has gone."""
+        self._first = None
         self._context.run(self._chunks.close)
 
 
