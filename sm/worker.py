@@ -20,7 +20,9 @@ from prometheus_client.multiprocess import mark_process_dead
 from sm import app, control, logs, registry
 from sm.box import Box
 from sm.errors import StartError
+from sm.heartbeat import beating
 from sm.settings import Settings
+from sm.toolkit import requirements
 from sm.toolkit.code import Code
 from sm.triton.transport import Transport, remove_worker_files
 
@@ -45,6 +47,9 @@ class Plane(BaseApplication):  # type: ignore[misc]
 
     def options(self) -> dict[str, Any]:
         raise NotImplementedError
+
+    def prepare(self) -> None:
+        """What is to be done before the first worker; :class:`StartError` if it cannot be."""
 
     def load_config(self) -> None:
         shared = {
@@ -76,7 +81,22 @@ class DataPlane(Plane):
             "keepalive": 0 if fronted else 5,
             "child_exit": self.clean_up,
             "proc_name": "trireme-data",
+            "post_fork": self.begin,
+            "post_worker_init": self.begun,
         }
+
+    def prepare(self) -> None:
+        """What a script asks for, once for all workers and before the first of them."""
+        if not self.box.multi_model:
+            code, asked = Code.of(self.settings, self.box.repository), self.settings.install_requirements
+            requirements.provide(code.folder, self.settings.cache, self.box.run, asked)
+
+    def begin(self, _server: object, worker: Any) -> None:
+        """In the worker, before it loads: a script's model may take minutes."""
+        self._stop_beating = beating(worker.notify, self.settings.startup_timeout)
+
+    def begun(self, _worker: object) -> None:
+        self._stop_beating()
 
     def clean_up(self, _server: object, worker: Any) -> None:
         """After a worker, however it ended: its gauges and its shared memory."""
@@ -129,8 +149,13 @@ def main() -> None:
     settings = Settings.read(os.environ)
     logs.configure(settings.level)
     box = Box.load(Path(os.environ["TRIREME_RUN_DIR"]))
+    plane = PLANES[sys.argv[1]](settings, box)
     try:
-        PLANES[sys.argv[1]](settings, box).run()
+        plane.prepare()
+        plane.run()
+    except StartError as error:
+        log.error("%s", error)
+        sys.exit(Arbiter.WORKER_BOOT_ERROR)
     except HaltServer as halt:
         # gunicorn trips over a second worker that cannot boot while it stops because of the first.
         sys.exit(halt.exit_status)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sm.errors import StartError
 from sm.settings import PROGRAM, Settings
 
 #: What a script may define.
@@ -30,9 +31,15 @@ class Code:
 
     @classmethod
     def of(cls, settings: Settings, repository: Path) -> Code:
-        """What the toolkit's variables name; ``code/`` beside the models if that folder is not there."""
+        """What the toolkit's variables name; ``code/`` beside the models if that folder is not there.
+
+        :class:`StartError` where the folder has not the script that is named.
+        """
         named = settings.submit_directory
-        return cls(named if named and named.is_dir() else repository / "code", settings.program)
+        code = cls(named if named and named.is_dir() else repository / "code", settings.program)
+        if code.program != PROGRAM and code.folder.is_dir() and not code.file.is_file():
+            raise StartError(f"SAGEMAKER_PROGRAM={code.program!r} is not in {code.folder}.")
+        return code
 
     @property
     def module(self) -> str:
@@ -40,10 +47,13 @@ class Code:
         return self.program.removesuffix(".py")
 
     @property
+    def file(self) -> Path:
+        return self.folder / f"{self.module.replace('.', '/')}.py"
+
+    @property
     def script(self) -> Path | None:
         """The script; None where there is none, or the file is a client of this box's own kind."""
-        file = self.folder / f"{self.module.replace('.', '/')}.py"
-        return file if file.is_file() and is_script(file) else None
+        return self.file if self.file.is_file() and is_script(self.file) else None
 
     @property
     def serves(self) -> bool:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import requests
 
-from tests.box.running import RunningBox, running
+from tests.box.running import RunningBox, running, start, until
+from tests.toolkit.test_requirements import wheel
 from tests.triton.serving import MODELS
 
 #: Every function of its own; a module beside it; a pickle that names a class of that module.
@@ -248,3 +249,87 @@ def test_a_model_of_tritons_beside_it_is_served_by_name(defaults: RunningBox) ->
         f"{defaults.url}/invocations", json={"inputs": [tensor]}, params={"modelname": "echo"}, timeout=20
     )
     assert answer.json()["outputs"][0]["data"] == [1, 2]
+
+
+TRANSFORM = """
+import time
+
+import trireme_tiny
+
+
+def model_fn(model_dir):
+    return trireme_tiny.WORD
+
+
+def transform_fn(model, body, content_type, accept):
+    if body == b"sleep":
+        time.sleep(3)
+    return f"{model} {content_type} {accept} {len(body)}", "text/plain"
+"""
+
+
+def test_transform_fn_alone_and_a_package_out_of_a_wheel_beside_it(tmp_path: Path) -> None:
+    home = repository(tmp_path, "raise AssertionError('another script is named')\n", serve=TRANSFORM)
+    wheel(home / "code" / "wheels", "trireme_tiny")
+    (home / "code" / "requirements.txt").write_text("trireme-tiny\n")
+    variables = {
+        "SAGEMAKER_PROGRAM": "serve.py",
+        "SAGEMAKER_SUBMIT_DIRECTORY": str(home / "code"),
+        "TRIREME_INSTALL_REQUIREMENTS": "true",
+        "TRIREME_CACHE": str(tmp_path / "cache"),
+        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv",
+        "SAGEMAKER_MODEL_SERVER_WORKERS": "1",
+        "SAGEMAKER_MODEL_SERVER_TIMEOUT": "2",
+    }
+    with running(tmp_path, home, True, (), **variables) as box:
+        answer = box.send(b"\x00\x01", "application/octet-stream")
+        assert answer.text == "installed application/octet-stream text/csv 2"
+        assert answer.headers["Content-Type"].partition(";")[0] == "text/plain"
+        # One request at a time: what waits behind a slow one in vain is told so.
+        slow = threading.Thread(target=box.send, args=(b"sleep", "text/plain"))
+        slow.start()
+        until(lambda: box.metric("trireme_in_flight") >= 1, what="the slow request to be there")
+        late = box.send(b"late", "text/plain")
+        assert (late.status_code, late.json()["code"]) == (504, "deadline_passed")
+        slow.join()
+        assert box.send(b"", "text/plain").text == "installed text/plain text/csv 0"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            "import nothing_of_this_name\n\ndef model_fn(folder): pass\n",
+            "inference.py: line 1: ModuleNotFoundError",
+        ),
+        ("def model_fn(folder):\n    open(folder + '/gone')\n", "inference.py: line 2: FileNotFoundError"),
+        ("def predict_fn(data, model): pass\n", "inference.py: it has no model_fn"),
+        ("def model_fn(folder:\n", "inference.py: line 1: SyntaxError"),
+    ],
+)
+def test_a_script_that_cannot_work_stops_the_start_with_its_line(
+    tmp_path: Path, script: str, said: str
+) -> None:
+    assert said in refused(tmp_path, repository(tmp_path, script))
+
+
+def test_requirements_that_cannot_be_had_stop_the_start(tmp_path: Path) -> None:
+    home = repository(tmp_path, DEFAULTS)
+    (home / "code" / "wheels").mkdir()
+    (home / "code" / "requirements.txt").write_text("trireme-nowhere\n")
+    variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(tmp_path / "cache")}
+    assert "requirements.txt: pip cannot install it: " in refused(tmp_path, home, **variables)
+
+
+def test_a_program_that_is_not_there_stops_the_start_naming_it(tmp_path: Path) -> None:
+    home = repository(tmp_path, DEFAULTS)
+    assert "SAGEMAKER_PROGRAM='gone.py'" in refused(tmp_path, home, SAGEMAKER_PROGRAM="gone.py")
+
+
+def refused(folder: Path, home: Path, **variables: str) -> str:
+    """The log of a start that must fail."""
+    box = start(folder, home, (), **variables)
+    assert box.process.wait(60) == 1
+    log = box.log.read_text()
+    assert "Traceback" not in log
+    return log
