@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from sm.errors import StartError
@@ -37,6 +38,11 @@ class Box:
     shared_bytes: int
     #: Whether models are loaded and unloaded while the box runs. The repository is in the run folder then.
     multi_model: bool = False
+    #: What ``/ping`` asks of Triton: ``ready`` or ``live``.
+    ping: str = "ready"
+    #: What opens Triton's restricted APIs: HTTP headers, gRPC metadata.
+    http_keys: Mapping[str, str] = field(default_factory=dict)
+    grpc_keys: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def data_socket(self) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sm.errors import StartError
-from sm.values import arguments, choice, folders, number, port_range, script, shown, truth
+from sm.values import arguments, choice, folders, number, port_range, script, shown, truth, verbosity
 
 HERE = Path(__file__).resolve().parent.parent
 #: The toolkit's own default for a user's script.
@@ -39,6 +39,13 @@ class Settings:
     port: int = setting("SAGEMAKER_BIND_TO_PORT", number(1, 65535), 8080, "The one public port.")
     safe_ports: tuple[int, int] | None = setting(
         "SAGEMAKER_SAFE_PORT_RANGE", port_range, None, "A-B: Triton's ports are drawn from it."
+    )
+    ping_mode: str = setting(
+        "SAGEMAKER_TRITON_OVERRIDE_PING_MODE",
+        choice("ready", "live"),
+        "",
+        "What /ping asks of Triton: that all models are ready, or that it lives; live in multi-model mode, "
+        "ready otherwise, if not set.",
     )
     repository: Path | None = setting(
         "TRIREME_MODEL_REPOSITORY", Path, None, "Triton's model repository; /opt/ml/model if not set."
@@ -177,13 +184,19 @@ class Settings:
         "SAGEMAKER_TRITON_GRPC_PORT",
         number(1, 65535),
         0,
-        "Triton's gRPC port on loopback; a free one if not set.",
+        "Triton's gRPC port; if not set 8001 where it is open to callers, else a free one on loopback.",
+    )
+    allow_grpc: bool = setting(
+        "SAGEMAKER_TRITON_ALLOW_GRPC", truth, False, "Open Triton's gRPC port to callers from outside."
     )
     triton_metrics_port: int = setting(
         "SAGEMAKER_TRITON_METRICS_PORT",
         number(1, 65535),
         0,
-        "Triton's metrics port on loopback; a free one if not set.",
+        "Triton's metrics port; if not set 8002 where it is open to callers, else a free one on loopback.",
+    )
+    allow_metrics: bool = setting(
+        "SAGEMAKER_TRITON_ALLOW_METRICS", truth, False, "Open Triton's metrics port to callers from outside."
     )
     inference_type: str = setting(
         "SAGEMAKER_TRITON_INFERENCE_TYPE",
@@ -194,8 +207,16 @@ class Settings:
     triton_threads: int = setting(
         "SAGEMAKER_TRITON_THREAD_COUNT", number(1, 1024), 8, "Triton's HTTP threads."
     )
-    triton_log_verbose: int = setting("SAGEMAKER_TRITON_LOG_VERBOSE", number(0, 10), 0, "Triton's verbosity.")
+    triton_copy_threads: int = setting(
+        "SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT",
+        number(0, 1024),
+        0,
+        "Threads of Triton that copy tensors.",
+    )
+    triton_log_verbose: int = setting("SAGEMAKER_TRITON_LOG_VERBOSE", verbosity, 0, "Triton's verbosity.")
     triton_log_info: bool = setting("SAGEMAKER_TRITON_LOG_INFO", truth, True, "Triton's information lines.")
+    triton_log_warning: bool = setting("SAGEMAKER_TRITON_LOG_WARNING", truth, True, "Triton's warnings.")
+    triton_log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", truth, True, "Triton's error lines.")
     triton_shm_default: int = setting(
         "SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE",
         number(2**20, 2**40),
@@ -270,6 +291,11 @@ class Settings:
                         f"{names_of(name)[0]}={value} is outside SAGEMAKER_SAFE_PORT_RANGE={low}-{high}."
                     )
         return self
+
+    @property
+    def ping(self) -> str:
+        """What ``/ping`` asks of Triton: ``ready`` or ``live``."""
+        return self.ping_mode or ("live" if self.multi_model else "ready")
 
     @property
     def max_body(self) -> int:

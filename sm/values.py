@@ -55,6 +55,12 @@ def choice(*words: str) -> Callable[[str], str]:
     return read
 
 
+def verbosity(text: str) -> int:
+    """0 to 10. The official container's users also write true and false."""
+    value: int = number(0, 10)(text) if text.strip().isdigit() else int(truth(text))
+    return value
+
+
 def script(text: str) -> str:
     """A Python file's name, with or without ``.py``."""
     name = text.strip().removesuffix(".py")

@@ -101,7 +101,7 @@ class DataPlane(Plane):
     def clean_up(self, _server: object, worker: Any) -> None:
         """After a worker, however it ended: its gauges and its shared memory."""
         mark_process_dead(worker.pid, path=str(self.box.metrics_folder))  # type: ignore[no-untyped-call]
-        remove_worker_files(self.box.id, worker.pid, self.box.http_port)
+        remove_worker_files(self.box.id, worker.pid, self.box.http_port, keys=self.box.http_keys)
 
     def load(self) -> Flask:
         """In the worker, after the fork: a gRPC channel does not survive one."""

@@ -24,9 +24,9 @@ class Probes:
     def ready(self, name: str) -> bool:
         """Whether the child does its work. The front is asked from outside, as callers do."""
         if name == TRITON:
-            # One model of many that does not load is no reason to hold up the others.
-            asked = server.live if self._box.multi_model else server.ready
-            return asked(self._box.http_port)
+            # Where only life is asked for, one model that does not load is no reason to hold up the others.
+            asked = server.live if self._box.ping == "live" else server.ready
+            return asked(self._box.http_port, self._box.http_keys)
         if name == CONTROL:
             return answers(self._box.control_socket)
         if name == DATA and self._box.front == "nginx":
@@ -35,7 +35,7 @@ class Probes:
 
     def failure(self, name: str) -> str:
         """The models that Triton could not load, with its reasons, in one sentence."""
-        found = server.failures(self._box.http_port) if name == TRITON else {}
+        found = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}
         reasons = "; ".join(f"the model {model!r} cannot be loaded: {why}" for model, why in found.items())
         return f"{reasons.rstrip('.')}." if reasons else ""
 

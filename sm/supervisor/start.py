@@ -31,7 +31,7 @@ from sm.supervisor.loop import Loop
 from sm.supervisor.processes import Processes
 from sm.supervisor.signals import Signals
 from sm.supervisor.sink import Log
-from sm.triton import sweep
+from sm.triton import restricted, sweep
 
 #: Open files: callers, sockets behind them, models. Beyond, tables of this size only cost memory.
 MOST_FILES = 65536
@@ -161,6 +161,9 @@ def prepared(
             front="nginx" if nginx else "gunicorn",
             shared_bytes=shared_bytes(settings, repository),
             multi_model=repository is None,
+            ping=settings.ping,
+            http_keys=restricted.http_keys(settings.triton_arguments),
+            grpc_keys=restricted.grpc_keys(settings.triton_arguments),
         )
         box.save()
         yield box

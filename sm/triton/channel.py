@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import grpc
@@ -11,6 +11,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from sm.deadline import Deadline, current
 from sm.errors import CallerGone, NotReady, TriremeError
+from sm.triton.admin import NO_KEYS
 from sm.triton.failures import Failed, failed
 from sm.triton.watch import watching
 
@@ -34,12 +35,16 @@ OPTIONS = (
 
 
 class Channel:
-    """One connection for all threads of a process. Make it after the fork: it does not survive one."""
+    """One connection for all threads of a process. Make it after the fork: it does not survive one.
 
-    def __init__(self, port: int, timeout: float) -> None:
+    ``timeout`` in seconds, where no deadline holds; ``keys`` open what Triton restricts.
+    """
+
+    def __init__(self, port: int, timeout: float, keys: Mapping[str, str] = NO_KEYS) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._timeout = timeout
+        self._keys = tuple(keys.items())
 
     def call(self, method: str, request: Any) -> Any:
         """The answer to ``request``, in the time the invocation has left; :class:`Failed` otherwise."""
@@ -51,7 +56,8 @@ class Channel:
         deadline = _checked()
         seconds = deadline.remaining() if deadline else self._timeout
         try:
-            call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=WITH_CODES)
+            metadata = WITH_CODES + self._keys
+            call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
         except ValueError:
             raise Failed(NotReady("the worker is ending"), settled=True) from None
         with watching(deadline, call.cancel) as watch:
@@ -95,7 +101,7 @@ class Channel:
     def _call(self, method: str, request: Any, seconds: float, deadline: Deadline | None) -> Any:
         # gRPC tells Triton when the time is over, and Triton drops what is still in its queue.
         try:
-            future = getattr(self._stub, method).future(request, timeout=seconds)
+            future = getattr(self._stub, method).future(request, timeout=seconds, metadata=self._keys)
         except ValueError:
             raise Failed(NotReady("the worker is ending"), settled=True) from None
         look = FIRST_LOOK

@@ -19,7 +19,7 @@ from sm.triton.admin import failures, live, ready
 __all__ = ["Command", "command", "failures", "find", "live", "ready"]
 
 IMAGE = Path("/opt/tritonserver/bin/tritonserver")
-LOOPBACK = "127.0.0.1"
+LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104
 #: By default glibc gives each large tensor back to the kernel and takes it again, page fault by page fault.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20)}
 #: Models come and go by request. A load takes one of these threads for as long as it lasts.
@@ -49,10 +49,10 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         f"--model-repository={_repository(box)}",
         "--exit-on-error=false",
         f"--exit-timeout-secs={max(1, round(settings.drain))}",
-        *_addresses(box),
+        *_addresses(settings, box),
         f"--http-thread-count={settings.triton_threads}",
-        f"--log-verbose={settings.triton_log_verbose}",
-        f"--log-info={str(settings.triton_log_info).lower()}",
+        f"--buffer-manager-thread-count={settings.triton_copy_threads}",
+        *_logs(settings),
         *([f"--backend-directory={backends}"] if backends else []),
         *_python_backend(settings, box),
         *(EXPLICIT if box.multi_model else ()),
@@ -98,15 +98,24 @@ def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
     return backends, {**extra, "PATH": str(Path(sys.executable).parent)}
 
 
-def _addresses(box: Box) -> tuple[str, ...]:
-    """Loopback only: the one public port is the front's."""
+def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:
+    """Loopback, unless the settings open a port: the one public port is the front's."""
     return (
         f"--http-address={LOOPBACK}",
         f"--http-port={box.http_port}",
-        f"--grpc-address={LOOPBACK}",
+        f"--grpc-address={EVERYWHERE if settings.allow_grpc else LOOPBACK}",
         f"--grpc-port={box.grpc_port}",
-        f"--metrics-address={LOOPBACK}",
+        f"--metrics-address={EVERYWHERE if settings.allow_metrics else LOOPBACK}",
         f"--metrics-port={box.metrics_port}",
+    )
+
+
+def _logs(settings: Settings) -> tuple[str, ...]:
+    return (
+        f"--log-verbose={settings.triton_log_verbose}",
+        f"--log-info={str(settings.triton_log_info).lower()}",
+        f"--log-warning={str(settings.triton_log_warning).lower()}",
+        f"--log-error={str(settings.triton_log_error).lower()}",
     )
 
 
