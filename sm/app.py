@@ -12,7 +12,7 @@ from sm import v2
 from sm.box import Box
 from sm.dispatch import Dispatcher
 from sm.registry import Registry
-from sm.routes import control, invocations, streams
+from sm.routes import control, invocations, models, streams
 from sm.routes import v2 as v2_routes
 from sm.routes.answers import handle_errors
 from sm.settings import Settings
@@ -36,11 +36,13 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
         fronted=fronted,
     )
     app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
+    app.register_blueprint(models.invoking(service))
     if settings.local_endpoints:
         app.register_blueprint(streams.blueprint(service))
     app.register_blueprint(v2_routes.blueprint(upstream, settings.timeout, settings.longest_stream, fronted))
     if not fronted:
         app.register_blueprint(control.blueprint(box))
+        app.register_blueprint(models.listing(box))
     return app
 
 

@@ -83,6 +83,8 @@ class Message:
     headers: Mapping[str, str]
     query: Mapping[str, str]
     request_id: str
+    #: The model that the path names. Nobody else is asked then.
+    model: str = ""
 
     @property
     def content_type(self) -> str:
@@ -114,7 +116,7 @@ def read(
     payload = members["payload"]
     many = isinstance(payload, list)
     return Invocation(
-        model=members.get("modelname") or address.model or default_model,
+        model=message.model or members.get("modelname") or address.model or default_model,
         version=str(members.get("version") or address.version),
         records=payload if many else [payload],
         many=many,
@@ -131,7 +133,7 @@ def addressed(message: Message) -> Address:
     target = message.headers.get(f"{PREFIX}target-model", "")
     attributes, query = message.attributes, message.query
     return Address(
-        attributes.get("modelname") or target or query.get("modelname", ""),
+        message.model or attributes.get("modelname") or target or query.get("modelname", ""),
         attributes.get("version") or query.get("version", ""),
     )
 

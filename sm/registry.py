@@ -45,6 +45,11 @@ class Found:
         return (HERE / "clients") in self.file.parents
 
     @property
+    def home(self) -> Path:
+        """The folder whose modules it may import by their plain names."""
+        return self.file.parents[self.module.count(".")]
+
+    @property
     def shown(self) -> str:
         """The file as people know it."""
         return str(self.file.relative_to(HERE) if HERE in self.file.parents else self.file)
@@ -172,7 +177,7 @@ def load(found: Found, triton: Triton, repository: Path) -> Client:
 
 def _instance(found: Found, triton: Triton, repository: Path) -> Client:
     if found.module:
-        return ToolkitClient(triton, found.file.parents[found.module.count(".")], repository, found.module)
+        return ToolkitClient(triton, found.home, repository, found.module)
     return _class_of(_import(found))(triton, found.file.parent, repository)
 
 
@@ -211,11 +216,17 @@ def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:
                 yield f"its {side} {name!r} is {datatype} {list(shape)}, but {metadata.name!r} has {theirs}"
 
 
+def unload(name: str) -> None:
+    """Forget a client's modules. Whoever has an object of theirs keeps it."""
+    package = f"{PACKAGE}_{name}"
+    for loaded in [module for module in sys.modules if f"{module}.".startswith(f"{package}.")]:
+        del sys.modules[loaded]
+
+
 def _import(found: Found) -> types.ModuleType:
     """Load the file inside a package of its own, afresh."""
+    unload(found.name)
     package = f"{PACKAGE}_{found.name}"
-    for loaded in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
-        del sys.modules[loaded]
     parent = types.ModuleType(package)
     parent.__path__ = [str(found.file.parent)]
     sys.modules[package] = parent

@@ -20,6 +20,10 @@ from prometheus_client.multiprocess import mark_process_dead
 from sm import app, control, logs, registry
 from sm.box import Box
 from sm.errors import StartError
+from sm.mme.clients import LoadedClients, LoadedRegistry
+from sm.mme.loader import MOST
+from sm.mme.records import Records
+from sm.registry import Registry
 from sm.heartbeat import beating
 from sm.settings import Settings
 from sm.toolkit import requirements
@@ -109,20 +113,27 @@ class DataPlane(Plane):
         cv2.setNumThreads(1)
         transport = Transport(self.settings, self.box)
         try:
-            clients = registry.build(
-                self.settings.clients,
-                transport,
-                self.box.repository,
-                self.settings.broken_clients == "skip",
-                Code.of(self.settings, self.box.repository),
-            )
-            clients = replace(clients, models=tuple(transport.ready_models()))
+            clients = self.registry(transport)
             flask = app.create(self.settings, self.box, clients)
         except StartError as error:
             log.error("%s", error)
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
-        app.describe(clients, self.box.clients_file)
+        if not self.box.multi_model:
+            app.describe(clients, self.box.clients_file)
         return flask
+
+    def registry(self, transport: Transport) -> Registry:
+        """The clients that are there at start; in multi-model mode, those that archives bring."""
+        if self.box.multi_model:
+            return LoadedRegistry(LoadedClients(Records(self.box.models_file), transport))
+        built = registry.build(
+            self.settings.clients,
+            transport,
+            self.box.repository,
+            self.settings.broken_clients == "skip",
+            Code.of(self.settings, self.box.repository),
+        )
+        return replace(built, models=tuple(transport.ready_models()))
 
 
 class ControlPlane(Plane):
@@ -132,13 +143,14 @@ class ControlPlane(Plane):
         return {
             "bind": f"unix:{self.box.control_socket}",
             "workers": 1,
-            "threads": 4,
+            # A load may take minutes; the others answer meanwhile.
+            "threads": 2 * MOST if self.box.multi_model else 4,
             "worker_connections": 100,
             "proc_name": "trireme-control",
         }
 
     def load(self) -> Flask:
-        return control.create(self.box)
+        return control.create(self.settings, self.box)
 
 
 PLANES: dict[str, type[Plane]] = {"data": DataPlane, "control": ControlPlane}

@@ -6,6 +6,7 @@ an ensemble that is no other ensemble's step is the one called. ``code/`` may ho
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,39 @@ from pathlib import Path
 from sm.errors import BadInput
 from sm.inspection import models
 from sm.inspection.models import Model
+from sm.toolkit.code import Code
 
 #: Where Linux shows things that are no files.
 NO_FILES = ("/dev", "/proc", "/sys")
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A client's file; of the toolkit's kind if it has a ``module`` to be imported as."""
+
+    file: Path
+    module: str = ""
+
+    @classmethod
+    def find(cls, code: Path) -> Plugin | None:
+        """The client in ``code``: a script of the toolkit's kind, ``client.py``, or one folder with it."""
+        script = Code(code).script
+        if script:
+            return cls(script, Code(code).module)
+        files = [file for file in (code / "client.py",) if file.is_file()] or list(code.glob("*/client.py"))
+        if len(files) > 1:
+            raise BadInput(f"{code} has {len(files)} clients; one is expected")
+        for file in files:
+            _compiles(file)
+        return cls(files[0]) if files else None
+
+
+def _compiles(file: Path) -> None:
+    """Who loads an archive is told of a slip of the pen; what else is wrong its first caller is told."""
+    try:
+        ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        raise BadInput(f"{file}, line {getattr(error, 'lineno', 1)}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -27,15 +58,20 @@ class Archive:
     models: Mapping[str, Model]
     #: The name of the model that requests are for; empty if only the archive's client knows.
     entry: str
-    #: The folder with the archive's client.
-    code: Path | None
+    #: The archive's client.
+    plugin: Plugin | None
+
+    @property
+    def roots(self) -> list[str]:
+        """What to load: an ensemble brings its steps, and would have them loaded again if they were there."""
+        steps = set().union(*map(_steps, self.models.values()))
+        return [name for name in self.models if name not in steps]
 
     @classmethod
     def read(cls, url: str, home: Path) -> Archive:
         """The archive in the folder ``url``, below ``home``; :class:`BadInput` says what is wrong with it."""
         folder = checked(url, home)
-        code = folder / "code"
-        client = code if _has_client(code) else None
+        plugin = Plugin.find(folder / "code")
         single = Model.read(folder)
         if single.config is not None or single.fault or single.versions:
             found: tuple[Model, ...] = (single,)
@@ -46,9 +82,9 @@ class Archive:
             if model.fault:
                 raise BadInput(f"the archive cannot be loaded: {model.fault}")
         found = tuple(model for model in found if model.config is not None or model.versions)
-        entry = _entry(found, folder, client is not None)
+        entry = _entry(found, folder, plugin is not None)
         ordered = sorted(found, key=lambda model: (model is entry, is_ensemble(model)))
-        return cls(registered, {model.name: model for model in ordered}, entry.name if entry else "", client)
+        return cls(registered, {model.name: model for model in ordered}, entry.name if entry else "", plugin)
 
 
 def checked(url: str, home: Path) -> Path:
@@ -91,7 +127,3 @@ def _entry(found: tuple[Model, ...], folder: Path, has_client: bool) -> Model | 
         f"{folder} has {len(found)} models ({names}) and {len(tops) or 'no'} ensembles that could be the one "
         "to call: make it one, or put a client into code/"
     )
-
-
-def _has_client(code: Path) -> bool:
-    return any(any(code.glob(pattern)) for pattern in ("*.py", "*/client.py"))

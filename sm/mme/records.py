@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -28,9 +28,12 @@ class Record:
     entry: str
     #: Triton's names by the names in the archive, in the order in which they are loaded.
     models: Mapping[str, str]
-    #: The folder of the archive's client and the folder in which that finds its models; empty if it has none.
-    code: str = ""
+    #: The file of the archive's client (empty if it has none), as what it is imported if it is a toolkit's
+    #: script, the folder in which it finds its models, and Triton's names by those that it may say.
+    client: str = ""
+    module: str = ""
     repository: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
     #: The archive as its callers name it, where the platform said so.
     target: str = ""
     #: False while it is being loaded or unloaded, and if that was cut short.

@@ -12,7 +12,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from sm.box import Box
 from sm.errors import NotReady
-from sm.invocation import Answer, dumps
+from sm.invocation import Answer
 from sm.routes.answers import respond
 
 #: Seconds that Triton gets for a question of the control plane; ``/ping`` has 2 in all.
@@ -27,10 +27,6 @@ def blueprint(box: Box) -> Blueprint:
     def ping() -> Response:
         check_ready(box)
         return respond(Answer(b""))
-
-    @routes.get("/models")
-    def models() -> Response:
-        return respond(Answer(dumps({"models": served(box)})))
 
     @routes.get("/metrics")
     def metrics() -> Response:

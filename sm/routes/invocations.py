@@ -86,14 +86,15 @@ def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
     return forms.Answer(orjson.dumps(body), status=424, headers={"x-amzn-ErrorType": "ModelError"})
 
 
-def answered(service: Service, in_parts: bool = False) -> forms.Answer:
+def answered(service: Service, in_parts: bool = False, model: str = "") -> forms.Answer:
     """Read, dispatch, write; count and log it whatever comes of it.
 
     ``in_parts``: as SageMaker's runtime asks for a stream; a client that has parts of its own sends them.
+    ``model``: the one that the path names.
     """
     with ExitStack() as held:
         seen = held.enter_context(serving.observed())
-        message = serving.message(request)
+        message = replace(serving.message(request), model=model)
         if in_parts:
             message = as_sent_on(message)
         verb = service.triton.verb(message, service.default_model)

@@ -23,6 +23,9 @@ PLACES = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin"
 MARGIN = 5
 #: Bytes of a body that nginx keeps in memory: spooling a 400 KB picture to a file costs 0.9 ms.
 BODY_BUFFER = 8 * 2**20
+MODELS_NEED_NGINX = (
+    "multi-model mode (SAGEMAKER_MULTI_MODEL=true) needs nginx, which has one process load all the models"
+)
 WITHOUT_NGINX = (
     "there is no nginx, so gunicorn takes the port itself: /ping shares the workers with the invocations and "
     "can be late when all are busy, and a caller too many waits instead of getting 429"
@@ -32,10 +35,14 @@ WITHOUT_NGINX = (
 def choose(settings: Settings) -> Path | None:
     """The nginx to use; None where gunicorn is the front."""
     if settings.nginx == "off":
+        if settings.multi_model:
+            raise StartError(f"TRIREME_NGINX=off: {MODELS_NEED_NGINX}.")
         return None
     found = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:{PLACES}")
     if found is None and settings.nginx == "on":
         raise StartError("TRIREME_NGINX=on, but there is no nginx on PATH: install it, or set it to auto.")
+    if found is None and settings.multi_model:
+        raise StartError(f"There is no nginx on PATH: {MODELS_NEED_NGINX}.")
     return Path(found) if found else None
 
 

@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import logging
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,12 @@ class Transport:
         if known is None:
             known = self._metadata[model, version] = self._ask_metadata(model, version)
         return known
+
+    def forget(self, models: Collection[str]) -> None:
+        """What is known of these models is void: others may have their names by now."""
+        for known in [key for key in list(self._metadata) if key[0] in models]:
+            self._metadata.pop(known, None)
+        self._sizes.forget(models)
 
     def ready_models(self) -> dict[str, tuple[str, ...]]:
         """The models that Triton serves now, each with its versions."""
