@@ -23,7 +23,8 @@ def all_of(repository: Path) -> list[str]:
     if (repository / "config.pbtxt").exists():
         return [root_config(repository)]
     found = models.read(repository)
-    if not any(model.config or model.fault or model.backend for model in found) and Code(repository / "code").serves:
+    telling = [model for model in found if model.config or model.fault or model.backend]
+    if not telling and Code(repository / "code").serves:
         return [*_links(repository)]
     if not found:
         return [f"There is no model in {repository}: each is a folder with a config.pbtxt and a folder 1."]
