@@ -13,7 +13,15 @@ from urllib.parse import quote
 import orjson
 from grpc import StatusCode as Code
 
-from sm.errors import BadInput, Forbidden, MethodNotAllowed, NotFound, TriremeError, UnknownModel
+from sm.errors import (
+    BadInput,
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    TriremeError,
+    UnknownModel,
+    UnsupportedType,
+)
 from sm.invocation import JSON, MEMBERS, Answer, Message, addressed
 from sm.registry import Registry
 from sm.triton.failures import failed
@@ -56,9 +64,15 @@ class Triton:
             return ""
         if is_binary(message):
             return "infer"
+        if message.content_type != JSON and self.alone(addressed(message).model or default_model):
+            raise UnsupportedType(f"this model has no client: it takes {JSON} and {BINARY}")
         if self.inference_type == "infer":
             return "infer" if is_json(message) else ""
         return self.inference_type if message.content_type == JSON and not is_dispatch(message) else ""
+
+    def alone(self, name: str) -> bool:
+        """Whether a model of Triton's is served without a client."""
+        return name in self.registry.models and name not in self.registry.clients
 
     def run(self, message: Message, verb: str, default_model: str) -> tuple[str, Answer]:
         """The model that answered, and its answer."""

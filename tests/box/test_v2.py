@@ -163,6 +163,12 @@ def test_a_model_without_a_client_is_not_for_dispatch(box: RunningBox) -> None:
     assert "send it the v2 protocol" in answer.json()["error"]
 
 
+def test_a_picture_for_a_model_without_a_client_is_a_415(box: RunningBox) -> None:
+    answer = box.send(b"?", "image/png")
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_content_type")
+    assert BINARY in answer.json()["error"]
+
+
 def test_triton_s_own_client_works_unchanged(client: Any) -> None:
     assert client.is_server_live()
     assert client.is_server_ready()
