@@ -119,6 +119,23 @@ def test_run_folders_of_dead_boxes_are_cleared_away_and_those_of_living_ones_kep
             lock.release()
 
 
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [('{"id": "gone", "of_another_version": 1}', False), ("{}", True), ("[]", True), ("\xff", True)],
+)
+def test_a_run_folder_of_another_version_does_not_stop_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, left: bool
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    other = tmp_path / "trireme-other"
+    other.mkdir()
+    (other / "box.json").write_text(text)
+    mine = hold(f"test-mine-{os.getpid()}")
+    assert mine is not None
+    mine.release()
+    assert other.exists() is left
+
+
 def test_the_file_limit_is_raised_as_far_as_it_goes() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
