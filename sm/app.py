@@ -11,8 +11,9 @@ from flask import Flask
 from sm import v2
 from sm.box import Box
 from sm.dispatch import Dispatcher
+from sm.lines import Lines
 from sm.registry import Registry
-from sm.routes import control, invocations, models, streams
+from sm.routes import batch, control, invocations, models, streams
 from sm.routes import v2 as v2_routes
 from sm.routes.answers import handle_errors
 from sm.settings import Settings
@@ -28,6 +29,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     fronted = box.front == "nginx"
     service = invocations.Service(
         dispatcher=Dispatcher(registry, ThreadPoolExecutor(settings.threads, "records")),
+        lines=Lines(ThreadPoolExecutor(settings.threads, "lines"), settings.threads),
         triton=v2.Triton(upstream, registry, settings.inference_type),
         default_model=registry.default(settings.default_model),
         default_accept=settings.default_accept,
@@ -42,6 +44,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     app.register_blueprint(v2_routes.blueprint(upstream, settings.timeout, settings.longest_stream, fronted))
     if not fronted:
         app.register_blueprint(control.blueprint(box))
+        app.register_blueprint(batch.blueprint(settings))
         app.register_blueprint(models.listing(box))
     return app
 

@@ -13,9 +13,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sm.errors import StartError
-from sm.values import arguments, choice, folders, number, port_range, script, shown, truth, verbosity
+from sm.values import (
+    arguments,
+    choice,
+    folders,
+    number,
+    port_range,
+    script,
+    shown,
+    strategy,
+    truth,
+    verbosity,
+)
 
 HERE = Path(__file__).resolve().parent.parent
+#: The largest body in MiB, and the same in batch transform.
+PAYLOAD_MB, BATCH_PAYLOAD_MB = 25.0, 100.0
+#: Seconds: what the platform gives an invocation of batch transform.
+BATCH_TIMEOUT = 3600.0
 #: The toolkit's own default for a user's script.
 PROGRAM = "inference.py"
 T = TypeVar("T")
@@ -106,7 +121,23 @@ class Settings:
         "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS SAGEMAKER_MODEL_SERVER_TIMEOUT MODEL_SERVER_TIMEOUT",
         number(0.1, 86400, float),
         60.0,
-        "Seconds an invocation may take, at the front and behind.",
+        "Seconds an invocation may take, at the front and behind; in batch transform 3600 if not set.",
+    )
+    batch: bool = setting(
+        "SAGEMAKER_BATCH", truth, False, "Batch transform: larger bodies and more time, unless those are set."
+    )
+    batch_strategy: str = setting(
+        "SAGEMAKER_BATCH_STRATEGY",
+        strategy,
+        "MULTI_RECORD",
+        "Whether batch transform sends many records at a time; shown by /execution-parameters.",
+    )
+    max_transforms: int | None = setting(
+        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
+        number(1, 100_000),
+        None,
+        "Requests that batch transform sends at once; shown by /execution-parameters, as many as threads if not "
+        "set.",
     )
     stream_timeout: float = setting(
         "TRIREME_STREAM_TIMEOUT",
@@ -123,11 +154,11 @@ class Settings:
         25.0,
         "Seconds running invocations get after SIGTERM.",
     )
-    max_payload_mb: float = setting(
+    max_payload_mb: float | None = setting(
         "SAGEMAKER_MAX_PAYLOAD_IN_MB",
         number(0.001, 2048, float),
-        25.0,
-        "The largest body in MiB; over it is 413.",
+        None,
+        "The largest body in MiB, over it is 413; 25, in batch transform 100, if not set.",
     )
     max_request_size: int | None = setting(
         "SAGEMAKER_MAX_REQUEST_SIZE",
@@ -278,6 +309,8 @@ class Settings:
                 values[row.name] = row.metadata["read"](environment[name])
             except ValueError as error:
                 raise StartError(f"{name}={environment[name]!r} {error}.") from None
+        if values.get("batch"):
+            values.setdefault("timeout", BATCH_TIMEOUT)
         return cls(**values).checked()
 
     def checked(self) -> Settings:
@@ -300,7 +333,8 @@ class Settings:
     @property
     def max_body(self) -> int:
         """The largest body in bytes."""
-        return self.max_request_size or int(self.max_payload_mb * 2**20)
+        payload = self.max_payload_mb or (BATCH_PAYLOAD_MB if self.batch else PAYLOAD_MB)
+        return self.max_request_size or int(payload * 2**20)
 
     @property
     def longest_stream(self) -> float:

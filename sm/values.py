@@ -55,6 +55,15 @@ def choice(*words: str) -> Callable[[str], str]:
     return read
 
 
+def strategy(text: str) -> str:
+    """How batch transform cuts its input, as either of the platform's interfaces spells it."""
+    words = {"multirecord": "MULTI_RECORD", "singlerecord": "SINGLE_RECORD"}
+    word = text.strip().lower().replace("_", "")
+    if word not in words:
+        raise ValueError("is neither MULTI_RECORD nor SINGLE_RECORD")
+    return words[word]
+
+
 def verbosity(text: str) -> int:
     """0 to 10. The official container's users also write true and false."""
     value: int = number(0, 10)(text) if text.strip().isdigit() else int(truth(text))

@@ -14,6 +14,7 @@ from flask.testing import FlaskClient
 from sm import v2
 from sm.base import Client, TextPayload
 from sm.dispatch import Dispatcher
+from sm.lines import Lines
 from sm.registry import Registry
 from sm.routes.answers import handle_errors
 from sm.routes.invocations import Service, blueprint
@@ -46,9 +47,10 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
     app = Flask("test")
     app.config["MAX_CONTENT_LENGTH"] = 1000
     handle_errors(app)
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(2) as lines:
         service = Service(
             Dispatcher(Registry(clients), pool),
+            Lines(lines, 2),
             v2.Triton(Upstream(1, 5.0), Registry(clients)),
             "upper",
             "application/json",

@@ -13,6 +13,7 @@ from sm import invocation as forms
 from sm import v2
 from sm.dispatch import Dispatcher
 from sm.errors import MethodNotAllowed, TriremeError
+from sm.lines import Lines
 from sm.routes import serving
 from sm.routes.answers import request_id, respond
 from sm.streaming import events
@@ -27,6 +28,8 @@ class Service:
     """What the routes work with."""
 
     dispatcher: Dispatcher
+    #: Where the lines of a body are run.
+    lines: Lines
     #: Where v2 bodies go.
     triton: v2.Triton
     default_model: str
@@ -97,6 +100,9 @@ def answered(service: Service, in_parts: bool = False, model: str = "") -> forms
         message = replace(serving.message(request), model=model)
         if in_parts:
             message = as_sent_on(message)
+        if has_lines(service, message):
+            with serving.in_time(request, service.timeout, service.fronted):
+                return service.lines.run(message, lambda line: one(service, line, seen))
         verb = service.triton.verb(message, service.default_model)
         call = None if verb else _read(service, message)
         streamed = verb == STREAM if call is None else _streamed(service, call, seen, in_parts)
@@ -109,6 +115,31 @@ def answered(service: Service, in_parts: bool = False, model: str = "") -> forms
             else:
                 answer = forms.write(call, service.dispatcher.run(call))
             return serving.kept(answer, seen, held)
+
+
+def has_lines(service: Service, message: forms.Message) -> bool:
+    """Whether the body is JSON lines, unless it is for a client that takes any body as it is."""
+    if message.content_type != forms.JSON_LINES:
+        return False
+    model = forms.addressed(message).model or service.default_model
+    return not service.dispatcher.registry.takes_bodies(model)
+
+
+def one(service: Service, line: forms.Message, seen: serving.Seen) -> forms.Answer:
+    """The answer to a line: a request as any other, or nothing but a payload."""
+    verb = service.triton.verb(line, service.default_model)
+    if verb:
+        # A line's answer is whole.
+        verb = "generate" if verb == STREAM else verb
+        seen.model, answer = service.triton.run(line, verb, service.default_model)
+        return answer
+    if not v2.is_dispatch(line):
+        forms.parse_json(line.body)
+        line = replace(line, body=b'{"payload":' + line.body + b"}")
+    call = _read(service, line)
+    answer = forms.write(call, service.dispatcher.run(call))
+    seen.model = call.model
+    return answer
 
 
 def as_sent_on(message: forms.Message) -> forms.Message:
