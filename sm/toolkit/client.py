@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
+import math
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +26,10 @@ from sm.toolkit.modules import plain_names
 
 #: The ``modelname`` of a script.
 NAME = "model"
+#: Seconds that a script gets beyond a request's time, and its worker's other requests after that.
+GRACE = 5.0
+
+log = logging.getLogger(__name__)
 
 
 class ToolkitClient(Client):
@@ -33,6 +42,9 @@ class ToolkitClient(Client):
         self._module = module
         #: In each process the toolkit runs one request after the other, so a script may count on it.
         self._alone = threading.Lock()
+        #: When the time of the request that is being served is over, on the monotonic clock.
+        self._due = math.inf
+        self._leaving = False
 
     def setup(self) -> None:
         with plain_names(self.folder):
@@ -58,15 +70,29 @@ class ToolkitClient(Client):
     def _turn(self) -> Iterator[None]:
         deadline = current()
         if not self._alone.acquire(timeout=deadline.remaining() if deadline else -1):
+            self._replace_if_stuck()
             raise DeadlinePassed(
                 f"{self.name} was busy with earlier requests until the invocation's time was over"
             )
         try:
             if deadline:
                 deadline.check()
+            self._due = deadline.at if deadline else math.inf
             yield
         finally:
             self._alone.release()
+
+    def _replace_if_stuck(self) -> None:
+        """A script that does not come back holds this worker for ever: gunicorn makes another."""
+        if time.monotonic() < self._due + GRACE or self._leaving:
+            return
+        self._leaving = True
+        log.error("%s has not come back from a request whose time is over: its worker is replaced", self.name)
+        # What other clients are doing is finished. The stuck thread would keep the process from its end.
+        os.kill(os.getpid(), signal.SIGTERM)
+        last = threading.Timer(GRACE, os.kill, (os.getpid(), signal.SIGKILL))
+        last.daemon = True
+        last.start()
 
 
 def _result(body: bytes, content_type: str) -> Any:

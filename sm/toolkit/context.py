@@ -15,7 +15,6 @@ class Context:
     model_dir: Path
     #: Names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
-    request_id: str = ""
     #: What the script says its answer is.
     content_type: str = ""
 
@@ -38,9 +37,6 @@ class Context:
 
     def get_request_properties(self) -> dict[str, str]:
         return dict(self.headers)
-
-    def get_request_id(self, _index: int = 0) -> str:
-        return self.request_id
 
     def get_all_request_header(self, _index: int) -> dict[str, str]:
         return dict(self.headers)

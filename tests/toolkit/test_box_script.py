@@ -295,6 +295,17 @@ def test_transform_fn_alone_and_a_package_out_of_a_wheel_beside_it(tmp_path: Pat
         assert box.send(b"", "text/plain").text == "installed text/plain text/csv 0"
 
 
+def test_a_script_that_never_comes_back_costs_its_worker_and_not_the_box(tmp_path: Path) -> None:
+    script = TRANSFORM.replace("import trireme_tiny\n", "").replace("trireme_tiny.WORD", "'hung'")
+    home = repository(tmp_path, script.replace("time.sleep(3)", "time.sleep(1000)"))
+    variables = {"SAGEMAKER_MODEL_SERVER_WORKERS": "1", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"}
+    with running(tmp_path, home, True, (), **variables) as box:
+        assert box.send(b"sleep", "text/plain").status_code == 504
+        until(lambda: box.send(b"", "text/plain").status_code == 200, what="the script to answer again")
+        assert "has not come back from a request whose time is over" in box.log.read_text()
+        assert box.ping()[0] == 200
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [
