@@ -117,7 +117,7 @@ class RunningBox:
 @contextmanager
 def running(
     folder: Path,
-    repository: Path,
+    repository: Path | None,
     wait: bool = True,
     clients: tuple[Path, ...] = (CLIENTS,),
     **variables: str,

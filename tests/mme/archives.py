@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.triton.serving import HEAD, Model
@@ -44,7 +45,7 @@ class Platform:
         _write(folder / "code", code)
         return str(folder)
 
-    def nested(self, name: str, models: dict[str, Model | str], **code: str) -> str:
+    def nested(self, name: str, models: Mapping[str, object], **code: str) -> str:
         """``model/<dir>/config.pbtxt``, several; a text is an ensemble's configuration."""
         folder = self._folder(name)
         for inside, made in models.items():
@@ -52,7 +53,7 @@ class Platform:
                 made.write(folder / inside)
             else:
                 (folder / inside).mkdir(parents=True)
-                (folder / inside / "config.pbtxt").write_text(made)
+                (folder / inside / "config.pbtxt").write_text(str(made))
         _write(folder / "code", code)
         return str(folder)
 
