@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
 from sm.invocation import Invocation, Message, Raw, accepted, custom_attributes, read, write, write_error
-from sm.results import Picture
+from sm.results import Encoded, Picture
 
 
 def message(
@@ -199,3 +199,29 @@ def test_any_headers_are_read(attributes: str, accept: str) -> None:
         "accept": accept,
     }
     assert isinstance(read(message(b"x", headers), "m"), Invocation)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"inputs": [1]}',
+        b'{"payload": 1}',
+        b"[1]",
+        b"{",
+        b"",
+        b'{"modelname": "m", "payload": 1, "more": 2}',
+    ],
+)
+def test_a_client_that_takes_bodies_gets_any_as_it_is(body: bytes) -> None:
+    call = read(message(body), "script", takes_bodies=lambda name: name == "script")
+    assert (call.model, call.records) == ("script", [Raw(body, "application/json")])
+
+
+def test_a_whole_dispatch_request_is_one_for_every_client() -> None:
+    call = read(message({"modelname": "other", "payload": 1}), "script", takes_bodies=lambda _: True)
+    assert (call.model, call.records) == ("other", [1])
+
+
+def test_an_answer_that_a_client_has_encoded_goes_out_with_nothing_around_it() -> None:
+    answer = write(call(accept="application/json"), [Encoded(b"a,b", "text/csv")])
+    assert (answer.whole(), answer.content_type) == (b"a,b", "text/csv")
