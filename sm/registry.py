@@ -77,6 +77,14 @@ class Registry:
         why = f" ({self.left_out[name]})" if name in self.left_out else ""
         raise UnknownModel(f"no model {name[:200]!r}{why}; there are: {exists}", models=sorted(self.clients))
 
+    def known(self, name: str) -> bool:
+        """Whether a model or a client of that name is served."""
+        return name in self.clients or name in self.models
+
+    def alone(self, name: str) -> bool:
+        """Whether a model of Triton's is served without a client."""
+        return name in self.models and name not in self.clients
+
     def takes_bodies(self, name: str) -> bool:
         """Whether the client of that name takes any body as it is."""
         client = self.clients.get(name)

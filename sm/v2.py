@@ -59,20 +59,21 @@ class Triton:
     inference_type: str = "infer"
 
     def verb(self, message: Message, default_model: str = "") -> str:
-        """What Triton is to do with a request; empty if it is for a client."""
+        """What Triton is to do with a request; empty if it is for a client.
+
+        A model that the path names is looked for before the body is: the platform loads what is a 404.
+        """
+        if message.model and not self.registry.known(message.model):
+            raise UnknownModel(f"no model {message.model[:200]!r}")
         if self.registry.takes_bodies(addressed(message).model or default_model):
             return ""
         if is_binary(message):
             return "infer"
-        if message.content_type != JSON and self.alone(addressed(message).model or default_model):
+        if message.content_type != JSON and self.registry.alone(addressed(message).model or default_model):
             raise UnsupportedType(f"this model has no client: it takes {JSON} and {BINARY}")
         if self.inference_type == "infer":
             return "infer" if is_json(message) else ""
         return self.inference_type if message.content_type == JSON and not is_dispatch(message) else ""
-
-    def alone(self, name: str) -> bool:
-        """Whether a model of Triton's is served without a client."""
-        return name in self.registry.models and name not in self.registry.clients
 
     def run(self, message: Message, verb: str, default_model: str) -> tuple[str, Answer]:
         """The model that answered, and its answer."""

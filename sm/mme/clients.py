@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sm import registry
 from sm.base import Client
-from sm.errors import ClientFailed, StartError, UnknownModel
+from sm.errors import BadInput, ClientFailed, StartError, UnknownModel
 from sm.mme.names import Named
 from sm.mme.records import NOTHING, Record, Records, Snapshot
 from sm.registry import Found, ModelMissing, Registry
@@ -127,15 +127,23 @@ class LoadedRegistry(Registry):
         client = self.clients.get(name)
         if client is None:
             record = self.record(name)
-            raise UnknownModel(
+            # Not a 404: to the platform that means that it is not loaded.
+            raise BadInput(
                 f"the archive of {record.name!r} has no client: send it the v2 protocol, a body with inputs"
             )
         return client
 
+    def known(self, name: str) -> bool:
+        return self.clients.current().find(name) is not None
+
+    def alone(self, name: str) -> bool:
+        record = self.clients.current().find(name)
+        return record is not None and not record.client
+
     def triton_model(self, name: str) -> str:
         record = self.record(name)
         if not record.entry:
-            raise UnknownModel(f"the archive of model {name!r} has no model that is called, only a client")
+            raise BadInput(f"the archive of model {name!r} has no model that is called, only a client")
         return record.entry
 
     def record(self, name: str) -> Record:

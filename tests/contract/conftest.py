@@ -14,7 +14,7 @@ from .table import Table, row_of
 
 MODES = ("single", "mme", "batch")
 #: Those in which our own box is asked.
-OURS = ("single",)
+OURS = ("single", "mme")
 TABLE = pytest.StashKey[Table]()
 
 

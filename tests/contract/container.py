@@ -139,7 +139,9 @@ class Container:
         return self.addressed(Question(json.dumps(self.tensors).encode()))
 
     def addressed(self, question: Question) -> Question:
-        """The same for the v2 model, named in the header that the platform has for it."""
+        """The same for the v2 model, where there is one, named in the header that the platform has for it."""
+        if not self.v2_model:
+            return question
         headers = {**question.headers, f"{PREFIX}Target-Model": self.v2_model}
         return Question(question.body, question.content_type, headers)
 

@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.box.running import running
+from tests.mme.archives import Platform, ensemble, model
 from tests.triton.serving import MODELS
 
-from .container import Container
+from .conftest import archives
+from .container import Container, Question
 
 
 @contextmanager
 def started(mode: str, folder: Path) -> Iterator[Container]:
     """A box of ours in that mode, which has to have every row."""
-    with {"single": single}[mode](folder) as container:
+    with {"single": single, "mme": multi_model}[mode](folder) as container:
         yield container
 
 
@@ -26,3 +28,26 @@ def single(folder: Path) -> Iterator[Container]:
         MODELS[name].write(folder / "model" / name)
     with running(folder, folder / "model", clients=(), SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo") as box:
         yield Container(box.url, complete=True, model="echo")
+
+
+@contextmanager
+def multi_model(folder: Path) -> Iterator[Container]:
+    """With an archive of each layout, whose models all take the same body."""
+    platform = Platform(folder / "archives")
+    platform.flat("flat")
+    platform.nested("nested", {"first": model(2), "second": model(3), "both": ensemble("first", "second")})
+    body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}'
+    with running(
+        folder,
+        folder / "nowhere",
+        clients=(),
+        SAGEMAKER_MULTI_MODEL="true",
+        TRIREME_MODEL_ARCHIVES=str(platform.home),
+    ) as box:
+        yield Container(
+            box.url,
+            "mme",
+            complete=True,
+            given=Question(body),
+            archives=tuple(archives(str(platform.home))),
+        )

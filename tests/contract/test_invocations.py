@@ -40,7 +40,7 @@ def test_garbage_is_refused_and_the_server_lives_on(container: Container, body: 
 
 
 def test_a_content_type_that_nobody_takes_is_a_415(container: Container) -> None:
-    answer = container.invoke(Question(b"?", "application/x-of-nobody"))
+    answer = container.invoke(container.addressed(Question(b"?", "application/x-of-nobody")))
     refused(answer)
     container.expects(answer.status_code == 415, f"it is a {answer.status_code}")
 
