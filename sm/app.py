@@ -13,7 +13,7 @@ from sm.box import Box
 from sm.dispatch import Dispatcher
 from sm.lines import Lines
 from sm.registry import Registry
-from sm.routes import batch, control, invocations, models, streams
+from sm.routes import batch, control, conversations, invocations, models, streams
 from sm.routes import v2 as v2_routes
 from sm.routes.answers import handle_errors
 from sm.settings import Settings
@@ -41,12 +41,21 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     app.register_blueprint(models.invoking(service))
     if settings.local_endpoints:
         app.register_blueprint(streams.blueprint(service))
+    app.register_blueprint(conversations.blueprint(service, settings.max_body, lambda: stopping(box)))
     app.register_blueprint(v2_routes.blueprint(upstream, settings.timeout, settings.longest_stream, fronted))
     if not fronted:
         app.register_blueprint(control.blueprint(box))
         app.register_blueprint(batch.blueprint(settings))
         app.register_blueprint(models.listing(box))
     return app
+
+
+def stopping(box: Box) -> bool:
+    """Whether the supervisor is about to stop the box."""
+    try:
+        return bool(json.loads(box.state_file.read_text())["draining"])
+    except (OSError, ValueError):
+        return False
 
 
 def describe(registry: Registry, path: Path) -> None:

@@ -100,21 +100,28 @@ def answered(service: Service, in_parts: bool = False, model: str = "") -> forms
         message = replace(serving.message(request), model=model)
         if in_parts:
             message = as_sent_on(message)
-        if has_lines(service, message):
-            with serving.in_time(request, service.timeout, service.fronted):
-                return service.lines.run(message, lambda line: one(service, line, seen))
-        verb = service.triton.verb(message, service.default_model)
-        call = None if verb else _read(service, message)
-        streamed = verb == STREAM if call is None else _streamed(service, call, seen, in_parts)
-        seconds = service.stream_timeout if streamed else service.timeout
-        with serving.in_time(request, seconds, service.fronted):
-            if call is None:
-                seen.model, answer = service.triton.run(message, verb, service.default_model)
-            elif streamed:
-                answer = events.write(call, service.dispatcher.stream(call))
-            else:
-                answer = forms.write(call, service.dispatcher.run(call))
-            return serving.kept(answer, seen, held)
+        return made(service, message, in_parts, seen, held)
+
+
+def made(
+    service: Service, message: forms.Message, in_parts: bool, seen: serving.Seen, held: ExitStack
+) -> forms.Answer:
+    """The answer to ``message``; what is ``held`` stays so until a stream has ended."""
+    if has_lines(service, message):
+        with serving.in_time(request, service.timeout, service.fronted):
+            return service.lines.run(message, lambda line: one(service, line, seen))
+    verb = service.triton.verb(message, service.default_model)
+    call = None if verb else _read(service, message)
+    streamed = verb == STREAM if call is None else _streamed(service, call, seen, in_parts)
+    seconds = service.stream_timeout if streamed else service.timeout
+    with serving.in_time(request, seconds, service.fronted):
+        if call is None:
+            seen.model, answer = service.triton.run(message, verb, service.default_model)
+        elif streamed:
+            answer = events.write(call, service.dispatcher.stream(call))
+        else:
+            answer = forms.write(call, service.dispatcher.run(call))
+        return serving.kept(answer, seen, held)
 
 
 def has_lines(service: Service, message: forms.Message) -> bool:
