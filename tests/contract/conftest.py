@@ -13,8 +13,6 @@ from .container import JSON, Archive, Container, Question
 from .table import Table, row_of
 
 MODES = ("single", "mme", "batch")
-#: Those in which our own box is asked.
-OURS = ("single", "mme")
 TABLE = pytest.StashKey[Table]()
 
 
@@ -47,8 +45,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.config.getoption("--url", default=None):
         given = metafunc.config.getoption("--mode")
         modes = (given,) if given in modes else modes[:1]
-    else:
-        modes = tuple(mode for mode in modes if mode in OURS)
     metafunc.parametrize("container", modes, indirect=True, scope="session")
 
 

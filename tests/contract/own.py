@@ -13,11 +13,14 @@ from tests.triton.serving import MODELS
 from .conftest import archives
 from .container import Container, Question
 
+#: What every model here takes.
+BODY = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}'
+
 
 @contextmanager
 def started(mode: str, folder: Path) -> Iterator[Container]:
     """A box of ours in that mode, which has to have every row."""
-    with {"single": single, "mme": multi_model}[mode](folder) as container:
+    with {"single": single, "mme": multi_model, "batch": batch}[mode](folder) as container:
         yield container
 
 
@@ -31,12 +34,27 @@ def single(folder: Path) -> Iterator[Container]:
 
 
 @contextmanager
+def batch(folder: Path) -> Iterator[Container]:
+    """For batch transform, the platform's way of saying so."""
+    MODELS["echo"].write(folder / "model" / "echo")
+    with running(
+        folder,
+        folder / "model",
+        clients=(),
+        SAGEMAKER_BATCH="true",
+        SAGEMAKER_BATCH_STRATEGY="MULTI_RECORD",
+        SAGEMAKER_MAX_CONCURRENT_TRANSFORMS="4",
+        SAGEMAKER_MAX_PAYLOAD_IN_MB="25",
+    ) as box:
+        yield Container(box.url, "batch", complete=True, given=Question(BODY))
+
+
+@contextmanager
 def multi_model(folder: Path) -> Iterator[Container]:
     """With an archive of each layout, whose models all take the same body."""
     platform = Platform(folder / "archives")
     platform.flat("flat")
     platform.nested("nested", {"first": model(2), "second": model(3), "both": ensemble("first", "second")})
-    body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}'
     with running(
         folder,
         folder / "nowhere",
@@ -48,6 +66,6 @@ def multi_model(folder: Path) -> Iterator[Container]:
             box.url,
             "mme",
             complete=True,
-            given=Question(body),
+            given=Question(BODY),
             archives=tuple(archives(str(platform.home))),
         )
