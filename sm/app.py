@@ -9,13 +9,14 @@ from pathlib import Path
 from flask import Flask
 
 from sm import v2
-from sm.box import Box
+from sm.box import SHARED_MEMORY, Box
 from sm.dispatch import Dispatcher
 from sm.lines import Lines
 from sm.registry import Registry
 from sm.routes import batch, control, conversations, invocations, models, streams
 from sm.routes import v2 as v2_routes
 from sm.routes.answers import handle_errors
+from sm.sessions import Sessions
 from sm.settings import Settings
 from sm.triton.http import Upstream
 
@@ -30,6 +31,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     service = invocations.Service(
         dispatcher=Dispatcher(registry, ThreadPoolExecutor(settings.threads, "records")),
         lines=Lines(ThreadPoolExecutor(settings.threads, "lines"), settings.threads),
+        sessions=sessions_of(settings, box),
         triton=v2.Triton(upstream, registry, settings.inference_type),
         default_model=registry.default(settings.default_model),
         default_accept=settings.default_accept,
@@ -56,6 +58,14 @@ def stopping(box: Box) -> bool:
         return bool(json.loads(box.state_file.read_text())["draining"])
     except (OSError, ValueError):
         return False
+
+
+def sessions_of(settings: Settings, box: Box) -> Sessions | None:
+    """Kept where it is set, else in memory, and removed with the box; what has no room, in the run folder."""
+    if not settings.sessions:
+        return None
+    home = settings.sessions_path or SHARED_MEMORY / f"trireme-{box.id}-sessions"
+    return Sessions((home, box.run / "sessions"), settings.sessions_expiration)
 
 
 def describe(registry: Registry, path: Path) -> None:

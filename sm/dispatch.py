@@ -109,7 +109,13 @@ def validated(client: Client, invocation: Invocation, record: object, path: str 
         payload = kind.model_validate(members)
     except ValidationError as error:
         raise _wrong(error, path) from None
-    payload.addressed(invocation.version, invocation.accept, dict(invocation.headers))
+    payload.addressed(
+        invocation.version,
+        invocation.accept,
+        dict(invocation.headers),
+        invocation.session,
+        invocation.answer_headers,
+    )
     return payload
 
 

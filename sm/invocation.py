@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import orjson
 
 from sm.errors import BadInput, ClientFailed, TriremeError, WrongPayload
 from sm.results import Encoded, Picture, encodable
+from sm.sessions import Session
 
 JSON = "application/json"
 JSON_LINES = "application/jsonlines"
@@ -51,6 +52,9 @@ class Invocation:
     #: The ``X-Amzn-SageMaker-*`` headers, names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
     request_id: str = ""
+    session: Session | None = None
+    #: What its client has the answer say beside the body; filled while the client works.
+    answer_headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Message:
     request_id: str
     #: The model that the path names. Nobody else is asked then.
     model: str = ""
+    session: Session | None = None
 
     @property
     def content_type(self) -> str:
@@ -125,6 +130,7 @@ def read(
         accept=accepted(message.headers.get("accept", ""), default_accept),
         headers={name: value for name, value in message.headers.items() if name.startswith(PREFIX)},
         request_id=message.request_id,
+        session=message.session,
     )
 
 
@@ -181,6 +187,12 @@ def accepted(header: str, default: str) -> str:
 
 
 def write(invocation: Invocation, results: Sequence[object]) -> Answer:
+    """Results to an answer, with the headers that the client has set."""
+    answer = _written(invocation, results)
+    return replace(answer, headers={**answer.headers, **invocation.answer_headers})
+
+
+def _written(invocation: Invocation, results: Sequence[object]) -> Answer:
     """Results to bytes, in the type the caller accepts where they can be had in it, else JSON.
 
     A result that is a :class:`TriremeError` belongs to a record that failed: it takes its place in a

@@ -136,8 +136,7 @@ class Settings:
         "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
         number(1, 100_000),
         None,
-        "Requests that batch transform sends at once; shown by /execution-parameters, as many as threads if not "
-        "set.",
+        "Requests that batch transform sends at once, one a thread if not set: see /execution-parameters.",
     )
     stream_timeout: float = setting(
         "TRIREME_STREAM_TIMEOUT",
@@ -189,6 +188,18 @@ class Settings:
         truth,
         False,
         "Install code/requirements.txt at start: from code/wheels where it is there, else as pip is set up.",
+    )
+    sessions: bool = setting(
+        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", truth, False, "Stateful sessions: see docs/13-platform.md."
+    )
+    sessions_expiration: float = setting(
+        "SAGEMAKER_SESSIONS_EXPIRATION", number(1, 31_536_000, float), 1200.0, "Seconds that a session lasts."
+    )
+    sessions_path: Path | None = setting(
+        "SAGEMAKER_SESSIONS_PATH",
+        Path,
+        None,
+        "Where sessions are kept; in /dev/shm, removed with the box, if not set.",
     )
     local_endpoints: bool = setting(
         "TRIREME_LOCAL_ENDPOINTS",

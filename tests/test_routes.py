@@ -51,6 +51,7 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
         service = Service(
             Dispatcher(Registry(clients), pool),
             Lines(lines, 2),
+            None,
             v2.Triton(Upstream(1, 5.0), Registry(clients)),
             "upper",
             "application/json",

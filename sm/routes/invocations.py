@@ -16,6 +16,8 @@ from sm.errors import MethodNotAllowed, TriremeError
 from sm.lines import Lines
 from sm.routes import serving
 from sm.routes.answers import request_id, respond
+from sm.routes.sessions import ANSWERED, attended
+from sm.sessions import Sessions
 from sm.streaming import events
 
 #: What Triton does to stream.
@@ -30,6 +32,8 @@ class Service:
     dispatcher: Dispatcher
     #: Where the lines of a body are run.
     lines: Lines
+    #: None where they are off.
+    sessions: Sessions | None
     #: Where v2 bodies go.
     triton: v2.Triton
     default_model: str
@@ -74,7 +78,10 @@ def as_endpoint(name: str, container: Callable[[], forms.Answer]) -> Response:
 
 def _read(service: Service, message: forms.Message) -> forms.Invocation:
     takes_bodies = service.dispatcher.registry.takes_bodies
-    return forms.read(message, service.default_model, service.default_accept, takes_bodies)
+    call = forms.read(message, service.default_model, service.default_accept, takes_bodies)
+    if call.session is not None:
+        call.answer_headers[ANSWERED] = call.session.id
+    return call
 
 
 def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
@@ -107,6 +114,10 @@ def made(
     service: Service, message: forms.Message, in_parts: bool, seen: serving.Seen, held: ExitStack
 ) -> forms.Answer:
     """The answer to ``message``; what is ``held`` stays so until a stream has ended."""
+    session = attended(service.sessions, message)
+    if isinstance(session, forms.Answer):
+        return session
+    message = replace(message, session=session)
     if has_lines(service, message):
         with serving.in_time(request, service.timeout, service.fronted):
             return service.lines.run(message, lambda line: one(service, line, seen))
@@ -118,7 +129,8 @@ def made(
         if call is None:
             seen.model, answer = service.triton.run(message, verb, service.default_model)
         elif streamed:
-            answer = events.write(call, service.dispatcher.stream(call))
+            # Filled by the client before its first part, looked at afterwards.
+            answer = replace(events.write(call, service.dispatcher.stream(call)), headers=call.answer_headers)
         else:
             answer = forms.write(call, service.dispatcher.run(call))
         return serving.kept(answer, seen, held)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -62,13 +63,16 @@ def sweep(folder: Path = SHARED_MEMORY) -> list[str]:
 
 
 def remove_files(prefix: str, folder: Path = SHARED_MEMORY) -> int:
-    """Unlink the files whose names begin with ``prefix``; how many there were.
+    """Remove the files and folders whose names begin with ``prefix``; how many there were.
 
     After a ``kill -9`` of Triton its python backend's begin with ``trireme-<id>-py``.
     """
     found = list(folder.glob(f"{prefix}*"))
     for path in found:
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
     return len(found)
 
 
