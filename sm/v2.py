@@ -6,7 +6,7 @@ A body is looked at, never re-written: what the caller sent is what Triton gets,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -24,6 +24,8 @@ from sm.errors import (
 )
 from sm.invocation import JSON, MEMBERS, Answer, Message, addressed
 from sm.registry import Registry
+from sm.streaming.events import whole
+from sm.streaming.stream import finish
 from sm.triton.failures import failed
 from sm.triton.http import Reply, Request, Upstream, end_to_end
 
@@ -163,7 +165,20 @@ def passed_on(reply: Reply) -> Answer:
     if sentence is not None:
         raise error(reply.status, sentence)
     headers = {name: value for name, value in reply.headers.items() if name != "content-type"}
-    return Answer(reply.body, reply.headers.get("content-type", JSON), headers=headers)
+    body = reply.body if isinstance(reply.body, bytes) else _streamed(reply.body)
+    return Answer(body, reply.headers.get("content-type", JSON), headers=headers)
+
+
+def _streamed(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Triton's events one by one. An error among them is raised: it is the last, and shows its traceback."""
+    each = whole(chunks)
+    try:
+        for event in each:
+            if event.startswith(b'data: {"error":'):
+                raise error(500, refusal(Reply(500, {}, event)) or "")
+            yield event
+    finally:
+        finish(each)
 
 
 def refusal(reply: Reply) -> str | None:

@@ -48,6 +48,20 @@ def ended(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes]:
         yield b"event: error\ndata: " + write_error(error, request_id).whole() + b"\n\n"
 
 
+def whole(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The events in ``chunks`` one by one, wherever the chunks were cut."""
+    rest = b""
+    try:
+        for chunk in chunks:
+            *events_here, rest = (rest + chunk).split(b"\n\n")
+            for event in events_here:
+                yield event + b"\n\n"
+        if rest:
+            yield rest
+    finally:
+        finish(chunks)
+
+
 def _each(parts: Iterator[object], encode: Callable[[object], bytes]) -> Iterator[bytes]:
     try:
         for part in parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import requests
 from botocore.exceptions import EventStreamError
+from urllib3.exceptions import ProtocolError
 
 from tests.box.running import RunningBox, until
 from tests.streaming.conftest import Start, runtime
@@ -175,6 +177,22 @@ def test_a_caller_that_leaves_ends_a_clients_own_work(box: RunningBox) -> None:
     )
 
 
+def test_tritons_own_stream_leaves_as_it_is_made_and_ends_with_its_caller(
+    box: RunningBox, repository: Path
+) -> None:
+    note = repository.parent / "notes" / "cancelled"
+    note.unlink(missing_ok=True)
+    body = {"count": 1000, "seconds": 0.2}
+    answer = requests.post(f"{box.url}/v2/models/counts/generate_stream", json=body, stream=True, timeout=30)
+    started = time.monotonic()
+    first = next(line for line in answer.iter_lines(chunk_size=1) if line)
+    assert time.monotonic() - started < 10
+    assert json.loads(first.removeprefix(b"data: "))["number"] == 0
+    answer.close()
+    until(note.exists, 10, "is_cancelled in the model")
+    until(lambda: box.metric("trireme_in_flight") == 0, 10, "the end of the stream")
+
+
 def test_a_slow_reader_stops_nobody_else(box: RunningBox) -> None:
     body = json.dumps({"modelname": "words", "payload": {"text": "word " * 400_000}}).encode()
     head = (
@@ -216,6 +234,21 @@ def test_a_stream_that_runs_at_a_stop_is_finished_first(start: Start) -> None:
         assert box.process.wait(30) == 0
 
 
+def test_a_worker_that_dies_half_way_leaves_no_stream_that_looks_whole(start: Start) -> None:
+    with start(SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
+        worker = max(box.pids("sm.worker data"))
+        events = ask(box, "words", text="word " * 100, seconds=0.1)
+        frames = invoke(box, "words", {"text": "word " * 100, "seconds": 0.1})
+        lines = events.iter_lines(chunk_size=1)
+        assert next(lines)
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(requests.exceptions.ChunkedEncodingError):
+            list(lines)
+        with closing(frames["Body"]) as body, pytest.raises(ProtocolError):
+            list(body)
+        until(lambda: ask(box, "words", text="a b").status_code == 200, 20, "an answer of the next worker")
+
+
 def test_a_stream_has_its_own_time_and_says_when_it_is_over(start: Start) -> None:
     with start(
         SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MODEL_SERVER_TIMEOUT="1", TRIREME_STREAM_TIMEOUT="3"
@@ -246,3 +279,13 @@ def test_tritons_own_streams_reach_boto3_in_frames(start: Start) -> None:
         )
         assert b"".join(parts(answer)) == plain.content
         assert answer["ContentType"] == "text/event-stream; charset=utf-8"
+        failing = json.dumps({"count": 20, "seconds": 0.0})
+        answer = requests.post(
+            f"{box.url}/invocations", data=failing, headers={"Content-Type": "application/json"}
+        )
+        assert data_of_all(answer)[-1]["error"] == "model 'counts' failed: ValueError: no such luck"
+        answer = runtime(box).invoke_endpoint_with_response_stream(
+            EndpointName="any", ContentType="application/json", Body=failing
+        )
+        with closing(answer["Body"]) as body, pytest.raises(EventStreamError, match="no such luck"):
+            list(body)

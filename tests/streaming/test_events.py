@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sm.errors import ClientFailed
 from sm.results import Encoded, Picture
-from sm.streaming.events import ended, events, plain
+from sm.streaming.events import ended, events, plain, whole
 
 PICTURE = Picture(np.zeros((2, 3, 3), np.uint8))
 
@@ -54,6 +56,16 @@ def test_plain_parts_are_bytes_text_or_lines_of_json() -> None:
     parts = ["gr\u00fcn", b"\xff\x00", {"a": 1}, Encoded(b"x", "text/csv")]
     assert list(plain(iter(parts))) == ["gr\u00fcn".encode(), b"\xff\x00", b'{"a":1}\n', b"x"]
     assert next(plain(iter([PICTURE]))).startswith(b"\x89PNG")
+
+
+@given(st.lists(st.integers(1, 10)))
+def test_events_are_told_apart_wherever_they_were_cut(cuts: list[int]) -> None:
+    parts = [b"data: 1\n\n", b"event: x\ndata: two\n\n", b"data: cut off"]
+    text, chunks = b"".join(parts), []
+    for cut in cuts:
+        chunks.append(text[:cut])
+        text = text[cut:]
+    assert list(whole(iter([*chunks, text]))) == parts
 
 
 def test_an_error_is_the_last_event() -> None:
