@@ -29,6 +29,30 @@ SHARED_BYTES = Gauge(
 )
 
 
+class Labels:
+    """Names to count under: the first ``most`` as they are, what comes later together.
+
+    A series costs some 50 KB in each worker, and prometheus_client cannot let go of one: where models come
+    and go there would be ever more.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def of(self, name: str) -> str:
+        if name not in self._known:
+            if len(self._known) >= self._most:
+                return OTHERS
+            self._known.add(name)
+        return name
+
+
+#: Stands for all models beyond the first. Triton's own series still tell them apart.
+OTHERS = "others"
+MODELS = Labels(64)
+
+
 @contextmanager
 def stage(client: str, name: str) -> Iterator[None]:
     """Time one stage of a client."""
@@ -36,4 +60,4 @@ def stage(client: str, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        STAGE_SECONDS.labels(client, name).observe(time.perf_counter() - started)
+        STAGE_SECONDS.labels(MODELS.of(client), name).observe(time.perf_counter() - started)

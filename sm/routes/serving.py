@@ -14,7 +14,7 @@ from flask import Request
 from sm.deadline import Deadline, running
 from sm.errors import CallerGone, TriremeError
 from sm.invocation import Answer, Message
-from sm.metrics import IN_FLIGHT, INVOCATIONS, SECONDS
+from sm.metrics import IN_FLIGHT, INVOCATIONS, MODELS, SECONDS
 from sm.routes.answers import request_id
 from sm.streaming.stream import Stream
 
@@ -62,8 +62,9 @@ def observed() -> Iterator[Seen]:
     finally:
         IN_FLIGHT.dec()
         seconds = time.perf_counter() - started
-        INVOCATIONS.labels(seen.model, str(status)).inc()
-        SECONDS.labels(seen.model).observe(seconds)
+        label = MODELS.of(seen.model)
+        INVOCATIONS.labels(label, str(status)).inc()
+        SECONDS.labels(label).observe(seconds)
         line = {
             "model": seen.model,
             "status": status,
