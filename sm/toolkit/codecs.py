@@ -85,7 +85,7 @@ def _from_csv(data: str | bytes) -> Any:
     if not any(line.partition("#")[0].strip() for line in text.splitlines()):
         raise BadInput("the body has no line of CSV")
     try:
-        return np.genfromtxt(io.StringIO(text), dtype=None, delimiter=",", encoding=None)
+        return np.genfromtxt(io.StringIO(text), dtype=None, delimiter=",", encoding="utf-8")
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise BadInput(f"the body is not CSV: {reason}") from None
@@ -95,7 +95,7 @@ def _from_npy(data: str | bytes) -> Any:
     body = data.encode() if isinstance(data, str) else data
     try:
         # Not np.load: that would take archives too. And never unpickle what a stranger sends.
-        return np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)
+        return np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)  # type: ignore[no-untyped-call]
     except Exception:
         # Whatever it trips over, a header that claims terabytes included, is the body's fault.
         raise BadInput("the body is not a .npy array (object arrays are refused)") from None

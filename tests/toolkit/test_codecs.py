@@ -108,7 +108,7 @@ def test_an_archive_of_arrays_is_no_array() -> None:
 def test_a_header_that_claims_terabytes_is_refused() -> None:
     stream = io.BytesIO()
     header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
-    np.lib.format.write_array_header_1_0(stream, header)
+    np.lib.format.write_array_header_1_0(stream, header)  # type: ignore[no-untyped-call]
     with pytest.raises(BadInput):
         decode(stream.getvalue(), NPY)
 

@@ -146,7 +146,7 @@ MODELS: dict[str, Model] = {
     ),
     "raises": Model('raise ValueError("no such luck")', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}),
     "words": Model(
-        'return {"y": np.array([w.upper() for w in tensor(request, "x").ravel()], dtype=object)}',
+        'return {"y": np.array([w.decode().upper() for w in tensor(request, "x").ravel()], dtype=object)}',
         {"x": ("STRING", [-1])},
         {"y": ("STRING", [-1])},
     ),
