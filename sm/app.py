@@ -43,7 +43,9 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     app.register_blueprint(models.invoking(service))
     if settings.local_endpoints:
         app.register_blueprint(streams.blueprint(service))
-    app.register_blueprint(conversations.blueprint(service, settings.max_body, lambda: stopping(box)))
+    # A thread is left for other callers.
+    most = max(1, settings.threads - 1)
+    app.register_blueprint(conversations.blueprint(service, most, settings.max_body, lambda: stopping(box)))
     app.register_blueprint(v2_routes.blueprint(upstream, settings.timeout, settings.longest_stream, fronted))
     if not fronted:
         app.register_blueprint(control.blueprint(box))

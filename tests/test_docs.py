@@ -28,7 +28,7 @@ def test_every_route_is_documented() -> None:
     # The routes are only listed, none is called.
     app.register_blueprint(invocations.blueprint(None, local_endpoints=True))  # type: ignore[arg-type]
     app.register_blueprint(streams.blueprint(None))  # type: ignore[arg-type]
-    app.register_blueprint(conversations.blueprint(None, 1, bool))  # type: ignore[arg-type]
+    app.register_blueprint(conversations.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
     app.register_blueprint(control.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(batch.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(models.loading(None))  # type: ignore[arg-type]

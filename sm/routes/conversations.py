@@ -6,6 +6,7 @@ gunicorn writes the 101 as it writes the head of any answer; from then on its th
 from __future__ import annotations
 
 import contextvars
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Blueprint, Response, request
 from wsproto.utilities import generate_accept_token
 
-from sm.errors import BadInput, CallerGone, TriremeError
+from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
 from sm.invocation import JSON, Answer, Message, write_error
 from sm.routes import serving
 from sm.routes.answers import request_id
@@ -28,9 +29,13 @@ if TYPE_CHECKING:
 PATH = "/invocations-bidirectional-stream"
 
 
-def blueprint(service: Service, largest: int, stopping: Callable[[], bool]) -> Blueprint:
-    """The WebSocket's route. ``largest`` is in bytes, of a message; ``stopping``: whether the box is."""
+def blueprint(service: Service, most: int, largest: int, stopping: Callable[[], bool]) -> Blueprint:
+    """The WebSocket's route, for ``most`` conversations at once in each worker.
+
+    ``largest``: a message's size in bytes; ``stopping``: whether the box is about to stop.
+    """
     routes = Blueprint("conversations", __name__)
+    room = threading.BoundedSemaphore(most)
 
     # werkzeug tells an upgrade from another request; whoever comes without one is told what is missing.
     @routes.get(PATH, websocket=True)
@@ -40,6 +45,8 @@ def blueprint(service: Service, largest: int, stopping: Callable[[], bool]) -> B
         accept = accepted(opening)
         # A message's time begins with the message, not with the connection.
         here = replace(service, fronted=False)
+        if not room.acquire(blocking=False):
+            raise Overloaded(f"there are {most} conversations here already, and other callers need a thread")
 
         def talk(connection: Any) -> None:
             line = WebSocket(connection, largest)
@@ -47,17 +54,17 @@ def blueprint(service: Service, largest: int, stopping: Callable[[], bool]) -> B
                 for body in line.messages(service.stream_timeout, stopping):
                     _answer(line, here, replace(opening, body=body))
 
-        return Upgraded(accept, talk)
+        return Upgraded(accept, talk, room.release)
 
     return routes
 
 
 class Upgraded(Response):
-    """A 101, and then the conversation, in the context of the request that opened it."""
+    """A 101, and then the conversation, in the context of the request that opened it; at last ``over``."""
 
-    def __init__(self, accept: str, talk: Callable[[Any], None]) -> None:
+    def __init__(self, accept: str, talk: Callable[[Any], None], over: Callable[[], None]) -> None:
         super().__init__(status=101)
-        self._accept, self._talk = accept, talk
+        self._accept, self._talk, self._over = accept, talk, over
         self._context = contextvars.copy_context()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -70,9 +77,12 @@ class Upgraded(Response):
         return self._conversation(environ)
 
     def _conversation(self, environ: WSGIEnvironment) -> Iterator[bytes]:
-        # A body of no bytes: it has gunicorn send the head.
-        yield b""
-        self._context.run(self._talk, environ["gunicorn.socket"])
+        try:
+            # A body of no bytes: it has gunicorn send the head.
+            yield b""
+            self._context.run(self._talk, environ["gunicorn.socket"])
+        finally:
+            self._over()
 
 
 def accepted(opening: Message) -> str:

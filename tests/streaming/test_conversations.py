@@ -34,6 +34,7 @@ def dial(box: RunningBox) -> Iterator[Dial]:
 
     yield one
     for line in lines:
+        line.close()
         line.shutdown()  # type: ignore[no-untyped-call]
 
 
@@ -99,6 +100,23 @@ def test_a_caller_that_hangs_up_cancels_the_work(box: RunningBox, dial: Dial) ->
         10,
         "a 499",
     )
+
+
+def test_conversations_leave_a_thread_to_other_callers(box: RunningBox, dial: Dial) -> None:
+    lines = [dial() for _ in range(3)]
+    with pytest.raises(websocket.WebSocketBadStatusException, match="429"):
+        dial()
+    assert box.invoke("slow", {"seconds": 0}).json()["result"] == 0
+    lines[0].close()
+
+    def room() -> bool:
+        try:
+            dial()
+        except websocket.WebSocketBadStatusException:
+            return False
+        return True
+
+    until(room, 10, "room for another conversation")
 
 
 def test_a_message_over_the_limit_ends_the_conversation_with_the_reason(start: Start) -> None:
