@@ -111,12 +111,12 @@ def test_a_container_that_breaks_a_promise_fails(tmp_path: Path) -> None:
     assert rows["get is 200 with an empty body"]["why"]
 
 
-def test_what_needs_another_mode_is_not_asked(tmp_path: Path) -> None:
+def test_a_container_is_asked_in_its_own_mode_and_the_others_are_named(tmp_path: Path) -> None:
     with serving(Smallest) as url:
-        status, output, rows = asked(tmp_path, url, "-k", "test_a_good_request", "--mode", "mme")
+        status, output, rows = asked(tmp_path, url, "-k", "ping and empty_body", "--mode", "mme")
     assert status == 0, output
-    assert rows["a good request is a 200"]["state"] == "not asked"
-    assert "--mode single" in rows["a good request is a 200"]["why"]
+    assert [(row["mode"], row["state"]) for row in rows.values()] == [("mme", "has")]
+    assert "for single, batch: start the container so, and ask again with --mode" in output
 
 
 def test_nobody_at_the_url_is_said_at_once(tmp_path: Path) -> None:

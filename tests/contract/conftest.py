@@ -37,15 +37,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test is asked in each of its modes; of another's container in the one that it was started in."""
-    if "container" not in metafunc.fixturenames:
-        return
-    marker = metafunc.definition.get_closest_marker("modes")
-    modes = marker.args if marker else MODES
-    if metafunc.config.getoption("--url", default=None):
-        given = metafunc.config.getoption("--mode")
-        modes = (given,) if given in modes else modes[:1]
-    metafunc.parametrize("container", modes, indirect=True, scope="session")
+    """A test is asked in each of its modes."""
+    if "container" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("modes")
+        metafunc.parametrize("container", marker.args if marker else MODES, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Another's container runs in one mode."""
+    if config.getoption("--url", default=None):
+        others = [item for item in items if mode_of(item) not in ("", config.getoption("--mode"))]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
+
+
+def mode_of(item: pytest.Item) -> str:
+    """The mode that a test is asked in; empty for a test of something else."""
+    parameters = getattr(item, "callspec", None)
+    return str(parameters.params.get("container", "")) if parameters else ""
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +77,6 @@ def container(
 def given(config: pytest.Config, mode: str) -> Container:
     """Another's container."""
     found = Container(config.getoption("--url").rstrip("/"), mode, model=config.getoption("--model"))
-    if mode != config.getoption("--mode"):
-        found.unasked(f"start the container so, and say --mode {mode}")
     try:
         found.ask("GET", "/ping")
     except requests.RequestException as error:
@@ -92,11 +99,8 @@ def archives(folders: str) -> Iterator[Archive]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
     report: pytest.TestReport = yield
-    if report.when == "call" or not report.passed:
-        parameters = getattr(item, "callspec", None)
-        mode = parameters.params.get("container", "") if parameters else ""
-        if mode:
-            item.config.stash[TABLE].add(row_of(item, report, mode))
+    if (report.when == "call" or not report.passed) and mode_of(item):
+        item.config.stash[TABLE].add(row_of(item, report, mode_of(item)))
     return report
 
 
@@ -108,6 +112,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.section(f"the contract of {url}")
     for line in table.lines():
         terminalreporter.line(line)
+    others = ", ".join(mode for mode in MODES if mode not in {row.mode for row in table.rows})
+    if others:
+        terminalreporter.line(f"for {others}: start the container so, and ask again with --mode")
     file = config.getoption("--contract-json", default=None)
     if file:
         table.write(file, url)

@@ -30,6 +30,14 @@ def runtime(container: Container) -> Any:
     )
 
 
+@pytest.fixture
+def streaming(runtime: Any, container: Container) -> Any:
+    """The same, where it has streams."""
+    probe = container.ask("POST", "/endpoints/mine/invocations-response-stream", data=b"{")
+    container.expects(probe.status_code == 424, "/endpoints/<name>/invocations-response-stream is not there")
+    return runtime
+
+
 def asked(question: Question) -> dict[str, Any]:
     """A question as boto3's arguments."""
     words = {"EndpointName": "mine", "Body": question.body, "ContentType": question.content_type}
@@ -57,21 +65,21 @@ def test_an_error_of_the_container_is_a_model_error(runtime: Any, container: Con
     assert found["LogStreamArn"]
 
 
-def test_a_stream_is_read_in_parts(runtime: Any, container: Container) -> None:
+def test_a_stream_is_read_in_parts(streaming: Any, container: Container) -> None:
     question = container.good()
     words = asked(question)
     # This call cannot name a target model.
     if target := words.pop("TargetModel", ""):
         words["CustomAttributes"] = f"modelname={target}"
-    answer = runtime.invoke_endpoint_with_response_stream(**words)
+    answer = streaming.invoke_endpoint_with_response_stream(**words)
     received = b"".join(event["PayloadPart"]["Bytes"] for event in answer["Body"])
     assert received == container.invoke(question).content
     assert answer["ContentType"]
 
 
-def test_an_error_before_a_stream_is_a_model_error(runtime: Any, container: Container) -> None:
-    with pytest.raises(runtime.exceptions.ModelError) as caught:
-        runtime.invoke_endpoint_with_response_stream(
+def test_an_error_before_a_stream_is_a_model_error(streaming: Any, container: Container) -> None:
+    with pytest.raises(streaming.exceptions.ModelError) as caught:
+        streaming.invoke_endpoint_with_response_stream(
             EndpointName="mine", Body=b"{", ContentType="application/json"
         )
     assert 400 <= caught.value.response["OriginalStatusCode"] < 500
