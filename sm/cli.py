@@ -42,6 +42,22 @@ def prepare(options: argparse.Namespace) -> int:
     return 0
 
 
+def build_model(options: argparse.Namespace) -> int:
+    """Build a model for one target, from its recipe or an ONNX file, into a model repository."""
+    from sm.build.cache import Cache
+    from sm.build.engine import Engine, default_out
+    from sm.build.order import Order
+    from sm.build.progress import Progress
+
+    settings = Settings.read(os.environ)
+    out = (options.out or default_out(settings.cache, options.target)).absolute()
+    source = None if options.source in (None, "recipe") else Path(options.source)
+    wanted = Order(options.name, options.target, out, source, options.batch)
+    progress = Progress(sys.stderr)
+    progress.say(f"built {Engine(Cache(settings.cache), variables.HERE / 'model', progress).build(wanted)}")
+    return 0
+
+
 def inspect(options: argparse.Namespace) -> int:
     """Show what a model repository holds, and every problem that a start would meet."""
     from sm.inspection import report
@@ -70,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     named: dict[str, Callable[[argparse.Namespace], int]] = {
         "settings": show_settings,
         "prepare": prepare,
+        "build-model": build_model,
         "inspect": inspect,
         "serve": serve,
     }
@@ -80,6 +97,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "models", nargs="*", metavar="MODEL", help="only these (all of model/ if none)"
             )
+        if name == "build-model":
+            building(command)
         if name == "inspect":
             command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
             command.add_argument("--json", action="store_true", help="for programs")
@@ -88,6 +107,19 @@ def parser() -> argparse.ArgumentParser:
         if name == "serve":
             command.add_argument("--demo", action="store_true", help="serve the demo's models")
     return top
+
+
+def building(command: argparse.ArgumentParser) -> None:
+    """What build-model takes."""
+    from sm.build import order
+
+    command.add_argument(
+        "name", metavar="NAME", help="the model's name, a folder of model/ if it has a recipe"
+    )
+    command.add_argument("--target", choices=("cpu", "onnxruntime"), default="cpu")
+    command.add_argument("--batch", type=order.batch, metavar="MIN:OPT:MAX", help="batch sizes")
+    command.add_argument("--source", metavar="FILE", help="an ONNX file, or the word recipe (the default)")
+    command.add_argument("--out", type=Path, metavar="REPO", help="the model repository to build into")
 
 
 def main() -> int:
