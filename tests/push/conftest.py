@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from tests.push.fakes import registry_config, running_registry, started
+from tests.push.fakes import fake_aws, registry_config, running_registry
 
 BASE = "docker.io/library/debian:bookworm-slim"
 AWS_COMMAND = Path(sys.executable).with_name("aws")
@@ -90,9 +90,7 @@ def checkout(tmp_path: Path) -> Checkout:
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
     """A fake AWS, as `host:port`."""
-    with started(
-        [sys.executable, "-m", "moto.server", "-p", "0"], r"Running on http://127.0.0.1:(\d+)"
-    ) as address:
+    with fake_aws() as address:
         yield address
 
 

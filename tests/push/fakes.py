@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,9 +18,11 @@ SALT = "$2a$05$abcdefghijklmnopqrstuu"  # bcrypt, the only hash that the registr
 
 
 @contextmanager
-def started(command: list[str], listening: str) -> Iterator[str]:
+def started(command: list[str], listening: str, **env: str) -> Iterator[str]:
     """Run a server; its port is read from the first line of its log that `listening` matches."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **env}
+    )
     assert process.stdout is not None
     log = threading.Thread(target=process.stdout.read)  # a full pipe would stop the server
     try:
@@ -40,6 +44,13 @@ def port_in(log: IO[str], listening: str) -> str:
         if found := re.search(listening, line):
             return found[1]
     raise AssertionError(seen)
+
+
+def fake_aws(**env: str) -> AbstractContextManager[str]:
+    """moto's server, as `host:port`."""
+    return started(
+        [sys.executable, "-m", "moto.server", "-p", "0"], r"Running on http://127.0.0.1:(\d+)", **env
+    )
 
 
 def running_registry(config: Path) -> AbstractContextManager[str]:
