@@ -47,12 +47,13 @@ def build_model(options: argparse.Namespace) -> int:
     """Build a model for one target, from its recipe or an ONNX file, into a model repository."""
     from sm.build.cache import Cache
     from sm.build.engine import Engine, default_out
+    from sm.build.exporting import is_torch
     from sm.build.order import Order
     from sm.build.progress import Progress
 
     settings = Settings.read(os.environ)
     out = (options.out or default_out(settings.cache, options.target)).absolute()
-    source = None if options.source in (None, "recipe") else Path(options.source)
+    source = Path(options.source) if options.source and not is_torch(options.source) else options.source
     wanted = Order(options.name, options.target, out, source, options.batch)
     progress = Progress(sys.stderr)
     progress.say(f"built {Engine(Cache(settings.cache), variables.HERE / 'model', progress).build(wanted)}")
@@ -117,7 +118,11 @@ def building(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--target", choices=("cpu", "onnxruntime"), default="cpu")
     command.add_argument("--batch", type=ordered("batch"), metavar="MIN:OPT:MAX", help="batch sizes")
-    command.add_argument("--source", metavar="FILE", help="an ONNX file, or the word recipe (the default)")
+    command.add_argument(
+        "--source",
+        metavar="FILE|PACKAGE|HUB-ID",
+        help="an ONNX file, torchvision:NAME, or a transformers hub id or folder (default: its recipe)",
+    )
     command.add_argument("--out", type=Path, metavar="REPO", help="the model repository to build into")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import onnxruntime
@@ -39,6 +39,13 @@ NUMPY = {
 Feed = Mapping[str, NDArray[Any]]
 
 
+class Runner(Protocol):
+    """What answers inputs: an ONNX Runtime session, or the PyTorch module that a graph was exported from."""
+
+    def run(self, output_names: list[str], input_feed: Feed, /) -> list[NDArray[Any]]:
+        """The outputs in the order of their names."""
+
+
 @dataclass
 class Comparison:
     """``largest`` is the batch that the target will see at most."""
@@ -50,9 +57,10 @@ class Comparison:
     count: int = 0
     sizes: list[str] = field(default_factory=list)
 
-    def against(self, artifact: Path) -> Accuracy:
-        """How far the artifact is from the graph; :class:`StartError` where that is too far."""
-        source, built = session(self.graph.path, optimized=False), session(artifact)
+    def against(self, artifact: Path, source: Runner | None = None) -> Accuracy:
+        """How far it is from ``source`` (the graph if None); :class:`StartError` where that is too far."""
+        source = source or session(self.graph.path, optimized=False)
+        built = session(artifact)
         generator = np.random.default_rng(SEED)
         for batch, length in self._cases():
             feed = {value.name: self._random(value, batch, length, generator) for value in self.graph.inputs}
@@ -80,11 +88,15 @@ class Comparison:
         kind = NUMPY.get(value.datatype, np.float32)
         if np.issubdtype(kind, np.floating):
             return generator.standard_normal(shape).astype(kind)
-        # Without a table to look up in, a mask is the likeliest meaning of an integer.
-        bound = 2 if value.datatype == "TYPE_BOOL" else self.graph.bounds.get(value.name, 2)
-        return generator.integers(0, min(bound, 2**7), shape).astype(kind)
+        bound = None if value.datatype == "TYPE_BOOL" else self.graph.bounds.get(value.name)
+        if bound:
+            return generator.integers(0, min(bound, 2**7), shape).astype(kind)
+        # Without a table to look up in, a mask is its likeliest meaning; one that hides all means nothing.
+        mask = generator.integers(0, 2, shape)
+        mask[..., :1] = 1
+        return mask.astype(kind)
 
-    def _expected(self, source: onnxruntime.InferenceSession, feed: Feed, case: str) -> list[NDArray[Any]]:
+    def _expected(self, source: Runner, feed: Feed, case: str) -> list[NDArray[Any]]:
         if not self.graph.batched:
             return self._run(source, feed, case)
         count = len(next(iter(feed.values())))
@@ -94,10 +106,10 @@ class Comparison:
         ]
         return [np.concatenate(parts) for parts in zip(*records, strict=True)]
 
-    def _run(self, runner: onnxruntime.InferenceSession, feed: Feed, case: str) -> list[NDArray[Any]]:
+    def _run(self, runner: Runner, feed: Feed, case: str) -> list[NDArray[Any]]:
         names = [value.name for value in self.graph.outputs]
         try:
-            found: list[NDArray[Any]] = runner.run(names, dict(feed))
+            found = runner.run(names, dict(feed))
         except Exception as error:  # onnxruntime's classes have no common parent
             reason = str(error).splitlines()[0]
             raise StartError(f"{self.graph.path} gives no answer for inputs of {case}: {reason}.") from error
@@ -121,13 +133,15 @@ class Comparison:
             self.total, self.count = self.total + float(error.sum()), self.count + error.size
 
 
-def session(path: Path, *, optimized: bool = True) -> onnxruntime.InferenceSession:
+def session(path: Path, *, optimized: bool = True) -> Runner:
     """On processors, with all of ONNX Runtime's optimizations or none of them."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return cast(
+            Runner, onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        )
     except Exception as error:
         raise StartError(f"{path} cannot be run: {str(error).splitlines()[0]}.") from error

@@ -13,6 +13,7 @@ from sm.build import config, targets
 from sm.build.accuracy import Comparison
 from sm.build.cache import Cache
 from sm.build.configuring import OURS, configure
+from sm.build.exporting import export
 from sm.build.fetch import sha256
 from sm.build.graph import Graph
 from sm.build.order import Order
@@ -38,10 +39,10 @@ class Engine:
 
     def build(self, wanted: Order) -> Path:
         """The model's folder in ``wanted.out``; :class:`StartError` says in a sentence why there is none."""
-        source, name = self._source(wanted)
-        graph = Graph.read(source)
-        configuration = configure(wanted, graph, self.models, self.progress.say)
-        with self._staged(wanted) as staged:
+        with self._staged(wanted) as workshop, self._staged(wanted) as staged:
+            source, name = self._source(wanted, workshop)
+            graph = Graph.read(source)
+            configuration = configure(wanted, graph, self.models, self.progress.say)
             version = staged / VERSION
             version.mkdir()
             made = self._make(wanted, graph, version)
@@ -52,13 +53,15 @@ class Engine:
             self._place(staged, wanted.out / wanted.model)
         return wanted.out / wanted.model
 
-    def _source(self, wanted: Order) -> tuple[Path, str]:
+    def _source(self, wanted: Order, workshop: Path) -> tuple[Path, str]:
         """The graph, and what the manifest calls it."""
-        if wanted.source:
+        if isinstance(wanted.source, Path):
             return wanted.source, wanted.source.name
+        if wanted.source:
+            return export(wanted.source, workshop / GRAPH, self.progress), wanted.source
         folder = self.models / wanted.model
         if not (folder / "recipe" / "recipe.py").is_file():
-            raise StartError(f"{folder} has no recipe: name an ONNX file with --source.")
+            raise StartError(f"{folder} has no recipe: name an ONNX file or a hub id with --source.")
         with self.cache.locked(self.progress.say):
             artifact = Preparation(self.cache, self.models, self.progress).build(Recipe.load(folder))
         return artifact / GRAPH, f"model/{wanted.model}/recipe, {artifact.name}"

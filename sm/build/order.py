@@ -19,12 +19,12 @@ LARGEST = 8
 
 @dataclass(frozen=True)
 class Order:
-    """One model for one target. ``source``: an ONNX file; the model's recipe if None."""
+    """One model for one target. ``source``: an ONNX file, a name for PyTorch; the model's recipe if None."""
 
     model: str
     target: Target
     out: Path
-    source: Path | None = None
+    source: Path | str | None = None
     batch: Range | None = None
     precision: str = "fp32"
     #: By input: its shapes, such as ``((1, 128), (16, 128), (128, 128))``.

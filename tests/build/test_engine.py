@@ -169,7 +169,7 @@ def test_a_recipe_brings_its_labels_and_what_the_team_wrote(
 
 
 def test_without_a_recipe_a_source_is_asked_for(engine: Engine, out: Path) -> None:
-    with pytest.raises(StartError, match="has no recipe: name an ONNX file with --source"):
+    with pytest.raises(StartError, match="has no recipe: name an ONNX file or a hub id with --source"):
         engine.build(Order("nothing", "cpu", out))
 
 
