@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from sm.settings import HERE
-from tests.push.conftest import AWS_COMMAND, Checkout
+from tests.push.conftest import Checkout
 from tests.push.fakes import refusing_aws
 
 PAGE = HERE / "docs" / "08-push.md"
@@ -53,13 +53,18 @@ def test_an_engine_that_is_not_started(checkout: Checkout) -> None:
     assert "start it" in sentence(checkout.push("--region", "eu-west-1", DOCKER="false"))
 
 
-def test_no_aws_command(engine: Checkout, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("missing", "step"), [("aws", "install the AWS command line"), ("curl", "apt-get install curl")]
+)
+def test_a_tool_that_is_not_installed(engine: Checkout, tmp_path: Path, missing: str, step: str) -> None:
     few = tmp_path / "few"
     few.mkdir()
-    for tool in ("bash", "env", "dirname", "git", "sed", "curl"):
-        (few / tool).symlink_to(next(p for d in os.get_exec_path() if (p := Path(d) / tool).exists()))
-    assert "install the AWS command line" in sentence(engine.push(PATH=str(few)))
-    assert AWS_COMMAND.exists(), "the other tests have it"
+    for tool in {"bash", "env", "dirname", "git", "sed", "aws", "curl"} - {missing}:
+        found = shutil.which(tool, path=engine.env["PATH"])
+        assert found, tool
+        (few / tool).symlink_to(found)
+    said = sentence(engine.push(PATH=str(few)))
+    assert f"no '{missing}' here" in said and step in said
 
 
 def test_no_region(engine: Checkout) -> None:

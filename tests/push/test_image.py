@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.container.conftest import image  # noqa: F401  (the fixture: the same build as the container tests')
+from tests.container.conftest import image  # noqa: F401  (a fixture: their build is this one)
 from tests.container.running import IMAGE, container, team_repository
 from tests.push.conftest import Checkout, podman
 
