@@ -46,7 +46,9 @@ class Checkout:
         self.git("commit", "--quiet", "--message", "test")
 
     def dockerfile(self, text: str) -> None:
-        (self.folder / "Dockerfile").write_text(f"{text}\nLABEL {self.label}\n")
+        # The label comes first: what a failed build leaves has it as well, and is removed.
+        base, _, rest = text.partition("\n")
+        (self.folder / "Dockerfile").write_text(f"{base}\nLABEL {self.label}\n{rest}\n")
 
     @property
     def tag(self) -> str:
@@ -121,5 +123,7 @@ def pushing(checkout: Checkout, moto: str, registry: str, tmp_path: Path) -> Ite
         "REGISTRY_AUTH_FILE": str(tmp_path / "auth.json"),
     }
     yield checkout
-    if mine := podman("image", "ls", "--quiet", "--no-trunc", "--filter", f"label={checkout.label}").split():
+    if mine := podman(
+        "image", "ls", "--all", "--quiet", "--no-trunc", "--filter", f"label={checkout.label}"
+    ).split():
         podman("rmi", "--force", *set(mine))
