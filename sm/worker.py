@@ -17,12 +17,10 @@ from gunicorn.glogging import Logger
 from prometheus_client.multiprocess import mark_process_dead
 
 from sm import app, control, logs, registry
-from sm.box import Box
+from sm.box import Box, write_whole
 from sm.errors import StartError
 from sm.settings import Settings
 from sm.triton.transport import Transport, remove_worker_files
-
-log = logging.getLogger(__name__)
 
 
 class PlainLogger(Logger):  # type: ignore[misc]
@@ -92,7 +90,7 @@ class DataPlane(Plane):
             )
             flask = app.create(self.settings, self.box, clients)
         except StartError as error:
-            log.error("%s", error)
+            write_whole(self.box.refusal_file, str(error))  # for the supervisor to say, once
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
         app.describe(clients, self.box.clients_file)
         return flask
