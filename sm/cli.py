@@ -51,10 +51,26 @@ def build_model(options: argparse.Namespace) -> int:
     from sm.build.order import Order
     from sm.build.progress import Progress
 
+    usual = variables.HERE / "model" / options.name / "tensorrt.options"
+    if options.target == "tensorrt" and usual.is_file():
+        # Before the words of the command line, which win.
+        options = parser().parse_args(["build-model", *usual.read_text().split(), *sys.argv[2:]])
     settings = Settings.read(os.environ)
     out = (options.out or default_out(settings.cache, options.target)).absolute()
     source = Path(options.source) if options.source and not is_torch(options.source) else options.source
-    wanted = Order(options.name, options.target, out, source, options.batch)
+    wanted = Order(
+        model=options.name,
+        target=options.target,
+        out=out,
+        source=source,
+        batch=options.batch,
+        precision=options.precision,
+        shapes=dict(options.shapes),
+        workspace=options.workspace,
+        timing_cache=options.timing_cache,
+        calibration=options.calibration,
+        strongly_typed=options.strongly_typed,
+    )
     progress = Progress(sys.stderr)
     progress.say(f"built {Engine(Cache(settings.cache), variables.HERE / 'model', progress).build(wanted)}")
     return 0
@@ -116,8 +132,26 @@ def building(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "name", metavar="NAME", help="the model's name, a folder of model/ if it has a recipe"
     )
-    command.add_argument("--target", choices=("cpu", "onnxruntime"), default="cpu")
+    command.add_argument("--target", choices=("cpu", "onnxruntime", "tensorrt"), default="cpu")
     command.add_argument("--batch", type=ordered("batch"), metavar="MIN:OPT:MAX", help="batch sizes")
+    command.add_argument(
+        "--shapes",
+        type=ordered("shapes"),
+        action="append",
+        default=[],
+        metavar="INPUT=MIN,OPT,MAX",
+        help="an input's shapes, such as input_ids=1x128,16x128,128x128; once for each input that needs it",
+    )
+    command.add_argument("--precision", choices=("fp32", "fp16", "bf16", "int8"), default="fp32")
+    command.add_argument("--calibration", type=Path, metavar="FOLDER", help="typical inputs, for int8")
+    command.add_argument("--workspace", type=int, metavar="MIB", help="what TensorRT may use while building")
+    command.add_argument("--timing-cache", type=Path, metavar="FILE", help="measurements to use and to keep")
+    command.add_argument(
+        "--strongly-typed",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="take types from the graph, as TensorRT 11 always does; else TensorRT 10 picks them",
+    )
     command.add_argument(
         "--source",
         metavar="FILE|PACKAGE|HUB-ID",

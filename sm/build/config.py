@@ -117,10 +117,18 @@ def merged(generated: Any, written: Any) -> Any:
     """``generated``, and each field that ``written`` has as it has it."""
     made = model_config_pb2.ModelConfig()
     made.CopyFrom(generated)
-    for field, _ in written.ListFields():
-        made.ClearField(field.name)
+    _make_way(made, written)
     made.MergeFrom(written)
     return made
+
+
+def _make_way(made: Any, written: Any) -> None:
+    """Remove what is written anew; a part that is only opened, ``dynamic_batching { }``, says nothing."""
+    for field, value in written.ListFields():
+        if hasattr(value, "ListFields") and made.HasField(field.name):
+            _make_way(getattr(made, field.name), value)
+        else:
+            made.ClearField(field.name)
 
 
 def difference(generated: Any, final: Any, name: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from sm.build.configuring import OURS, configure
 from sm.build.exporting import export
 from sm.build.fetch import sha256
 from sm.build.graph import Graph
-from sm.build.order import Order
+from sm.build.order import Order, Range
 from sm.build.prepare import Preparation
 from sm.build.progress import Progress
 from sm.build.recipes import Recipe
@@ -45,7 +45,7 @@ class Engine:
             configuration = configure(wanted, graph, self.models, self.progress.say)
             version = staged / VERSION
             version.mkdir()
-            made = self._make(wanted, graph, version)
+            made = self._make(wanted, graph, version, configuration.ranges)
             self._write_manifest(wanted, graph, name, made, configuration.final.max_batch_size, version)
             self._describe(wanted, source, staged)
             if not configuration.kept:
@@ -66,10 +66,13 @@ class Engine:
             artifact = Preparation(self.cache, self.models, self.progress).build(Recipe.load(folder))
         return artifact / GRAPH, f"model/{wanted.model}/recipe, {artifact.name}"
 
-    def _make(self, wanted: Order, graph: Graph, version: Path) -> Made:
-        make = {"cpu": targets.cpu, "onnxruntime": targets.onnxruntime}[wanted.target]
+    def _make(self, wanted: Order, graph: Graph, version: Path, ranges: Mapping[str, Range]) -> Made:
         with self.progress.step(f"{wanted.model}: building for {wanted.target}"):
-            return make(graph, version)
+            if wanted.target == "tensorrt":
+                return targets.tensorrt(graph, version, wanted, ranges)
+            if wanted.precision != "fp32":
+                raise StartError(f"--precision {wanted.precision} is for --target tensorrt.")
+            return (targets.cpu if wanted.target == "cpu" else targets.onnxruntime)(graph, version)
 
     def _write_manifest(
         self, wanted: Order, graph: Graph, name: str, made: Made, largest: int, version: Path
@@ -77,7 +80,7 @@ class Engine:
         accuracy = None
         if (version / GRAPH).exists():
             with self.progress.step(f"{wanted.model}: comparing with its source"):
-                accuracy = Comparison(graph, max(1, largest)).against(version / GRAPH)
+                accuracy = Comparison(graph, max(1, largest), wanted.precision).against(version / GRAPH)
             self.progress.say(
                 f"{wanted.model}: differs by at most {accuracy.max_error:.2g} "
                 f"(mean {accuracy.mean_error:.2g}) over inputs of {', '.join(accuracy.sizes)}"
@@ -90,6 +93,8 @@ class Engine:
             precision=wanted.precision,
             gpu=made.gpu,
             profiles=made.profiles,
+            strongly_typed=wanted.strongly_typed,
+            seconds=made.seconds,
             built=manifest.now(),
             accuracy=accuracy,
         ).write(version)

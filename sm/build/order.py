@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sm.build.graph import Graph, Value
 from sm.errors import StartError
-from sm.manifest import Profile, Target
+from sm.manifest import Precision, Profile, Target
 
 #: Smallest, best and largest size.
 Range = tuple[int, int, int]
@@ -26,7 +26,12 @@ class Order:
     out: Path
     source: Path | str | None = None
     batch: Range | None = None
-    precision: str = "fp32"
+    precision: Precision = "fp32"
+    #: Of TensorRT alone: MiB, a file read and written, inputs for INT8, whether types are the graph's.
+    workspace: int | None = None
+    timing_cache: Path | None = None
+    calibration: Path | None = None
+    strongly_typed: bool = True
     #: By input: its shapes, such as ``((1, 128), (16, 128), (128, 128))``.
     shapes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 

@@ -29,6 +29,14 @@ def plus_one(path: Path, batch: str | int = "b") -> Graph:
     return saved(path, [helper.make_node("Add", ["x", "one"], ["y"])], {"x": sizes}, {"y": sizes}, (one,))
 
 
+def product(path: Path) -> Graph:
+    """x [b, 4] times a matrix of 4 by 3."""
+    values = [place / 7 - 0.8 for place in range(12)]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [4, 3], values)
+    given, taken = {"x": (TensorProto.FLOAT, ["b", 4])}, {"y": (TensorProto.FLOAT, ["b", 3])}
+    return saved(path, [helper.make_node("MatMul", ["x", "w"], ["y"])], given, taken, (weight,))
+
+
 def words(path: Path) -> Graph:
     """ids [b, s] to rows [b, s, 3] of a table of 10 rows, as a BERT's first layer does."""
     table = helper.make_tensor("table", TensorProto.FLOAT, [10, 3], [float(value) for value in range(30)])

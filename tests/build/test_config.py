@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from tritonclient.grpc import model_config_pb2
 
 from sm.build import config
+from sm.build.graph import Graph
 from sm.errors import StartError
 from sm.settings import HERE
 
@@ -59,6 +60,14 @@ def test_nothing_that_git_says_is_lost(tmp_path: Path) -> None:
     merged.ClearField("backend")
     merged.ClearField("instance_group")
     assert merged == said
+
+
+def test_a_part_that_is_only_opened_takes_nothing_away(tmp_path: Path) -> None:
+    generated = config.of_graph(Graph.read(graph(tmp_path)), "model", 8, preferred=4)
+    opened = text_format.Parse("dynamic_batching { }", model_config_pb2.ModelConfig())
+    assert config.merged(generated, opened) == generated
+    other = text_format.Parse("dynamic_batching { preferred_batch_size: 2 }", model_config_pb2.ModelConfig())
+    assert list(config.merged(generated, other).dynamic_batching.preferred_batch_size) == [2]
 
 
 @pytest.mark.parametrize(
