@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import requests
 
 from tests.box.running import free_port, until
-from tests.triton.serving import MODELS
+from tests.triton.serving import MODELS, Model
 
 IMAGE = "localhost/trireme:test"
 PYTHON = "/opt/trireme/.venv/bin/python"
@@ -38,7 +42,15 @@ class Team(TensorClient):
 
 def podman(*words: str, timeout: float = 60) -> str:
     """What the command prints; an AssertionError with its complaint if it fails."""
-    done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=timeout, check=False)
+    # Its monitor leaves a file of the name oom in the folder it was started in.
+    done = subprocess.run(
+        ["podman", *words],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd=tempfile.gettempdir(),
+    )
     assert done.returncode == 0, f"podman {' '.join(words)}: {done.stderr}"
     return done.stdout.strip()
 
@@ -84,9 +96,13 @@ class Container:
         done = subprocess.run(["podman", "logs", self.id], capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
 
-    def wait_end(self) -> int:
-        """Its exit code, once it has ended by itself."""
-        return int(podman("wait", self.id))
+    def wait_end(self) -> tuple[int, float]:
+        """Once it has ended by itself: its exit code, and the seconds it ran."""
+        code = int(podman("wait", self.id))
+        state = json.loads(podman("inspect", "--format", "{{json .State}}", self.id))
+        # Nanoseconds are more than Python 3.10 reads.
+        began, ended = (re.sub(r"(\.\d{6})\d*", r"\1", state[name]) for name in ("StartedAt", "FinishedAt"))
+        return code, (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
 
     def stop(self) -> int:
         """SIGTERM, SIGKILL 30 s later as on the platform; the exit code."""
@@ -120,9 +136,9 @@ def container(
         podman("rm", "--force", "--time", "0", started.id)
 
 
-def team_repository(folder: Path, client: str = CLIENT) -> Path:
+def team_repository(folder: Path, client: str = CLIENT, model: Model = MODELS["echo"]) -> Path:
     """A model archive as a team makes one: a model, and the client for it in ``code/``."""
-    MODELS["echo"].write(folder / "echo")
+    model.write(folder / "echo")
     (folder / "code").mkdir()
     (folder / "code" / "team.py").write_text(client)
     # Made by a test, whose files nobody else may read: the container's user is another one.
@@ -133,8 +149,6 @@ def team_repository(folder: Path, client: str = CLIENT) -> Path:
 
 def sentence(log: str) -> dict[str, Any]:
     """The one error of the supervisor's in a log."""
-    import json
-
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     errors = [line for line in lines if line["process"] == "serve" and line["level"] == "error"]
     assert len(errors) == 1, log
