@@ -91,6 +91,13 @@ def inspect(options: argparse.Namespace) -> int:
     return int(bool(found["problems"]))
 
 
+def test(options: argparse.Namespace) -> int:
+    """Send each client's sample to a box and compare with its golden answer."""
+    from sm import selftest
+
+    return selftest.run(Settings.read(os.environ), options.url)
+
+
 def serve(options: argparse.Namespace) -> int:
     """Start the box."""
     from sm.supervisor.start import main as start
@@ -106,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
         "prepare": prepare,
         "build-model": build_model,
         "inspect": inspect,
+        "test": test,
         "serve": serve,
     }
     for name, run in named.items():
@@ -122,6 +130,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--json", action="store_true", help="for programs")
         if name == "settings":
             command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
+        if name == "test":
+            command.add_argument("--url", help="a box that runs; else one is started for as long as it takes")
         if name == "serve":
             command.add_argument("--demo", action="store_true", help="serve the demo's models")
     return top
