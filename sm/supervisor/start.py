@@ -26,6 +26,7 @@ from sm.logs import Formatter
 from sm.settings import Settings
 from sm.supervisor import demo, front, ports
 from sm.supervisor.commands import Commands
+from sm.supervisor.engines import Engines
 from sm.supervisor.guard import Guard
 from sm.supervisor.loop import Loop
 from sm.supervisor.processes import Processes
@@ -80,11 +81,16 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
         processes.adopt_orphans()
         raise_file_limit()
         repository = find_repository(settings)
-        for sentence in problems.of_start(repository)[:1]:
-            raise StartError(sentence)
+        if settings.build_engines == "never":
+            check(repository)
         nginx = front.choose(settings)
         listener = ports.listen(settings.port)
         stack.callback(listener.close)
+        if settings.build_engines == "missing":
+            built = Engines(settings, listener, selector, signals, processes, guard, log).run(repository)
+            if built is None:
+                return 0
+            check(repository := built)
         box = stack.enter_context(prepared(settings, repository, nginx, guard))
         stack.callback(bury, processes, log, guard)
         if nginx is None:
@@ -106,6 +112,12 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
         code = loop.run()
         log.say("info", "stopped")
         return code
+
+
+def check(repository: Path) -> None:
+    """:class:`StartError` says the first problem that Triton would meet."""
+    for sentence in problems.of_start(repository)[:1]:
+        raise StartError(sentence)
 
 
 @contextlib.contextmanager
