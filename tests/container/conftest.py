@@ -11,10 +11,7 @@ import pytest
 
 from sm.build.prepare import prepare
 from sm.settings import HERE, Settings
-from tests.container.running import IMAGE, Container, container
-
-#: How this machine reaches the package index is no part of the image.
-CLIENT_SETTINGS = ("/etc/ssl/certs", "/etc/pip.conf")
+from tests.container.running import IMAGE, Container, build_flags, container
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +19,7 @@ def image() -> str:
     """The CPU image as the documented command builds it."""
     if shutil.which("podman") is None:
         pytest.skip("there is no podman: the image is neither built nor run")
-    mounts = " ".join(f"-v {path}:{path}:ro" for path in CLIENT_SETTINGS if Path(path).exists())
-    command = ["make", "image", "ENGINE=podman", f"IMAGE={IMAGE}", f"BUILD_FLAGS=--network host {mounts}"]
+    command = ["make", "image", "ENGINE=podman", f"IMAGE={IMAGE}", f"BUILD_FLAGS={build_flags()}"]
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return IMAGE

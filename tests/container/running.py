@@ -15,9 +15,11 @@ from typing import Any
 
 import requests
 
+from sm.settings import HERE
 from tests.box.running import free_port, until
 from tests.triton.serving import MODELS, Model
 
+PAGE = (HERE / "docs" / "07-image.md").read_text()
 IMAGE = "localhost/trireme:test"
 PYTHON = "/opt/trireme/.venv/bin/python"
 #: A client of a team's own for the model ``echo``, as it lies in the archive's ``code/``.
@@ -38,6 +40,12 @@ class Team(TensorClient):
     def postprocess(self, outputs, text):
         return outputs["y"].tolist()
 '''
+
+
+def build_flags() -> str:
+    """How this machine reaches the package index is no part of the image."""
+    settings = [path for path in ("/etc/ssl/certs", "/etc/pip.conf") if Path(path).exists()]
+    return " ".join(["--network host", *(f"-v {path}:{path}:ro" for path in settings)])
 
 
 def podman(*words: str, timeout: float = 60) -> str:

@@ -6,10 +6,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from sm.manifest import GpuPart, Manifest, Source, Tool
-from tests.container.running import container, sentence, team_repository
+from tests.container.running import PAGE, container, sentence, team_repository
 
 #: Seconds: the issue's bound.
 BOUND = 5.0
+#: The page's table of such sentences.
+TABLE = PAGE.partition("## What a start that fails says")[2]
+BEGINNINGS = [row.split(" | ")[1].removesuffix(" |") for row in TABLE.splitlines() if row.startswith("| ")][
+    1:
+]
 
 
 def refused(image: str, repository: Path | None, *flags: str) -> str:
@@ -17,8 +22,10 @@ def refused(image: str, repository: Path | None, *flags: str) -> str:
         code, seconds = box.wait_end()
         assert code == 1, box.logs()
         assert seconds < BOUND, box.logs()
-        assert "Traceback" not in str(sentence(box.logs()))
-        return str(sentence(box.logs())["message"])
+        message = str(sentence(box.logs())["message"])
+    assert "Traceback" not in message
+    assert message.startswith(tuple(BEGINNINGS)), "docs/07-image.md has no row for it"
+    return message
 
 
 def test_an_empty_model_folder(image: str, tmp_path: Path) -> None:
