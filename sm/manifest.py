@@ -46,6 +46,15 @@ class Accuracy(Part):
     mean_error: float
     #: What was compared: batch sizes such as ``3``, and lengths where they are free, ``3x128``.
     sizes: tuple[str, ...]
+    #: Of the model's client, where it has samples: how many it answers alike, of how many.
+    samples: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        alike = f", {self.samples[0]} of {self.samples[1]} samples answered alike" if self.samples else ""
+        return (
+            f"differs by at most {self.max_error:.2g} (mean {self.mean_error:.2g}) "
+            f"over inputs of {', '.join(self.sizes)}{alike}"
+        )
 
 
 class GpuPart(Part):

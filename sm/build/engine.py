@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sm import manifest
 from sm.build import config, targets
-from sm.build.accuracy import Comparison
+from sm.build.accuracy import Comparison, session
 from sm.build.cache import Cache
 from sm.build.configuring import OURS, configure
 from sm.build.exporting import export
@@ -21,9 +21,11 @@ from sm.build.prepare import Preparation
 from sm.build.progress import Progress
 from sm.build.recipes import Recipe
 from sm.build.repository import GRAPH, descriptions, link
+from sm.build.samples import agreement
 from sm.build.targets import Made
 from sm.errors import StartError
-from sm.manifest import Manifest
+from sm.manifest import Accuracy, Manifest
+from sm.settings import HERE
 
 #: What is built goes into this version folder; others stay.
 VERSION = "1"
@@ -46,8 +48,8 @@ class Engine:
             version = staged / VERSION
             version.mkdir()
             made = self._make(wanted, graph, version, configuration.ranges)
-            self._write_manifest(wanted, graph, name, made, configuration.final.max_batch_size, version)
             self._describe(wanted, source, staged)
+            self._write_manifest(wanted, graph, name, made, configuration.final.max_batch_size, version)
             if not configuration.kept:
                 (staged / "config.pbtxt").write_text(OURS + config.text(configuration.final))
             self._place(staged, wanted.out / wanted.model)
@@ -80,11 +82,8 @@ class Engine:
         accuracy = None
         if (version / GRAPH).exists():
             with self.progress.step(f"{wanted.model}: comparing with its source"):
-                accuracy = Comparison(graph, max(1, largest), wanted.precision).against(version / GRAPH)
-            self.progress.say(
-                f"{wanted.model}: differs by at most {accuracy.max_error:.2g} "
-                f"(mean {accuracy.mean_error:.2g}) over inputs of {', '.join(accuracy.sizes)}"
-            )
+                accuracy = self._accuracy(wanted, graph, largest, version)
+            self.progress.say(f"{wanted.model}: {accuracy}")
         Manifest(
             model=wanted.model,
             target=wanted.target,
@@ -98,6 +97,22 @@ class Engine:
             built=manifest.now(),
             accuracy=accuracy,
         ).write(version)
+
+    def _accuracy(self, wanted: Order, graph: Graph, largest: int, version: Path) -> Accuracy:
+        """On random inputs; and, of a model with a recipe, on the samples of its client."""
+        found = Comparison(graph, max(1, largest), wanted.precision).against(version / GRAPH)
+        if wanted.source:
+            return found
+        with tempfile.TemporaryDirectory() as repository:
+            (Path(repository) / wanted.model).symlink_to(version.parent)
+            alike = agreement(
+                HERE / "clients" / wanted.model,
+                Path(repository),
+                graph,
+                session(graph.path, optimized=False),
+                session(version / GRAPH, optimized=wanted.precision == "fp32"),
+            )
+        return found.model_copy(update={"samples": alike})
 
     def _describe(self, wanted: Order, source: Path, staged: Path) -> None:
         """Labels, a vocabulary and preprocessing, where the recipe or the team has them."""

@@ -14,6 +14,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from sm.inspection import problems
+from sm.manifest import Manifest
 from sm.settings import HERE
 from tests.box.running import RunningBox, running
 
@@ -54,6 +55,14 @@ def test_a_target_of_all_three_is_whole_and_its_configurations_parse(built: Path
         config = text_format.Parse(text, model_config_pb2.ModelConfig())
         assert config.backend == BACKENDS[target]
         assert (config.name, config.max_batch_size, len(config.model_warmup)) == (name, 8, 1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_manifest_says_that_the_samples_are_answered_alike(built: Path, name: str) -> None:
+    manifest = Manifest.read(built / "onnxruntime" / name / "1")
+    assert manifest is not None
+    assert manifest.accuracy is not None
+    assert manifest.accuracy.samples in ((1, 1), (3, 3))
 
 
 @pytest.mark.parametrize(("name", "tolerance"), [("resnet", 1e-3), ("yolov5", 1), ("bert_base", 1e-3)])
