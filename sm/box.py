@@ -13,6 +13,8 @@ from sm.settings import Settings
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
+#: Beside the models, the folder of a team's clients; Triton takes it for a model that cannot load.
+CODE = "code"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeGuard, cast
 
 from sm.base import Client, ModelMetadata, TensorClient, Triton
+from sm.box import CODE
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.settings import HERE
 
@@ -82,7 +83,7 @@ def build(folders: tuple[Path, ...], triton: Triton, repository: Path, skip_brok
     """Find, load and check every client. :class:`StartError` names the first that fails, and why."""
     clients: dict[str, Client] = {}
     left_out: dict[str, str] = {}
-    for found in discover((*folders, repository / "code")):
+    for found in discover((*folders, repository / CODE)):
         try:
             client = load(found, triton, repository)
             check(client, found, triton)

@@ -7,6 +7,7 @@ and the reasons in docs/03-supervisor.md.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import secrets
@@ -172,8 +173,9 @@ def hold(identity: str) -> sweep.Hold | None:
         return None
     sweep.sweep(SHARED_MEMORY)
     for file in Path(tempfile.gettempdir()).glob("trireme-*/box.json"):
-        with contextlib.suppress(OSError, ValueError):
-            if not (SHARED_MEMORY / f"trireme-{Box.load(file.parent).id}.lock").exists():
+        # Its id is all there is to know: a box of another version may say more, or less.
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            if not (SHARED_MEMORY / f"trireme-{json.loads(file.read_text())['id']}.lock").exists():
                 shutil.rmtree(file.parent, ignore_errors=True)
     return sweep.hold(identity, SHARED_MEMORY)
 

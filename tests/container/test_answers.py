@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import requests
+
 from sm.settings import HERE
 from tests.box.running import running
 from tests.container.running import Container, container, team_repository
@@ -105,6 +107,9 @@ def test_a_team_s_own_model_and_client_come_by_a_read_only_mount(image: str, tmp
     with container(image, team_repository(tmp_path / "model")) as box:
         answer = box.send(b"four", "text/plain")
         assert answer.json() == {"modelname": "team", "result": [4.0, 4.0, 4.0]}
+        # The clients' folder is no model, whatever Triton takes it for.
+        served = requests.get(f"{box.url}/models", timeout=5).json()["models"]
+        assert [row["modelName"] for row in served] == ["team"]
 
 
 def test_a_gigabyte_of_memory_is_enough_for_the_demo(
