@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sm import manifest
-from sm.build import config, targets
+from sm.build import config, order, targets
 from sm.build.accuracy import Comparison, session
 from sm.build.cache import Cache
 from sm.build.configuring import OURS, configure
@@ -71,6 +71,8 @@ class Engine:
     def _make(self, wanted: Order, graph: Graph, version: Path, ranges: Mapping[str, Range]) -> Made:
         with self.progress.step(f"{wanted.model}: building for {wanted.target}"):
             if wanted.target == "tensorrt":
+                for size in order.fixed(graph, ranges):
+                    self.progress.say(f"{wanted.model}: the plan takes {size}; callers have to pad to it")
                 return targets.tensorrt(graph, version, wanted, ranges)
             if wanted.precision != "fp32":
                 raise StartError(f"--precision {wanted.precision} is for --target tensorrt.")

@@ -94,6 +94,16 @@ def profiles(graph: Graph, known: Mapping[str, Range]) -> tuple[Profile, ...]:
     )
 
 
+def fixed(graph: Graph, known: Mapping[str, Range]) -> list[str]:
+    """Sizes that are free in the graph and not in the plan, the batch aside, as words for people."""
+    batches = {value.sizes[0] for value in graph.inputs} if graph.batched else set()
+    return [
+        f"a {name} of {most} alone"
+        for name, (least, _, most) in known.items()
+        if least == most and name not in batches
+    ]
+
+
 def _of_input(value: Value, three: tuple[tuple[int, ...], ...]) -> dict[str, Range]:
     if len(three[0]) != len(value.sizes):
         raise StartError(f"--shapes gives {value.name} {len(three[0])} sizes; it has {len(value.sizes)}.")

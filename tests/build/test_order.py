@@ -36,6 +36,7 @@ def test_one_input_speaks_for_all_that_share_its_sizes(tmp_path: Path) -> None:
     said = wanted(shapes=dict([order.shapes("ids=1x128,16x128,128x128")]))
     known = order.ranges(said, graph, 8)
     assert known == {"b": (1, 16, 128), "s": (128, 128, 128)}
+    assert order.fixed(graph, known) == ["a s of 128 alone"]
     (profile,) = order.profiles(graph, known)
     assert (profile.minimum, profile.optimum, profile.maximum) == ((1, 128), (16, 128), (128, 128))
 
