@@ -54,10 +54,11 @@ LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
 # Last, as these change most: configurations for build-model, the clients, and what the build calls itself.
 COPY model model
 COPY clients clients
-RUN .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash clients
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 ARG SOURCE=unknown
+# After the ARGs: Podman 4 takes a LABEL from its cache whatever they say, but not a RUN.
+RUN .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash clients
 LABEL org.opencontainers.image.version=${VERSION} \
       org.opencontainers.image.revision=${REVISION} \
       org.opencontainers.image.source=${SOURCE}

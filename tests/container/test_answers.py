@@ -8,7 +8,7 @@ from pathlib import Path
 import requests
 
 from sm.settings import HERE
-from tests.box.running import running
+from tests.box.running import running, until
 from tests.container.running import Container, container, team_repository
 
 GOLDEN = HERE / "clients" / "resnet" / "sample" / "golden-pictures.json"
@@ -112,13 +112,19 @@ def test_a_team_s_own_model_and_client_come_by_a_read_only_mount(image: str, tmp
         assert [row["modelName"] for row in served] == ["team"]
 
 
-def test_a_gigabyte_of_memory_is_enough_for_the_demo(
+def test_in_a_gigabyte_of_memory_the_demo_answers_or_says_that_it_ran_out(
     image: str, demo: Path, cat: bytes, street: bytes
 ) -> None:
-    with container(image, demo, "--memory", "1g") as box:
-        assert box.send(cat, "image/png", "resnet").ok
-        assert box.send(street, "image/jpeg", "yolov5").ok
-        assert box.send(MASKED).ok
+    # Idle it has 950 MB, so either may happen; not a container that ends, nor a failure without its reason.
+    with container(image, demo, "--memory", "1g", "--memory-swap", "1g") as box:
+        answers = [
+            box.send(cat, "image/png", "resnet"),
+            box.send(street, "image/jpeg", "yolov5"),
+            box.send(MASKED),
+        ]
+        if not all(answer.ok for answer in answers):
+            until(lambda: "memory ran out" in box.logs(), what="the sentence")
+        assert box.state("Running") == "true"
 
 
 def test_two_containers_on_one_host_leave_each_other_alone(
