@@ -45,9 +45,7 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
     app.config["MAX_CONTENT_LENGTH"] = 1000
     handle_errors(app)
     with ThreadPoolExecutor(2) as pool:
-        service = Service(
-            Dispatcher(Registry(clients), pool), "upper", "application/json", 5.0, fronted
-        )
+        service = Service(Dispatcher(Registry(clients), pool), "upper", "application/json", 5.0, fronted)
         app.register_blueprint(blueprint(service, local_endpoints=fronted))
         yield app.test_client()
 
