@@ -277,6 +277,12 @@ class Settings:
     triton_server: Path | None = setting(
         "TRIREME_TRITON_SERVER", Path, None, "The tritonserver binary; the image's or the wheel's if not set."
     )
+    build_engines: str = setting(
+        "TRIREME_BUILD_ENGINES",
+        choice("never", "missing"),
+        "never",
+        "A TensorRT plan for another GPU stops the start, or is built anew into the cache first.",
+    )
     nginx: str = setting(
         "TRIREME_NGINX",
         choice("auto", "on", "off"),
