@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 from dataclasses import replace
@@ -78,6 +79,8 @@ class DataPlane(Plane):
             "bind": f"unix:{self.box.data_socket}" if fronted else f"fd://{os.environ['TRIREME_LISTENER']}",
             "workers": self.settings.worker_count,
             "threads": self.settings.threads,
+            # A client may hold the interpreter's lock, and so keep its worker silent, as long as it may work.
+            "timeout": max(60, math.ceil(self.settings.timeout)),
             # A worker takes no connection it has no thread for: the kernel hands it to an idle one.
             "worker_connections": self.settings.threads if fronted else 1000,
             "keepalive": 0 if fronted else 5,

@@ -14,7 +14,9 @@ import requests
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tests.box.running import RunningBox, command_line, running
+from sm.settings import Settings
+from sm.supervisor import ports
+from tests.box.running import RunningBox, command_line, descendants, running
 from tests.triton.serving import MODELS
 
 CLIENTS = Path(__file__).parent / "platform"
@@ -174,9 +176,9 @@ def test_an_open_metrics_port_answers_and_only_open_ports_are_open(
 ) -> None:
     (pid,) = opened.pids("--model-repository=")
     opened_ports = {int(option(line, "grpc-port")), int(option(line, "metrics-port"))}
-    ports = listening(pid)
-    assert {port for port, address in ports.items() if set(address) == {"0"}} == opened_ports
-    assert ports[21007] == "0100007F"
+    found = listening(pid)
+    assert {port for port, address in found.items() if set(address) == {"0"}} == opened_ports
+    assert found[21007] == "0100007F"
     metrics = requests.get(f"http://127.0.0.1:{option(line, 'metrics-port')}/metrics", timeout=5)
     assert "nv_inference" in metrics.text
 
@@ -213,3 +215,85 @@ def test_at_the_level_of_errors_an_invocation_is_not_logged(opened: RunningBox) 
 def test_an_hours_time_out_reaches_the_front(opened: RunningBox) -> None:
     words = next(line for line in map(command_line, opened.pids("nginx.conf")) if " -c " in line).split()
     assert "proxy_read_timeout 3605s;" in Path(words[words.index("-c") + 1]).read_text()
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box whose ports are set and not opened, with a client that is broken, and no endpoints for boto3."""
+    folder = tmp_path_factory.mktemp("closed")
+    MODELS["fixed"].write(folder / "model" / "fixed")
+    (folder / "clients").mkdir()
+    (folder / "clients" / "broken.py").write_text("import no_such_module\n")
+    http, grpc, metrics = ports.draw(Settings())
+    with running(
+        folder,
+        folder / "model",
+        clients=(CLIENTS, folder / "clients"),
+        SAGEMAKER_TRITON_HTTP_PORT=str(http),
+        SAGEMAKER_TRITON_GRPC_PORT=str(grpc),
+        SAGEMAKER_TRITON_METRICS_PORT=str(metrics),
+        MODEL_SERVER_WORKERS="1",
+        TRIREME_BROKEN_CLIENTS="skip",
+        TRIREME_LOCAL_ENDPOINTS="false",
+        TRIREME_LOG_FORMAT="text",
+    ) as started:
+        yield started
+
+
+def test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone(closed: RunningBox) -> None:
+    (pid,) = closed.pids("--model-repository=")
+    names = ("HTTP", "GRPC", "METRICS")
+    wanted = {int(closed.environment[f"SAGEMAKER_TRITON_{name}_PORT"]) for name in names}
+    found = listening(pid)
+    assert found.keys() == wanted
+    assert {address[-8:] for address in found.values()} == {"0100007F"}
+
+
+def test_the_public_port_is_the_only_one_that_is_open(closed: RunningBox) -> None:
+    processes = (closed.process.pid, *descendants(closed.process.pid))
+    everywhere = {
+        port for pid in processes for port, address in listening(pid).items() if set(address) == {"0"}
+    }
+    assert everywhere == {closed.port}
+
+
+def test_a_broken_client_is_left_out_where_that_is_asked_for(closed: RunningBox) -> None:
+    answer = closed.invoke("broken", {})
+    assert answer.status_code == 404
+    assert "no_such_module" in answer.json()["error"]
+    assert closed.invoke("probe", {"numbers": [1]}).json()["result"] == [1]
+
+
+def test_the_endpoints_for_boto3_can_be_closed(closed: RunningBox) -> None:
+    for path in ("invocations", "invocations-response-stream"):
+        answer = requests.post(f"{closed.url}/endpoints/any/{path}", json={}, timeout=5)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+def test_the_log_is_text_where_that_is_asked_for(closed: RunningBox) -> None:
+    lines = closed.log.read_text().splitlines()
+    assert lines
+    assert not any(line.startswith("{") for line in lines)
+
+
+def test_a_port_outside_of_the_range_stops_the_start_naming_both(closed: RunningBox, tmp_path: Path) -> None:
+    for name in ("HTTP", "GRPC", "METRICS"):
+        variable = f"SAGEMAKER_TRITON_{name}_PORT"
+        said = refused(tmp_path, closed, SAGEMAKER_SAFE_PORT_RANGE="21000-21100", **{variable: "9001"})
+        assert f"{variable}=9001 is outside SAGEMAKER_SAFE_PORT_RANGE=21000-21100." in said
+
+
+def test_a_model_that_loads_longer_than_the_start_may_take_stops_it(tmp_path: Path) -> None:
+    slow = MODELS["fixed"].head + "        time.sleep(60)\n"
+    replace(MODELS["fixed"], head=slow).write(tmp_path / "model" / "lazy")
+    with running(tmp_path, tmp_path / "model", wait=False, SAGEMAKER_STARTUP_TIMEOUT="3") as box:
+        assert box.process.wait(60) == 1
+    assert "was not ready within 3 s (set by SAGEMAKER_STARTUP_TIMEOUT)." in box.log.read_text()
+
+
+def refused(tmp_path: Path, like: RunningBox, **variables: str) -> str:
+    """What a box says that cannot start."""
+    repository = Path(like.environment["TRIREME_MODEL_REPOSITORY"])
+    with running(tmp_path, repository, wait=False, clients=(CLIENTS,), **variables) as box:
+        assert box.process.wait(60) == 1
+    return box.log.read_text()

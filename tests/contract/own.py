@@ -29,7 +29,13 @@ def single(folder: Path) -> Iterator[Container]:
     """As a team runs it that comes from Triton: models, a default, and no client."""
     for name in ("counts", "echo"):
         MODELS[name].write(folder / "model" / name)
-    with running(folder, folder / "model", clients=(), SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo") as box:
+    with running(
+        folder,
+        folder / "model",
+        clients=(),
+        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
+        SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
+    ) as box:
         yield Container(box.url, complete=True, model="echo")
 
 
