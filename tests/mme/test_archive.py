@@ -84,6 +84,12 @@ def test_a_toolkit_script_is_a_client(platform: Platform) -> None:
     assert plugin.module == "inference"
 
 
+def test_a_script_needs_no_model_of_tritons(platform: Platform) -> None:
+    archive = read(platform, platform.nested("hash", {}, inference="def model_fn(model_dir): ...\n"))
+    assert (dict(archive.models), archive.entry, archive.roots) == ({}, "", [])
+    assert archive.plugin is not None
+
+
 def test_other_code_is_no_client(platform: Platform) -> None:
     assert read(platform, platform.flat("hash", helpers="x = 1\n")).plugin is None
 

@@ -24,6 +24,7 @@ class Noted(Loading):
 
     calls: list[str] = field(default_factory=list)
     failing: Exception | None = None
+    lost: tuple[str, ...] = ()
     held: threading.Event = field(default_factory=threading.Event)
 
     def load(self, model: str) -> None:
@@ -32,6 +33,9 @@ class Noted(Loading):
             self.held.wait(10)
         if self.failing:
             raise self.failing
+
+    def ready(self, model: str) -> bool:
+        return model not in self.lost
 
     def unload(self, model: str) -> None:
         self.calls.append(f"unload {model}")
@@ -165,6 +169,17 @@ def test_what_another_process_left_half_done_is_cleared_away(place: Place) -> No
     place.loader().recover()
     assert place.triton.calls == ["unload one", "unload pre"]
     assert (place.staged(), dict(place.records.read().records)) == ([], {})
+
+
+def test_a_model_that_triton_could_not_load_again_is_loaded_when_it_is_wanted(place: Place) -> None:
+    url = place.platform.flat("one")
+    place.loader().load("one", url)
+    with pytest.raises(Conflict):
+        place.loader().load("one", url)
+    place.triton.lost = ("one",)
+    place.triton.calls.clear()
+    place.loader().load("one", url)
+    assert place.triton.calls == ["unload one", "load one"]
 
 
 def test_a_load_does_not_wait_for_the_clearing_away(place: Place) -> None:

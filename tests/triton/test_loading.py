@@ -49,8 +49,11 @@ def test_a_loaded_model_is_ready_and_an_unloaded_one_gone(explicit: Serving, loa
     model().write(explicit.box.repository / "comes")
     loading.load("comes")
     assert state(explicit, "comes") == "READY"
+    assert loading.ready("comes")
     loading.unload("comes")
     assert state(explicit, "comes") == "UNAVAILABLE"
+    assert not loading.ready("comes")
+    assert not loading.ready("nobody")
 
 
 def test_unloading_what_is_not_loaded_is_no_error(loading: Loading) -> None:
