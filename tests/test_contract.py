@@ -1,23 +1,27 @@
-"""The executable contract stands alone, and tells what is not there from what is broken."""
+"""The executable contract stands alone and tells what is not there from what is broken; its page is complete."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sm.settings import HERE
+from sm.settings import HERE, Settings
 
 FOLDER = HERE / "tests" / "contract"
+PAGE = HERE / "docs" / "14-contract.md"
+HELD_BY = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
 class Smallest(BaseHTTPRequestHandler):
@@ -132,3 +136,44 @@ def test_the_contract_imports_nothing_of_ours_but_to_start_our_own_box() -> None
 @pytest.mark.parametrize("option", ["--url", "--mode", "--body", "--model-dir", "--contract-json"])
 def test_every_option_is_in_its_readme(option: str) -> None:
     assert f"`{option}" in (FOLDER / "README.md").read_text()
+
+
+def table() -> dict[str, list[list[str]]]:
+    """The rows of the page by section, each a list of cells."""
+    sections: dict[str, list[list[str]]] = {}
+    rows: list[list[str]] = []
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("### "):
+            rows = sections.setdefault(line[4:], [])
+        elif line.startswith("| ") and not line.startswith("| row "):
+            rows.append([cell.strip() for cell in line.strip("|").split(" | ")])
+    return sections
+
+
+def test_the_page_has_every_section_of_the_contract() -> None:
+    sections = table()
+    assert [title[0] for title in sections] == list("12345678")
+    assert all(sections.values())
+
+
+def test_every_row_is_held_by_a_test_that_exists_or_says_that_it_is_open() -> None:
+    for title, rows in table().items():
+        for row in rows:
+            assert len(row) == 2, f"{title}: {row}"
+            named = HELD_BY.findall(row[1])
+            assert named or row[1] == "**open**", f"{title}: {row[0]}"
+            for file, test in named:
+                source = (HERE / "tests" / file).read_text()
+                assert f"def {test}(" in source, f"{file}::{test}"
+
+
+def test_every_variable_of_the_platform_has_a_row() -> None:
+    cells = {name for row in table()["5. Environment"] for name in re.findall(r"`([A-Z_]+)`", row[0])}
+    ours = {name for row in fields(Settings) for name in row.metadata["names"]}
+    assert {name for name in ours if not name.startswith("TRIREME_")} == cells
+
+
+def test_every_test_of_the_folder_holds_a_row() -> None:
+    held = {test for rows in table().values() for row in rows for _, test in HELD_BY.findall(row[1])}
+    for file in FOLDER.glob("test_*.py"):
+        assert held & set(re.findall(r"^def (test_\w+)", file.read_text(), re.M)), file.name

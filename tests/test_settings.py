@@ -49,6 +49,7 @@ BAD = [
     ("TRIREME_NGINX", "apache", "is none of auto, on, off"),
     ("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "--a 'b", "cannot be split"),
     ("SAGEMAKER_TRITON_OVERRIDE_PING_MODE", "maybe", "is none of ready, live"),
+    ("SAGEMAKER_TRITON_INFERENCE_TYPE", "embed", "is none of infer, generate, generate_stream"),
     ("SAGEMAKER_TRITON_LOG_VERBOSE", "much", "is neither true nor false"),
 ]
 
