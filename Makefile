@@ -3,7 +3,7 @@ PYTHON ?= python3
 QUIET := $(if $(shell test -t 2 && echo terminal),,--quiet)
 PIP = .venv/bin/pip install $(QUIET) --disable-pip-version-check --retries 5 --constraint requirements.lock
 
-.PHONY: serve test check fix lock clean
+.PHONY: serve test check fix lock image clean
 
 serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080
 	@.venv/bin/sm prepare
@@ -21,6 +21,15 @@ check: .venv/.dev
 fix: .venv/.dev
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
+
+# The CPU flavour; for NVIDIA's Triton: make image BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3 IMAGE=trireme
+ENGINE ?= $(shell command -v docker || command -v podman)
+BASE_IMAGE ?= debian:bookworm-slim
+IMAGE ?= trireme:cpu
+image:  ## build the container image; BUILD_FLAGS are handed on
+	@test -n "$(ENGINE)" || { echo "there is no docker and no podman; on Debian and Ubuntu: apt-get install podman"; exit 1; }
+	$(ENGINE) build --build-arg BASE_IMAGE=$(BASE_IMAGE) --build-arg REVISION=$$(git rev-parse HEAD || echo unknown) \
+	    $(BUILD_FLAGS) --tag $(IMAGE) .
 
 lock: .venv/.dev  ## write requirements.lock anew, for every Python version at once
 	.venv/bin/uv pip compile --quiet --universal --python-version 3.10 --all-extras --upgrade \

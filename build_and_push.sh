@@ -4,13 +4,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly NAME=trireme
-readonly ENGINE=${DOCKER:-docker}
 # SageMaker takes Docker's manifests only, neither OCI's nor an index: docker would add attestations, which need
 # an index, and podman would build in OCI's format.
 export BUILDX_NO_DEFAULT_ATTESTATIONS=1 BUILDAH_FORMAT=docker
 export AWS_PAGER=
 
-extra_tag='' platform='' target=gpu dry_run='' account=''
+engine=${DOCKER:-} extra_tag='' platform='' target=gpu dry_run='' account=''
 regions=() build_command=()
 
 usage() {
@@ -25,18 +24,35 @@ Builds the image, makes the ECR repository '$NAME' where it is missing, and push
   --platform P    build for this platform, such as linux/amd64 or linux/arm64; the tag ends in its architecture
   --dry-run       print the commands, run none
 
-DOCKER=podman builds and pushes with Podman. REGISTRY=HOST:PORT pushes to that registry in the place of ECR's.
+DOCKER=podman takes Podman though Docker is here, too. REGISTRY=HOST:PORT pushes to that registry, not to ECR's.
 END
+}
+
+main() {
+    local revision tags image region
+    read_options "$@"
+    check_options
+    find_engine
+    revision=$(revision)
+    tags=("$(own_tag "$revision")")
+    [[ -z $extra_tag ]] || tags+=("$extra_tag")
+    image=$NAME:${tags[0]}
+    prepare_build "$image" "$revision"
+    if [[ -n $dry_run ]]; then
+        print_commands "$image" "${tags[@]}"
+        return
+    fi
+    [[ $revision != *-dirty ]] || say "there are changes that are not committed: the tag ends in -dirty"
+    check_tools
+    check_engine
+    find_account
+    build
+    for region in "${regions[@]}"; do push_to "$region" "$image" "${tags[@]}"; done
 }
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "build_and_push.sh: $*"; exit 1; }
-
-wrong_usage() {
-    say "build_and_push.sh: $*"
-    usage >&2
-    exit 2
-}
+wrong_usage() { say "build_and_push.sh: $*"; usage >&2; exit 2; }
 
 read_options() {
     while (($#)); do
@@ -114,11 +130,17 @@ registry_of() {
 
 # --- Engine and AWS, checked before the build, which takes minutes ------------------------------------------
 
+find_engine() {
+    [[ -z $engine ]] || return 0
+    engine=docker
+    command -v docker >/dev/null || ! command -v podman >/dev/null || engine=podman
+}
+
 check_engine() {
-    command -v "$ENGINE" >/dev/null ||
-        die "no '$ENGINE' here: install Docker (https://docs.docker.com/engine/install), or Podman and say DOCKER=podman"
-    "$ENGINE" info >/dev/null 2>&1 ||
-        die "'$ENGINE' is here, but no engine answers it: start it (sudo systemctl start docker), see '$ENGINE info'," \
+    command -v "$engine" >/dev/null ||
+        die "no '$engine' here: install Docker (https://docs.docker.com/engine/install), or Podman (apt-get install podman)"
+    "$engine" info >/dev/null 2>&1 ||
+        die "'$engine' is here, but no engine answers it: start it (sudo systemctl start docker), see '$engine info'," \
             "or use Podman with DOCKER=podman"
 }
 
@@ -130,20 +152,18 @@ check_tools() {
 
 # Run the aws command line; where it fails, say what to do next.
 ask_aws() {
-    local region=$1 errors answer
+    local region=$1 errors answer said
     shift
     errors=$(mktemp)
-    if answer=$(aws --region "$region" --output text "$@" 2>"$errors"); then
-        rm -f "$errors"
-        printf '%s' "$answer"
-        return
-    fi
-    answer=$(<"$errors")
+    answer=$(aws --region "$region" --output text "$@" 2>"$errors") || answer=''
+    said=$(<"$errors")
     rm -f "$errors"
-    explain "$region" "$1 $2" "$answer"
+    [[ -n $answer ]] || explain "$region" "$1 $2" "$said"
+    printf '%s' "$answer"
 }
 
 explain() {
+    local said=${3//$'\n'/ }
     case $3 in
         *'Unable to locate credentials'* | *'could not be found'* | *'NoCredentials'*)
             die "no AWS credentials: run 'aws configure' or 'aws sso login', or set AWS_PROFILE" ;;
@@ -155,8 +175,8 @@ explain() {
             die "AWS does not know these credentials in $1: check AWS_PROFILE or AWS_ACCESS_KEY_ID; a Region of China or" \
                 "GovCloud wants an account of its own, and some others must be enabled first" ;;
         *AccessDenied* | *'not authorized'*)
-            die "these AWS credentials may not do '$2' in $1: docs/08-push.md lists the permissions. AWS says: ${3//$'\n'/ }" ;;
-        *) die "'aws $2' failed in $1, and nothing was pushed there. AWS says: ${3//$'\n'/ }" ;;
+            die "these AWS credentials may not do '$2' in $1: docs/08-push.md lists the permissions. AWS says: ${said# }" ;;
+        *) die "'aws $2' failed in $1, and nothing was pushed there: mend this, then run it again. AWS says: ${said# }" ;;
     esac
 }
 
@@ -171,7 +191,7 @@ find_account() {
 
 # Sets build_command to the command line for the image $1 of the revision $2.
 prepare_build() {
-    build_command=("$ENGINE" build --tag "$1" --build-arg "VERSION=$(version)" --build-arg "REVISION=$2"
+    build_command=("$engine" build --tag "$1" --build-arg "VERSION=$(version)" --build-arg "REVISION=$2"
         --build-arg "SOURCE=$(source_address)")
     [[ $target == gpu ]] || build_command+=(--build-arg BASE_IMAGE=docker.io/library/debian:bookworm-slim)
     [[ -z $platform ]] || build_command+=(--platform "$platform")
@@ -180,7 +200,8 @@ prepare_build() {
 
 build() {
     "${build_command[@]}" >&2 ||
-        die "the build failed, and nothing was pushed: the reason is above. Mend it and run this again"
+        die "the build failed, and nothing was pushed: the reason is above. Mend it and run this again; where it is" \
+            "'no space left on device', '$engine system prune' makes room"
 }
 
 # --- Push ----------------------------------------------------------------------------------------------------
@@ -195,8 +216,8 @@ make_repository() {
 }
 
 log_in() {
-    "$ENGINE" login --username AWS --password-stdin "$1" <<<"$2" >/dev/null ||
-        die "$1 did not let '$ENGINE' log in: the reason is above; 'aws ecr get-login-password' gave the password"
+    "$engine" login --username AWS --password-stdin "$1" <<<"$2" >/dev/null ||
+        die "$1 did not let '$engine' log in: the reason is above. Mend it and run this again, which asks for a new password"
 }
 
 # The headers and the manifest of the tag $3 at the registry $1, with the password $2; nothing where it is not there.
@@ -212,14 +233,15 @@ manifest() {
         "$scheme://$1/v2/$NAME/manifests/$3") ||
         die "$1 did not answer: check that this machine reaches it, then run this again"
     [[ $answer != *MANIFEST_UNKNOWN* && $answer != *NAME_UNKNOWN* ]] || return 0
-    [[ $answer =~ HTTP/[0-9.]+\ 200 ]] || die "$1 would not say what its tag $3 is: ${answer%%$'\r'*}"
+    [[ $answer =~ HTTP/[0-9.]+\ 200 ]] || die "$1 would not say what its tag $3 is: ${answer%%$'\r'*}." \
+        "Check that these credentials may do ecr:BatchGetImage, then run this again"
     printf '%s' "$answer"
 }
 
 # Push the image $1 as the tag $4 to the registry $2, with the password $3. The answer says its digest.
 push() {
     local image=$1 registry=$2 password=$3 tag=$4 there id
-    id=$("$ENGINE" image inspect --format '{{.Id}}' "$image")
+    id=$("$engine" image inspect --format '{{.Id}}' "$image")
     there=$(manifest "$registry" "$password" "$tag")
     # An image's id is the digest of its configuration or, in Docker's newer store, of its manifest: both are there.
     if [[ -n $there && $there != *"${id#sha256:}"* ]]; then
@@ -228,14 +250,15 @@ push() {
     elif [[ -n $there ]]; then
         say "$registry/$NAME:$tag is there already, the same image"
     else
-        "$ENGINE" tag "$image" "$registry/$NAME:$tag"
-        "$ENGINE" push "$registry/$NAME:$tag" >&2 ||
+        "$engine" tag "$image" "$registry/$NAME:$tag"
+        "$engine" push "$registry/$NAME:$tag" >&2 ||
             die "the push to $registry failed: the reason is above. Run this again: what has arrived is not sent twice"
         there=$(manifest "$registry" "$password" "$tag")
     fi
     [[ $there != *application/vnd.oci.image* ]] ||
         say "warning: the image has an OCI manifest, which SageMaker refuses; switch off Docker's containerd image store"
-    [[ $there =~ [Dd]ocker-[Cc]ontent-[Dd]igest:\ (sha256:[0-9a-f]+) ]] || die "$registry says no digest for $tag"
+    [[ $there =~ [Dd]ocker-[Cc]ontent-[Dd]igest:\ (sha256:[0-9a-f]+) ]] ||
+        die "$registry says no digest for $tag, though it is there: 'aws ecr describe-images' tells it"
     printf '%s\n' "$registry/$NAME:$tag@${BASH_REMATCH[1]}"
 }
 
@@ -265,33 +288,12 @@ print_commands() {
         echo "aws ecr describe-repositories --region $region --repository-names $NAME ||" \
             "aws ecr create-repository --region $region --repository-name $NAME --image-tag-mutability IMMUTABLE" \
             "--image-scanning-configuration scanOnPush=true"
-        echo "aws ecr get-login-password --region $region | $ENGINE login --username AWS --password-stdin $registry"
+        echo "aws ecr get-login-password --region $region | $engine login --username AWS --password-stdin $registry"
         for tag; do
-            echo "$ENGINE tag $image $registry/$NAME:$tag"
-            echo "$ENGINE push $registry/$NAME:$tag"
+            echo "$engine tag $image $registry/$NAME:$tag"
+            echo "$engine push $registry/$NAME:$tag"
         done
     done
-}
-
-main() {
-    local revision tags image region
-    read_options "$@"
-    check_options
-    revision=$(revision)
-    tags=("$(own_tag "$revision")")
-    [[ -z $extra_tag ]] || tags+=("$extra_tag")
-    image=$NAME:${tags[0]}
-    prepare_build "$image" "$revision"
-    if [[ -n $dry_run ]]; then
-        print_commands "$image" "${tags[@]}"
-        return
-    fi
-    [[ $revision != *-dirty ]] || say "there are changes that are not committed: the tag ends in -dirty"
-    check_tools
-    check_engine
-    find_account
-    build
-    for region in "${regions[@]}"; do push_to "$region" "$image" "${tags[@]}"; done
 }
 
 main "$@"

@@ -17,6 +17,8 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 EXPECTED = 32
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
+#: Beside the models, the folder of a team's clients; Triton takes it for a model that cannot load.
+CODE = "code"
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Box:
         return self.run / "models.json"
 
     @property
+    def refusal_file(self) -> Path:
+        """Written by a data worker that cannot load its clients: why, in a sentence."""
+        return self.run / "refusal"
+
+    @property
     def metrics_folder(self) -> Path:
         """The workers' memory-mapped series."""
         return self.run / "metrics"
@@ -93,7 +100,7 @@ class Box:
 
 def write_whole(path: Path, text: str) -> None:
     """Replace a file in one step: a reader sees the old text or the new one."""
-    staged = path.with_name(f"{path.name}.new")
+    staged = path.with_name(f"{path.name}.{os.getpid()}")  # the workers write at the same time
     staged.write_text(text)
     staged.replace(path)
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sm import settings as variables
 from sm.errors import StartError
@@ -42,6 +43,39 @@ def prepare(options: argparse.Namespace) -> int:
     return 0
 
 
+def build_model(options: argparse.Namespace) -> int:
+    """Build a model for one target, from its recipe or an ONNX file, into a model repository."""
+    from sm.build.cache import Cache
+    from sm.build.engine import Engine, default_out
+    from sm.build.exporting import is_torch
+    from sm.build.order import Order
+    from sm.build.progress import Progress
+
+    usual = variables.HERE / "model" / options.name / "tensorrt.options"
+    if options.target == "tensorrt" and usual.is_file():
+        # Before the words of the command line, which win.
+        options = parser().parse_args(["build-model", *usual.read_text().split(), *sys.argv[2:]])
+    settings = Settings.read(os.environ)
+    out = (options.out or default_out(settings.cache, options.target)).absolute()
+    source = Path(options.source) if options.source and not is_torch(options.source) else options.source
+    wanted = Order(
+        model=options.name,
+        target=options.target,
+        out=out,
+        source=source,
+        batch=options.batch,
+        precision=options.precision,
+        shapes=dict(options.shapes),
+        workspace=options.workspace,
+        timing_cache=options.timing_cache,
+        calibration=options.calibration,
+        strongly_typed=options.strongly_typed,
+    )
+    progress = Progress(sys.stderr)
+    progress.say(f"built {Engine(Cache(settings.cache), variables.HERE / 'model', progress).build(wanted)}")
+    return 0
+
+
 def inspect(options: argparse.Namespace) -> int:
     """Show what a model repository holds, and every problem that a start would meet."""
     from sm.inspection import report
@@ -57,6 +91,13 @@ def inspect(options: argparse.Namespace) -> int:
     return int(bool(found["problems"]))
 
 
+def test(options: argparse.Namespace) -> int:
+    """Send each client's sample to a box and compare with its golden answer."""
+    from sm import selftest
+
+    return selftest.run(Settings.read(os.environ), options.url)
+
+
 def serve(options: argparse.Namespace) -> int:
     """Start the box."""
     from sm.supervisor.start import main as start
@@ -70,7 +111,9 @@ def parser() -> argparse.ArgumentParser:
     named: dict[str, Callable[[argparse.Namespace], int]] = {
         "settings": show_settings,
         "prepare": prepare,
+        "build-model": build_model,
         "inspect": inspect,
+        "test": test,
         "serve": serve,
     }
     for name, run in named.items():
@@ -80,14 +123,63 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "models", nargs="*", metavar="MODEL", help="only these (all of model/ if none)"
             )
+        if name == "build-model":
+            building(command)
         if name == "inspect":
             command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
             command.add_argument("--json", action="store_true", help="for programs")
         if name == "settings":
             command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
+        if name == "test":
+            command.add_argument("--url", help="a box that runs; else one is started for as long as it takes")
         if name == "serve":
             command.add_argument("--demo", action="store_true", help="serve the demo's models")
     return top
+
+
+def building(command: argparse.ArgumentParser) -> None:
+    """What build-model takes."""
+    command.add_argument(
+        "name", metavar="NAME", help="the model's name, a folder of model/ if it has a recipe"
+    )
+    command.add_argument("--target", choices=("cpu", "onnxruntime", "tensorrt"), default="cpu")
+    command.add_argument("--batch", type=ordered("batch"), metavar="MIN:OPT:MAX", help="batch sizes")
+    command.add_argument(
+        "--shapes",
+        type=ordered("shapes"),
+        action="append",
+        default=[],
+        metavar="INPUT=MIN,OPT,MAX",
+        help="an input's shapes, such as input_ids=1x128,16x128,128x128; once for each input that needs it",
+    )
+    command.add_argument("--precision", choices=("fp32", "fp16", "bf16", "int8"), default="fp32")
+    command.add_argument("--calibration", type=Path, metavar="FOLDER", help="typical inputs, for int8")
+    command.add_argument("--workspace", type=int, metavar="MIB", help="what TensorRT may use while building")
+    command.add_argument("--timing-cache", type=Path, metavar="FILE", help="measurements to use and to keep")
+    command.add_argument(
+        "--strongly-typed",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="take types from the graph, as TensorRT 11 always does; else TensorRT 10 picks them",
+    )
+    command.add_argument(
+        "--source",
+        metavar="FILE|PACKAGE|HUB-ID",
+        help="an ONNX file, torchvision:NAME, or a transformers hub id or folder (default: its recipe)",
+    )
+    command.add_argument("--out", type=Path, metavar="REPO", help="the model repository to build into")
+
+
+def ordered(reader: str) -> Callable[[str], Any]:
+    """A reader of :mod:`sm.build.order`, loaded with its option: PID 1 must not carry ONNX along."""
+
+    def read(text: str) -> Any:
+        from sm.build import order
+
+        return getattr(order, reader)(text)
+
+    read.__name__ = reader  # argparse's complaint names it
+    return read
 
 
 def main() -> int:

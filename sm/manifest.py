@@ -16,6 +16,7 @@ from sm.hardware import Gpu, Hardware
 
 NAME = "manifest.json"
 Target = Literal["cpu", "onnxruntime", "tensorrt"]
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
 
 
 class Part(BaseModel):
@@ -45,6 +46,15 @@ class Accuracy(Part):
     mean_error: float
     #: What was compared: batch sizes such as ``3``, and lengths where they are free, ``3x128``.
     sizes: tuple[str, ...]
+    #: Of the model's client, where it has samples: how many it answers alike, of how many.
+    samples: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        alike = f", {self.samples[0]} of {self.samples[1]} samples answered alike" if self.samples else ""
+        return (
+            f"differs by at most {self.max_error:.2g} (mean {self.mean_error:.2g}) "
+            f"over inputs of {', '.join(self.sizes)}{alike}"
+        )
 
 
 class GpuPart(Part):
@@ -68,9 +78,13 @@ class Manifest(Part):
     target: Target
     source: Source
     tool: Tool
-    precision: str = "fp32"
+    precision: Precision = "fp32"
     gpu: GpuPart | None = None
     profiles: tuple[Profile, ...] = ()
+    #: Whether a plan has its types from the graph.
+    strongly_typed: bool = True
+    #: How long a plan took to build: what a start that builds it again says it will take.
+    seconds: float | None = None
     built: AwareDatetime
     accuracy: Accuracy | None = None
 
@@ -105,7 +119,8 @@ class Manifest(Part):
         return (
             f"{self.model}'s plan was built for compute capability {self.gpu.compute_capability} with "
             f"TensorRT {built}; this box has {_has(hardware, here)}. "
-            f"Rebuild: sm build-model {self.model} --target tensorrt."
+            f"Rebuild: sm build-model {self.model} --target tensorrt, "
+            "or start with TRIREME_BUILD_ENGINES=missing."
         )
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeGuard, cast
 
 from sm.base import Client, ModelMetadata, TensorClient, Triton
+from sm.box import CODE
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.payloads import BodyPayload
 from sm.settings import HERE, PROGRAM
@@ -128,7 +129,7 @@ def build(
 
     ``code``: the user's own, ``code/`` of the repository if not given.
     """
-    own = code or Code(repository / "code")
+    own = code or Code(repository / CODE)
     clients: dict[str, Client] = {}
     left_out: dict[str, str] = {}
     for found in (*discover(folders), *discover((own.folder,), own.program)):

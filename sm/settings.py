@@ -29,6 +29,8 @@ from sm.values import (
 HERE = Path(__file__).resolve().parent.parent
 #: The largest body in MiB, and the same in batch transform.
 PAYLOAD_MB, BATCH_PAYLOAD_MB = 25.0, 100.0
+#: In MiB what "of any size", as batch transform's 0 has it, means here.
+LARGEST_MB = 2048.0
 #: Seconds: what the platform gives an invocation of batch transform.
 BATCH_TIMEOUT = 3600.0
 #: The toolkit's own default for a user's script.
@@ -132,10 +134,10 @@ class Settings:
         "MULTI_RECORD",
         "Whether batch transform sends many records at a time; shown by /execution-parameters.",
     )
-    max_transforms: int | None = setting(
+    max_transforms: int = setting(
         "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
-        number(1, 100_000),
-        None,
+        number(0, 100_000),
+        0,
         "Requests that batch transform sends at once, one a thread if not set: see /execution-parameters.",
     )
     stream_timeout: float = setting(
@@ -155,9 +157,9 @@ class Settings:
     )
     max_payload_mb: float | None = setting(
         "SAGEMAKER_MAX_PAYLOAD_IN_MB",
-        number(0.001, 2048, float),
+        number(0, 2048, float),
         None,
-        "The largest body in MiB, over it is 413; 25, in batch transform 100, if not set.",
+        "The largest body in MiB, over it is 413; 25, in batch transform 100, if not set; with 0, 2048.",
     )
     max_request_size: int | None = setting(
         "SAGEMAKER_MAX_REQUEST_SIZE",
@@ -277,6 +279,12 @@ class Settings:
     triton_server: Path | None = setting(
         "TRIREME_TRITON_SERVER", Path, None, "The tritonserver binary; the image's or the wheel's if not set."
     )
+    build_engines: str = setting(
+        "TRIREME_BUILD_ENGINES",
+        choice("never", "missing"),
+        "never",
+        "A TensorRT plan for another GPU stops the start, or is built anew into the cache first.",
+    )
     nginx: str = setting(
         "TRIREME_NGINX",
         choice("auto", "on", "off"),
@@ -344,7 +352,8 @@ class Settings:
     @property
     def max_body(self) -> int:
         """The largest body in bytes."""
-        payload = self.max_payload_mb or (BATCH_PAYLOAD_MB if self.batch else PAYLOAD_MB)
+        usual = BATCH_PAYLOAD_MB if self.batch else PAYLOAD_MB
+        payload = usual if self.max_payload_mb is None else self.max_payload_mb or LARGEST_MB
         return self.max_request_size or int(payload * 2**20)
 
     @property

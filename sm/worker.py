@@ -8,7 +8,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import cv2
 from flask import Flask
@@ -19,19 +19,17 @@ from gunicorn.glogging import Logger
 from prometheus_client.multiprocess import mark_process_dead
 
 from sm import app, control, logs, registry
-from sm.box import Box
+from sm.box import Box, write_whole
 from sm.errors import StartError
+from sm.heartbeat import beating
 from sm.mme.clients import LoadedClients, LoadedRegistry
 from sm.mme.loader import MOST
 from sm.mme.records import Records
 from sm.registry import Registry
-from sm.heartbeat import beating
 from sm.settings import Settings
 from sm.toolkit import requirements
 from sm.toolkit.code import Code
 from sm.triton.transport import Transport, remove_worker_files
-
-log = logging.getLogger(__name__)
 
 
 class PlainLogger(Logger):  # type: ignore[misc]
@@ -119,8 +117,7 @@ class DataPlane(Plane):
             clients = self.registry(transport)
             flask = app.create(self.settings, self.box, clients)
         except StartError as error:
-            log.error("%s", error)
-            sys.exit(Arbiter.WORKER_BOOT_ERROR)
+            refuse(self.box, error)
         if not self.box.multi_model:
             app.describe(clients, self.box.clients_file)
         return flask
@@ -159,6 +156,12 @@ class ControlPlane(Plane):
 PLANES: dict[str, type[Plane]] = {"data": DataPlane, "control": ControlPlane}
 
 
+def refuse(box: Box, error: StartError) -> NoReturn:
+    """End for good; the supervisor says why, once for all workers."""
+    write_whole(box.refusal_file, str(error))
+    sys.exit(Arbiter.WORKER_BOOT_ERROR)
+
+
 def main() -> None:
     """Serve the plane named on the command line."""
     settings = Settings.read(os.environ)
@@ -169,8 +172,7 @@ def main() -> None:
         plane.prepare()
         plane.run()
     except StartError as error:
-        log.error("%s", error)
-        sys.exit(Arbiter.WORKER_BOOT_ERROR)
+        refuse(box, error)
     except HaltServer as halt:
         # gunicorn trips over a second worker that cannot boot while it stops because of the first.
         sys.exit(halt.exit_status)

@@ -70,7 +70,7 @@ def test_a_manifest_that_is_none_is_named_with_its_field(tmp_path: Path, text: s
 def test_a_plan_for_another_gpu_is_the_issues_sentence() -> None:
     assert plan().misfit(Hardware((A10G,), "11.0.0")) == (
         "resnet's plan was built for compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0. "
-        "Rebuild: sm build-model resnet --target tensorrt."
+        "Rebuild: sm build-model resnet --target tensorrt, or start with TRIREME_BUILD_ENGINES=missing."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer
 
 from sm.base import Array, Parameters, TensorClient, Tensors, TextPayload
 from sm.errors import WrongPayload
+from sm.manifest import Manifest
 
 from .filling import Ids, Span, combined, filled, likeliest, window
 
@@ -75,12 +77,19 @@ class BertBase(TensorClient):
         self.tokenizer.no_padding()
         vocabulary = self.tokenizer.get_vocab()
         self.mask = vocabulary[self.limits.mask_token]
+        self.padding = vocabulary.get("[PAD]", 0)
+        self.shortest = least_length(folder)
         self.barred: Ids = np.array([index for word, index in vocabulary.items() if RESERVED.fullmatch(word)])
 
     def preprocess(self, payload: MaskedText) -> Tensors:
         payload._masked = masked = self.read(payload)
-        ones = np.ones_like(masked.ids)
-        return {"input_ids": masked.ids, "attention_mask": ones, "token_type_ids": np.zeros_like(ones)}
+        missing = (0, max(0, self.shortest - len(masked.ids)))
+        # Where the attention is 0 the model does not look.
+        return {
+            "input_ids": np.pad(masked.ids, missing, constant_values=self.padding),
+            "attention_mask": np.pad(np.ones_like(masked.ids), missing),
+            "token_type_ids": np.pad(np.zeros_like(masked.ids), missing),
+        }
 
     def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
         masked, top = payload._masked or self.read(payload), payload.parameters.top
@@ -126,6 +135,13 @@ class BertBase(TensorClient):
             raise _wrong(f"cannot be truncated: {error}") from None
         ids = np.concatenate((masked.ids[:1], masked.ids[1:-1][part], masked.ids[-1:]))
         return Masked(ids, tuple(place - part.start for place in masked.places), masked.spans)
+
+
+def least_length(model: Path) -> int:
+    """Word pieces that every version of the model takes: a plan may be built for no fewer than so many."""
+    manifests = filter(None, map(Manifest.read, model.glob("*/")))
+    profiles = (profile for manifest in manifests for profile in manifest.profiles)
+    return max((profile.minimum[-1] for profile in profiles if profile.input == "input_ids"), default=1)
 
 
 def _wrong(what: str) -> WrongPayload:

@@ -7,7 +7,9 @@ backend, its instances) belongs to the target, so a line of that kind in git's f
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from google.protobuf import text_format
@@ -15,9 +17,15 @@ from tritonclient.grpc import model_config_pb2
 
 from sm.build.graph import Graph
 from sm.errors import StartError
+from sm.manifest import Target
 
 #: Fields of ModelConfig that a target sets.
 TARGET_FIELDS = ("backend", "platform", "runtime", "default_model_filename", "optimization")
+
+#: The length of a warm-up where nobody said another.
+WARM = 16
+
+Groups = model_config_pb2.ModelInstanceGroup
 
 #: Name, Triton's datatype, and the dimensions with -1 for any size.
 Tensor = tuple[str, str, tuple[int, ...]]
@@ -25,12 +33,7 @@ Tensor = tuple[str, str, tuple[int, ...]]
 
 def read(path: Path) -> Any:
     """The ``ModelConfig`` of git's file; :class:`StartError` names the file and what is wrong in it."""
-    try:
-        config = text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
-    except FileNotFoundError:
-        raise StartError(f"{path} is missing.") from None
-    except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise StartError(f"{path} is no Triton configuration: {error}.") from None
+    config = parse(path)
     if config.name != path.parent.name:
         raise StartError(f"{path} names the model {config.name!r}; its folder is {path.parent.name!r}.")
     for field in TARGET_FIELDS:
@@ -39,20 +42,46 @@ def read(path: Path) -> Any:
     return config
 
 
-def for_cpu(config: Any) -> Any:
-    """The same model for Triton's python backend on processors; instances that git's file asks for stay."""
-    merged = model_config_pb2.ModelConfig()
-    merged.CopyFrom(config)
-    merged.backend = "python"
-    for group in merged.instance_group or [merged.instance_group.add(count=1)]:
-        group.kind = model_config_pb2.ModelInstanceGroup.KIND_CPU
-    return merged
+def parse(path: Path) -> Any:
+    """The ``ModelConfig`` of any file; :class:`StartError` if it is none."""
+    try:
+        return text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
+    except FileNotFoundError:
+        raise StartError(f"{path} is missing.") from None
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise StartError(f"{path} is no Triton configuration: {error}.") from None
 
 
-def of_graph(graph: Graph, name: str, largest: int, preferred: int = 0) -> Any:
-    """The configuration that the graph itself gives: ``largest`` batch, dynamic batching, a first slow call.
+def backend(target: Target) -> str:
+    """Triton's backend that runs the target's models."""
+    return "python" if target == "cpu" else target
+
+
+def for_target(config: Any, target: Target) -> Any:
+    """The same model for one target; instances that git's file asks for stay."""
+    made = model_config_pb2.ModelConfig()
+    made.CopyFrom(config)
+    made.backend = backend(target)
+    for group in made.instance_group or [made.instance_group.add(count=1)]:
+        if target == "cpu":
+            group.kind = Groups.KIND_CPU
+        elif target == "tensorrt" and group.kind == Groups.KIND_AUTO:
+            group.kind = Groups.KIND_GPU
+    return made
+
+
+def of_graph(
+    graph: Graph,
+    name: str,
+    largest: int,
+    preferred: int = 0,
+    ranges: Mapping[str, tuple[int, int, int]] = MappingProxyType({}),
+) -> Any:
+    """The configuration that the graph itself gives: tensors, dynamic batching up to ``largest``, a warm-up.
 
     A graph whose first sizes are fixed gets no batching. ``preferred``: a batch size worth waiting for.
+    ``ranges``: of free sizes by name; the best one is the warm-up's, which makes Triton say that it is
+    ready only after the first, slow call.
     """
     made = model_config_pb2.ModelConfig(name=name, max_batch_size=largest if graph.batched else 0)
     for tensors, values in ((made.input, graph.inputs), (made.output, graph.outputs)):
@@ -64,6 +93,23 @@ def of_graph(graph: Graph, name: str, largest: int, preferred: int = 0) -> Any:
         made.dynamic_batching.SetInParent()
         if preferred > 1:
             made.dynamic_batching.preferred_batch_size.append(preferred)
+    warmup = made.model_warmup.add(name="zeros", batch_size=1)
+    for value, tensor in zip(graph.inputs, made.input, strict=True):
+        sample = warmup.inputs[tensor.name]
+        sample.data_type, sample.zero_data = tensor.data_type, True
+        sizes = value.sizes[1:] if graph.batched else value.sizes
+        sample.dims.extend(
+            size if isinstance(size, int) else ranges.get(size, (1, WARM, 1))[1] for size in sizes
+        )
+    return made
+
+
+def warmed(graph: Graph, config: Any) -> Any:
+    """The same model with the graph's warm-up, where it has none of its own."""
+    made = model_config_pb2.ModelConfig()
+    made.CopyFrom(config)
+    if not made.model_warmup:
+        made.model_warmup.extend(of_graph(graph, config.name, 1).model_warmup)
     return made
 
 
@@ -71,10 +117,18 @@ def merged(generated: Any, written: Any) -> Any:
     """``generated``, and each field that ``written`` has as it has it."""
     made = model_config_pb2.ModelConfig()
     made.CopyFrom(generated)
-    for field, _ in written.ListFields():
-        made.ClearField(field.name)
+    _make_way(made, written)
     made.MergeFrom(written)
     return made
+
+
+def _make_way(made: Any, written: Any) -> None:
+    """Remove what is written anew; a part that is only opened, ``dynamic_batching { }``, says nothing."""
+    for field, value in written.ListFields():
+        if hasattr(value, "ListFields") and made.HasField(field.name):
+            _make_way(getattr(made, field.name), value)
+        else:
+            made.ClearField(field.name)
 
 
 def difference(generated: Any, final: Any, name: str) -> list[str]:

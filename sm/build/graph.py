@@ -48,6 +48,8 @@ class Graph:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     bounds: dict[str, int]
+    #: Files with weights, beside the graph's own.
+    data: tuple[Path, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> Graph:
@@ -63,19 +65,12 @@ class Graph:
         if not inputs or not graph.output:
             raise StartError(f"{path} is no ONNX model: it has no inputs or no outputs.")
         outputs = tuple(_value(each) for each in graph.output)
-        return cls(path, inputs, outputs, dict(_bounds(graph, weights)))
+        return cls(path, inputs, outputs, dict(_bounds(graph, weights)), _data(path, graph))
 
     @property
     def batched(self) -> bool:
         """Whether the first size of every input and output is free: what Triton calls batching."""
         return all(value.shape[:1] == (-1,) for value in (*self.inputs, *self.outputs))
-
-    @property
-    def free(self) -> tuple[str, ...]:
-        """The inputs' free sizes, the batch's first, each once."""
-        return tuple(
-            dict.fromkeys(size for value in self.inputs for size in value.sizes if isinstance(size, str))
-        )
 
 
 def _value(value: Any) -> Value:
@@ -93,3 +88,18 @@ def _bounds(graph: Any, weights: dict[str, tuple[int, ...]]) -> Iterator[tuple[s
     for node in graph.node:
         if node.op_type == "Gather" and node.input[0] in weights:
             yield origin.get(node.input[1], node.input[1]), weights[node.input[0]][0]
+
+
+def _data(path: Path, graph: Any) -> tuple[Path, ...]:
+    """The weights' files; a graph over 2 GB has to have one."""
+    said = [
+        entry.value
+        for weight in graph.initializer
+        for entry in weight.external_data
+        if entry.key == "location"
+    ]
+    files = tuple(path.parent / name for name in dict.fromkeys(said))
+    for file in files:
+        if file.parent != path.parent or not file.is_file():
+            raise StartError(f"{path} has weights in {file}, which has to lie beside it.")
+    return files

@@ -19,12 +19,15 @@ from sm import manifest
 from sm.build import config
 from sm.build.cache import Cache
 from sm.build.fetch import sha256
+from sm.build.graph import Graph
 from sm.manifest import Manifest
 from sm.triton import onnx_cpu
 
 #: Says what the repository was made from; Triton looks at folders alone.
 STAMP = ".made-from.json"
 GRAPH = "model.onnx"
+#: The model that runs graphs in Triton's python backend.
+RUNNER = Path(onnx_cpu.__file__).with_name("model.py")
 
 
 class CpuRepository:
@@ -34,7 +37,6 @@ class CpuRepository:
         self.cache = cache
         self.models = models
         self.path = cache.repositories / "cpu"
-        self.runner = Path(onnx_cpu.__file__).with_name("model.py")
 
     def is_current(self, built: Mapping[str, Path]) -> bool:
         """Whether it holds just this, and nothing was lost since."""
@@ -59,12 +61,13 @@ class CpuRepository:
         config.check(said, artifact / GRAPH, source / "config.pbtxt")
         version_folder = target / "1"
         version_folder.mkdir(parents=True)
-        (target / "config.pbtxt").write_text(config.text(config.for_cpu(said)))
-        shutil.copy(self.runner, version_folder / "model.py")
-        for path in _descriptions(source):
+        final = config.warmed(Graph.read(artifact / GRAPH), config.for_target(said, "cpu"))
+        (target / "config.pbtxt").write_text(config.text(final))
+        shutil.copy(RUNNER, version_folder / "model.py")
+        for path in descriptions(source):
             shutil.copy(path, target / path.name)
         for path in artifact.iterdir():
-            _link(path, (version_folder if path.name == GRAPH else target) / path.name)
+            link(path, (version_folder if path.name == GRAPH else target) / path.name)
         self._manifest(target.name, artifact).write(version_folder)
 
     def _manifest(self, name: str, artifact: Path) -> Manifest:
@@ -76,9 +79,9 @@ class CpuRepository:
         return Manifest(model=name, target="cpu", source=source, tool=tool, built=manifest.now())
 
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
-        files = [self.runner, Path(config.__file__), Path(__file__)]
+        files = [RUNNER, Path(config.__file__), Path(__file__)]
         for name in built:
-            files += [self.models / name / "config.pbtxt", *_descriptions(self.models / name)]
+            files += [self.models / name / "config.pbtxt", *descriptions(self.models / name)]
         digests = {
             str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.exists()
         }
@@ -86,7 +89,7 @@ class CpuRepository:
         return {**digests, **{name: str(artifact) for name, artifact in built.items()}}
 
 
-def _descriptions(model: Path) -> Iterator[Path]:
+def descriptions(model: Path) -> Iterator[Path]:
     """What lies beside ``config.pbtxt`` for clients to read."""
     return (path for path in sorted(model.iterdir()) if path.is_file() and path.suffix in (".json", ".txt"))
 
@@ -99,7 +102,7 @@ def _sizes(folder: Path) -> dict[str, int]:
     }
 
 
-def _link(path: Path, target: Path) -> None:
+def link(path: Path, target: Path) -> None:
     """A second name for the same bytes; a copy where the file system has no such thing."""
     try:
         os.link(path, target)

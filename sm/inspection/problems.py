@@ -50,7 +50,7 @@ def plans(found: Sequence[Model]) -> list[str]:
     The driver is asked, and the types of a manifest are loaded, only where a plan is to be served.
     """
     folders = [model.version(number) for model in found for number in model.served]
-    built = [folder for folder in folders if _is_plans(folder)]
+    built = [folder for folder in folders if is_plans(folder)]
     if not built:
         return []
     from sm.hardware import Hardware
@@ -70,7 +70,7 @@ def manifest_problem(folder: Path, hardware: Hardware) -> str | None:
     return manifest.misfit(hardware) if manifest else None
 
 
-def _is_plans(folder: Path) -> bool:
+def is_plans(folder: Path) -> bool:
     """Whether a manifest is a plan's; one that is no JSON is looked at more closely too."""
     try:
         said = json.loads((folder / "manifest.json").read_bytes())

@@ -53,6 +53,7 @@ def _compiles(file: Path) -> None:
 class Archive:
     """``models`` by their names in the archive, in an order to load them in: the one called comes last."""
 
+    folder: Path
     #: What the platform is told was registered.
     url: Path
     models: Mapping[str, Model]
@@ -84,7 +85,9 @@ class Archive:
         found = tuple(model for model in found if model.config is not None or model.versions)
         entry = _entry(found, folder, plugin is not None)
         ordered = sorted(found, key=lambda model: (model is entry, is_ensemble(model)))
-        return cls(registered, {model.name: model for model in ordered}, entry.name if entry else "", plugin)
+        return cls(
+            folder, registered, {model.name: model for model in ordered}, entry.name if entry else "", plugin
+        )
 
 
 def checked(url: str, home: Path) -> Path:
@@ -111,7 +114,7 @@ def _steps(model: Model) -> set[str]:
 
 
 def _entry(found: tuple[Model, ...], folder: Path, has_client: bool) -> Model | None:
-    if not found:
+    if not found and not has_client:
         raise BadInput(
             f"there is no model in {folder}: neither a config.pbtxt nor a folder 1 in it or one folder below"
         )

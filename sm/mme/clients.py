@@ -6,6 +6,7 @@ A worker is told nothing. Each request looks whether the records have changed, w
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -46,6 +47,9 @@ class LoadedClients(Mapping[str, Client]):
         if record is None or not record.client:
             raise KeyError(name)
         with self._lock:
+            now = self._seen.records.get(record.name)
+            if now is None or now.id != record.id:
+                raise KeyError(name)
             made = self._made.setdefault(record.id, Made(record))
         # Others go on meanwhile.
         with made.lock:
@@ -67,19 +71,20 @@ class LoadedClients(Mapping[str, Client]):
 
     def current(self) -> Snapshot:
         """What is loaded now. What was and is no more is forgotten: clients, their modules, metadata."""
-        snapshot = self._records.read()
-        if snapshot is not self._seen:
+        if self._records.read() is not self._seen:
             with self._lock:
+                snapshot = self._records.read()
                 loaded = {record.id for record in snapshot.loaded()}
                 gone = [record for record in self._seen.loaded() if record.id not in loaded]
                 self._seen = snapshot
                 for record in gone:
                     self._made.pop(record.id, None)
                     self._triton.forget(record.models.values())
-            if gone:
-                # It may have to wait until a client is loaded. No request shall.
-                threading.Thread(target=_unload, args=(gone,), daemon=True).start()
-        return snapshot
+            clients = [record for record in gone if record.client]
+            if clients:
+                # It may have to wait until another client is loaded. No request shall.
+                threading.Thread(target=_unload, args=(clients,), daemon=True).start()
+        return self._seen
 
     def _make(self, made: Made) -> None:
         record = made.record
@@ -99,9 +104,10 @@ class LoadedClients(Mapping[str, Client]):
 def _unload(records: list[Record]) -> None:
     """Forget the modules of clients."""
     for record in records:
-        if record.client:
-            registry.unload(_package(record))
-            modules.forget(_found(record).home)
+        registry.unload(_package(record))
+        modules.forget(_found(record).home)
+    # Classes and modules refer to each other in circles, and may hold much: not some day, now.
+    gc.collect()
 
 
 def _package(record: Record) -> str:

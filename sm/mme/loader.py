@@ -115,9 +115,10 @@ class Loader:
         record = self.records.read().records.get(name)
         if record is None:
             return
-        if record.loaded:
+        if record.loaded and all(map(self._triton.ready, record.models.values())):
             raise Conflict(f"the model {name[:200]!r} is loaded already")
-        log.warning("what was left half done is cleared away", extra={"model": name})
+        # A Triton that was started again may have failed to load it: callers get a 404, so it is wanted anew.
+        log.warning("what is left of a model is cleared away", extra={"model": name})
         self._undo(record)
 
     def _reserve(self, name: str, archive: Archive, target: str) -> Record:
@@ -170,7 +171,8 @@ class Loader:
                 record,
                 client=str(archive.plugin.file),
                 module=archive.plugin.module,
-                repository=str(view),
+                # A script of the toolkit's is told of the archive as it lies: its model may be any file.
+                repository=str(archive.folder if archive.plugin.module else view),
                 names=names,
             )
         for inside in archive.roots:

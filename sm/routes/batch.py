@@ -25,8 +25,10 @@ def blueprint(settings: Settings) -> Blueprint:
 
 def parameters(settings: Settings) -> dict[str, object]:
     """What is set; else as many at once as there are threads, as far as the platform allows it."""
-    largest = max(1, min(int(settings.max_payload_mb or USUAL), settings.max_body // 2**20, MOST))
-    at_once = min(settings.worker_count * settings.threads, MOST // largest)
+    wanted = USUAL if settings.max_payload_mb is None else settings.max_payload_mb
+    # 0 is a size as well: any, in chunks.
+    largest = max(1, min(int(wanted), settings.max_body // 2**20, MOST)) if wanted else 0
+    at_once = min(settings.worker_count * settings.threads, MOST // max(1, largest))
     return {
         "MaxConcurrentTransforms": settings.max_transforms or max(1, at_once),
         "BatchStrategy": settings.batch_strategy,

@@ -10,7 +10,7 @@ from flask import Blueprint, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from sm.box import Box
+from sm.box import CODE, Box
 from sm.errors import NotReady
 from sm.invocation import Answer
 from sm.routes.answers import respond
@@ -57,7 +57,7 @@ def served(box: Box) -> list[dict[str, Any]]:
         own = [entry for entry in index if entry["name"] in client["models"]]
         rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **_readiness(own)})
     used = {model for client in clients for model in client["models"]}
-    for name in sorted({entry["name"] for entry in index} - used):
+    for name in sorted({entry["name"] for entry in index} - used - {CODE}):
         own = [entry for entry in index if entry["name"] == name]
         rows.append(
             {"modelName": name, "modelUrl": str(box.repository / name), "client": None, **_readiness(own)}

@@ -6,11 +6,12 @@ Whatever the rules want done goes through :class:`Hands`, so that a test is a ta
 from __future__ import annotations
 
 from collections.abc import Callable
-from signal import SIGINT, SIGQUIT, SIGTERM
+from signal import SIGINT, SIGKILL, SIGQUIT, SIGTERM
 from typing import Any
 
 from sm.supervisor.child import READY, RESTARTING, WAITING, Child, exit_code, how
 from sm.supervisor.hands import Hands
+from sm.supervisor.memory import STARVED
 from sm.supervisor.shutdown import Shutdown, Stage
 
 NGINX, CONTROL, TRITON, DATA = "nginx", "control", "triton", "data"
@@ -22,6 +23,8 @@ SHORT_DRAIN = 2.0
 LINGER = 0.5
 #: Seconds between two looks at whether Triton's own processes live.
 LOOK_EVERY = 1.0
+#: Seconds after which nobody else will say whom the kernel killed: two such looks, and one to spare.
+UNNOTICED = 3.0
 
 
 class Crew:
@@ -66,6 +69,10 @@ class Crew:
                     self._look_after(child, now)
                 if self.shutdown:
                     break
+            if self.hands.starved(UNNOTICED):
+                self.hands.say(
+                    "error", f"a process of the router's or of nginx has died{STARVED}: it is replaced"
+                )
         self.publish()
 
     def ended(self, pid: int, status: int) -> None:
@@ -168,7 +175,8 @@ class Crew:
         ailing = child.pid is not None and self.hands.ailing(child.pid)
         # Twice in a row: one that Triton ends itself is gone by the second look.
         if ailing and child.ailing:
-            self.hands.say("error", "the process of a python model has died: Triton is started again")
+            why = STARVED if self.hands.starved(0.0) else ""
+            self.hands.say("error", f"the process of a python model has died{why}: Triton is started again")
             self._kill(child)
         child.ailing = ailing
         child.not_before = now + LOOK_EVERY
@@ -194,10 +202,12 @@ class Crew:
         child.ended(self.clock())
         if excused:
             return
-        self.hands.say("error", f"{child.name} ended: {how(status)}")
         if first and self._hopeless(child, status):
-            self._give_up(1, f"{child.name} cannot start ({how(status)}): its last lines above say why.")
-        elif child.spent(self.budget):
+            why = f"{child.name} cannot start ({how(status)}): its last lines above say why."
+            self._give_up(1, self.hands.failure(child.name) or why)
+            return
+        self.hands.say("error", self._end(child, status))
+        if child.spent(self.budget):
             self._give_up(
                 exit_code(status),
                 f"{child.name} ended {len(child.deaths)} times in 5 minutes, "
@@ -205,6 +215,12 @@ class Crew:
             )
         elif child.name == TRITON:
             self._excuse_data()
+
+    def _end(self, child: Child, status: int) -> str:
+        """How it ended, in a sentence."""
+        starved = status == -SIGKILL and self.hands.starved(0.0)
+        refusal = self.hands.failure(child.name) if status in CANNOT_LOAD else ""
+        return refusal or f"{child.name} ended: {how(status)}{STARVED if starved else ''}"
 
     def _hopeless(self, child: Child, status: int) -> bool:
         """Whether trying again would end the same: a wrong option, a client that cannot load."""
@@ -227,6 +243,8 @@ class Crew:
         self._failed = sentence.rstrip(".")
         self.hands.say("error", sentence)
         self._stop(code, min(SHORT_DRAIN, self.drain))
+        if self.shutdown and not self.ever_ready:  # nobody has anything to lose
+            self.shutdown.hurry(code)
 
     def _stop(self, code: int, drain: float) -> None:
         now = self.clock()

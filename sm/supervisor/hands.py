@@ -27,6 +27,9 @@ class Hands(Protocol):
     def ailing(self, pid: int) -> bool:
         """Whether a process that the child needs has died, and the child did not care."""
 
+    def starved(self, patience: float) -> bool:
+        """Whether the kernel killed for want of memory, so many seconds ago or more; told once."""
+
     def linger(self) -> None:
         """Have the front end the connections that callers keep."""
 

@@ -19,6 +19,7 @@ from sm.supervisor.crew import CONTROL, DATA, LOOK_EVERY, NGINX, TRITON, Crew
 from sm.supervisor.doorman import Doorman
 from sm.supervisor.guard import Guard
 from sm.supervisor.loglines import Lines
+from sm.supervisor.memory import Memory, kills
 from sm.supervisor.probes import Probes
 from sm.supervisor.processes import Processes, has_dead_child
 from sm.supervisor.signals import STOPPING, Signals
@@ -54,6 +55,7 @@ class Loop:
         self._processes, self._guard, self._log = processes, guard, log
         self._when_ready = when_ready
         self._probes = Probes(box, settings.port)
+        self._memory = Memory(kills, time.monotonic)
         self._outputs: dict[int, tuple[int, Lines]] = {}
         front = (NGINX,) if box.front == "nginx" else ()
         self.crew = Crew(
@@ -122,6 +124,9 @@ class Loop:
 
     def ailing(self, pid: int) -> bool:
         return has_dead_child(pid)
+
+    def starved(self, patience: float) -> bool:
+        return self._memory.starved(patience)
 
     def linger(self) -> None:
         self._box.draining_file.touch()

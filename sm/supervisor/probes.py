@@ -34,10 +34,18 @@ class Probes:
         return answers(("127.0.0.1", self._port))
 
     def failure(self, name: str) -> str:
-        """The models that Triton could not load, with its reasons, in one sentence."""
+        """What Triton could not load, or the router's clients, with the reason, in one sentence."""
+        if name == DATA:
+            return self._refusal()
         found = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}
         reasons = "; ".join(f"the model {model!r} cannot be loaded: {why}" for model, why in found.items())
         return f"{reasons.rstrip('.')}." if reasons else ""
+
+    def _refusal(self) -> str:
+        try:
+            return self._box.refusal_file.read_text()
+        except FileNotFoundError:
+            return ""
 
 
 def answers(address: Path | tuple[str, int]) -> bool:

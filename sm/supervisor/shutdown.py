@@ -45,4 +45,4 @@ class Shutdown:
 
     def hurry(self, code: int) -> None:
         """Ask no more."""
-        self.hurried, self.code = True, code
+        self.hurried, self.lingering, self.code = True, False, code

@@ -27,6 +27,7 @@ from sm.logs import Formatter
 from sm.settings import Settings
 from sm.supervisor import demo, front, ports
 from sm.supervisor.commands import Commands
+from sm.supervisor.engines import Engines
 from sm.supervisor.guard import Guard
 from sm.supervisor.loop import Loop
 from sm.supervisor.processes import Processes
@@ -80,10 +81,17 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
         processes = Processes()
         processes.adopt_orphans()
         raise_file_limit()
-        repository = None if settings.multi_model else served(settings)
+        repository = None if settings.multi_model else find_repository(settings)
+        if repository and settings.build_engines == "never":
+            check(repository)
         nginx = front.choose(settings)
         listener = ports.listen(settings.port)
         stack.callback(listener.close)
+        if repository and settings.build_engines == "missing":
+            built = Engines(settings, listener, selector, signals, processes, guard, log).run(repository)
+            if built is None:
+                return 0
+            check(repository := built)
         box = stack.enter_context(prepared(settings, repository, nginx, guard))
         stack.callback(bury, processes, log, guard)
         if nginx is None:
@@ -107,12 +115,10 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
         return code
 
 
-def served(settings: Settings) -> Path:
-    """The repository; :class:`StartError` names the first problem that it would meet."""
-    repository = find_repository(settings)
+def check(repository: Path) -> None:
+    """:class:`StartError` says the first problem that Triton would meet."""
     for sentence in problems.of_start(repository)[:1]:
         raise StartError(sentence)
-    return repository
 
 
 def announced(settings: Settings, repository: Path | None) -> str:
@@ -180,8 +186,8 @@ def hold(identity: str) -> sweep.Hold | None:
         return None
     sweep.sweep(SHARED_MEMORY)
     for file in Path(tempfile.gettempdir()).glob("trireme-*/box.json"):
-        # Of a box of another version nothing but the id need be known.
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        # Its id is all there is to know: a box of another version may say more, or less.
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             if not (SHARED_MEMORY / f"trireme-{json.loads(file.read_text())['id']}.lock").exists():
                 shutil.rmtree(file.parent, ignore_errors=True)
     return sweep.hold(identity, SHARED_MEMORY)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from sm.box import CODE
+
 SECONDS = 2.0
 #: Where no API is restricted.
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
@@ -35,7 +37,7 @@ def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str
     return {
         row["name"]: _sentence(row.get("reason", ""))
         for row in rows or []
-        if row.get("state") not in ("READY", "LOADING")
+        if row.get("state") not in ("READY", "LOADING") and row["name"] != CODE
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
@@ -47,11 +48,15 @@ class Loading:
             time.sleep(pause)
             pause = min(LONGEST, pause * 2)
 
+    def ready(self, model: str) -> bool:
+        """Whether it serves."""
+        return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
+
     def _holds(self, model: str) -> bool:
         index = self._call("RepositoryIndex", pb.RepositoryIndexRequest(), model)
         return any(row.name == model and row.state in HELD for row in index.models)
 
-    def _call(self, method: str, request: object, model: str) -> pb.RepositoryIndexResponse:
+    def _call(self, method: str, request: object, model: str) -> Any:
         try:
             return self._channel.call(method, request)
         except Failed as failure:

@@ -105,6 +105,8 @@ def test_what_is_announced_is_no_more_than_the_platform_allows() -> None:
     assert parameters(Settings.read(wide))["MaxConcurrentTransforms"] == 16
     large = parameters(Settings.read({**wide, "SAGEMAKER_MAX_PAYLOAD_IN_MB": "50"}))
     assert (large["MaxConcurrentTransforms"], large["MaxPayloadInMB"]) == (2, 50)
+    chunked = Settings.read({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0", "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "0"})
+    assert (parameters(chunked)["MaxPayloadInMB"], chunked.max_body) == (0, 2**31)
     set_by_hand = {"SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "3", "SAGEMAKER_BATCH_STRATEGY": "MULTI_RECORD"}
     shown = parameters(Settings.read(set_by_hand))
     assert (shown["MaxConcurrentTransforms"], shown["BatchStrategy"]) == (3, "MULTI_RECORD")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +20,7 @@ from tritonclient.utils import InferenceServerException
 
 from sm.settings import Settings
 from sm.supervisor import ports
-from tests.box.running import RunningBox, command_line, descendants, running
+from tests.box.running import RunningBox, command_line, descendants, running, until
 from tests.triton.serving import MODELS
 
 CLIENTS = Path(__file__).parent / "platform"
@@ -297,3 +301,28 @@ def refused(tmp_path: Path, like: RunningBox, **variables: str) -> str:
     with running(tmp_path, repository, wait=False, clients=(CLIENTS,), **variables) as box:
         assert box.process.wait(60) == 1
     return box.log.read_text()
+
+
+def test_a_default_model_that_is_not_there_stops_the_start(closed: RunningBox, tmp_path: Path) -> None:
+    said = refused(tmp_path, closed, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="nobody")
+    assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='nobody' is not served; there are: fixed, probe." in said
+
+
+def test_a_short_drain_cuts_a_long_request_short(closed: RunningBox, tmp_path: Path) -> None:
+    repository = Path(closed.environment["TRIREME_MODEL_REPOSITORY"])
+    with running(tmp_path, repository, TRIREME_DRAIN_SECONDS="1") as box, ThreadPoolExecutor(1) as pool:
+        late = pool.submit(box.invoke, "slow", {"seconds": 40})
+        until(lambda: box.metric("trireme_in_flight"), 10, "its beginning")
+        started = time.monotonic()
+        assert box.stop() == 0
+        # Twenty times what it was told.
+        assert time.monotonic() - started < 20
+        assert late.exception() or late.result().status_code == 503
+
+
+def test_a_box_that_may_restart_nothing_ends_with_what_died(closed: RunningBox, tmp_path: Path) -> None:
+    repository = Path(closed.environment["TRIREME_MODEL_REPOSITORY"])
+    with running(tmp_path, repository, TRIREME_RESTARTS="0") as box:
+        (pid,) = box.pids("--model-repository=")
+        os.kill(pid, signal.SIGKILL)
+        assert box.process.wait(30) not in (0, None)

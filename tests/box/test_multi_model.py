@@ -45,7 +45,7 @@ SCRIPT = """
 import json
 
 def model_fn(model_dir):
-    return 7
+    return int(open(f"{model_dir}/weights.txt").read())
 
 def transform_fn(model, data, content_type, accept):
     return json.dumps({"model": model, "length": len(data)}), "application/json"
@@ -198,7 +198,10 @@ def test_clients_of_two_archives_have_modules_of_one_name(endpoint: Endpoint) ->
 
 
 def test_a_toolkit_script_in_an_archive_serves_it(endpoint: Endpoint) -> None:
-    endpoint.loaded("h1", endpoint.platform.flat("h1", inference=SCRIPT))
+    """It has a model of its own, of which Triton knows nothing."""
+    url = endpoint.platform.nested("h1", {}, inference=SCRIPT)
+    (Path(url) / "weights.txt").write_text("7")
+    endpoint.loaded("h1", url)
     answer = endpoint.invoke("h1", {"any": "body"})
     assert answer.json() == {"model": 7, "length": 15}
 
@@ -361,6 +364,22 @@ def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: st
     for _ in range(4):
         answer = endpoint.invoke("one", {"payload": {"x": [1, 2]}})
         assert answer.json()["result"] == ["kept", "kept", [2, 4]]
+
+
+def test_an_archive_that_is_gone_when_triton_is_started_again_is_missed_by_nobody_else(
+    endpoint: Endpoint,
+) -> None:
+    endpoint.loaded("one", endpoint.platform.flat("one", model(2)))
+    url = endpoint.platform.flat("two", model(3))
+    endpoint.loaded("two", url)
+    Path(url).rename(f"{url}.away")
+    endpoint.kill("triton")
+    until(lambda: endpoint.box.ping()[0] == 200, 30, "/ping 200")
+    assert endpoint.y("one") == [2, 4]
+    assert endpoint.invoke("two").status_code == 404
+    Path(f"{url}.away").rename(url)
+    endpoint.loaded("two", url)
+    assert endpoint.y("two") == [3, 6]
 
 
 def test_a_control_plane_killed_half_way_through_a_load_clears_it_away(endpoint: Endpoint) -> None:

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from tritonclient.grpc import model_config_pb2
 
 from sm.build import config
+from sm.build.graph import Graph
 from sm.errors import StartError
 from sm.settings import HERE
 
@@ -39,7 +40,7 @@ def graph(folder: Path, ids: int = TensorProto.INT64) -> Path:
 
 
 def test_the_cpu_target_adds_its_backend_and_one_instance(tmp_path: Path) -> None:
-    merged = config.for_cpu(config.read(written(tmp_path, PLAIN)))
+    merged = config.for_target(config.read(written(tmp_path, PLAIN)), "cpu")
     assert merged.backend == "python"
     assert [(g.kind, g.count) for g in merged.instance_group] == [
         (model_config_pb2.ModelInstanceGroup.KIND_CPU, 1)
@@ -48,17 +49,25 @@ def test_the_cpu_target_adds_its_backend_and_one_instance(tmp_path: Path) -> Non
 
 def test_instances_and_parameters_of_the_model_stay(tmp_path: Path) -> None:
     more = 'instance_group [ { count: 3 } ]\nparameters [ { key: "threads" value: { string_value: "1" } } ]\n'
-    merged = config.for_cpu(config.read(written(tmp_path, PLAIN + more)))
+    merged = config.for_target(config.read(written(tmp_path, PLAIN + more)), "cpu")
     assert [group.count for group in merged.instance_group] == [3]
     assert merged.parameters["threads"].string_value == "1"
 
 
 def test_nothing_that_git_says_is_lost(tmp_path: Path) -> None:
     said = config.read(written(tmp_path, PLAIN + "dynamic_batching { max_queue_delay_microseconds: 7 }\n"))
-    merged = text_format.Parse(config.text(config.for_cpu(said)), model_config_pb2.ModelConfig())
+    merged = text_format.Parse(config.text(config.for_target(said, "cpu")), model_config_pb2.ModelConfig())
     merged.ClearField("backend")
     merged.ClearField("instance_group")
     assert merged == said
+
+
+def test_a_part_that_is_only_opened_takes_nothing_away(tmp_path: Path) -> None:
+    generated = config.of_graph(Graph.read(graph(tmp_path)), "model", 8, preferred=4)
+    opened = text_format.Parse("dynamic_batching { }", model_config_pb2.ModelConfig())
+    assert config.merged(generated, opened) == generated
+    other = text_format.Parse("dynamic_batching { preferred_batch_size: 2 }", model_config_pb2.ModelConfig())
+    assert list(config.merged(generated, other).dynamic_batching.preferred_batch_size) == [2]
 
 
 @pytest.mark.parametrize(

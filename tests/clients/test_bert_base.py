@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sm.base import Client
+from clients.bert_base.client import least_length
+from sm.base import Client, TensorClient
 from sm.box import Box
 from sm.build.prepare import prepare
 from sm.dispatch import validated
 from sm.errors import TriremeError, WrongPayload
 from sm.invocation import Invocation
+from sm.manifest import Manifest, Profile, Source, Tool, now
 from sm.registry import Found, check, load
 from sm.settings import HERE, Settings
 from sm.supervisor import ports
@@ -252,3 +254,34 @@ def test_a_broken_description_of_the_model_stops_the_start(client: Client, tmp_p
     (model / "tokenizer.json").symlink_to(client.repository / "bert_base" / "tokenizer.json")
     with pytest.raises(ValueError, match="max_length"):
         type(client)(client.triton, FOLDER, tmp_path).setup()
+
+
+def test_a_text_is_padded_where_a_plan_takes_no_shorter_one(client: Client) -> None:
+    text = "The world has [MASK] people."
+    bare = ask(client, text)
+    assert isinstance(client, TensorClient)
+    client.shortest = 128  # type: ignore[attr-defined]
+    try:
+        inputs = client.preprocess(validated(client, Invocation("bert_base", []), {"text": text}))
+        assert {name: tensor.shape for name, tensor in inputs.items()} == dict.fromkeys(inputs, (128,))
+        padded = ask(client, text)
+    finally:
+        client.shortest = 1  # type: ignore[attr-defined]
+    assert [row["token"] for row in padded] == [row["token"] for row in bare]
+    assert [row["score"] for row in padded] == pytest.approx([row["score"] for row in bare], rel=1e-3)
+
+
+def test_what_a_plan_takes_is_read_in_its_manifest(tmp_path: Path) -> None:
+    profile = Profile(input="input_ids", minimum=(1, 128), optimum=(16, 128), maximum=(128, 128))
+    for version, profiles in (("1", ()), ("2", (profile,))):
+        (tmp_path / version).mkdir()
+        Manifest(
+            model="bert_base",
+            target="tensorrt",
+            source=Source(name="x", sha256="0" * 64),
+            tool=Tool(name="TensorRT", version="11.0"),
+            profiles=profiles,
+            built=now(),
+        ).write(tmp_path / version)
+    (tmp_path / "3").mkdir()
+    assert least_length(tmp_path) == 128

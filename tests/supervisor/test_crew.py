@@ -23,6 +23,7 @@ class Recorder:
         self.answering: set[str] = set()
         self.failures: dict[str, str] = {}
         self.sick = False
+        self.starving = False
         self.done: list[tuple[object, ...]] = []
         self.states: list[Mapping[str, Any]] = []
         self.said: list[str] = []
@@ -52,6 +53,10 @@ class Recorder:
 
     def ailing(self, pid: int) -> bool:
         return self.sick and self.name(pid) == TRITON
+
+    def starved(self, patience: float) -> bool:
+        starving, self.starving = self.starving, False
+        return starving
 
     def linger(self) -> None:
         self.done.append(("linger",))
@@ -238,6 +243,54 @@ def test_a_triton_that_refuses_its_options_stops_the_first_start() -> None:
     ship = Ship().after(0).dies(TRITON, 1)
     assert ship.crew.shutdown is not None
     assert "triton cannot start (exit code 1): its last lines above say why." in ship.hands.said
+
+
+def test_a_client_s_own_sentence_is_the_only_one_said() -> None:
+    ship = Ship().after(0).answers(TRITON)
+    ship.hands.said.clear()
+    ship.hands.failures[DATA] = "clients/a/client.py: line 1: no."
+    ship.dies(DATA, 3)
+    assert ship.hands.said == ["clients/a/client.py: line 1: no."]
+
+
+def test_what_never_was_ready_is_not_asked_to_stop_but_killed() -> None:
+    ship = Ship().after(0).answers(CONTROL).answers(NGINX, TRITON)
+    ship.hands.done.clear()
+    ship.dies(DATA, 3).after(0.05)
+    assert ship.hands.done == [("kill", CONTROL), ("kill", NGINX), ("kill", TRITON)]
+    for name in (CONTROL, NGINX, TRITON):
+        ship.dies(name, -9)
+    assert ship.after(0.05).crew.exit_code == 1
+
+
+def test_a_child_that_the_kernel_kills_for_memory_is_said_to_be_and_started_again() -> None:
+    ship = Ship().up()
+    ship.hands.starving = True
+    ship.dies(TRITON, -9).after(0.2)
+    assert (
+        "triton ended: signal 9 (SIGKILL), killed by the kernel because memory ran out" in ship.hands.said[-1]
+    )
+    assert "--memory" in ship.hands.said[-1]
+    assert ship.hands.done[-1] == ("spawn", TRITON)
+
+
+def test_a_python_model_s_process_that_the_kernel_kills_is_said_to_be() -> None:
+    ship = Ship().up()
+    ship.hands.sick = True
+    ship.after(1.1)
+    ship.hands.starving = True
+    ship.crew.children[TRITON].not_before = 0
+    ship.hands.now += 0.1
+    ship.crew.tick()
+    assert "python model has died, killed by the kernel because memory ran out" in ship.hands.said[-1]
+
+
+def test_somebody_else_s_process_that_the_kernel_kills_is_told_of_too() -> None:
+    ship = Ship().up()
+    ship.hands.starving = True
+    ship.after(0.2).after(0.2)
+    assert [line for line in ship.hands.said if "memory ran out" in line] == [ship.hands.said[-1]]
+    assert ship.crew.ready
 
 
 def test_a_start_that_takes_too_long_is_given_up_in_one_sentence() -> None:

@@ -55,7 +55,7 @@ def test_a_start_that_cannot_be_is_one_record_with_one_sentence_and_exit_1(
 
 def test_nothing_is_left_of_a_start_that_cannot_be(tmp_path: Path) -> None:
     model = tmp_path / "models" / "m"
-    model.mkdir(parents=True)
+    (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").touch()
     temporary = tmp_path / "tmp"
     temporary.mkdir()

@@ -54,6 +54,15 @@ def test_settings_reach_the_command_line(triton: Serving) -> None:
     assert line[-4:] == ("--rate-limit", "off", "--log-format", "ISO8601")
 
 
+def test_the_server_of_nvidia_s_image_comes_before_the_wheel_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "IMAGE", tmp_path / "tritonserver")
+    assert server.find(SETTINGS) == wheel.binary()
+    (tmp_path / "tritonserver").touch()
+    assert server.find(SETTINGS) == tmp_path / "tritonserver"
+
+
 def test_only_a_server_that_knows_the_option_is_told_that_clients_share_memory(tmp_path: Path) -> None:
     serving = new_serving(tmp_path, [])
     for said, told in (("--allow-client-shm <boolean>", True), ("--allow-grpc <boolean>", False)):

@@ -1,8 +1,8 @@
 """An ONNX graph on ONNX Runtime, in Triton's python backend: how the CPU target runs every model.
 
 Copied into the model repository as ``<model>/1/model.py``, beside ``model.onnx``; so it imports
-nothing of the box. Parameters of ``config.pbtxt``: ``threads``, the threads of each instance (the
-cores at hand if not set).
+nothing of the box. Parameters of ``config.pbtxt``: ``threads``, the threads of each instance (its share
+of the cores at hand if not set).
 """
 
 from __future__ import annotations
@@ -95,9 +95,10 @@ def options(count: int) -> onnxruntime.SessionOptions:
 
 
 def threads(config: dict[str, Any]) -> int:
-    """The parameter ``threads``, or the cores that this process may use."""
+    """The parameter ``threads``, or the cores that this process may use, shared among the instances."""
     said = config.get("parameters", {}).get("threads", {}).get("string_value", "")
-    return int(said) if said else cores()
+    instances = sum(group.get("count", 1) for group in config.get("instance_group", []))
+    return int(said) if said else max(1, cores() // max(1, instances))
 
 
 def cores() -> int:

@@ -1,0 +1,154 @@
+"""``sm build-model``: a graph, from a recipe or a file, to a model that Triton serves on one target."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from sm import manifest
+from sm.build import config, order, targets
+from sm.build.accuracy import Comparison, session
+from sm.build.cache import Cache
+from sm.build.configuring import OURS, configure
+from sm.build.exporting import export
+from sm.build.fetch import sha256
+from sm.build.graph import Graph
+from sm.build.order import Order, Range
+from sm.build.prepare import Preparation
+from sm.build.progress import Progress
+from sm.build.recipes import Recipe
+from sm.build.repository import GRAPH, descriptions, link
+from sm.build.samples import agreement
+from sm.build.targets import Made
+from sm.errors import StartError
+from sm.manifest import Accuracy, Manifest
+from sm.settings import HERE
+
+#: What is built goes into this version folder; others stay.
+VERSION = "1"
+
+
+class Engine:
+    """Builds one :class:`Order`; ``models`` is the folder of recipes and hand-written configurations."""
+
+    def __init__(self, cache: Cache, models: Path, progress: Progress) -> None:
+        self.cache = cache
+        self.models = models
+        self.progress = progress
+
+    def build(self, wanted: Order) -> Path:
+        """The model's folder in ``wanted.out``; :class:`StartError` says in a sentence why there is none."""
+        with self._staged(wanted) as workshop, self._staged(wanted) as staged:
+            source, name = self._source(wanted, workshop)
+            graph = Graph.read(source)
+            configuration = configure(wanted, graph, self.models, self.progress.say)
+            version = staged / VERSION
+            version.mkdir()
+            made = self._make(wanted, graph, version, configuration.ranges)
+            self._describe(wanted, source, staged)
+            self._write_manifest(wanted, graph, name, made, configuration.final.max_batch_size, version)
+            if not configuration.kept:
+                (staged / "config.pbtxt").write_text(OURS + config.text(configuration.final))
+            self._place(staged, wanted.out / wanted.model)
+        return wanted.out / wanted.model
+
+    def _source(self, wanted: Order, workshop: Path) -> tuple[Path, str]:
+        """The graph, and what the manifest calls it."""
+        if isinstance(wanted.source, Path):
+            return wanted.source, wanted.source.name
+        if wanted.source:
+            return export(wanted.source, workshop / GRAPH, self.progress), wanted.source
+        folder = self.models / wanted.model
+        if not (folder / "recipe" / "recipe.py").is_file():
+            raise StartError(f"{folder} has no recipe: name an ONNX file or a hub id with --source.")
+        with self.cache.locked(self.progress.say):
+            artifact = Preparation(self.cache, self.models, self.progress).build(Recipe.load(folder))
+        return artifact / GRAPH, f"model/{wanted.model}/recipe, {artifact.name}"
+
+    def _make(self, wanted: Order, graph: Graph, version: Path, ranges: Mapping[str, Range]) -> Made:
+        with self.progress.step(f"{wanted.model}: building for {wanted.target}"):
+            if wanted.target == "tensorrt":
+                for size in order.fixed(graph, ranges):
+                    self.progress.say(f"{wanted.model}: the plan takes {size}; callers have to pad to it")
+                return targets.tensorrt(graph, version, wanted, ranges)
+            if wanted.precision != "fp32":
+                raise StartError(f"--precision {wanted.precision} is for --target tensorrt.")
+            return (targets.cpu if wanted.target == "cpu" else targets.onnxruntime)(graph, version)
+
+    def _write_manifest(
+        self, wanted: Order, graph: Graph, name: str, made: Made, largest: int, version: Path
+    ) -> None:
+        accuracy = None
+        if (version / GRAPH).exists():
+            with self.progress.step(f"{wanted.model}: comparing with its source"):
+                accuracy = self._accuracy(wanted, graph, largest, version)
+            self.progress.say(f"{wanted.model}: {accuracy}")
+        Manifest(
+            model=wanted.model,
+            target=wanted.target,
+            source=manifest.Source(name=name, sha256=sha256(graph.path)),
+            tool=made.tool,
+            precision=wanted.precision,
+            gpu=made.gpu,
+            profiles=made.profiles,
+            strongly_typed=wanted.strongly_typed,
+            seconds=made.seconds,
+            built=manifest.now(),
+            accuracy=accuracy,
+        ).write(version)
+
+    def _accuracy(self, wanted: Order, graph: Graph, largest: int, version: Path) -> Accuracy:
+        """On random inputs; and, of a model with a recipe, on the samples of its client."""
+        found = Comparison(graph, max(1, largest), wanted.precision).against(version / GRAPH)
+        if wanted.source:
+            return found
+        with tempfile.TemporaryDirectory() as repository:
+            (Path(repository) / wanted.model).symlink_to(version.parent)
+            alike = agreement(
+                HERE / "clients" / wanted.model,
+                Path(repository),
+                graph,
+                session(graph.path, optimized=False),
+                session(version / GRAPH, optimized=wanted.precision == "fp32"),
+            )
+        return found.model_copy(update={"samples": alike})
+
+    def _describe(self, wanted: Order, source: Path, staged: Path) -> None:
+        """Labels, a vocabulary and preprocessing, where the recipe or the team has them."""
+        if wanted.source is None:
+            for path in source.parent.iterdir():
+                if path.name != GRAPH:
+                    link(path, staged / path.name)
+        folder = self.models / wanted.model
+        for path in descriptions(folder) if folder.is_dir() else ():
+            shutil.copy(path, staged / path.name)
+
+    @contextmanager
+    def _staged(self, wanted: Order) -> Iterator[Path]:
+        """A folder beside its later place, on the same disk; gone if the build fails."""
+        try:
+            wanted.out.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=wanted.out, prefix=".building-") as folder:
+                yield Path(folder)
+        except OSError as error:
+            raise StartError(
+                f"{wanted.out} cannot be written ({error.strerror}): name another folder with --out."
+            ) from error
+
+    def _place(self, staged: Path, target: Path) -> None:
+        """The version folder in one step each way; files beside it are replaced, others stay."""
+        target.mkdir(exist_ok=True)
+        if (target / VERSION).exists():
+            (target / VERSION).rename(staged / "old")
+        (staged / VERSION).rename(target / VERSION)
+        for path in staged.iterdir():
+            if path.is_file():
+                path.replace(target / path.name)
+
+
+def default_out(cache: Path, target: str) -> Path:
+    """Where ``sm build-model`` builds if nobody says: apart from what ``sm prepare`` made."""
+    return cache.expanduser().absolute() / "built" / target

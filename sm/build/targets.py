@@ -1,0 +1,74 @@
+"""What each target makes of a graph: the files of a version folder and what the manifest says of them."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from sm import hardware
+from sm.build import order, plan
+from sm.build.graph import Graph
+from sm.build.order import Order, Range
+from sm.build.plan import LOG, PLAN, Plan
+from sm.build.precision import converted
+from sm.build.repository import GRAPH, RUNNER, link
+from sm.manifest import GpuPart, Profile, Tool, of
+
+
+@dataclass(frozen=True)
+class Made:
+    """For the manifest: what built the artifact, and for what."""
+
+    tool: Tool
+    gpu: GpuPart | None = None
+    profiles: tuple[Profile, ...] = ()
+    seconds: float | None = None
+
+
+def cpu(graph: Graph, folder: Path) -> Made:
+    """The graph with the python-backend model that runs it."""
+    _graph(graph, folder)
+    shutil.copy(RUNNER, folder / "model.py")
+    return Made(Tool(name="onnxruntime", version=version("onnxruntime")))
+
+
+def onnxruntime(graph: Graph, folder: Path) -> Made:
+    """The graph alone, for Triton's own backend; the version is of the library that it was compared with."""
+    _graph(graph, folder)
+    return Made(Tool(name="onnxruntime", version=version("onnxruntime")))
+
+
+def tensorrt(graph: Graph, folder: Path, wanted: Order, known: Mapping[str, Range]) -> Made:
+    """The plan with the graph that it was built of, from which a start can build it again."""
+    profiles = order.profiles(graph, known)
+    weak = not wanted.strongly_typed and wanted.precision != "int8"
+    typed = graph if weak else converted(graph, wanted.precision, wanted.calibration, folder / GRAPH)
+    if typed is graph:
+        _graph(graph, folder)
+    started = time.monotonic()
+    made = Plan(
+        model=wanted.model,
+        graph=folder / GRAPH,
+        file=folder / PLAN,
+        log=wanted.out / f"{wanted.model}.{LOG}",  # it stays there if the build fails
+        profiles=profiles,
+        precision=wanted.precision,
+        workspace=wanted.workspace,
+        timing_cache=wanted.timing_cache,
+        strongly_typed=wanted.strongly_typed,
+    )
+    version = plan.build(made)
+    seconds = round(time.monotonic() - started, 1)
+    made.log.replace(folder / LOG)
+    gpus = hardware.gpus()
+    return Made(Tool(name="TensorRT", version=version), of(gpus[0]) if gpus else None, profiles, seconds)
+
+
+def _graph(graph: Graph, folder: Path) -> None:
+    link(graph.path, folder / GRAPH)
+    for path in graph.data:
+        link(path, folder / path.name)

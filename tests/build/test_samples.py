@@ -1,0 +1,44 @@
+"""A client's samples are answered with what was built and with its source, and the same answers counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sm.build.accuracy import session
+from sm.build.samples import agreement
+from tests.build.graphs import one_size, plus_one
+
+CLIENT = """
+import numpy as np
+from sm.base import TensorClient, TensorPayload
+
+class Tiny(TensorClient):
+    model, payload = "tiny", TensorPayload
+    def preprocess(self, payload):
+        return {"x": np.asarray(payload.tensor, np.float32)}
+    def postprocess(self, outputs, payload):
+        return {"sum": float(outputs["y"].sum())}
+"""
+
+
+def client(folder: Path) -> Path:
+    home = folder / "clients" / "tiny"
+    (home / "sample").mkdir(parents=True)
+    (home / "client.py").write_text(CLIENT)
+    (home / "sample" / "payload.json").write_text(json.dumps({"tensor": [1, 2, 3, 4]}))
+    return home
+
+
+def test_the_same_graph_answers_alike_and_another_does_not(tmp_path: Path) -> None:
+    graph, home = plus_one(tmp_path / "model.onnx"), client(tmp_path)
+    runner = session(graph.path)
+    assert agreement(home, tmp_path, graph, runner, runner) == (1, 1)
+    other = session(one_size(tmp_path / "other.onnx").path)
+    assert agreement(home, tmp_path, graph, runner, other) == (0, 1)
+
+
+def test_a_model_without_a_client_or_samples_has_none(tmp_path: Path) -> None:
+    graph = plus_one(tmp_path / "model.onnx")
+    runner = session(graph.path)
+    assert agreement(tmp_path / "nobody", tmp_path, graph, runner, runner) is None

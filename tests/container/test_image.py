@@ -1,0 +1,79 @@
+"""What the image says of itself, what is in it and what is not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from sm.settings import HERE
+from tests.container.running import PYTHON, build_flags, podman
+
+
+def test_the_labels_tell_the_platform_and_people_what_it_is(image: str) -> None:
+    labels = json.loads(podman("image", "inspect", "--format", "{{json .Labels}}", image))
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
+    )
+    assert labels["com.amazonaws.sagemaker.capabilities.accept-bind-to-port"] == "true"
+    assert labels["com.amazonaws.sagemaker.capabilities.multi-models"] == "true"
+    assert labels["org.opencontainers.image.revision"] == commit.stdout.strip()
+    assert {"org.opencontainers.image.version", "org.opencontainers.image.source"} <= set(labels)
+
+
+def test_settings_are_shown_as_they_are_inside(image: str) -> None:
+    shown = podman("run", "--rm", "-e", "SAGEMAKER_BIND_TO_PORT=9000", image, "settings")
+    assert "9000                     (environment: SAGEMAKER_BIND_TO_PORT)" in shown
+
+
+def test_the_image_tests_itself_on_the_models_it_is_given(image: str, demo: Path) -> None:
+    said = podman("run", "--rm", "--read-only", "--tmpfs", "/tmp", *mounted(demo), image, "test", timeout=120)
+    rows = [line.split()[:2] for line in said.splitlines()]
+    assert rows == [["bert_base", "equal"], ["resnet", "equal"], ["yolov5", "equal"]]
+
+
+def test_it_builds_a_model_from_a_graph_and_inspects_it(image: str, demo: Path, tmp_path: Path) -> None:
+    flags = [*mounted(demo), "-v", f"{tmp_path}:/out"]
+    source = "/opt/ml/model/resnet/1/model.onnx"
+    words = ["build-model", "resnet", "--target", "onnxruntime", "--source", source, "--out", "/out"]
+    podman("run", "--rm", "--network", "none", *flags, image, *words, timeout=120)
+    row = podman("run", "--rm", *flags, image, "inspect", "/out").splitlines()[1].split()
+    assert row[:3] == ["resnet", "onnxruntime", "1"]
+
+
+def mounted(repository: Path) -> list[str]:
+    return ["-v", f"{repository}:/opt/ml/model:ro"]
+
+
+def test_it_adds_less_than_625_mb_to_its_base(image: str) -> None:
+    # Under 700 MB with the published debian:bookworm-slim, which has 75; one made here is larger.
+    sizes = [int(podman("image", "inspect", "--format", "{{.Size}}", name)) for name in (image, BASE)]
+    assert sizes[0] - sizes[1] < 625e6
+
+
+def test_nothing_that_only_builds_is_left_in_it(image: str) -> None:
+    code = (
+        "import importlib.util as i, pathlib, shutil\n"
+        "print([m for m in ('pip', 'setuptools', 'torch', 'huggingface_hub', 'pytest') if i.find_spec(m)],"
+        " [p for p in ('gcc', 'make', 'git', 'pip3') if shutil.which(p)],"
+        " [str(p) for p in (pathlib.Path('/root/.cache'), pathlib.Path('/tmp')) if p.exists() and any(p.iterdir())])"
+    )
+    assert podman("run", "--rm", "--entrypoint", PYTHON, image, "-c", code) == "[] [] []"
+
+
+BASE = "docker.io/library/debian:bookworm-slim"
+
+
+def test_a_base_that_has_triton_gets_no_wheel_and_everything_else_alike(image: str, tmp_path: Path) -> None:
+    """NVIDIA's base cannot be had here; this one has a Triton as far as the Dockerfile looks."""
+    name = "localhost/trireme-test:base-with-triton"
+    (tmp_path / "Dockerfile").write_text(f"FROM {BASE}\nRUN mkdir /opt/tritonserver\n")
+    podman("build", "--network", "none", "--tag", name, str(tmp_path))
+    try:
+        flags = [f"--build-arg=BASE_IMAGE={name}", "--target=packages", *build_flags().split()]
+        made = podman("build", "--quiet", *flags, str(HERE), timeout=250)
+        code = "import importlib.util as i; print([m for m in ('pytriton', 'tritonclient', 'flask', 'onnx') if i.find_spec(m)])"
+        assert podman("run", "--rm", made, PYTHON, "-c", code) == "['tritonclient', 'flask', 'onnx']"
+        podman("rmi", "--force", made)
+    finally:
+        podman("rmi", "--force", name)

@@ -1,0 +1,39 @@
+"""docs/07-image.md: its commands work as written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from tests.box.running import free_port
+from tests.container.running import PAGE, Container, podman
+
+BUILD, RUN = re.findall(r"```sh\n(.*?)```", PAGE, re.S)[0].splitlines()
+
+
+def test_the_first_command_builds_what_the_second_runs(image: str, demo: Path, cat: bytes) -> None:
+    # The image of these tests was made by the first one, under a name of their own.
+    assert BUILD == "make image"
+    words = shlex.split(RUN)
+    assert words[:2] == ["docker", "run"]
+    port = free_port()
+    here = {"8080:8080": f"127.0.0.1:{port}:8080", "trireme:cpu": image}
+    mount = next(word for word in words if word.endswith(":/opt/ml/model:ro"))
+    here[mount] = f"{demo}:/opt/ml/model:ro"
+    box = Container(podman("run", "--detach", *(here.get(word, word) for word in words[2:])), port)
+    try:
+        box.wait_ready()
+        assert box.send(cat, "image/png", "resnet").ok
+        podman("stop", "--time", "30", box.id)
+    finally:
+        podman("rm", "--force", "--ignore", "--time", "0", box.id)
+
+
+def test_the_sizes_on_the_page_are_those_of_the_image(image: str) -> None:
+    layers = podman("history", "--format", "{{.Size}}", image).splitlines()
+    megabytes = [float(size.removesuffix(" MB")) for size in layers if size.endswith(" MB")]
+    shown = [float(size) for size in re.findall(r"^\| .* \| ([\d.]+) \|$", PAGE, re.M)]
+    # The packages are the largest layer, whatever the base.
+    assert abs(max(megabytes) - max(shown[:-1])) < 30
+    assert abs(sum(shown[:-1]) - shown[-1]) < 1
