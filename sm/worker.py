@@ -56,7 +56,7 @@ class Plane(BaseApplication):  # type: ignore[misc]
 
     def load_config(self) -> None:
         shared = {
-            "worker_class": "gthread",
+            "worker_class": "sm.refusals.Worker",
             "worker_tmp_dir": str(self.box.run),
             "control_socket_disable": True,
             "logger_class": PlainLogger,
