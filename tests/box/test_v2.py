@@ -16,6 +16,7 @@ from sm.v2 import BINARY
 from tests.box.running import RunningBox, running
 from tests.triton.serving import MODELS
 
+NAMES = ("echo", "fixed", "raises", "words")
 X = np.arange(3, dtype=np.float32)
 ROWS = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": X.tolist()}]}
 ANSWER = {
@@ -37,7 +38,7 @@ HEAD = json.dumps(
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box as a team runs the official container: models, and no client."""
     folder = tmp_path_factory.mktemp("v2")
-    for name in ("echo", "fixed", "raises"):
+    for name in NAMES:
         MODELS[name].write(folder / "model" / name)
     with running(folder, folder / "model", clients=(), SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo") as started:
         yield started
@@ -176,7 +177,7 @@ def test_triton_s_own_client_works_unchanged(client: Any) -> None:
     assert client.get_server_metadata()["name"] == "triton"
     assert client.get_model_metadata("echo")["inputs"][0]["name"] == "x"
     assert client.get_model_config("echo")["max_batch_size"] == 8
-    assert {row["name"] for row in client.get_model_repository_index()} == {"echo", "fixed", "raises"}
+    assert {row["name"] for row in client.get_model_repository_index()} == set(NAMES)
     assert client.get_inference_statistics("echo")["model_stats"]
     given = triton.InferInput("x", [1, 3], "FP32")
     given.set_data_from_numpy(X[None])
@@ -224,6 +225,15 @@ def test_an_unknown_path_of_triton_s_is_a_404(box: RunningBox) -> None:
 def test_a_flat_body_is_for_generate(box: RunningBox) -> None:
     answer = requests.post(f"{box.url}/v2/models/echo/generate", json={"x": [1.0, 2.0]}, timeout=10)
     assert answer.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
+
+
+@pytest.mark.skipif(not np.__version__.startswith("1."), reason="the wheel's stubs lose strings on NumPy 2")
+def test_a_text_goes_to_generate_and_a_text_comes_back(box: RunningBox, client: Any) -> None:
+    answer = requests.post(f"{box.url}/v2/models/words/generate", json={"x": ["grüße", ""]}, timeout=10)
+    assert answer.json()["y"] == ["GRÜSSE", ""]
+    given = triton.InferInput("x", [1], "BYTES")
+    given.set_data_from_numpy(np.array(["a text"], dtype=object))
+    assert client.infer("words", [given]).as_numpy("y").tolist() == [b"A TEXT"]
 
 
 def test_a_body_of_25_mb_comes_back_whole(box: RunningBox) -> None:
