@@ -12,6 +12,7 @@ from typing import Any
 
 from sm import settings as variables
 from sm.errors import StartError
+from sm.packaging import options as packaging
 from sm.settings import Settings
 
 
@@ -91,6 +92,13 @@ def inspect(options: argparse.Namespace) -> int:
     return int(bool(found["problems"]))
 
 
+def package(options: argparse.Namespace) -> int:
+    """Pack a model repository for S3: one archive, or one for each model."""
+    from sm.packaging import command
+
+    return command.run(options)
+
+
 def test(options: argparse.Namespace) -> int:
     """Send each client's sample to a box and compare with its golden answer."""
     from sm import selftest
@@ -113,6 +121,7 @@ def parser() -> argparse.ArgumentParser:
         "prepare": prepare,
         "build-model": build_model,
         "inspect": inspect,
+        "package": package,
         "test": test,
         "serve": serve,
     }
@@ -128,6 +137,8 @@ def parser() -> argparse.ArgumentParser:
         if name == "inspect":
             command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
             command.add_argument("--json", action="store_true", help="for programs")
+        if name == "package":
+            packaging.take(command)
         if name == "settings":
             command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
         if name == "test":

@@ -10,6 +10,8 @@ from typing import TextIO
 
 #: Seconds between two looks, on a terminal and elsewhere.
 LIVE, PLAIN = 0.2, 5.0
+#: Characters of the bar on a terminal.
+BAR = 20
 
 
 class Progress:
@@ -29,7 +31,7 @@ class Progress:
         started, over = time.monotonic(), threading.Event()
 
         def line() -> str:
-            so_far = f"{_megabytes(min(done(), size))} of {_megabytes(size)}, " if done else ""
+            so_far = self._so_far(min(done(), size), size) if done else ""
             return f"{what} … {so_far}{time.monotonic() - started:.1f} s"
 
         def tick() -> None:
@@ -46,6 +48,11 @@ class Progress:
         # The bytes are counted no more: the finished file has left its temporary folder.
         took = f"{time.monotonic() - started:.1f} s"
         self._end(over, ticker, f"{what} … {_megabytes(size) + ', ' if size else ''}{took}")
+
+    def _so_far(self, done: int, size: int) -> str:
+        full = BAR * done // max(1, size)
+        bar = f"{'█' * full}{'░' * (BAR - full)} " if self.live else ""
+        return f"{bar}{_megabytes(done)} of {_megabytes(size)}, "
 
     def _show(self, line: str) -> None:
         if self.live:

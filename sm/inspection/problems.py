@@ -130,7 +130,7 @@ def _links(repository: Path) -> Iterator[str]:
             path = Path(folder, name)
             if not path.is_symlink():
                 continue
-            target = path.resolve()
+            target = Path(os.path.realpath(path))  # resolve() fails on a link to itself
             if not path.exists():
                 yield f"{path} is a link to {path.readlink()}, which is not there."
             elif home != target and home not in target.parents:

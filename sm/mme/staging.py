@@ -58,7 +58,7 @@ def _stage(model: Model, folder: Path, names: Mapping[str, str]) -> None:
         if path.name != CONFIG:
             (folder / path.name).symlink_to(path)
     if model.config is not None:
-        config = _renamed(model.config, folder.name, names)
+        config = renamed(model.config, folder.name, names)
         if config == model.config:
             (folder / CONFIG).symlink_to(model.folder / CONFIG)
         else:
@@ -68,7 +68,8 @@ def _stage(model: Model, folder: Path, names: Mapping[str, str]) -> None:
         (folder / "1").mkdir()
 
 
-def _renamed(config: Any, name: str, names: Mapping[str, str]) -> Any:
+def renamed(config: Any, name: str, names: Mapping[str, str]) -> Any:
+    """A copy of the configuration with its model's ``name``, and its steps' by ``names``."""
     made = type(config)()
     made.CopyFrom(config)
     made.name = name

@@ -52,6 +52,13 @@ def test_on_a_terminal_one_line_is_written_over(monkeypatch: pytest.MonkeyPatch)
     assert stream.getvalue().count("\r\x1b[2Kfetching … ") >= 4
 
 
+def test_on_a_terminal_a_bar_says_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LIVE", 0.01)
+    stream = Terminal()
+    lasting(Progress(stream), [], 10_000_000)
+    assert f"fetching … {'█' * 4}{'░' * 16} 2.0 MB of 10.0 MB" in stream.getvalue()
+
+
 def test_no_more_than_the_size_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PLAIN", 0.01)
     stream = io.StringIO()

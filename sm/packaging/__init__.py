@@ -1,0 +1,1 @@
+"""Archives of a model repository, as the platform takes them from S3."""
