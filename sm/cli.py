@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from sm import settings as variables
+from sm.checking import command as checking
 from sm.errors import StartError
 from sm.packaging import options as packaging
+from sm.scaffold import command as scaffolding
 from sm.settings import Settings
 
 
@@ -99,6 +101,16 @@ def package(options: argparse.Namespace) -> int:
     return command.run(options)
 
 
+def new_client(options: argparse.Namespace) -> int:
+    """Write what a client begins with, and an identity model that it passes check-client with."""
+    return scaffolding.run(options)
+
+
+def check_client(options: argparse.Namespace) -> int:
+    """The contract test of a client: golden answer, bad payloads, threads, memory, time per stage."""
+    return checking.run(options)
+
+
 def test(options: argparse.Namespace) -> int:
     """Send each client's sample to a box and compare with its golden answer."""
     from sm import selftest
@@ -122,6 +134,8 @@ def parser() -> argparse.ArgumentParser:
         "build-model": build_model,
         "inspect": inspect,
         "package": package,
+        "new-client": new_client,
+        "check-client": check_client,
         "test": test,
         "serve": serve,
     }
@@ -139,6 +153,10 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--json", action="store_true", help="for programs")
         if name == "package":
             packaging.take(command)
+        if name == "new-client":
+            scaffolding.options(command)
+        if name == "check-client":
+            checking.options(command)
         if name == "settings":
             command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
         if name == "test":

@@ -1,0 +1,1 @@
+"""``sm check-client``: the contract test of a client."""

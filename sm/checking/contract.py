@@ -1,0 +1,205 @@
+"""What every client promises, asked one after the other. Each check gives a sentence for what it found."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from sm import registry
+from sm.base import Client, ModelMetadata, TensorClient
+from sm.checking import inputs, memory, mutations
+from sm.checking.asking import Asker, Inside, Reply, Request
+from sm.checking.observed import Observed
+from sm.errors import StartError
+from sm.golden import PIXELS, SCORE, differences
+from sm.metrics import STAGE_SECONDS
+
+PAYLOADS, THREADS, CALLS, TIMED = 200, 64, 2000, 20
+#: Requests that differ from one another, for the threads and for the calls.
+VARIANTS = 6
+STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
+
+
+class Broken(Exception):
+    """A promise that the client does not keep: the sentence names the fault."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``sample/payload.json`` and, beside it, the ``golden.json`` that must come back."""
+
+    payload: Any
+    golden: Any
+
+    @classmethod
+    def of(cls, folder: Path) -> Sample:
+        """:class:`StartError` names the file that is not there or no JSON."""
+        return cls(*(_json(folder / name) for name in ("payload.json", "golden.json")))
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_bytes())
+    except OSError as error:
+        raise StartError(f"{file} cannot be read ({error.strerror}): a client has a sample.") from None
+    except ValueError as error:
+        raise StartError(f"{file} is not JSON: {error}.") from None
+
+
+def declared(client: Client, metadata: ModelMetadata) -> Iterator[str]:
+    """Sentences about tensors that the client names and its model has not, or has otherwise."""
+    if not isinstance(client, TensorClient) or metadata.name != client.model:
+        return
+    for sentence in registry.differences(client, metadata):
+        served = {**metadata.inputs, **metadata.outputs}
+        named = {**client.inputs, **client.outputs}
+        other = any(name in served and served[name].datatype != kind for name, (kind, _) in named.items())
+        yield f"wrong dtype: {sentence}" if other else f"wrong name or shape: {sentence}"
+
+
+def tensors(asker: Inside, observed: Observed, sample: Sample) -> str:
+    """What the client names, and what it gives with its sample, is what its models take."""
+    client = asker.client
+    said = [observed.metadata(model) for model in client.required_models()]
+    named = [sentence for metadata in said for sentence in declared(client, metadata)]
+    if not named:
+        asker.ask(Request(sample.payload))
+    faults = [*named, *observed.faults]
+    if faults:
+        raise Broken("; ".join(faults[:3]))
+    return f"names, dtypes and shapes are those of {', '.join(client.required_models()) or 'no model'}"
+
+
+def golden(asker: Asker, sample: Sample) -> str:
+    """The sample gives its golden answer."""
+    reply = asker.ask(Request(sample.payload))
+    if reply.status != 200:
+        kind = "non-JSON result: " if "cannot be sent" in reply.sentence else ""
+        raise Broken(f"{kind}the sample gives {reply.sentence}")
+    found = list(islice(differences(reply.result, sample.golden), 3))
+    tolerance = f"{PIXELS:g} for numbers above 1, {SCORE:g} for others"
+    if found:
+        raise Broken(f"golden drift: {'; '.join(found)} (tolerance: {tolerance})")
+    return f"equal (tolerance: {tolerance})"
+
+
+def mutated(asker: Asker, client: Client, sample: Sample) -> str:
+    """Whatever a caller sends by mistake is a result or a 4xx."""
+    bad: list[tuple[Request, Reply]] = []
+    results = 0
+
+    def ask(request: Request) -> bool:
+        nonlocal results
+        reply = asker.ask(request)
+        results += reply.status == 200
+        if not reply.status or reply.status >= 500:
+            bad.append((request, reply))
+        return bool(reply.status)
+
+    asked = mutations.tell(client, sample.payload, PAYLOADS, ask)
+    if bad:
+        request, reply = min(bad, key=lambda pair: len(mutations.shown(pair[0])))
+        kind = "unhandled null: " if _is_null(request) else ""
+        raise Broken(
+            f"{kind}{mutations.shown(request)} gives {reply.sentence}; "
+            f"{len(bad)} of {asked} payloads are no result and no 4xx"
+        )
+    return f"{asked} mutated payloads: {results} results, {asked - results} refused with a 4xx"
+
+
+def _is_null(request: Request) -> bool:
+    fields = request.payload if request.parameters is None else request.parameters
+    return fields is None or (isinstance(fields, dict) and None in fields.values())
+
+
+def answered(asker: Asker, sample: Sample) -> list[tuple[Request, Any]]:
+    """Requests that differ, each with the answer it gets when nobody else asks."""
+    replies = [(request, asker.ask(request)) for request in mutations.variants(sample.payload, VARIANTS)]
+    return [(request, reply.result) for request, reply in replies if reply.status == 200]
+
+
+def threads(asker: Asker, sample: Sample) -> str:
+    """Many at once get what each gets alone."""
+    alone = answered(asker, sample)
+    if not alone:
+        raise Broken("not even the sample gives a result")
+    turns = [alone[turn % len(alone)] for turn in range(THREADS)]
+    with ThreadPoolExecutor(THREADS) as crowd:
+        for _ in range(2):
+            for reply, (request, wanted) in zip(
+                crowd.map(lambda turn: asker.ask(turn[0]), turns), turns, strict=True
+            ):
+                _compare(reply, request, wanted, alone)
+    return f"{THREADS} threads with {len(alone)} payloads get the answers of one"
+
+
+def _compare(reply: Reply, request: Request, wanted: Any, alone: list[tuple[Request, Any]]) -> None:
+    if reply.status != 200:
+        raise Broken(f"among {THREADS} threads {mutations.shown(request)} gives {reply.sentence}")
+    difference = next(differences(reply.result, wanted), None)
+    if difference is None:
+        return
+    others = [result for other, result in alone if other is not request]
+    whose = "another's answer" if reply.result in others else "another answer than alone"
+    raise Broken(
+        f"state shared between threads: among {THREADS} a request gets {whose} ({difference}); "
+        "nothing about a request may live on self"
+    )
+
+
+def untouched(client: Client, sample: Sample) -> str:
+    """The payload is after the call what it was before."""
+    try:
+        found = inputs.changed(client, Request(sample.payload))
+    except Exception as error:
+        raise Broken(f"the sample gives {type(error).__name__}: {error}") from None
+    if found:
+        raise Broken(found)
+    return "its input is left as it is; the same payload gives the same answer"
+
+
+def flat(asker: Inside, observed: Observed, sample: Sample) -> str:
+    """Memory does not grow with the calls. Triton's answers are played again: this is the client's own."""
+    requests = [request for request, _ in answered(asker, sample)] or [Request(sample.payload)]
+    observed.replaying = True
+    try:
+        found = memory.leak(
+            lambda turn: asker.reply(requests[turn % len(requests)]), CALLS, asker.client.folder
+        )
+    finally:
+        observed.replaying = False
+    if found:
+        raise Broken(found)
+    return f"memory is flat over {CALLS:,} calls"
+
+
+def stages(asker: Inside, observed: Observed, sample: Sample) -> dict[str, float]:
+    """Milliseconds of each stage of one request, the mean of :data:`TIMED`."""
+    before, asked = _seconds(asker.client), observed.seconds
+    began = time.perf_counter()
+    for _ in range(TIMED):
+        asker.reply(Request(sample.payload))
+    whole = time.perf_counter() - began
+    spent = {name: seconds - before.get(name, 0.0) for name, seconds in _seconds(asker.client).items()}
+    spent["infer"] = observed.seconds - asked
+    if not isinstance(asker.client, TensorClient):
+        # It has no verbs to be told apart: what is not in Triton is its own.
+        spent["own work"] = max(0.0, whole - sum(spent.values()))
+    order = [*(name for name in STAGES if name in spent), *(name for name in spent if name not in STAGES)]
+    return {name: spent[name] / TIMED * 1000 for name in order}
+
+
+def _seconds(client: Client) -> dict[str, float]:
+    """What the router's own series say of the client so far, by stage."""
+    return {
+        sample.labels["stage"]: sample.value
+        for metric in STAGE_SECONDS.collect()
+        for sample in metric.samples
+        if sample.name.endswith("_sum") and sample.labels["client"] == client.name
+    }

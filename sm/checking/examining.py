@@ -1,0 +1,113 @@
+"""A client examined: the checks in their order, with a Triton of its own or against a box that runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from sm.base import Client, Triton
+from sm.checking import alone, contract, remote
+from sm.checking.asking import Inside, Outside
+from sm.checking.contract import Broken, Sample
+from sm.checking.finding import repository_for
+from sm.checking.observed import Observed
+from sm.checking.report import Finding, Report
+from sm.checking.serving import Absent, triton
+from sm.errors import StartError, TriremeError
+from sm.registry import Found, check, load
+from sm.settings import Settings
+
+LOADS, NAMES, GOLDEN, UNTOUCHED = "loads alone", "names and shapes", "golden answer", "its input"
+MUTATED, THREADS, MEMORY = "mutated payloads", "threads", "memory"
+#: What only a client in our own process can be asked.
+OWN = "asked without --url: it looks into the process"
+
+
+@dataclass(frozen=True)
+class Examination:
+    """``note`` is called with each finding as it is there."""
+
+    found: Found
+    settings: Settings
+    note: Callable[[Finding], None]
+
+    def run(self, url: str | None = None) -> Report:
+        """All checks; those after a client that does not load are not asked."""
+        report = Report(self.found.name)
+        for finding in self._all(report, url):
+            report.findings.append(finding)
+            self.note(finding)
+        return report
+
+    def _all(self, report: Report, url: str | None) -> Iterator[Finding]:
+        sample = Sample.of(self.found.file.parent / "sample")
+        first = timed(LOADS, self._alone)
+        yield first
+        if not first.passed:
+            yield Finding(NAMES, None, "not asked: it does not load")
+            return
+        client = load(self.found, cast("Triton", Absent()), self.found.file.parent)
+        if url:
+            yield from self._outside(client, sample, url.rstrip("/"))
+        else:
+            yield from self._inside(client, sample, report)
+
+    def _alone(self) -> str:
+        problem = alone.problem(self.found)
+        if problem:
+            raise Broken(problem)
+        return "with no Triton and no network"
+
+    def _inside(self, client: Client, sample: Sample, report: Report) -> Iterator[Finding]:
+        models = client.required_models()
+        repository = repository_for(self.found, models, self.settings)
+        with triton(models, repository, self.settings) as transport:
+            observed = Observed(transport)
+            asker = Inside(load(self.found, observed, repository))
+            names = timed(NAMES, lambda: self._names(asker, observed, sample))
+            yield names
+            if not names.passed:
+                return
+            yield timed(GOLDEN, lambda: contract.golden(asker, sample))
+            yield timed(UNTOUCHED, lambda: contract.untouched(asker.client, sample))
+            yield timed(MUTATED, lambda: contract.mutated(asker, asker.client, sample))
+            yield timed(THREADS, lambda: contract.threads(asker, sample))
+            yield timed(MEMORY, lambda: contract.flat(asker, observed, sample))
+            report.stages = contract.stages(asker, observed, sample)
+
+    def _names(self, asker: Inside, observed: Observed, sample: Sample) -> str:
+        for model in asker.client.required_models():
+            for sentence in contract.declared(asker.client, observed.metadata(model)):
+                raise Broken(sentence)
+        check(asker.client, self.found, observed)
+        return contract.tensors(asker, observed, sample)
+
+    def _outside(self, client: Client, sample: Sample, url: str) -> Iterator[Finding]:
+        asker = Outside(url, client.name)
+        yield timed(NAMES, lambda: _remote_names(client, url))
+        yield timed(GOLDEN, lambda: contract.golden(asker, sample))
+        yield Finding(UNTOUCHED, None, OWN)
+        yield timed(MUTATED, lambda: contract.mutated(asker, client, sample))
+        yield timed(THREADS, lambda: contract.threads(asker, sample))
+        yield Finding(MEMORY, None, OWN)
+
+
+def _remote_names(client: Client, url: str) -> str:
+    for model in client.required_models():
+        for sentence in contract.declared(client, remote.metadata(url, model)):
+            raise Broken(sentence)
+    return f"what it names is what {', '.join(client.required_models()) or 'no model'} has"
+
+
+def timed(name: str, ask: Callable[[], str]) -> Finding:
+    """One check's finding, however it ends."""
+    began = time.monotonic()
+    try:
+        passed, sentence = True, ask()
+    except (Broken, StartError) as broken:
+        passed, sentence = False, str(broken)
+    except TriremeError as error:
+        passed, sentence = False, error.sentence
+    return Finding(name, passed, sentence, time.monotonic() - began)

@@ -1,0 +1,49 @@
+"""Where a client is, and the model repository that has its models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sm.box import CODE, PLATFORM_REPOSITORY, models_in
+from sm.errors import StartError
+from sm.registry import Found, discover
+from sm.settings import Settings
+
+
+def find(name: str, settings: Settings) -> Found:
+    """The client called ``name``: the box's, the repository's ``code``, or one of ``clients`` here."""
+    repository = settings.repository or PLATFORM_REPOSITORY
+    folders = dict.fromkeys(
+        folder.absolute() for folder in (*settings.clients, repository / CODE, Path("clients"))
+    )
+    found = {client.name: client for client in discover(tuple(reversed(folders))) if not client.module}
+    if name not in found:
+        raise StartError(
+            f"there is no client {name!r}; there are: {', '.join(sorted(found)) or 'none'}. "
+            "They are looked for in TRIREME_CLIENTS, in code/ of the repository and in ./clients."
+        )
+    return found[name]
+
+
+def repository_for(found: Found, models: tuple[str, ...], settings: Settings) -> Path:
+    """The first repository that has all of ``models``; :class:`StartError` says where it was looked for."""
+    looked = [folder for folder in dict.fromkeys(_repositories(found, settings)) if folder.is_dir()]
+    for folder in looked:
+        if set(models) <= set(models_in(folder)):
+            return folder
+    raise StartError(
+        f"no model repository has {', '.join(models)}: looked in {', '.join(map(str, looked)) or 'none'}. "
+        "Set TRIREME_MODEL_REPOSITORY to the one that has."
+    )
+
+
+def _repositories(found: Found, settings: Settings) -> Iterator[Path]:
+    """The one that is set; beside the client, as new-client and a model archive have it; the demo's."""
+    if settings.repository:
+        yield settings.repository.absolute()
+    home = found.file.parent.parent if found.file.name == "client.py" else found.file.parent
+    yield home.parent / "model"
+    yield home.parent
+    yield settings.cache / "repository" / "cpu"
+    yield PLATFORM_REPOSITORY

@@ -1,0 +1,105 @@
+"""A client's Triton, watched: what the client gives it, how long it takes, and its answers played again."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from threading import Lock
+
+import numpy as np
+
+from sm.base import Array, ModelMetadata, Triton
+from sm.errors import TriremeError
+from sm.triton.tensors import STRINGS, datatype
+
+
+class Observed:
+    """Stands between a client and the real Triton; a :class:`~sm.base.Triton` itself."""
+
+    def __init__(self, triton: Triton) -> None:
+        self._triton = triton
+        self._lock = Lock()
+        self._known: dict[Hashable, dict[str, Array]] = {}
+        #: Sentences about tensors that no model takes, in the order they were seen.
+        self.faults: dict[str, None] = {}
+        #: Seconds that calls have taken so far.
+        self.seconds = 0.0
+        #: Whether a call that was made before is answered with what Triton said then.
+        self.replaying = False
+
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        version: str = "",
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        """See :meth:`sm.base.Triton.infer`."""
+        began = time.perf_counter()
+        try:
+            self._note(model, version, inputs)
+            if not self.replaying:
+                return self._triton.infer(model, inputs, version=version, outputs=outputs)
+            key = (model, version, tuple(outputs or ()), *map(_print_of, inputs.items()))
+            if key not in self._known:
+                answer = self._triton.infer(model, inputs, version=version, outputs=outputs)
+                # Not the views of shared memory: they would be held for good.
+                self._known[key] = {name: array.copy() for name, array in answer.items()}
+            return {name: array.copy() for name, array in self._known[key].items()}
+        finally:
+            with self._lock:
+                self.seconds += time.perf_counter() - began
+
+    def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        version: str = "",
+        outputs: Sequence[str] | None = None,
+    ) -> Generator[dict[str, Array], None, None]:
+        """See :meth:`sm.base.Triton.stream`."""
+        self._note(model, version, inputs)
+        return self._triton.stream(model, inputs, version=version, outputs=outputs)
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        """See :meth:`sm.base.Triton.metadata`."""
+        return self._triton.metadata(model, version)
+
+    def _note(self, model: str, version: str, inputs: Mapping[str, Array]) -> None:
+        try:
+            metadata = self._triton.metadata(model, version)
+        except TriremeError:
+            return  # the call itself will say so
+        self.faults.update(dict.fromkeys(misfits(metadata, inputs)))
+
+
+def misfits(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> Iterator[str]:
+    """Sentences about ``inputs``, batch dimension included, that the model does not take."""
+    for name, array in inputs.items():
+        if name not in metadata.inputs:
+            yield f"it gives {metadata.name!r} an input {name!r}, which has {', '.join(metadata.inputs)}"
+            continue
+        wanted, array = metadata.inputs[name], np.asarray(array)
+        try:
+            kind = datatype(array)
+        except TriremeError:
+            kind = str(array.dtype)
+        if kind != wanted.datatype:
+            yield f"wrong dtype: it gives {metadata.name!r} {name!r} as {kind}, not {wanted.datatype}"
+        shape = (-1, *wanted.shape) if metadata.max_batch_size else wanted.shape
+        if len(shape) != array.ndim or any(
+            -1 not in (one, other) and one != other for one, other in zip(shape, array.shape, strict=True)
+        ):
+            yield (
+                f"wrong shape: it gives {metadata.name!r} {name!r} as {list(array.shape)}, not {list(shape)}"
+            )
+
+
+def _print_of(item: tuple[str, Array]) -> Hashable:
+    name, array = item[0], np.ascontiguousarray(item[1])
+    if datatype(array) == STRINGS:
+        return name, array.shape, tuple(array.ravel().tolist())
+    return name, array.shape, array.dtype.str, zlib.crc32(array.data.cast("B") if array.size else b"")

@@ -1,0 +1,1 @@
+"""``sm new-client``: the files that a client begins with."""
