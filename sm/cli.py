@@ -12,6 +12,7 @@ from typing import Any
 
 from sm import settings as variables
 from sm.checking import command as checking
+from sm.environments import options as environments
 from sm.errors import StartError
 from sm.packaging import options as packaging
 from sm.scaffold import command as scaffolding
@@ -111,6 +112,13 @@ def check_client(options: argparse.Namespace) -> int:
     return checking.run(options)
 
 
+def pack_env(options: argparse.Namespace) -> int:
+    """Make an environment of its own for a Python model."""
+    from sm.environments import command
+
+    return command.run(options)
+
+
 def test(options: argparse.Namespace) -> int:
     """Send each client's sample to a box and compare with its golden answer."""
     from sm import selftest
@@ -134,6 +142,7 @@ def parser() -> argparse.ArgumentParser:
         "build-model": build_model,
         "inspect": inspect,
         "package": package,
+        "pack-env": pack_env,
         "new-client": new_client,
         "check-client": check_client,
         "test": test,
@@ -153,6 +162,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--json", action="store_true", help="for programs")
         if name == "package":
             packaging.take(command)
+        if name == "pack-env":
+            environments.take(command)
         if name == "new-client":
             scaffolding.options(command)
         if name == "check-client":

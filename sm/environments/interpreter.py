@@ -1,0 +1,87 @@
+"""A Python to copy: an environment that is moved to another machine brings its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from sm.errors import StartError
+from sm.triton import wheel
+
+#: Asks a Python where it keeps what an environment needs of it.
+ASK = """
+import json, sys, sysconfig
+paths = sysconfig.get_paths(vars={"base": sys.base_prefix, "platbase": sys.base_exec_prefix})
+places = [sysconfig.get_config_var("LIBDIR"), sys.base_prefix + "/lib", "/usr/lib", "/lib", "/usr/lib64"]
+inside = sysconfig.get_config_var("MULTIARCH") or ""
+print(json.dumps({
+    "version": sys.version,
+    "program": getattr(sys, "_base_executable", sys.executable),
+    "prefix": sys.base_prefix,
+    "libraries": [paths["stdlib"], paths["platstdlib"]],
+    "shared": [place + end for place in places if place for end in ("", "/" + inside)],
+}))
+"""
+#: Tests, static libraries, other people's packages, and the note that forbids to install any.
+LEFT = shutil.ignore_patterns(
+    *("__pycache__", "site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "ensurepip"),
+    *("config-*", "*.a", "*.o", "EXTERNALLY-MANAGED", "sitecustomize.py"),
+)
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """``libraries`` are the folders of its standard library, below ``prefix``."""
+
+    version: str
+    program: Path
+    prefix: Path
+    libraries: tuple[Path, ...]
+    libpython: Path
+
+    @classmethod
+    def find(cls, python: str) -> Interpreter:
+        """One of the minor version ``python`` (3.12): the running one, or ``python3.12`` on PATH."""
+        program = sys.executable if python == wheel.VERSION else shutil.which(f"python{python}")
+        asked = program and subprocess.run([program, "-c", ASK], capture_output=True, text=True, check=False)
+        if not asked or asked.returncode:
+            raise StartError(f"There is no python{python} on PATH to make the environment from: install it.")
+        said = json.loads(asked.stdout)
+        return cls(
+            said["version"],
+            Path(said["program"]),
+            Path(said["prefix"]),
+            tuple(Path(path) for path in dict.fromkeys(said["libraries"])),
+            _libpython(python, said["shared"]),
+        )
+
+    def copy(self, folder: Path) -> None:
+        """The program and its libraries, where it looks for them from wherever it lies."""
+        (folder / "bin").mkdir(parents=True)
+        shutil.copy(self.program, folder / "bin" / "python3")
+        (folder / "bin" / "python").symlink_to("python3")
+        for library in self.libraries:
+            shutil.copytree(
+                library,
+                folder / library.relative_to(self.prefix),
+                ignore=LEFT,
+                ignore_dangling_symlinks=True,
+                dirs_exist_ok=True,
+            )
+        (folder / "lib").mkdir(exist_ok=True)
+        shutil.copy(self.libpython, folder / "lib" / self.libpython.name)
+
+
+def _libpython(python: str, folders: list[str]) -> Path:
+    name = f"libpython{python}.so.1.0"
+    found = next((Path(folder) / name for folder in folders if (Path(folder) / name).is_file()), None)
+    if found is None:
+        raise StartError(
+            f"The stub needs {name}, which this python{python} does not bring; on Debian and Ubuntu: "
+            f"apt-get install libpython{python}."
+        )
+    return found

@@ -1,0 +1,33 @@
+"""What ``sm pack-env`` takes. Apart, as each command loads this and no other the packing itself."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+
+def take(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME", help="the environment's name")
+    source = command.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--requirements", type=Path, metavar="FILE", help="what pip would install, from wheels"
+    )
+    source.add_argument(
+        "--conda", type=Path, metavar="ENV.yml", help="what conda would create; needs conda-pack"
+    )
+    command.add_argument(
+        "--python",
+        type=version,
+        metavar="3.12",
+        help="the Python of the stub (default: of this machine's Triton)",
+    )
+    command.add_argument(
+        "-o", "--out", type=Path, metavar="PATH", help="a folder, or a file that ends in .tar.gz (./NAME)"
+    )
+
+
+def version(text: str) -> str:
+    if not re.fullmatch(r"3\.\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no version such as 3.12")
+    return text

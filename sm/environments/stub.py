@@ -1,0 +1,54 @@
+"""The python backend's stub: the program that runs a Python model, made for one minor version of Python."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from sm.errors import StartError
+from sm.triton import wheel
+
+NAME = "triton_python_backend_stub"
+
+
+@dataclass(frozen=True)
+class Stub:
+    """``python`` is its version, such as 3.11; ``numpy`` what it can load, as a requirement."""
+
+    file: Path
+    python: str
+    numpy: str
+
+    @property
+    def libpython(self) -> str:
+        return f"libpython{self.python}.so.1.0"
+
+    @classmethod
+    def find(cls, server: Path, python: str) -> Stub:
+        """The stub that ``server`` runs models with; the one for ``python`` where the wheel has several."""
+        root = server.parent.parent
+        if wheel.is_wheel(server):
+            stubs = root / "python_backend_stubs"
+            file = stubs / (python or wheel.VERSION) / NAME
+            has = ", ".join(sorted((path.name for path in stubs.iterdir()), key=lambda name: int(name[2:])))
+        else:
+            file = root / "backends" / "python" / NAME
+            has = version(file)
+        found = version(file)
+        if not found or (python and python != found):
+            raise StartError(
+                f"Triton's python backend here ({root}) has a stub for Python {has or 'no version'}, not for "
+                f"{python or wheel.VERSION}: a stub is per minor version."
+            )
+        # The wheel's loses strings on NumPy 2, and there is no NumPy 1 for Python 3.13.
+        old = wheel.is_wheel(server) and int(found[2:]) < 13
+        return cls(file, found, "numpy<2" if old else "numpy")
+
+
+def version(stub: Path) -> str:
+    """The Python that a stub was linked with; empty if there is no stub."""
+    if not stub.is_file():
+        return ""
+    linked = re.search(rb"libpython(3\.\d+)\.so", stub.read_bytes())
+    return linked[1].decode() if linked else ""
