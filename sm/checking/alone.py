@@ -65,10 +65,12 @@ def watch(file: str, note: Callable[[str], None]) -> None:
 
 
 def _address(event: str, arguments: tuple[Any, ...]) -> str:
-    wanted = arguments[1] if event in ("socket.connect", "socket.sendto", "socket.sendmsg") else arguments[0]
-    if isinstance(wanted, tuple):
-        return ":".join(str(part) for part in wanted[:2])
-    return wanted.decode(errors="replace") if isinstance(wanted, bytes) else str(wanted)
+    connects = event in ("socket.connect", "socket.sendto", "socket.sendmsg")
+    wanted = arguments[1] if connects else arguments[:2]
+    if not isinstance(wanted, tuple):
+        return str(wanted)
+    parts = (part.decode(errors="replace") if isinstance(part, bytes) else str(part) for part in wanted[:2])
+    return ":".join(parts)
 
 
 def main(name: str, file: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from sm.box import CODE, PLATFORM_REPOSITORY, models_in
+from sm.box import CODE, PLATFORM_REPOSITORY
 from sm.errors import StartError
 from sm.registry import Found, discover
 from sm.settings import Settings
@@ -30,11 +30,18 @@ def repository_for(found: Found, models: tuple[str, ...], settings: Settings) ->
     """The first repository that has all of ``models``; :class:`StartError` says where it was looked for."""
     looked = [folder for folder in dict.fromkeys(_repositories(found, settings)) if folder.is_dir()]
     for folder in looked:
-        if set(models) <= set(models_in(folder)):
+        if all(_is_servable(folder / model) for model in models):
             return folder
     raise StartError(
         f"no model repository has {', '.join(models)}: looked in {', '.join(map(str, looked)) or 'none'}. "
         "Set TRIREME_MODEL_REPOSITORY to the one that has."
+    )
+
+
+def _is_servable(model: Path) -> bool:
+    """Whether there is a configuration and a version: a recipe's folder has only the one."""
+    return (model / "config.pbtxt").is_file() and any(
+        version.is_dir() and version.name.isdigit() for version in model.iterdir()
     )
 
 

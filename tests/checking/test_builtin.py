@@ -1,0 +1,20 @@
+"""Every client that comes with the box keeps the contract that others are held to."""
+
+from __future__ import annotations
+
+import pytest
+
+from sm.build.prepare import prepare
+from sm.registry import discover
+from sm.settings import HERE, Settings
+from tests.checking.running import check
+
+CLIENTS = [found.name for found in discover((HERE / "clients",))]
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_client_of_the_box_passes(name: str) -> None:
+    prepare(Settings.read({}))
+    report = check(HERE, name)
+    assert report.status == 0, report.failed
+    assert all(row["passed"] for row in report.report["checks"])
