@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ ACTIVATE = """\
 environment="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 unset PYTHONHOME PYTHONPATH
 export PYTHONNOUSERSITE=1
-export PATH="$environment/bin:$PATH"
+export PATH="$environment/bin:$environment/local/bin:$PATH"
 unset environment
 """
 #: The first lines of a script that pip or uv installed; they name the folder it was installed in.
@@ -40,7 +41,8 @@ def from_wheels(folder: Path, requirements: Path, base: Interpreter, stub: Stub)
         requirements.absolute().parent,
     )
     (folder / "bin" / "activate").write_text(ACTIVATE)
-    for script in (folder / "bin").iterdir():
+    # Debian's Python has its scripts in local/bin.
+    for script in (*folder.glob("bin/*"), *folder.glob("local/bin/*")):
         if script.is_file() and not script.is_symlink() and script.stat().st_size < 2**16:
             script.write_bytes(FIRST_LINES.sub(b"#!/usr/bin/env python3\n", script.read_bytes()))
 
@@ -75,6 +77,11 @@ def _installer(python: Path) -> list[str]:
 
 
 def _run(line: Sequence[str], failure: str, folder: Path) -> None:
-    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder)
+    # What PYTHONPATH or the user's own folder has would count as installed, and stay behind.
+    variables = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
+    environment = {**variables, "PYTHONNOUSERSITE": "1"}
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder, env=environment)
     if done.returncode:
         raise StartError(f"{failure}:\n{(done.stderr or done.stdout).strip()}")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sm.environments import checks
@@ -76,6 +77,14 @@ def test_a_python_that_has_no_stub_is_one_sentence(made: Made) -> None:
     done = pack("env", "--requirements", made.requirements, "--python", "3.99", cache=made.cache)
     assert done.returncode == 1
     assert "not for 3.99: a stub is per minor version." in done.stderr
+
+
+def test_what_pythonpath_has_does_not_count_as_installed(made: Made, tmp_path: Path) -> None:
+    file = requirements(tmp_path, word="bonjour")
+    box = str(Path(np.__file__).parents[1])
+    done = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=made.cache, PYTHONPATH=box)
+    assert done.returncode == 0, done.stderr
+    checks.check(tmp_path / "env", STUB)
 
 
 def test_without_conda_its_file_is_one_sentence(made: Made, tmp_path: Path) -> None:
