@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from sm.base import Client, Triton
-from sm.box import Box
+from sm.box import Box, shared_bytes
 from sm.checking.finding import repository_for
 from sm.errors import StartError
 from sm.registry import Found, ModelMissing, check, load
@@ -22,8 +22,6 @@ from sm.supervisor import ports
 from sm.triton import server, sweep
 from sm.triton.transport import Transport
 
-#: Bytes that the tensors of the checks may take in shared memory.
-SHARED = 256 * 2**20
 #: What Triton's index says of a model that it has not come to yet.
 UNLOADED = ("unloaded", "Triton gives no reason")
 
@@ -61,7 +59,14 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
     )
     with tempfile.TemporaryDirectory(prefix="trireme-check-") as folder:
         drawn = ports.draw(settings)
-        box = Box(f"check{os.urandom(4).hex()}", Path(folder), repository, *drawn, "nginx", SHARED)
+        box = Box(
+            f"check{os.urandom(4).hex()}",
+            Path(folder),
+            repository,
+            *drawn,
+            "nginx",
+            shared_bytes(settings, repository),
+        )
         hold = sweep.hold(box.id)
         try:
             with _process(settings, box, models):
