@@ -71,16 +71,24 @@ class Environments:
             with self._cache.workshop() as folder:
                 made, moved = folder / "made", folder / "moved"
                 with self._progress.step(f"making the environment of {source.name}"):
-                    if base:
-                        making.from_wheels(made, source, base, stub)
-                    else:
-                        making.from_conda(made, source)
+                    self._fill(made, source, base, stub)
                 (made / MARK).write_text(key)
                 # It must work in another place than the one it was made in.
                 made.rename(moved)
                 checks.check(moved, stub)
                 self._cache.place(moved, place)
         return place
+
+    def _fill(self, folder: Path, source: Path, base: Interpreter | None, stub: Stub) -> None:
+        try:
+            if base:
+                making.from_wheels(folder, source, base, stub)
+            else:
+                making.from_conda(folder, source)
+        except OSError as error:
+            # copytree has a list of what went wrong: (from, to, why).
+            why = error.args[0][-1][-1] if isinstance(error, shutil.Error) else error
+            raise StartError(f"the environment cannot be made in {self._cache.root}: {why}.") from error
 
 
 def identity(source: Path, stub: Stub, base: Interpreter | None) -> str:

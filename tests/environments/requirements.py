@@ -36,8 +36,10 @@ def requirements(folder: Path, *lines: str, word: str = "ahoy") -> Path:
     return folder / "requirements.txt"
 
 
-def pack(*words: object, cache: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """As one types it."""
-    line = [sys.executable, "-m", "sm.cli", "pack-env", *map(str, words)]
+def pack(
+    *words: object, cache: Path, through: str = "", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """As one types it. ``through``: a command line that becomes it in the end."""
+    line = [*through.split(), sys.executable, "-m", "sm.cli", "pack-env", *map(str, words)]
     environment = {**os.environ, "TRIREME_CACHE": str(cache), **variables}
     return subprocess.run(line, cwd=HERE, capture_output=True, text=True, env=environment)

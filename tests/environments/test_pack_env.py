@@ -66,6 +66,19 @@ def test_a_numpy_that_the_stub_cannot_use_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "env").exists()
 
 
+def test_on_a_full_disk_it_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None:
+    """A limit on the size of files is what a test can set."""
+    file, cache = requirements(tmp_path), tmp_path / "cache"
+    done = pack(
+        *("env", "--requirements", file, "-o", tmp_path / "env"),
+        cache=cache,
+        through="prlimit --fsize=200000",
+    )
+    assert (done.returncode, "the environment cannot be made in" in done.stderr) == (1, True), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not [path for path in cache.rglob("*") if path.is_file() and path.name != "lock"]
+
+
 def test_a_package_that_is_nowhere_is_named(tmp_path: Path) -> None:
     file = requirements(tmp_path, "./no-such-package-1.0-py3-none-any.whl")
     done = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=tmp_path / "cache")
