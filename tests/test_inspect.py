@@ -190,6 +190,14 @@ def test_the_exit_status_says_whether_a_start_would_succeed(tmp_path: Path) -> N
     assert bad.stdout.startswith("model ")
 
 
+def test_an_environment_that_is_not_there_is_named(tmp_path: Path) -> None:
+    where = '{string_value: "$$TRITON_MODEL_DIRECTORY/../other/env"}'
+    model(tmp_path, "tiny", CONFIG + f'parameters {{key: "EXECUTION_ENV_PATH" value: {where}}}')
+    assert f"wants the environment {tmp_path}/tiny/../other/env, which is not there" in sole(tmp_path)
+    (model(tmp_path, "other") / "env").mkdir()
+    assert problems.all_of(tmp_path) == []
+
+
 @pytest.mark.parametrize("broken", ["name", "version", "plan"])
 def test_a_start_says_one_sentence_within_five_seconds(tmp_path: Path, broken: str) -> None:
     folder = model(tmp_path / "models")

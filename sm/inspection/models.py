@@ -26,6 +26,9 @@ PLATFORMS = {
     "ensemble": "ensemble",
 }
 
+#: What Triton puts the model's folder in the place of, and the parameter of the python backend that says it.
+OWN_FOLDER, ENVIRONMENT = "$$TRITON_MODEL_DIRECTORY", "EXECUTION_ENV_PATH"
+
 
 @dataclass(frozen=True)
 class Model:
@@ -83,6 +86,14 @@ class Model:
             return None
         said = self.config.default_model_filename if self.config else ""
         return said or FILES.get(self.backend)
+
+    @property
+    def environment(self) -> Path | None:
+        """Its Python environment, if it has one that is named from its folder."""
+        parameters = self.config.parameters if self.config else {}
+        said = parameters[ENVIRONMENT].string_value if ENVIRONMENT in parameters else ""
+        inside = said.removeprefix(f"{OWN_FOLDER}/")
+        return self.folder / inside if inside != said else None
 
     def version(self, number: int) -> Path:
         return self.folder / str(number)

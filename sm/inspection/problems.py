@@ -91,6 +91,11 @@ def _of_model(model: Model) -> Iterator[str]:
     yield from _name(model)
     yield from _versions(model)
     yield from _files(model)
+    if model.environment and not model.environment.exists():
+        yield (
+            f"{model.folder / 'config.pbtxt'} wants the environment {model.environment}, which is not there: "
+            "make it with sm pack-env."
+        )
 
 
 def _name(model: Model) -> Iterator[str]:

@@ -11,13 +11,10 @@ from google.protobuf import text_format
 
 from sm.errors import StartError
 from sm.inspection import models
-from sm.inspection.models import Model
+from sm.inspection.models import ENVIRONMENT, OWN_FOLDER, Model
 from sm.mme.staging import CONFIG, renamed
 from sm.packaging.contents import Contents, Entry, is_cache
 
-#: What Triton puts the model's folder in the place of.
-OWN_FOLDER = "$$TRITON_MODEL_DIRECTORY"
-ENVIRONMENT = "EXECUTION_ENV_PATH"
 CODE = "code"
 
 
@@ -106,12 +103,9 @@ class Separate:
 
     def _own_environment(self, model: Model, config: Any, name: str) -> tuple[Any, list[Entry]]:
         """An environment of another folder goes into the model's: the archive has no such neighbour."""
-        said = config.parameters[ENVIRONMENT].string_value if ENVIRONMENT in config.parameters else ""
-        if not said.startswith(f"{OWN_FOLDER}/../"):
+        path = model.environment
+        if path is None or ".." not in path.relative_to(model.folder).parts:
             return config, []
-        path = model.folder / said.removeprefix(f"{OWN_FOLDER}/")
-        if not path.exists():
-            raise StartError(f"{model.folder / CONFIG} wants the environment {path}, which is not there.")
         made = type(config)()
         made.CopyFrom(config)
         made.parameters[ENVIRONMENT].string_value = f"{OWN_FOLDER}/{path.name}"

@@ -182,11 +182,24 @@ def test_an_environment_of_a_neighbour_comes_along(tmp_path: Path) -> None:
             'parameters {key: "EXECUTION_ENV_PATH", '
             'value: {string_value: "$$TRITON_MODEL_DIRECTORY/../other/env"}}\n'
         )
-    packed("repository", "--mme", cwd=tmp_path)
+    (tmp_path / "here").mkdir()
+    packed("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
     first = unpacked(tmp_path / "archives" / "first.tar.gz", tmp_path / "first")
     assert (first / "first" / "env" / "bin" / "activate").is_file()
     written = config(first / "first" / "config.pbtxt").parameters["EXECUTION_ENV_PATH"]
     assert written.string_value == "$$TRITON_MODEL_DIRECTORY/env"
+
+
+def test_an_environment_of_its_own_is_packed_once(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "first")
+    (folder / "first" / "env" / "bin").mkdir(parents=True)
+    with (folder / "first" / "config.pbtxt").open("a") as stream:
+        stream.write(
+            'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/env"}}\n'
+        )
+    (tmp_path / "here").mkdir()
+    packed("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
+    assert names(tmp_path / "archives" / "first.tar.gz").count("first/env/bin") == 1
 
 
 @pytest.mark.parametrize("words", [("--copies", "2"), ("--mme", "--copies", "-1")])
