@@ -23,6 +23,8 @@ from sm.metrics import STAGE_SECONDS
 PAYLOADS, THREADS, CALLS, TIMED = 200, 64, 2000, 20
 #: Requests that differ from one another, for the threads and for the calls.
 VARIANTS = 6
+#: How often the threads ask; a slow model's once, beyond so many seconds.
+ROUNDS, ENOUGH = 3, 5.0
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 
 
@@ -131,11 +133,13 @@ def threads(asker: Asker, sample: Sample) -> str:
         raise Broken("not even the sample gives a result")
     turns = [alone[turn % len(alone)] for turn in range(THREADS)]
     with ThreadPoolExecutor(THREADS) as crowd:
-        for _ in range(2):
-            for reply, (request, wanted) in zip(
-                crowd.map(lambda turn: asker.ask(turn[0]), turns), turns, strict=True
-            ):
+        began = time.monotonic()
+        for _ in range(ROUNDS):
+            replies = crowd.map(lambda turn: asker.ask(turn[0]), turns)
+            for reply, (request, wanted) in zip(replies, turns, strict=True):
                 _compare(reply, request, wanted, alone)
+            if time.monotonic() - began > ENOUGH:
+                break
     return f"{THREADS} threads with {len(alone)} payloads get the answers of one"
 
 

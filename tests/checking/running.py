@@ -44,7 +44,7 @@ def sm(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
         cwd=home,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
 

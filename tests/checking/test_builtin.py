@@ -12,6 +12,7 @@ from tests.checking.running import check
 CLIENTS = [found.name for found in discover((HERE / "clients",))]
 
 
+@pytest.mark.timeout(600)  # on a busy machine
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_client_of_the_box_passes(name: str) -> None:
     prepare(Settings.read({}))
