@@ -18,6 +18,7 @@ from sm.checking import asking, mutations
 from sm.checking.asking import Inside, Request
 from sm.checking.report import chart
 from sm.errors import StartError
+from sm.settings import HERE
 from tests.box.running import RunningBox, free_port, running
 from tests.checking import faulty
 from tests.checking.running import check, sm
@@ -161,6 +162,14 @@ def test_without_hypothesis_it_says_what_to_install(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     with pytest.raises(StartError, match="pip install hypothesis"):
         mutations.tell(stubborn(tmp_path), {"text": "row"}, 200, lambda _: True)
+
+
+def test_every_check_and_every_fault_is_on_the_page(home: Path) -> None:
+    page = (HERE / "docs" / "16-bring-your-client.md").read_text()
+    for check_name in check(home, "sound").sentences:
+        assert f"| {check_name} |" in page
+    for fault in ("wrong dtype", "wrong shape", "golden drift", "non-JSON result", "leak", "unhandled null"):
+        assert f"`{fault}`" in page
 
 
 def test_the_longest_stage_has_the_longest_bar() -> None:
