@@ -55,7 +55,7 @@ def _runtime(folder: Path, stub: Stub) -> Iterator[str]:
 
 def _interpreter(folder: Path, stub: Stub) -> None:
     done = subprocess.run(
-        ["bash", "-c", START, str(folder), ASK], capture_output=True, text=True, check=False, timeout=120
+        ["bash", "-c", START, str(folder), ASK], capture_output=True, text=True, check=False
     )
     if done.returncode:
         why = done.stderr.strip().splitlines() or ["it says nothing"]
