@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -25,7 +25,7 @@ PAYLOADS, THREADS, CALLS, TIMED = 200, 64, 2000, 20
 VARIANTS = 6
 #: How often the threads ask; a slow model's once, beyond so many seconds.
 ROUNDS, ENOUGH = 3, 5.0
-STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
+STAGES = ("decode", "preprocess", "own work", "infer", "postprocess", "encode")
 
 
 class Broken(Exception):
@@ -185,21 +185,27 @@ def flat(asker: Inside, observed: Observed, sample: Sample) -> str:
 
 def stages(asker: Inside, observed: Observed, sample: Sample) -> dict[str, float]:
     """Milliseconds of each stage of one request, the mean of :data:`TIMED`."""
-    before, asked = _seconds(asker.client), observed.seconds
-    began = time.perf_counter()
-    for _ in range(TIMED):
-        asker.reply(Request(sample.payload))
-    whole = time.perf_counter() - began
-    spent = {name: seconds - before.get(name, 0.0) for name, seconds in _seconds(asker.client).items()}
-    spent["infer"] = observed.seconds - asked
+    began, asked = time.perf_counter(), observed.seconds
+    spent = mean(asker, sample, lambda: own_seconds(asker.client))
+    spent["infer"] = (observed.seconds - asked) / TIMED * 1000
     if not isinstance(asker.client, TensorClient):
         # It has no verbs to be told apart: what is not in Triton is its own.
+        whole = (time.perf_counter() - began) / TIMED * 1000
         spent["own work"] = max(0.0, whole - sum(spent.values()))
-    order = [*(name for name in STAGES if name in spent), *(name for name in spent if name not in STAGES)]
-    return {name: spent[name] / TIMED * 1000 for name in order}
+    return {name: spent[name] for name in STAGES if name in spent}
 
 
-def _seconds(client: Client) -> dict[str, float]:
+def mean(asker: Asker, sample: Sample, seconds: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """What :data:`TIMED` requests add to ``seconds``, in milliseconds for one, in the order of a request."""
+    before = seconds()
+    for _ in range(TIMED):
+        asker.ask(Request(sample.payload))
+    after = seconds()
+    spent = {name: (value - before.get(name, 0.0)) / TIMED * 1000 for name, value in after.items()}
+    return {name: spent[name] for name in STAGES if name in spent}
+
+
+def own_seconds(client: Client) -> dict[str, float]:
     """What the router's own series say of the client so far, by stage."""
     return {
         sample.labels["stage"]: sample.value

@@ -50,7 +50,7 @@ class Examination:
             return
         client = load(self.found, cast("Triton", Absent()), self.found.file.parent)
         if url:
-            yield from self._outside(client, sample, url.rstrip("/"))
+            yield from self._outside(client, sample, report, url.rstrip("/"))
         else:
             yield from self._inside(client, sample, report)
 
@@ -84,14 +84,18 @@ class Examination:
         check(asker.client, self.found, observed)
         return contract.tensors(asker, observed, sample)
 
-    def _outside(self, client: Client, sample: Sample, url: str) -> Iterator[Finding]:
+    def _outside(self, client: Client, sample: Sample, report: Report, url: str) -> Iterator[Finding]:
         asker = Outside(url, client.name)
-        yield timed(NAMES, lambda: _remote_names(client, url))
+        names = timed(NAMES, lambda: _remote_names(client, url))
+        yield names
+        if not names.passed:
+            return
         yield timed(GOLDEN, lambda: contract.golden(asker, sample))
         yield Finding(UNTOUCHED, None, OWN)
         yield timed(MUTATED, lambda: contract.mutated(asker, client, sample))
         yield timed(THREADS, lambda: contract.threads(asker, sample))
         yield Finding(MEMORY, None, OWN)
+        report.stages = contract.mean(asker, sample, lambda: remote.stages(url, client.name))
 
 
 def _remote_names(client: Client, url: str) -> str:

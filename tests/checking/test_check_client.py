@@ -83,6 +83,7 @@ def test_a_box_that_runs_is_asked_the_same(box: RunningBox, home: Path) -> None:
     assert passed.pop("its input") is None
     assert all(passed.values())
     assert len(passed) == 5
+    assert list(report.stages) == ["decode", "preprocess", "infer", "postprocess"]
 
 
 def test_a_fault_is_found_through_a_box_too(box: RunningBox, home: Path) -> None:
@@ -94,7 +95,7 @@ def test_a_fault_is_found_through_a_box_too(box: RunningBox, home: Path) -> None
 def test_nobody_at_the_address_is_a_sentence(home: Path) -> None:
     report = check(home, "sound", "--url", f"http://127.0.0.1:{free_port()}")
     assert report.status == 1
-    assert report.failed["golden answer"].startswith("no box answers at http://127.0.0.1:")
+    assert report.failed["names and shapes"].startswith("no box answers at http://127.0.0.1:")
 
 
 def test_a_client_that_is_not_there_is_named_with_those_that_are(home: Path) -> None:
