@@ -268,10 +268,14 @@ def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
 
 def markdown(rows: list[dict[str, str]]) -> list[str]:
     """The rows as the table of the documentation; paths of this machine are shortened."""
+    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    short = {f"{HERE}/": "", caches: "~/.cache", str(Path.home()): "~"}
     lines = ["| variable | default | effect |", "|---|---|---|"]
     for row in rows:
         first, *others = row["name"].split()
-        value = row["value"].replace(f"{HERE}/", "").replace(str(Path.home()), "~")
+        value = row["value"]
+        for path, shorter in short.items():
+            value = value.replace(path, shorter)
         also = f" Also read from {', '.join(f'`{name}`' for name in others)}." if others else ""
         lines.append(f"| `{first}` | {f'`{value}`' if value else ''} | {row['help']}{also} |")
     return lines

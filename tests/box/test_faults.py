@@ -116,7 +116,12 @@ def test_a_killed_front_or_control_plane_is_back_within_five_seconds(
 
 
 def test_the_data_planes_master_killed_is_back(faulty: RunningBox) -> None:
-    os.kill(one(faulty.pids("sm.worker data")), signal.SIGKILL)
+    victim = one(faulty.pids("sm.worker data"))
+    os.kill(victim, signal.SIGKILL)
+    # Its workers live on for a moment, and would answer.
+    until(
+        lambda: faulty.pids("sm.worker data") and victim not in faulty.pids("sm.worker data"), 10, "another"
+    )
     answer = until(
         lambda: (lambda found: found if found.status_code == 200 else None)(
             faulty.invoke("slow", {"seconds": 0})
