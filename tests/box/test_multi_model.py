@@ -366,6 +366,20 @@ def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: st
         assert answer.json()["result"] == ["kept", "kept", [2, 4]]
 
 
+def test_a_python_models_process_killed_and_its_archive_unloaded_at_once(endpoint: Endpoint) -> None:
+    """Triton would wait for the dead process for ever: it is started again, with what is loaded."""
+    endpoint.loaded("one", endpoint.platform.flat("one", model(2)))
+    endpoint.loaded("two", endpoint.platform.flat("two", model(3)))
+    (stub,) = endpoint.box.pids("/models/one/1/model.py")
+    os.kill(stub, signal.SIGKILL)
+    answer = endpoint.unload("one")
+    assert answer.status_code in (200, 503), answer.text
+    until(lambda: endpoint.unload("one").status_code in (200, 404), 60, "the unload")
+    until(lambda: endpoint.box.ping()[0] == 200, 30, "/ping 200")
+    until(lambda: endpoint.invoke("two").status_code == 200, 30, "an answer of the other")
+    assert (endpoint.names(), endpoint.y("two")) == (["two"], [3, 6])
+
+
 def test_an_archive_that_is_gone_when_triton_is_started_again_is_missed_by_nobody_else(
     endpoint: Endpoint,
 ) -> None:
