@@ -82,7 +82,7 @@ SHOWN_BY = {
     "triton_arguments": (ENVIRONMENT, "test_a_restricted_api_is_a_403_without_the_header_and_200_with_it"),
     "build_engines": (
         "supervisor/test_engines.py",
-        "test_a_plan_for_another_gpu_is_missing_and_other_models_are_not",
+        "test_standin_ping_says_what_is_being_built_and_a_stop_stops_it",
     ),
     "triton_server": ("triton/test_server.py", "test_a_server_that_is_no_program_stops_the_start"),
     "nginx": ("supervisor/test_front.py", "test_nginx_is_chosen_found_or_asked_for"),
