@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sm.box import Box
 from sm.mme.records import Records
+from sm.mme.staging import whole
 from sm.settings import HERE, Settings
 from sm.supervisor import front
 from sm.supervisor.crew import CONTROL, DATA, NGINX, TRITON
@@ -75,5 +76,5 @@ class Commands:
         remove_files(f"trireme-{self._box.id}-py")
         # What was loaded when its predecessor ended.
         loaded = Records(self._box.models_file).read().triton_models()
-        again = tuple(f"--load-model={name}" for name in loaded)
+        again = tuple(f"--load-model={name}" for name in loaded if whole(self._box.repository / name))
         return Command(self._triton.arguments + again, self._triton.environment)

@@ -123,7 +123,8 @@ class Loop:
         return self._probes.failure(name)
 
     def ailing(self, pid: int) -> bool:
-        return has_dead_child(pid)
+        # Where many models come and go, the control plane has the one loaded again.
+        return not self._box.multi_model and has_dead_child(pid)
 
     def starved(self, patience: float) -> bool:
         return self._memory.starved(patience)
