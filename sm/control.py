@@ -11,7 +11,7 @@ from sm.mme import gpu
 from sm.mme.loader import Loader
 from sm.mme.records import Records
 from sm.mme.staging import Staging
-from sm.routes import batch, control, models
+from sm.routes import batch, control, models, pages
 from sm.routes.answers import handle_errors
 from sm.settings import Settings
 from sm.triton.channel import Channel
@@ -26,6 +26,7 @@ def create(settings: Settings, box: Box) -> Flask:
     handle_errors(app)
     app.register_blueprint(control.blueprint(box))
     app.register_blueprint(batch.blueprint(settings))
+    app.register_blueprint(pages.blueprint(box))
     app.register_blueprint(models.loading(loader(settings, box)) if box.multi_model else models.listing(box))
     return app
 

@@ -121,7 +121,7 @@ class DataPlane(Plane):
         except StartError as error:
             refuse(self.box, error)
         if not self.box.multi_model:
-            app.describe(clients, self.box.clients_file)
+            app.describe(clients, self.box)
         return flask
 
     def registry(self, transport: Transport) -> Registry:
