@@ -20,7 +20,13 @@ from sm.triton.sweep import remove_files
 
 #: glibc gives freed memory back to the kernel above these, and each picture becomes freed memory: with the
 #: defaults a worker spends up to half of its time on page faults. The first can be no more than 32 MiB.
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20)}
+#: One arena for all threads: the interpreter's lock parts them anyway, and of others glibc gives nothing back
+#: even when it is asked to (see sm.rest).
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20),
+    "MALLOC_ARENA_MAX": "1",
+}
 
 
 class Commands:

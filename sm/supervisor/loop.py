@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -130,10 +131,19 @@ class Loop:
         return self._memory.starved(patience)
 
     def linger(self) -> None:
-        self._box.draining_file.touch()
+        # On a full disk callers learn it from the connection's end.
+        with contextlib.suppress(OSError):
+            self._box.draining_file.touch()
 
     def publish(self, state: Mapping[str, Any]) -> None:
-        write_whole(self._box.state_file, json.dumps(state))
+        text = json.dumps(state)
+        try:
+            write_whole(self._box.state_file, text)
+        except OSError:
+            # The disk is full. The old file has room of its own; who reads it half written asks again.
+            with self._box.state_file.open("r+") as file:
+                file.write(text)
+                file.truncate()
 
     def say(self, level: str, message: str) -> None:
         self._log.say(level, message)
