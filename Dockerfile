@@ -48,6 +48,7 @@ EXPOSE 8080
 ENTRYPOINT ["/opt/trireme/.venv/bin/python", "-m", "sm.cli"]
 CMD ["serve"]
 LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
+      com.amazonaws.sagemaker.capabilities.bidirectional-streaming=true \
       com.amazonaws.sagemaker.capabilities.multi-models=true \
       org.opencontainers.image.title=trireme \
       org.opencontainers.image.licenses=Apache-2.0

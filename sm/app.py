@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from flask import Flask
 
-from sm.box import Box
+from sm import v2
+from sm.box import SHARED_MEMORY, Box
 from sm.dispatch import Dispatcher
+from sm.invocation import dumps
+from sm.lines import Lines
+from sm.openapi.clients import described
+from sm.openapi.document import document
 from sm.registry import Registry
-from sm.routes import control, invocations
+from sm.routes import batch, control, conversations, invocations, models, pages, streams
+from sm.routes import v2 as v2_routes
 from sm.routes.answers import handle_errors
+from sm.sessions import Sessions
 from sm.settings import Settings
+from sm.triton.http import Upstream
 
 
 def create(settings: Settings, box: Box, registry: Registry) -> Flask:
@@ -21,21 +30,53 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     app = Flask("trireme")
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
+    upstream = Upstream(box.http_port, settings.timeout)
+    fronted = box.front == "nginx"
     service = invocations.Service(
         dispatcher=Dispatcher(registry, ThreadPoolExecutor(settings.threads, "records")),
+        lines=Lines(ThreadPoolExecutor(settings.threads, "lines"), settings.threads),
+        sessions=sessions_of(settings, box),
+        triton=v2.Triton(upstream, registry, settings.inference_type),
         default_model=registry.default(settings.default_model),
         default_accept=settings.default_accept,
         timeout=settings.timeout,
-        fronted=box.front == "nginx",
+        stream_timeout=settings.longest_stream,
+        fronted=fronted,
     )
     app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
-    if box.front != "nginx":
+    app.register_blueprint(models.invoking(service))
+    if settings.local_endpoints:
+        app.register_blueprint(streams.blueprint(service))
+    # A thread is left for other callers.
+    most = max(1, settings.threads - 1)
+    app.register_blueprint(conversations.blueprint(service, most, settings.max_body, lambda: stopping(box)))
+    app.register_blueprint(v2_routes.blueprint(upstream, settings.timeout, settings.longest_stream, fronted))
+    if not fronted:
         app.register_blueprint(control.blueprint(box))
+        app.register_blueprint(batch.blueprint(settings))
+        app.register_blueprint(models.listing(box))
+        app.register_blueprint(pages.blueprint(box))
     return app
 
 
-def describe(registry: Registry, path: Path) -> None:
-    """Write what is served for the control plane, at once or not at all: workers start side by side."""
+def stopping(box: Box) -> bool:
+    """Whether the supervisor is about to stop the box."""
+    try:
+        return bool(json.loads(box.state_file.read_text())["draining"])
+    except (OSError, ValueError):
+        return False
+
+
+def sessions_of(settings: Settings, box: Box) -> Sessions | None:
+    """Kept where it is set, else in memory, and removed with the box; what has no room, in the run folder."""
+    if not settings.sessions:
+        return None
+    home = settings.sessions_path or SHARED_MEMORY / f"trireme-{box.id}-sessions"
+    return Sessions((home, box.run / "sessions"), settings.sessions_expiration)
+
+
+def describe(registry: Registry, box: Box) -> None:
+    """Write what is served, and in which form, for the control plane."""
     rows = [
         {
             "name": client.name,
@@ -47,6 +88,12 @@ def describe(registry: Registry, path: Path) -> None:
         }
         for client in registry.clients.values()
     ]
-    staged = path.with_name(f"{path.name}.{id(registry):x}")
-    staged.write_text(json.dumps(rows))
+    _write(box.clients_file, json.dumps(rows).encode())
+    _write(box.openapi_file, dumps(document([described(client) for client in registry.clients.values()])))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """At once or not at all: workers start side by side."""
+    staged = path.with_name(f"{path.name}.{os.getpid()}")
+    staged.write_bytes(content)
     staged.replace(path)

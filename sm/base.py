@@ -8,7 +8,7 @@ threads, so nothing about a request may live on ``self``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -28,6 +28,7 @@ __all__ = [
     "Parameters",
     "Payload",
     "Picture",
+    "StreamingClient",
     "TensorClient",
     "TensorMetadata",
     "TensorPayload",
@@ -71,6 +72,15 @@ class Triton(Protocol):
         """
         ...
 
+    def stream(
+        self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
+    ) -> Generator[dict[str, Array], None, None]:
+        """Run ``model`` and give each of its answers as it comes: a decoupled model has any number of them.
+
+        The work in Triton is cancelled when the generator is closed or the caller leaves.
+        """
+        ...
+
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """What the model takes and gives; :class:`~sm.errors.UnknownModel` if it is not there."""
         ...
@@ -99,9 +109,32 @@ class Client(ABC):
     def inference(self, payload: Any) -> object:
         """Answer one payload: anything JSON can carry, NumPy included, or a :class:`Picture`."""
 
+    def stream(self, payload: Any) -> Iterator[object]:
+        """Answer one payload in parts, each sent when it is there: bytes, or what ``inference`` may return.
+
+        Unless a client has its own, the one part is the result of ``inference``.
+        """
+        yield self.inference(payload)
+
+    @classmethod
+    def streams(cls) -> bool:
+        """Whether the client has parts of its own to send."""
+        return cls.stream is not Client.stream
+
     @classmethod
     def required_models(cls) -> tuple[str, ...]:
         return cls.models
+
+
+class StreamingClient(Client):
+    """A client that answers in parts: ``stream`` alone. Who wants no stream gets the list of them."""
+
+    @abstractmethod
+    def stream(self, payload: Any) -> Iterator[object]:
+        """The parts of the answer, in their order."""
+
+    def inference(self, payload: Any) -> object:
+        return list(self.stream(payload))
 
 
 class TensorClient(Client):

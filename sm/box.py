@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from sm.errors import StartError
 from sm.settings import Settings
+from sm.toolkit.code import Code
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+#: Python models that multi-model mode leaves shared memory for.
+EXPECTED = 32
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
 #: Beside the models, the folder of a team's clients; Triton takes it for a model that cannot load.
@@ -34,6 +38,13 @@ class Box:
     front: str
     #: Shared memory that each worker may hold for tensors, in bytes; 0: none.
     shared_bytes: int
+    #: Whether models are loaded and unloaded while the box runs. The repository is in the run folder then.
+    multi_model: bool = False
+    #: What ``/ping`` asks of Triton: ``ready`` or ``live``.
+    ping: str = "ready"
+    #: What opens Triton's restricted APIs: HTTP headers, gRPC metadata.
+    http_keys: Mapping[str, str] = field(default_factory=dict)
+    grpc_keys: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def data_socket(self) -> Path:
@@ -53,9 +64,19 @@ class Box:
         return self.run / "clients.json"
 
     @property
+    def models_file(self) -> Path:
+        """Multi-model mode: written by the control plane, what is loaded."""
+        return self.run / "models.json"
+
+    @property
     def refusal_file(self) -> Path:
         """Written by a data worker that cannot load its clients: why, in a sentence."""
         return self.run / "refusal"
+
+    @property
+    def openapi_file(self) -> Path:
+        """Written by the data workers: what they take and answer."""
+        return self.run / "openapi.json"
 
     @property
     def metrics_folder(self) -> Path:
@@ -76,6 +97,8 @@ class Box:
     def save(self) -> None:
         """Make what children expect to find in the run folder."""
         self.metrics_folder.mkdir()
+        if self.multi_model:
+            self.repository.mkdir()
         write_whole(self.run / "supervisor.pid", str(os.getpid()))
         write_whole(self.run / "box.json", json.dumps(asdict(self), default=str))
 
@@ -88,16 +111,16 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def find_repository(settings: Settings, platform: Path = PLATFORM_REPOSITORY) -> Path:
-    """The repository to serve; :class:`StartError` if there is no model in it."""
+    """The repository to serve; :class:`StartError` if there is neither a model nor a client in it."""
     repository = (settings.repository or platform).absolute()
     if (repository / "config.pbtxt").exists():
         raise StartError(
             f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."
         )
-    if not models_in(repository):
+    if not models_in(repository) and not Code.of(settings, repository).serves:
         raise StartError(
-            f"There is no model in {repository} (no folder with a config.pbtxt): run `make serve` for the "
-            "demo, or set TRIREME_MODEL_REPOSITORY to a Triton model repository."
+            f"There is no model in {repository} (no folder with a config.pbtxt, no code/inference.py): run "
+            "`make serve` for the demo, or set TRIREME_MODEL_REPOSITORY to a Triton model repository."
         )
     return repository
 
@@ -110,7 +133,7 @@ def models_in(repository: Path) -> list[str]:
         return []
 
 
-def shared_bytes(settings: Settings, repository: Path, folder: Path = SHARED_MEMORY) -> int:
+def shared_bytes(settings: Settings, repository: Path | None, folder: Path = SHARED_MEMORY) -> int:
     """Shared memory for each worker in bytes; 0 where it is off or there is none.
 
     A third of what is free, after what Triton's python models take at start: the rest is left to their growth
@@ -121,12 +144,14 @@ def shared_bytes(settings: Settings, repository: Path, folder: Path = SHARED_MEM
     if settings.shared_memory_mb:
         return int(settings.shared_memory_mb * 2**20) // settings.worker_count
     space = os.statvfs(folder)
-    pools = settings.triton_shm_default * len(python_models(repository))
+    pools = settings.triton_shm_default * python_models(repository)
     # Triton's side takes at most half of what is free: see sm.triton.server.
     free = space.f_bavail * space.f_frsize
     return max(0, free - min(pools, free // 2)) // 3 // settings.worker_count
 
 
-def python_models(repository: Path) -> set[str]:
-    """The models that Triton's python backend runs."""
-    return {path.parent.parent.name for path in repository.glob("*/*/model.py")}
+def python_models(repository: Path | None) -> int:
+    """How many models Triton's python backend runs; without a repository (multi-model mode) a guess."""
+    if repository is None:
+        return EXPECTED
+    return len({path.parent.parent.name for path in repository.glob("*/*/model.py")})

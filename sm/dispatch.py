@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
 from pydantic import ValidationError
 
+from sm import deadline
 from sm.base import Client
 from sm.errors import ClientFailed, OutOfMemory, TriremeError, UnsupportedType, WrongPayload
-from sm.invocation import Invocation, Raw
+from sm.invocation import JSON, Invocation, Raw, dumps
 from sm.metrics import stage
-from sm.payloads import Payload
+from sm.payloads import BodyPayload, Payload
 from sm.registry import Registry
+from sm.streaming.stream import finish
 
 log = logging.getLogger(__name__)
 
@@ -41,21 +43,50 @@ class Dispatcher:
         ]
         return [future.result() for future in futures]
 
+    def stream(self, invocation: Invocation) -> Generator[object, None, None]:
+        """The parts of the answer to the one record, as they are made; raises :class:`TriremeError`."""
+        client = self.registry.get(invocation.model)
+        if invocation.many:
+            raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
+        try:
+            with stage(client.name, "decode"):
+                payload = validated(client, invocation, invocation.records[0])
+            parts = client.stream(payload)
+            try:
+                for part in parts:
+                    yield part
+                    _check_time()
+            finally:
+                finish(parts)
+        except Exception as error:
+            raise _failure(error, client, invocation, "payload") from None
+
 
 def _result(client: Client, invocation: Invocation, record: object, path: str) -> object:
     try:
         with stage(client.name, "decode"):
             payload = validated(client, invocation, record, path)
         return client.inference(payload)
-    except WrongPayload as error:
-        return _within(error, path)
-    except TriremeError as error:
-        return error
-    except MemoryError:
-        return OutOfMemory(f"{client.name} ran out of memory")
     except Exception as error:
-        log.exception("client %s failed", client.name, extra={"request_id": invocation.request_id})
-        return ClientFailed(f"the client of {client.name!r} failed ({type(error).__name__})")
+        return _failure(error, client, invocation, path)
+
+
+def _failure(error: Exception, client: Client, invocation: Invocation, path: str) -> TriremeError:
+    """What the caller is told of an error; the traceback of a client's own goes to the log."""
+    if isinstance(error, WrongPayload):
+        return _within(error, path)
+    if isinstance(error, TriremeError):
+        return error
+    if isinstance(error, MemoryError):
+        return OutOfMemory(f"{client.name} ran out of memory")
+    log.error("client %s failed", client.name, exc_info=error, extra={"request_id": invocation.request_id})
+    return ClientFailed(f"the client of {client.name!r} failed ({type(error).__name__})")
+
+
+def _check_time() -> None:
+    running = deadline.current()
+    if running:
+        running.check()
 
 
 def _within(error: WrongPayload, path: str) -> WrongPayload:
@@ -78,12 +109,20 @@ def validated(client: Client, invocation: Invocation, record: object, path: str 
         payload = kind.model_validate(members)
     except ValidationError as error:
         raise _wrong(error, path) from None
-    payload.addressed(invocation.version, invocation.accept, dict(invocation.headers))
+    payload.addressed(
+        invocation.version,
+        invocation.accept,
+        dict(invocation.headers),
+        invocation.session,
+        invocation.answer_headers,
+    )
     return payload
 
 
 def _members(client: Client, record: object, path: str) -> Mapping[str, Any]:
     kind = client.payload
+    if issubclass(kind, BodyPayload):
+        return _as_body(record)
     if isinstance(record, Raw):
         if record.content_type not in kind.content_types:
             takes = ", ".join(("application/json", *kind.content_types))
@@ -99,6 +138,13 @@ def _members(client: Client, record: object, path: str) -> Mapping[str, Any]:
             f"{path}.parameters: belongs beside payload, not in it", field=f"{path}.parameters"
         )
     return record
+
+
+def _as_body(record: object) -> Mapping[str, Any]:
+    """A record for a client that takes bodies: as it came, or out of a dispatch request."""
+    if isinstance(record, Raw):
+        return {"body": record.body, "content_type": record.content_type}
+    return {"body": dumps(record), "content_type": JSON, "dispatched": True}
 
 
 def _parameters(

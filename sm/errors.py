@@ -27,6 +27,12 @@ class BadInput(TriremeError):
     status, code = 400, "bad_input"
 
 
+class Forbidden(TriremeError):
+    """The path is not for callers, or not without the header that Triton was told to ask for."""
+
+    status, code = 403, "forbidden"
+
+
 class NotFound(TriremeError):
     """No such path."""
 
@@ -43,6 +49,18 @@ class MethodNotAllowed(TriremeError):
     """The path exists, the method does not."""
 
     status, code = 405, "method_not_allowed"
+
+
+class NotAcceptable(TriremeError):
+    """The answer cannot be had in the content type that the caller accepts."""
+
+    status, code = 406, "not_acceptable"
+
+
+class Conflict(TriremeError):
+    """A model of that name is there already, or is being loaded or unloaded."""
+
+    status, code = 409, "conflict"
 
 
 class TooLarge(TriremeError):
@@ -103,6 +121,16 @@ class ClientFailed(TriremeError):
     """A client plugin raised something of its own. The traceback is in the log, never in the answer."""
 
     status, code = 500, "client_failed"
+
+
+class ChosenStatus(TriremeError):
+    """A toolkit script's own error, with the status that it chose (400 to 599)."""
+
+    code = "script_error"
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status if 400 <= status <= 599 else 500
 
 
 class ModelFailed(TriremeError):

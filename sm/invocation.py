@@ -7,20 +7,23 @@ its own beside :func:`_dispatch_json` and :func:`_raw_body`.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import orjson
 
-from sm.errors import BadInput, ClientFailed, TriremeError, Unsupported, WrongPayload
-from sm.results import Picture, encodable
+from sm.errors import BadInput, ClientFailed, TriremeError, WrongPayload
+from sm.results import Encoded, Picture, encodable
+from sm.sessions import Session
 
 JSON = "application/json"
 JSON_LINES = "application/jsonlines"
 NPY = "application/x-npy"
 PNG = "image/png"
+#: SageMaker's name for Triton's binary form: JSON of so many bytes, then the tensors.
+BINARY = "application/vnd.sagemaker-triton.binary+json"
 
 #: The members of a dispatch request.
 MEMBERS = {"modelname", "version", "payload", "parameters"}
@@ -51,16 +54,31 @@ class Invocation:
     #: The ``X-Amzn-SageMaker-*`` headers, names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
     request_id: str = ""
+    session: Session | None = None
+    #: What its client has the answer say beside the body; filled while the client works.
+    answer_headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes back to the caller."""
+    """What goes back to the caller: a body, or chunks of one that is still being made."""
 
-    body: bytes
+    body: bytes | Iterator[bytes]
     content_type: str = JSON
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    def whole(self) -> bytes:
+        """The body in one piece; of a stream, once it has ended."""
+        return self.body if isinstance(self.body, bytes) else b"".join(self.body)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Model and version; empty where nobody said."""
+
+    model: str
+    version: str
 
 
 @dataclass(frozen=True)
@@ -71,27 +89,42 @@ class Message:
     headers: Mapping[str, str]
     query: Mapping[str, str]
     request_id: str
+    #: The model that the path names. Nobody else is asked then.
+    model: str = ""
+    session: Session | None = None
 
     @property
     def content_type(self) -> str:
         return self.headers.get("content-type", JSON).split(";")[0].strip().lower() or JSON
 
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The pairs of the custom attributes."""
+        return custom_attributes(self.headers.get(f"{PREFIX}custom-attributes", ""))
 
-def read(message: Message, default_model: str, default_accept: str = JSON) -> Invocation:
-    """Tell the form of a request and read it.
+
+def read(
+    message: Message,
+    default_model: str,
+    default_accept: str = JSON,
+    takes_bodies: Callable[[str], bool] = lambda _: False,
+) -> Invocation:
+    """Tell the form of a request and read it. A client that ``takes_bodies`` gets any as it is, JSON too.
 
     Raises :class:`BadInput` for a body that cannot be understood and :class:`WrongPayload`, with the
     path of the field, for one of the wrong shape.
     """
-    form = _dispatch_json if message.content_type == JSON else _raw_body
+    attributes = message.attributes
+    address = addressed(message)
+    whole = takes_bodies(address.model or default_model) and not is_dispatch(message)
+    form = _dispatch_json if message.content_type == JSON and not whole else _raw_body
     members = form(message)
-    attributes = custom_attributes(message.headers.get(f"{PREFIX}custom-attributes", ""))
     asked = {name: value for name, value in message.query.items() if name not in ("modelname", "version")}
     payload = members["payload"]
     many = isinstance(payload, list)
     return Invocation(
-        model=members.get("modelname") or _named(message, attributes) or default_model,
-        version=str(members.get("version") or attributes.get("version") or message.query.get("version", "")),
+        model=message.model or members.get("modelname") or address.model or default_model,
+        version=str(members.get("version") or address.version),
         records=payload if many else [payload],
         many=many,
         parameters={**asked, **(members.get("parameters") or {})},
@@ -99,7 +132,29 @@ def read(message: Message, default_model: str, default_accept: str = JSON) -> In
         accept=accepted(message.headers.get("accept", ""), default_accept),
         headers={name: value for name, value in message.headers.items() if name.startswith(PREFIX)},
         request_id=message.request_id,
+        session=message.session,
     )
+
+
+def addressed(message: Message) -> Address:
+    """Whom a request's headers or its query name; a dispatch body may say otherwise."""
+    target = message.headers.get(f"{PREFIX}target-model", "")
+    attributes, query = message.attributes, message.query
+    return Address(
+        message.model or attributes.get("modelname") or target or query.get("modelname", ""),
+        attributes.get("version") or query.get("version", ""),
+    )
+
+
+def is_dispatch(message: Message) -> bool:
+    """Whether a body is form 1 beyond doubt: it names a model, has a payload, and nothing foreign."""
+    if message.content_type != JSON or b'"modelname"' not in message.body:
+        return False
+    try:
+        body = orjson.loads(message.body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(body, dict) and {"modelname", "payload"} <= body.keys() <= MEMBERS
 
 
 def parse_json(body: bytes) -> Any:
@@ -134,6 +189,12 @@ def accepted(header: str, default: str) -> str:
 
 
 def write(invocation: Invocation, results: Sequence[object]) -> Answer:
+    """Results to an answer, with the headers that the client has set."""
+    answer = _written(invocation, results)
+    return replace(answer, headers={**answer.headers, **invocation.answer_headers})
+
+
+def _written(invocation: Invocation, results: Sequence[object]) -> Answer:
     """Results to bytes, in the type the caller accepts where they can be had in it, else JSON.
 
     A result that is a :class:`TriremeError` belongs to a record that failed: it takes its place in a
@@ -142,6 +203,8 @@ def write(invocation: Invocation, results: Sequence[object]) -> Answer:
     failures = [result for result in results if isinstance(result, TriremeError)]
     if failures and len(failures) == len(results):
         raise failures[0]
+    if isinstance(results[0], Encoded):
+        return Answer(results[0].body, results[0].content_type)
     if not invocation.many:
         binary = _binary(results[0], invocation.accept)
         if binary is not None:
@@ -175,8 +238,6 @@ def _dispatch_json(message: Message) -> dict[str, Any]:
     body = parse_json(message.body)
     if not isinstance(body, dict):
         raise BadInput(f"the body must be a JSON object with modelname and payload, not {_kind(body)}")
-    if "inputs" in body and "payload" not in body:
-        raise Unsupported("a body with inputs is the v2 protocol, which /invocations does not take yet")
     for name in body:
         if name not in MEMBERS:
             raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
@@ -193,11 +254,6 @@ def _dispatch_json(message: Message) -> dict[str, Any]:
 def _raw_body(message: Message) -> dict[str, Any]:
     """Form 2: the body is the record. Whether the model takes such a body, its client says."""
     return {"payload": Raw(message.body, message.content_type)}
-
-
-def _named(message: Message, attributes: Mapping[str, str]) -> str:
-    target = message.headers.get(f"{PREFIX}target-model", "")
-    return attributes.get("modelname") or target or message.query.get("modelname", "")
 
 
 def _binary(result: object, accept: str) -> bytes | None:

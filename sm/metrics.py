@@ -6,9 +6,11 @@ when it is imported. Without it (a test, a tool) the series live in the process 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -29,6 +31,45 @@ SHARED_BYTES = Gauge(
 )
 
 
+class Labels:
+    """Names to count under: the first ``most`` as they are, what comes later together.
+
+    A series costs some 50 KB in each worker, and prometheus_client cannot let go of one: where models come
+    and go there would be ever more.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def of(self, name: str) -> str:
+        if name not in self._known:
+            if len(self._known) >= self._most:
+                return OTHERS
+            self._known.add(name)
+        return name
+
+
+#: Stands for all models beyond the first. Triton's own series still tell them apart.
+OTHERS = "others"
+MODELS = Labels(64)
+
+
+#: Bytes of a worker's series by their kind, for as many models as have series of their own.
+ROOM = {"counter": 2**18, "histogram": 2**20, "gauge_livesum": 2**16}
+
+
+def reserve(folder: Path, pid: int) -> None:
+    """Take the room of a worker's series before it has any; :class:`OSError` if there is none.
+
+    prometheus_client makes files of holes and maps them. On a disk that is full since, a worker that counts
+    something would be killed (SIGBUS).
+    """
+    for kind, size in ROOM.items():
+        with (folder / f"{kind}_{pid}.db").open("ab") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
 @contextmanager
 def stage(client: str, name: str) -> Iterator[None]:
     """Time one stage of a client."""
@@ -36,4 +77,4 @@ def stage(client: str, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        STAGE_SECONDS.labels(client, name).observe(time.perf_counter() - started)
+        STAGE_SECONDS.labels(MODELS.of(client), name).observe(time.perf_counter() - started)

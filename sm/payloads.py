@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -13,6 +14,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from sm.errors import BadInput
 from sm.image import decode
+from sm.sessions import Session
+
+#: What the platform carries as custom attributes.
+ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
 
 
 class Payload(BaseModel):
@@ -32,6 +37,8 @@ class Payload(BaseModel):
     _version: str = PrivateAttr(default="")
     _accept: str = PrivateAttr(default="application/json")
     _headers: dict[str, str] = PrivateAttr(default_factory=dict)
+    _session: Session | None = PrivateAttr(default=None)
+    _answer: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def version(self) -> str:
@@ -48,9 +55,31 @@ class Payload(BaseModel):
         """The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case."""
         return self._headers
 
-    def addressed(self, version: str, accept: str, headers: dict[str, str]) -> None:
-        """Say how the record was asked for; the dispatcher does, once."""
-        self._version, self._accept, self._headers = version, accept, headers
+    @property
+    def session(self) -> Session | None:
+        """The stateful session that the request belongs to: a mapping of keys to bytes."""
+        return self._session
+
+    def answer_attributes(self, text: str) -> None:
+        """Set the answer's ``X-Amzn-SageMaker-Custom-Attributes``; of several records' the last one's stay.
+
+        Of a stream it must be done before the first part. ValueError for what the platform does not carry.
+        """
+        if not ATTRIBUTES.fullmatch(text):
+            raise ValueError("custom attributes are at most 1,024 characters of visible ASCII")
+        self._answer["X-Amzn-SageMaker-Custom-Attributes"] = text
+
+    def addressed(
+        self,
+        version: str,
+        accept: str,
+        headers: dict[str, str],
+        session: Session | None = None,
+        answer: dict[str, str] | None = None,
+    ) -> None:
+        """Say how the record was asked for, and where the answer's headers go; the dispatcher does, once."""
+        self._version, self._accept, self._headers, self._session = version, accept, headers, session
+        self._answer = {} if answer is None else answer
 
     @classmethod
     def parameter_names(cls) -> frozenset[str]:
@@ -119,6 +148,17 @@ class TextPayload(Payload):
             return {"text": body.decode("utf-8")}
         except UnicodeDecodeError:
             raise BadInput("the body is not UTF-8 text") from None
+
+
+class BodyPayload(Payload):
+    """The whole body as it came, of any content type; JSON too, unless it is a whole dispatch request."""
+
+    content_types = ("*/*",)
+
+    body: bytes
+    content_type: str
+    #: Whether the body is the ``payload`` of a dispatch request: the result has to stand in its answer.
+    dispatched: bool = False
 
 
 class TensorPayload(Payload):

@@ -23,7 +23,10 @@ from typing import TypeGuard, cast
 from sm.base import Client, ModelMetadata, TensorClient, Triton
 from sm.box import CODE
 from sm.errors import StartError, TriremeError, UnknownModel
-from sm.settings import HERE
+from sm.payloads import BodyPayload
+from sm.settings import HERE, PROGRAM
+from sm.toolkit.client import NAME, ToolkitClient
+from sm.toolkit.code import Code
 
 log = logging.getLogger(__name__)
 PACKAGE = "trireme_clients"
@@ -31,15 +34,21 @@ PACKAGE = "trireme_clients"
 
 @dataclass(frozen=True)
 class Found:
-    """A client's file, not loaded yet."""
+    """A client's file, not loaded yet. A script of the toolkit's kind has a ``module`` to be imported as."""
 
     name: str
     file: Path
+    module: str = ""
 
     @property
     def bundled(self) -> bool:
         """Whether it came with the box: such a client waits for its model, others insist on it."""
         return (HERE / "clients") in self.file.parents
+
+    @property
+    def home(self) -> Path:
+        """The folder whose modules it may import by their plain names."""
+        return self.file.parents[self.module.count(".")]
 
     @property
     def shown(self) -> str:
@@ -53,37 +62,77 @@ class Registry:
 
     clients: Mapping[str, Client]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    #: What Triton serves, whether or not a client calls it.
+    models: tuple[str, ...] = ()
 
     def get(self, name: str) -> Client:
         """The client of a ``modelname``; :class:`UnknownModel` lists what exists."""
         client = self.clients.get(name)
         if client is not None:
             return client
+        if name in self.models:
+            raise UnknownModel(f"model {name!r} has no client: send it the v2 protocol, a body with inputs")
         exists = ", ".join(sorted(self.clients)) or "none"
         if not name:
             raise UnknownModel(f"the request names no model and there is no default; there are: {exists}")
         why = f" ({self.left_out[name]})" if name in self.left_out else ""
         raise UnknownModel(f"no model {name[:200]!r}{why}; there are: {exists}", models=sorted(self.clients))
 
+    def known(self, name: str) -> bool:
+        """Whether a model or a client of that name is served."""
+        return name in self.clients or name in self.models
+
+    def alone(self, name: str) -> bool:
+        """Whether a model of Triton's is served without a client."""
+        return name in self.models and name not in self.clients
+
+    def takes_bodies(self, name: str) -> bool:
+        """Whether the client of that name takes any body as it is."""
+        client = self.clients.get(name)
+        return client is not None and issubclass(client.payload, BodyPayload)
+
+    def triton_model(self, name: str) -> str:
+        """The Triton model that a v2 request for ``name`` is for: a client's own, or the one of that name."""
+        client = self.clients.get(name)
+        if client is None or name in self.models:
+            return name
+        return next(iter(client.required_models()), name)
+
     def default(self, wanted: str) -> str:
-        """The model of a request that names none: the setting's, else the sole one."""
-        if wanted and wanted not in self.clients:
+        """The model of a request that names none.
+
+        The setting's, the toolkit's script, the sole client, or the sole model.
+        """
+        if wanted and wanted not in (*self.clients, *self.models):
             raise StartError(
                 f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={wanted!r} is not served; there are: "
-                f"{', '.join(sorted(self.clients)) or 'none'}."
+                f"{', '.join(sorted({*self.clients, *self.models})) or 'none'}."
             )
-        return wanted or (next(iter(self.clients)) if len(self.clients) == 1 else "")
+        scripts = [name for name, client in self.clients.items() if isinstance(client, ToolkitClient)]
+        choices = (scripts, self.clients, self.models)
+        sole = next((next(iter(names)) for names in choices if len(names) == 1), "")
+        return wanted or sole
 
 
 class ModelMissing(Exception):
     """A client's model is not in the repository."""
 
 
-def build(folders: tuple[Path, ...], triton: Triton, repository: Path, skip_broken: bool = False) -> Registry:
-    """Find, load and check every client. :class:`StartError` names the first that fails, and why."""
+def build(
+    folders: tuple[Path, ...],
+    triton: Triton,
+    repository: Path,
+    skip_broken: bool = False,
+    code: Code | None = None,
+) -> Registry:
+    """Find, load and check every client. :class:`StartError` names the first that fails, and why.
+
+    ``code``: the user's own, ``code/`` of the repository if not given.
+    """
+    own = code or Code(repository / CODE)
     clients: dict[str, Client] = {}
     left_out: dict[str, str] = {}
-    for found in discover((*folders, repository / CODE)):
+    for found in (*discover(folders), *discover((own.folder,), own.program)):
         try:
             client = load(found, triton, repository)
             check(client, found, triton)
@@ -104,29 +153,41 @@ def build(folders: tuple[Path, ...], triton: Triton, repository: Path, skip_brok
     return Registry(clients, left_out)
 
 
-def discover(folders: tuple[Path, ...]) -> Iterator[Found]:
-    """Every client in ``folders``, in the order of their names."""
+def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Found]:
+    """Every client in ``folders``, in the order of their names.
+
+    Where ``program`` is a script of the toolkit's, the files beside it are its modules.
+    """
     for folder in folders:
+        code = Code(folder, program)
+        script = code.script
+        if script:
+            yield Found(NAME, script, code.module)
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
             if path.name.startswith(("_", ".")):
                 continue
             if (path / "client.py").is_file():
                 yield Found(path.name, path / "client.py")
-            elif path.suffix == ".py":
+            elif path.suffix == ".py" and not script:
                 yield Found(path.stem, path)
 
 
 def load(found: Found, triton: Triton, repository: Path) -> Client:
     """Import a client's file and make its one instance."""
     try:
-        kind = _class_of(_import(found))
-        client = kind(triton, found.file.parent, repository)
-        client.name = kind.name or found.name
+        client = _instance(found, triton, repository)
+        client.name = client.name or found.name
         return client
     except StartError as error:
         raise StartError(f"{found.shown}: {error}") from None
     except Exception as error:
         raise StartError(f"{found.shown}: {_reason(error, found.file)}") from error
+
+
+def _instance(found: Found, triton: Triton, repository: Path) -> Client:
+    if found.module:
+        return ToolkitClient(triton, found.home, repository, found.module)
+    return _class_of(_import(found))(triton, found.file.parent, repository)
 
 
 def check(client: Client, found: Found, triton: Triton) -> None:
@@ -141,6 +202,8 @@ def check(client: Client, found: Found, triton: Triton) -> None:
                 raise StartError(f"{found.shown}: {fault}.")
     try:
         client.setup()
+    except StartError as error:
+        raise StartError(f"{found.shown}: {error}") from None
     except TriremeError as error:
         raise StartError(f"{found.shown}: {error.sentence}") from error
     except Exception as error:
@@ -162,11 +225,17 @@ def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:
                 yield f"its {side} {name!r} is {datatype} {list(shape)}, but {metadata.name!r} has {theirs}"
 
 
+def unload(name: str) -> None:
+    """Forget a client's modules. Whoever has an object of theirs keeps it."""
+    package = f"{PACKAGE}_{name}"
+    for loaded in [module for module in sys.modules if f"{module}.".startswith(f"{package}.")]:
+        del sys.modules[loaded]
+
+
 def _import(found: Found) -> types.ModuleType:
     """Load the file inside a package of its own, afresh."""
+    unload(found.name)
     package = f"{PACKAGE}_{found.name}"
-    for loaded in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
-        del sys.modules[loaded]
     parent = types.ModuleType(package)
     parent.__path__ = [str(found.file.parent)]
     sys.modules[package] = parent

@@ -13,9 +13,28 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sm.errors import StartError
-from sm.values import arguments, choice, folders, number, port_range, shown, truth
+from sm.values import (
+    arguments,
+    choice,
+    folders,
+    number,
+    port_range,
+    script,
+    shown,
+    strategy,
+    truth,
+    verbosity,
+)
 
 HERE = Path(__file__).resolve().parent.parent
+#: The largest body in MiB, and the same in batch transform.
+PAYLOAD_MB, BATCH_PAYLOAD_MB = 25.0, 100.0
+#: In MiB what "of any size", as batch transform's 0 has it, means here.
+LARGEST_MB = 2048.0
+#: Seconds: what the platform gives an invocation of batch transform.
+BATCH_TIMEOUT = 3600.0
+#: The toolkit's own default for a user's script.
+PROGRAM = "inference.py"
 T = TypeVar("T")
 
 
@@ -38,6 +57,13 @@ class Settings:
     safe_ports: tuple[int, int] | None = setting(
         "SAGEMAKER_SAFE_PORT_RANGE", port_range, None, "A-B: Triton's ports are drawn from it."
     )
+    ping_mode: str = setting(
+        "SAGEMAKER_TRITON_OVERRIDE_PING_MODE",
+        choice("ready", "live"),
+        "",
+        "What /ping asks of Triton: that all models are ready, or that it lives; live in multi-model mode, "
+        "ready otherwise, if not set.",
+    )
     repository: Path | None = setting(
         "TRIREME_MODEL_REPOSITORY", Path, None, "Triton's model repository; /opt/ml/model if not set."
     )
@@ -49,6 +75,30 @@ class Settings:
         choice("stop", "skip"),
         "stop",
         "A client that cannot load stops the start, or is left out and reported.",
+    )
+    multi_model: bool = setting(
+        "SAGEMAKER_MULTI_MODEL",
+        truth,
+        False,
+        "Multi-model mode: start with no model; POST /models loads, DELETE /models/<name> unloads.",
+    )
+    archives: Path = setting(
+        "TRIREME_MODEL_ARCHIVES",
+        Path,
+        Path("/opt/ml/models"),
+        "Multi-model mode: archives are loaded from below this folder only.",
+    )
+    disable_namespacing: bool = setting(
+        "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING",
+        truth,
+        False,
+        "Multi-model mode: a model whose name in Triton is taken is a 409, instead of getting another name.",
+    )
+    load_gpu_limit: float | None = setting(
+        "SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT",
+        number(0, 1, float),
+        None,
+        "Multi-model mode: no model is loaded while more than this fraction of a GPU's memory is in use.",
     )
     default_model: str = setting(
         "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
@@ -73,7 +123,28 @@ class Settings:
         "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS SAGEMAKER_MODEL_SERVER_TIMEOUT MODEL_SERVER_TIMEOUT",
         number(0.1, 86400, float),
         60.0,
-        "Seconds an invocation may take, at the front and behind.",
+        "Seconds an invocation may take, at the front and behind; in batch transform 3600 if not set.",
+    )
+    batch: bool = setting(
+        "SAGEMAKER_BATCH", truth, False, "Batch transform: larger bodies and more time, unless those are set."
+    )
+    batch_strategy: str = setting(
+        "SAGEMAKER_BATCH_STRATEGY",
+        strategy,
+        "MULTI_RECORD",
+        "Whether batch transform sends many records at a time; shown by /execution-parameters.",
+    )
+    max_transforms: int = setting(
+        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
+        number(0, 100_000),
+        0,
+        "Requests that batch transform sends at once, one a thread if not set: see /execution-parameters.",
+    )
+    stream_timeout: float = setting(
+        "TRIREME_STREAM_TIMEOUT",
+        number(0.1, 86400, float),
+        480.0,
+        "Seconds a streamed answer may take; no less than any other.",
     )
     startup_timeout: int = setting(
         "SAGEMAKER_STARTUP_TIMEOUT", number(1, 3600), 480, "Seconds Triton may take to load the models."
@@ -84,11 +155,11 @@ class Settings:
         25.0,
         "Seconds running invocations get after SIGTERM.",
     )
-    max_payload_mb: float = setting(
+    max_payload_mb: float | None = setting(
         "SAGEMAKER_MAX_PAYLOAD_IN_MB",
-        number(0.001, 2048, float),
-        25.0,
-        "The largest body in MiB; over it is 413.",
+        number(0, 2048, float),
+        None,
+        "The largest body in MiB, over it is 413; 25, in batch transform 100, if not set; with 0, 2048.",
     )
     max_request_size: int | None = setting(
         "SAGEMAKER_MAX_REQUEST_SIZE",
@@ -101,6 +172,36 @@ class Settings:
         str,
         "application/json",
         "The answer's type for a request that accepts anything.",
+    )
+    program: str = setting(
+        "SAGEMAKER_PROGRAM",
+        script,
+        PROGRAM,
+        "The script with model_fn and the other functions of the SageMaker inference toolkit, in code/.",
+    )
+    submit_directory: Path | None = setting(
+        "SAGEMAKER_SUBMIT_DIRECTORY",
+        Path,
+        None,
+        "The script's folder; code/ beside the models if not set or not there.",
+    )
+    install_requirements: bool = setting(
+        "TRIREME_INSTALL_REQUIREMENTS",
+        truth,
+        False,
+        "Install code/requirements.txt at start: from code/wheels where it is there, else as pip is set up.",
+    )
+    sessions: bool = setting(
+        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", truth, False, "Stateful sessions: see docs/13-platform.md."
+    )
+    sessions_expiration: float = setting(
+        "SAGEMAKER_SESSIONS_EXPIRATION", number(1, 31_536_000, float), 1200.0, "Seconds that a session lasts."
+    )
+    sessions_path: Path | None = setting(
+        "SAGEMAKER_SESSIONS_PATH",
+        Path,
+        None,
+        "Where sessions are kept; in /dev/shm, removed with the box, if not set.",
     )
     local_endpoints: bool = setting(
         "TRIREME_LOCAL_ENDPOINTS",
@@ -127,19 +228,39 @@ class Settings:
         "SAGEMAKER_TRITON_GRPC_PORT",
         number(1, 65535),
         0,
-        "Triton's gRPC port on loopback; a free one if not set.",
+        "Triton's gRPC port; if not set 8001 where it is open to callers, else a free one on loopback.",
+    )
+    allow_grpc: bool = setting(
+        "SAGEMAKER_TRITON_ALLOW_GRPC", truth, False, "Open Triton's gRPC port to callers from outside."
     )
     triton_metrics_port: int = setting(
         "SAGEMAKER_TRITON_METRICS_PORT",
         number(1, 65535),
         0,
-        "Triton's metrics port on loopback; a free one if not set.",
+        "Triton's metrics port; if not set 8002 where it is open to callers, else a free one on loopback.",
+    )
+    allow_metrics: bool = setting(
+        "SAGEMAKER_TRITON_ALLOW_METRICS", truth, False, "Open Triton's metrics port to callers from outside."
+    )
+    inference_type: str = setting(
+        "SAGEMAKER_TRITON_INFERENCE_TYPE",
+        choice("infer", "generate", "generate_stream"),
+        "infer",
+        "What Triton does with a JSON body on /invocations that is for no client.",
     )
     triton_threads: int = setting(
         "SAGEMAKER_TRITON_THREAD_COUNT", number(1, 1024), 8, "Triton's HTTP threads."
     )
-    triton_log_verbose: int = setting("SAGEMAKER_TRITON_LOG_VERBOSE", number(0, 10), 0, "Triton's verbosity.")
+    triton_copy_threads: int = setting(
+        "SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT",
+        number(0, 1024),
+        0,
+        "Threads of Triton that copy tensors.",
+    )
+    triton_log_verbose: int = setting("SAGEMAKER_TRITON_LOG_VERBOSE", verbosity, 0, "Triton's verbosity.")
     triton_log_info: bool = setting("SAGEMAKER_TRITON_LOG_INFO", truth, True, "Triton's information lines.")
+    triton_log_warning: bool = setting("SAGEMAKER_TRITON_LOG_WARNING", truth, True, "Triton's warnings.")
+    triton_log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", truth, True, "Triton's error lines.")
     triton_shm_default: int = setting(
         "SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE",
         number(2**20, 2**40),
@@ -207,6 +328,8 @@ class Settings:
                 values[row.name] = row.metadata["read"](environment[name])
             except ValueError as error:
                 raise StartError(f"{name}={environment[name]!r} {error}.") from None
+        if values.get("batch"):
+            values.setdefault("timeout", BATCH_TIMEOUT)
         return cls(**values).checked()
 
     def checked(self) -> Settings:
@@ -222,9 +345,21 @@ class Settings:
         return self
 
     @property
+    def ping(self) -> str:
+        """What ``/ping`` asks of Triton: ``ready`` or ``live``."""
+        return self.ping_mode or ("live" if self.multi_model else "ready")
+
+    @property
     def max_body(self) -> int:
         """The largest body in bytes."""
-        return self.max_request_size or int(self.max_payload_mb * 2**20)
+        usual = BATCH_PAYLOAD_MB if self.batch else PAYLOAD_MB
+        payload = usual if self.max_payload_mb is None else self.max_payload_mb or LARGEST_MB
+        return self.max_request_size or int(payload * 2**20)
+
+    @property
+    def longest_stream(self) -> float:
+        """Seconds a streamed answer may take."""
+        return max(self.timeout, self.stream_timeout)
 
     @property
     def worker_count(self) -> int:

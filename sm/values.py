@@ -55,6 +55,29 @@ def choice(*words: str) -> Callable[[str], str]:
     return read
 
 
+def strategy(text: str) -> str:
+    """How batch transform cuts its input, as either of the platform's interfaces spells it."""
+    words = {"multirecord": "MULTI_RECORD", "singlerecord": "SINGLE_RECORD"}
+    word = text.strip().lower().replace("_", "")
+    if word not in words:
+        raise ValueError("is neither MULTI_RECORD nor SINGLE_RECORD")
+    return words[word]
+
+
+def verbosity(text: str) -> int:
+    """0 to 10. The official container's users also write true and false."""
+    value: int = number(0, 10)(text) if text.strip().isdigit() else int(truth(text))
+    return value
+
+
+def script(text: str) -> str:
+    """A Python file's name, with or without ``.py``."""
+    name = text.strip().removesuffix(".py")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError("is not the name of a Python file in code/, such as inference.py")
+    return f"{name}.py"
+
+
 def port_range(text: str) -> tuple[int, int]:
     """``A-B``, both included."""
     first, _, last = text.partition("-")

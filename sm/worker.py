@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import cv2
 from flask import Flask
@@ -16,10 +18,17 @@ from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 from prometheus_client.multiprocess import mark_process_dead
 
-from sm import app, control, logs, registry
+from sm import app, control, logs, metrics, registry, rest
 from sm.box import Box, write_whole
 from sm.errors import StartError
+from sm.heartbeat import beating
+from sm.mme.clients import LoadedClients, LoadedRegistry
+from sm.mme.loader import MOST
+from sm.mme.records import Records
+from sm.registry import Registry
 from sm.settings import Settings
+from sm.toolkit import requirements
+from sm.toolkit.code import Code
 from sm.triton.transport import Transport, remove_worker_files
 
 
@@ -42,9 +51,12 @@ class Plane(BaseApplication):  # type: ignore[misc]
     def options(self) -> dict[str, Any]:
         raise NotImplementedError
 
+    def prepare(self) -> None:
+        """What is to be done before the first worker; :class:`StartError` if it cannot be."""
+
     def load_config(self) -> None:
         shared = {
-            "worker_class": "gthread",
+            "worker_class": "sm.refusals.Worker",
             "worker_tmp_dir": str(self.box.run),
             "control_socket_disable": True,
             "logger_class": PlainLogger,
@@ -67,17 +79,36 @@ class DataPlane(Plane):
             "bind": f"unix:{self.box.data_socket}" if fronted else f"fd://{os.environ['TRIREME_LISTENER']}",
             "workers": self.settings.worker_count,
             "threads": self.settings.threads,
+            # A client may hold the interpreter's lock, and so keep its worker silent, as long as it may work.
+            "timeout": max(60, math.ceil(self.settings.timeout)),
             # A worker takes no connection it has no thread for: the kernel hands it to an idle one.
             "worker_connections": self.settings.threads if fronted else 1000,
             "keepalive": 0 if fronted else 5,
             "child_exit": self.clean_up,
             "proc_name": "trireme-data",
+            "post_fork": self.begin,
+            "post_worker_init": self.begun,
         }
+
+    def prepare(self) -> None:
+        """What a script asks for, once for all workers and before the first of them."""
+        if not self.box.multi_model:
+            code, asked = Code.of(self.settings, self.box.repository), self.settings.install_requirements
+            requirements.provide(code.folder, self.settings.cache, self.box.run, asked)
+
+    def begin(self, _server: object, worker: Any) -> None:
+        """In the worker, before it loads: a script's model may take minutes."""
+        self._stop_beating = beating(worker.notify, self.settings.startup_timeout)
+        metrics.reserve(self.box.metrics_folder, worker.pid)
+
+    def begun(self, _worker: object) -> None:
+        self._stop_beating()
+        rest.watch()
 
     def clean_up(self, _server: object, worker: Any) -> None:
         """After a worker, however it ended: its gauges and its shared memory."""
         mark_process_dead(worker.pid, path=str(self.box.metrics_folder))  # type: ignore[no-untyped-call]
-        remove_worker_files(self.box.id, worker.pid, self.box.http_port)
+        remove_worker_files(self.box.id, worker.pid, self.box.http_port, keys=self.box.http_keys)
 
     def load(self) -> Flask:
         """In the worker, after the fork: a gRPC channel does not survive one."""
@@ -85,15 +116,26 @@ class DataPlane(Plane):
         cv2.setNumThreads(1)
         transport = Transport(self.settings, self.box)
         try:
-            clients = registry.build(
-                self.settings.clients, transport, self.box.repository, self.settings.broken_clients == "skip"
-            )
+            clients = self.registry(transport)
             flask = app.create(self.settings, self.box, clients)
         except StartError as error:
-            write_whole(self.box.refusal_file, str(error))  # for the supervisor to say, once
-            sys.exit(Arbiter.WORKER_BOOT_ERROR)
-        app.describe(clients, self.box.clients_file)
+            refuse(self.box, error)
+        if not self.box.multi_model:
+            app.describe(clients, self.box)
         return flask
+
+    def registry(self, transport: Transport) -> Registry:
+        """The clients that are there at start; in multi-model mode, those that archives bring."""
+        if self.box.multi_model:
+            return LoadedRegistry(LoadedClients(Records(self.box.models_file), transport))
+        built = registry.build(
+            self.settings.clients,
+            transport,
+            self.box.repository,
+            self.settings.broken_clients == "skip",
+            Code.of(self.settings, self.box.repository),
+        )
+        return replace(built, models=tuple(transport.ready_models()))
 
 
 class ControlPlane(Plane):
@@ -103,16 +145,23 @@ class ControlPlane(Plane):
         return {
             "bind": f"unix:{self.box.control_socket}",
             "workers": 1,
-            "threads": 4,
+            # A load may take minutes; the others answer meanwhile.
+            "threads": 2 * MOST if self.box.multi_model else 4,
             "worker_connections": 100,
             "proc_name": "trireme-control",
         }
 
     def load(self) -> Flask:
-        return control.create(self.box)
+        return control.create(self.settings, self.box)
 
 
 PLANES: dict[str, type[Plane]] = {"data": DataPlane, "control": ControlPlane}
+
+
+def refuse(box: Box, error: StartError) -> NoReturn:
+    """End for good; the supervisor says why, once for all workers."""
+    write_whole(box.refusal_file, str(error))
+    sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
 
 def main() -> None:
@@ -120,8 +169,12 @@ def main() -> None:
     settings = Settings.read(os.environ)
     logs.configure(settings.level)
     box = Box.load(Path(os.environ["TRIREME_RUN_DIR"]))
+    plane = PLANES[sys.argv[1]](settings, box)
     try:
-        PLANES[sys.argv[1]](settings, box).run()
+        plane.prepare()
+        plane.run()
+    except StartError as error:
+        refuse(box, error)
     except HaltServer as halt:
         # gunicorn trips over a second worker that cannot boot while it stops because of the first.
         sys.exit(halt.exit_status)

@@ -10,7 +10,7 @@ import pytest
 from flask import Flask
 
 from sm.registry import discover
-from sm.routes import control, invocations
+from sm.routes import batch, control, conversations, invocations, models, pages, streams
 from sm.settings import HERE, markdown, table
 
 DOCS = HERE / "docs"
@@ -27,7 +27,13 @@ def test_every_route_is_documented() -> None:
     app = Flask("documented")
     # The routes are only listed, none is called.
     app.register_blueprint(invocations.blueprint(None, local_endpoints=True))  # type: ignore[arg-type]
+    app.register_blueprint(streams.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(conversations.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
     app.register_blueprint(control.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(batch.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(pages.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(models.loading(None))  # type: ignore[arg-type]
+    app.register_blueprint(models.invoking(None))  # type: ignore[arg-type]
     page = (DOCS / "02-way-of-a-request.md").read_text()
     for rule in app.url_map.iter_rules():
         if rule.endpoint != "static":

@@ -81,6 +81,13 @@ def test_a_repository_that_is_none_or_empty_is_said(tmp_path: Path) -> None:
     assert "There is no model" in sole(tmp_path)
 
 
+def test_a_script_needs_no_model_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "inference.py").write_text("def model_fn(folder): pass\n")
+    (tmp_path / "assets").mkdir()
+    assert problems.all_of(tmp_path) == []
+
+
 def test_a_missing_version_folder_is_said(tmp_path: Path) -> None:
     (model(tmp_path) / "1").rename(tmp_path / "tiny" / "one")
     assert "tiny has no version folder: put the model's file into" in sole(tmp_path)

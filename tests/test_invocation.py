@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
 from sm.invocation import Invocation, Message, Raw, accepted, custom_attributes, read, write, write_error
-from sm.results import Picture
+from sm.results import Encoded, Picture
 
 
 def message(
@@ -98,11 +98,6 @@ def test_a_member_of_the_wrong_shape_is_named(body: object, field: str) -> None:
     assert caught.value.sentence.startswith(field)
 
 
-def test_a_v2_body_is_told_that_it_is_not_served_yet() -> None:
-    with pytest.raises(Unsupported):
-        read(message({"inputs": []}), "")
-
-
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
@@ -127,18 +122,18 @@ def call(**members: Any) -> Invocation:
 
 def test_an_answer_repeats_the_model_and_holds_the_result() -> None:
     answer = write(call(), [np.float32(0.5)])
-    assert json.loads(answer.body) == {"modelname": "m", "result": 0.5}
+    assert json.loads(answer.whole()) == {"modelname": "m", "result": 0.5}
     assert answer.content_type == "application/json"
 
 
 def test_arrays_that_are_not_contiguous_are_sent() -> None:
     answer = write(call(), [np.arange(6).reshape(2, 3).T])
-    assert json.loads(answer.body)["result"] == [[0, 3], [1, 4], [2, 5]]
+    assert json.loads(answer.whole())["result"] == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_a_failed_record_stands_in_its_place() -> None:
     answer = write(call(many=True, records=[1, 2]), ["yes", BadInput("no")])
-    assert json.loads(answer.body)["result"] == ["yes", {"error": "no", "code": "bad_input"}]
+    assert json.loads(answer.whole())["result"] == ["yes", {"error": "no", "code": "bad_input"}]
     assert answer.status == 200
 
 
@@ -150,7 +145,7 @@ def test_a_list_of_which_none_succeeded_fails() -> None:
 def test_an_array_is_sent_as_npy_to_a_caller_that_accepts_it() -> None:
     answer = write(call(accept="application/x-npy"), [np.arange(3)])
     assert answer.content_type == "application/x-npy"
-    assert np.load(io.BytesIO(answer.body), allow_pickle=False).tolist() == [0, 1, 2]
+    assert np.load(io.BytesIO(answer.whole()), allow_pickle=False).tolist() == [0, 1, 2]
 
 
 def test_a_result_that_is_no_array_is_json_whatever_was_accepted() -> None:
@@ -160,21 +155,21 @@ def test_a_result_that_is_no_array_is_json_whatever_was_accepted() -> None:
 
 def test_a_picture_is_png_bytes_or_base64_in_json() -> None:
     picture = Picture(np.zeros((2, 3, 3), np.uint8))
-    assert write(call(accept="image/png"), [picture]).body.startswith(b"\x89PNG")
-    shown = json.loads(write(call(), [picture]).body)["result"]
+    assert write(call(accept="image/png"), [picture]).whole().startswith(b"\x89PNG")
+    shown = json.loads(write(call(), [picture]).whole())["result"]
     assert shown["content_type"] == "image/png"
     assert shown["image"].startswith("iVBOR")
 
 
 def test_json_lines_are_a_line_for_a_record() -> None:
     answer = write(call(many=True, records=[1, 2], accept="application/jsonlines"), [[1], [2]])
-    assert answer.body == b"[1]\n[2]"
+    assert answer.whole() == b"[1]\n[2]"
 
 
 def test_every_error_has_the_one_shape() -> None:
     answer = write_error(WrongPayload("payload.a: is missing", field="payload.a"), "id-9")
     assert answer.status == 422
-    assert json.loads(answer.body) == {
+    assert json.loads(answer.whole()) == {
         "error": "payload.a: is missing",
         "code": "wrong_payload",
         "request_id": "id-9",
@@ -204,3 +199,29 @@ def test_any_headers_are_read(attributes: str, accept: str) -> None:
         "accept": accept,
     }
     assert isinstance(read(message(b"x", headers), "m"), Invocation)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"inputs": [1]}',
+        b'{"payload": 1}',
+        b"[1]",
+        b"{",
+        b"",
+        b'{"modelname": "m", "payload": 1, "more": 2}',
+    ],
+)
+def test_a_client_that_takes_bodies_gets_any_as_it_is(body: bytes) -> None:
+    call = read(message(body), "script", takes_bodies=lambda name: name == "script")
+    assert (call.model, call.records) == ("script", [Raw(body, "application/json")])
+
+
+def test_a_whole_dispatch_request_is_one_for_every_client() -> None:
+    call = read(message({"modelname": "other", "payload": 1}), "script", takes_bodies=lambda _: True)
+    assert (call.model, call.records) == ("other", [1])
+
+
+def test_an_answer_that_a_client_has_encoded_goes_out_with_nothing_around_it() -> None:
+    answer = write(call(accept="application/json"), [Encoded(b"a,b", "text/csv")])
+    assert (answer.whole(), answer.content_type) == (b"a,b", "text/csv")

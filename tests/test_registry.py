@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sm.base import ModelMetadata, TensorClient, TensorMetadata
 from sm.errors import StartError, UnknownModel
 from sm.registry import Registry
 from sm.settings import HERE
+from sm.toolkit import modules
 
 CLIENT = """
 from sm.base import Client
@@ -29,6 +31,9 @@ class NothingServed:
     """The Triton of a box without a model: the clients here name none, or miss theirs."""
 
     def infer(self, *_: Any, **__: Any) -> dict[str, np.ndarray[Any, Any]]:
+        raise UnknownModel("no model")
+
+    def stream(self, *_: Any, **__: Any) -> Generator[dict[str, np.ndarray[Any, Any]], None, None]:
         raise UnknownModel("no model")
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
@@ -191,3 +196,28 @@ def test_tensors_that_differ_from_the_served_model_are_named(
     found = list(registry.differences(Named(NothingServed(), Path(), Path()), served))
     assert bool(found) is bool(sentence)
     assert all(sentence in fault for fault in found)
+
+
+SCRIPT = "import words\n\ndef model_fn(folder):\n    return words.WORD\n"
+
+
+def test_the_files_beside_a_toolkit_script_are_its_modules_and_no_clients(tmp_path: Path) -> None:
+    (tmp_path / "inference.py").write_text(SCRIPT)
+    (tmp_path / "words.py").write_text("WORD = 1")
+    write(tmp_path, "hello", words="WORD = 1")
+    assert [(found.name, found.module) for found in registry.discover((tmp_path,))] == [
+        ("model", "inference"),
+        ("hello", ""),
+    ]
+
+
+def test_a_toolkit_script_is_the_default_whatever_else_there_is(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    write(code, "hello", words="WORD = 1")
+    (code / "inference.py").write_text(SCRIPT.replace("import words", "").replace("words.WORD", "len"))
+    found = registry.build((), NothingServed(), tmp_path)
+    modules.forget(code)
+    assert sorted(found.clients) == ["hello", "model"]
+    assert found.default("") == "model"
+    assert found.default("hello") == "hello"
+    assert [found.takes_bodies(name) for name in ("model", "hello", "nobody")] == [True, False, False]

@@ -11,11 +11,14 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from sm import v2
 from sm.base import Client, TextPayload
 from sm.dispatch import Dispatcher
+from sm.lines import Lines
 from sm.registry import Registry
 from sm.routes.answers import handle_errors
 from sm.routes.invocations import Service, blueprint
+from sm.triton.http import Upstream
 
 
 class Upper(Client):
@@ -44,8 +47,18 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
     app = Flask("test")
     app.config["MAX_CONTENT_LENGTH"] = 1000
     handle_errors(app)
-    with ThreadPoolExecutor(2) as pool:
-        service = Service(Dispatcher(Registry(clients), pool), "upper", "application/json", 5.0, fronted)
+    with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(2) as lines:
+        service = Service(
+            Dispatcher(Registry(clients), pool),
+            Lines(lines, 2),
+            None,
+            v2.Triton(Upstream(1, 5.0), Registry(clients)),
+            "upper",
+            "application/json",
+            5.0,
+            5.0,
+            fronted,
+        )
         app.register_blueprint(blueprint(service, local_endpoints=fronted))
         yield app.test_client()
 

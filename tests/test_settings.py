@@ -48,6 +48,9 @@ BAD = [
     ("TRIREME_SHARED_MEMORY", "perhaps", "is neither true nor false"),
     ("TRIREME_NGINX", "apache", "is none of auto, on, off"),
     ("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "--a 'b", "cannot be split"),
+    ("SAGEMAKER_TRITON_OVERRIDE_PING_MODE", "maybe", "is none of ready, live"),
+    ("SAGEMAKER_TRITON_INFERENCE_TYPE", "embed", "is none of infer, generate, generate_stream"),
+    ("SAGEMAKER_TRITON_LOG_VERBOSE", "much", "is neither true nor false"),
 ]
 
 
@@ -78,6 +81,8 @@ def test_the_more_specific_name_wins() -> None:
         ("TRIREME_SHARED_MEMORY", " No ", "shared_memory", False),
         ("TRIREME_LOG_FORMAT", "JSON", "log_format", "json"),
         ("TRIREME_CACHE", "/x", "cache", Path("/x")),
+        ("SAGEMAKER_TRITON_LOG_VERBOSE", "true", "triton_log_verbose", 1),
+        ("SAGEMAKER_TRITON_LOG_VERBOSE", "2", "triton_log_verbose", 2),
     ],
 )
 def test_a_text_becomes_its_value(name: str, text: str, field: str, value: object) -> None:

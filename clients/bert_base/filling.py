@@ -39,9 +39,9 @@ def likeliest(logits: NDArray[Any], barred: Ids, top: int) -> tuple[Ids, Scores]
     scores -= scores.max()
     scores -= np.log(np.exp(scores).sum())
     top = min(top, int(np.count_nonzero(scores > -np.inf)))
-    kept = np.argpartition(-scores, top - 1)[:top]
     # Equal scores in the order of the ids, so that an answer does not depend on the partition.
-    kept = kept[np.lexsort((kept, -scores[kept]))]
+    kept = np.flatnonzero(scores >= np.partition(scores, -top)[-top])
+    kept = kept[np.argsort(-scores[kept], kind="stable")][:top]
     return kept, scores[kept]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,11 @@ class InProcess:
     ) -> dict[str, Array]:
         names = list(outputs or [value.name for value in self.graph.outputs])
         return dict(zip(names, self.runner.run(names, dict(inputs)), strict=True))
+
+    def stream(
+        self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
+    ) -> Generator[dict[str, Array], None, None]:
+        yield self.infer(model, inputs, version=version, outputs=outputs)
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:  # noqa: ARG002
         largest = 1 if self.graph.batched else 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sm.inspection import models
 from sm.inspection.models import Model
+from sm.toolkit.code import Code
 
 if TYPE_CHECKING:
     from sm.hardware import Hardware
@@ -22,6 +23,9 @@ def all_of(repository: Path) -> list[str]:
     if (repository / "config.pbtxt").exists():
         return [root_config(repository)]
     found = models.read(repository)
+    telling = [model for model in found if model.config or model.fault or model.backend]
+    if not telling and Code(repository / "code").serves:
+        return [*_links(repository)]
     if not found:
         return [f"There is no model in {repository}: each is a folder with a config.pbtxt and a folder 1."]
     names = {model.name for model in found}

@@ -10,6 +10,8 @@ from werkzeug.exceptions import HTTPException
 
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
 from sm.invocation import Answer, write_error
+from sm.streaming.events import EVENTS, ended
+from sm.streaming.stream import finish
 
 log = logging.getLogger(__name__)
 #: Where a request's id comes from: nginx's choice, else what nginx would have chosen.
@@ -27,8 +29,16 @@ def request_id() -> str:
 
 
 def respond(answer: Answer) -> Response:
-    """An answer as Flask wants it; Content-Length follows from the body."""
-    return Response(answer.body, answer.status, dict(answer.headers), content_type=answer.content_type)
+    """An answer as Flask wants it; Content-Length follows from a body that is there whole."""
+    response = Response(answer.body, answer.status, dict(answer.headers), content_type=answer.content_type)
+    if isinstance(answer.body, bytes):
+        return response
+    if answer.content_type.startswith(EVENTS):
+        response.response = ended(answer.body, request_id())
+    # nginx passes each chunk on as it comes.
+    response.headers["X-Accel-Buffering"] = "no"
+    response.call_on_close(lambda: finish(answer.body))
+    return response
 
 
 def handle_errors(app: Flask) -> None:

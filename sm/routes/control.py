@@ -12,7 +12,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from sm.box import CODE, Box
 from sm.errors import NotReady
-from sm.invocation import Answer, dumps
+from sm.invocation import Answer
 from sm.routes.answers import respond
 
 #: Seconds that Triton gets for a question of the control plane; ``/ping`` has 2 in all.
@@ -28,10 +28,6 @@ def blueprint(box: Box) -> Blueprint:
         check_ready(box)
         return respond(Answer(b""))
 
-    @routes.get("/models")
-    def models() -> Response:
-        return respond(Answer(dumps({"models": served(box)})))
-
     @routes.get("/metrics")
     def metrics() -> Response:
         text = router_metrics(box) + triton_metrics(box)
@@ -45,14 +41,14 @@ def check_ready(box: Box) -> None:
     state = _read(box.state_file, {"ready": False, "reason": "the box is starting"})
     if not state["ready"]:
         raise NotReady(state["reason"])
-    status, _ = _triton(box.http_port, "GET", "/v2/health/ready")
+    status, _ = _triton(box, "GET", f"/v2/health/{box.ping}")
     if status != 200:
-        raise NotReady("Triton is not ready" if status else "Triton does not answer")
+        raise NotReady(f"Triton is not {box.ping}" if status else "Triton does not answer")
 
 
 def served(box: Box) -> list[dict[str, Any]]:
     """What is served: each client with its models, their versions and whether they are ready."""
-    status, body = _triton(box.http_port, "POST", "/v2/repository/index")
+    status, body = _triton(box, "POST", "/v2/repository/index")
     index = json.loads(body) if status == 200 else []
     clients = _read(box.clients_file, [])
     rows = []
@@ -77,7 +73,7 @@ def router_metrics(box: Box) -> bytes:
 
 def triton_metrics(box: Box) -> bytes:
     """Triton's own series; nothing while it is away."""
-    status, body = _triton(box.metrics_port, "GET", "/metrics")
+    status, body = _triton(box, "GET", "/metrics", box.metrics_port)
     return body if status == 200 else b""
 
 
@@ -95,11 +91,11 @@ def _read(path: Any, otherwise: Any) -> Any:
         return otherwise
 
 
-def _triton(port: int, method: str, path: str) -> tuple[int, bytes]:
+def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes]:
     """Status and body of one of Triton's own routes; status 0 if it does not answer in time."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port or box.http_port, timeout=PATIENCE)
     try:
-        connection.request(method, path)
+        connection.request(method, path, headers=dict(box.http_keys))
         response = connection.getresponse()
         return response.status, response.read()
     except OSError:

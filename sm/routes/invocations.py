@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import orjson
-from flask import Blueprint, Request, Response, request
+from flask import Blueprint, Response, request
 
 from sm import invocation as forms
-from sm.deadline import Deadline, running
+from sm import v2
 from sm.dispatch import Dispatcher
 from sm.errors import MethodNotAllowed, TriremeError
-from sm.metrics import IN_FLIGHT, INVOCATIONS, SECONDS
+from sm.lines import Lines
+from sm.routes import serving
 from sm.routes.answers import request_id, respond
+from sm.routes.sessions import ANSWERED, attended
+from sm.sessions import Sessions
+from sm.streaming import events
 
-log = logging.getLogger(__name__)
+#: What Triton does to stream.
+STREAM = "generate_stream"
 ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -28,10 +30,18 @@ class Service:
     """What the routes work with."""
 
     dispatcher: Dispatcher
+    #: Where the lines of a body are run.
+    lines: Lines
+    #: None where they are off.
+    sessions: Sessions | None
+    #: Where v2 bodies go.
+    triton: v2.Triton
     default_model: str
     default_accept: str
     #: Seconds an invocation may take.
     timeout: float
+    #: Seconds one may take whose answer is a stream.
+    stream_timeout: float
     #: Whether nginx stands in front, whose word on when a request came in can be taken.
     fronted: bool
 
@@ -44,21 +54,21 @@ def blueprint(service: Service, local_endpoints: bool) -> Blueprint:
     def invocations() -> Response:
         if request.method != "POST":
             raise MethodNotAllowed("Method Not Allowed")
-        return respond(_answer(service, request))
+        return respond(answered(service))
 
     if local_endpoints:
 
         @routes.route("/endpoints/<name>/invocations", methods=["POST"])
         def endpoint(name: str) -> Response:
-            return _as_endpoint(service, name)
+            return as_endpoint(name, lambda: answered(service))
 
     return routes
 
 
-def _as_endpoint(service: Service, name: str) -> Response:
+def as_endpoint(name: str, container: Callable[[], forms.Answer]) -> Response:
     """What SageMaker makes of the container's answer: any error is a 424 ``ModelError``."""
     try:
-        answer = _answer(service, request)
+        answer = container()
     except TriremeError as error:
         answer = _model_error(forms.write_error(error, request_id()), name)
     return respond(
@@ -66,8 +76,16 @@ def _as_endpoint(service: Service, name: str) -> Response:
     )
 
 
+def _read(service: Service, message: forms.Message) -> forms.Invocation:
+    takes_bodies = service.dispatcher.registry.takes_bodies
+    call = forms.read(message, service.default_model, service.default_accept, takes_bodies)
+    if call.session is not None:
+        call.answer_headers[ANSWERED] = call.session.id
+    return call
+
+
 def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
-    original = answer.body.decode()
+    original = answer.whole().decode()
     kind = "client" if answer.status < 500 else "server"
     body = {
         "Message": f'Received {kind} error ({answer.status}) from primary with message "{original}"',
@@ -78,73 +96,78 @@ def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
     return forms.Answer(orjson.dumps(body), status=424, headers={"x-amzn-ErrorType": "ModelError"})
 
 
-def _answer(service: Service, incoming: Request) -> forms.Answer:
-    """Read, dispatch, write; count and log it whatever comes of it."""
-    call = forms.Invocation(model="", records=())
-    with _observed(lambda: call.model if call.model in service.dispatcher.registry.clients else "-"):
-        message = _message(incoming)
-        call = forms.read(message, service.default_model, service.default_accept)
-        with running(_deadline(service, incoming)) as deadline:
-            deadline.check()
-            results = service.dispatcher.run(call)
-            return forms.write(call, results)
+def answered(service: Service, in_parts: bool = False, model: str = "") -> forms.Answer:
+    """Read, dispatch, write; count and log it whatever comes of it.
+
+    ``in_parts``: as SageMaker's runtime asks for a stream; a client that has parts of its own sends them.
+    ``model``: the one that the path names.
+    """
+    with ExitStack() as held:
+        seen = held.enter_context(serving.observed())
+        message = replace(serving.message(request), model=model)
+        if in_parts:
+            message = as_sent_on(message)
+        return made(service, message, in_parts, seen, held)
 
 
-def _message(incoming: Request) -> forms.Message:
-    return forms.Message(
-        body=incoming.get_data(cache=False),
-        headers={name.lower(): value for name, value in incoming.headers.items()},
-        query=incoming.args.to_dict(),
-        request_id=request_id(),
-    )
+def made(
+    service: Service, message: forms.Message, in_parts: bool, seen: serving.Seen, held: ExitStack
+) -> forms.Answer:
+    """The answer to ``message``; what is ``held`` stays so until a stream has ended."""
+    session = attended(service.sessions, message)
+    if isinstance(session, forms.Answer):
+        return session
+    message = replace(message, session=session)
+    if has_lines(service, message):
+        with serving.in_time(request, service.timeout, service.fronted):
+            return service.lines.run(message, lambda line: one(service, line, seen))
+    verb = service.triton.verb(message, service.default_model)
+    call = None if verb else _read(service, message)
+    streamed = verb == STREAM if call is None else _streamed(service, call, seen, in_parts)
+    seconds = service.stream_timeout if streamed else service.timeout
+    with serving.in_time(request, seconds, service.fronted):
+        if call is None:
+            seen.model, answer = service.triton.run(message, verb, service.default_model)
+        elif streamed:
+            # Filled by the client before its first part, looked at afterwards.
+            answer = replace(events.write(call, service.dispatcher.stream(call)), headers=call.answer_headers)
+        else:
+            answer = forms.write(call, service.dispatcher.run(call))
+        return serving.kept(answer, seen, held)
 
 
-@contextmanager
-def _observed(model: Callable[[], str]) -> Iterator[None]:
-    """Count one invocation and log a line for it: never its payload."""
-    started, status = time.perf_counter(), 500
-    IN_FLIGHT.inc()
-    try:
-        yield
-        status = 200
-    except TriremeError as error:
-        status = error.status
-        raise
-    finally:
-        IN_FLIGHT.dec()
-        seconds = time.perf_counter() - started
-        INVOCATIONS.labels(model(), str(status)).inc()
-        SECONDS.labels(model()).observe(seconds)
-        log.info(
-            "invocation",
-            extra={
-                "model": model(),
-                "status": status,
-                "ms": round(seconds * 1000, 2),
-                "request_id": request_id(),
-            },
-        )
-
-
-def _deadline(service: Service, incoming: Request) -> Deadline:
-    """Counted from when nginx had the request, so that time in the queue is not given twice."""
-    waited = 0.0
-    if service.fronted:
-        try:
-            waited = max(0.0, time.time() - float(incoming.headers.get("X-Trireme-Start", "")))
-        except ValueError:
-            waited = 0.0
-    connection = incoming.environ.get("gunicorn.socket")
-    return Deadline(time.monotonic() + service.timeout - waited, lambda: _hung_up(connection))
-
-
-def _hung_up(connection: socket.socket | None) -> bool:
-    """Whether the peer closed: a peek that reads an end of file."""
-    if connection is None:
+def has_lines(service: Service, message: forms.Message) -> bool:
+    """Whether the body is JSON lines, unless it is for a client that takes any body as it is."""
+    if message.content_type != forms.JSON_LINES:
         return False
-    try:
-        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    model = forms.addressed(message).model or service.default_model
+    return not service.dispatcher.registry.takes_bodies(model)
+
+
+def one(service: Service, line: forms.Message, seen: serving.Seen) -> forms.Answer:
+    """The answer to a line: a request as any other, or nothing but a payload."""
+    verb = service.triton.verb(line, service.default_model)
+    if verb:
+        # A line's answer is whole.
+        verb = "generate" if verb == STREAM else verb
+        seen.model, answer = service.triton.run(line, verb, service.default_model)
+        return answer
+    if not v2.is_dispatch(line):
+        forms.parse_json(line.body)
+        line = replace(line, body=b'{"payload":' + line.body + b"}")
+    call = _read(service, line)
+    answer = forms.write(call, service.dispatcher.run(call))
+    seen.model = call.model
+    return answer
+
+
+def as_sent_on(message: forms.Message) -> forms.Message:
+    """Who asks SageMaker's runtime for a stream says beside HTTP's own header what it accepts."""
+    accept = message.headers.get(f"{forms.PREFIX}accept", "")
+    return replace(message, headers={**message.headers, "accept": accept})
+
+
+def _streamed(service: Service, call: forms.Invocation, seen: serving.Seen, in_parts: bool) -> bool:
+    client = service.dispatcher.registry.get(call.model)
+    seen.model = call.model
+    return events.wanted(call, client, in_parts)

@@ -23,6 +23,9 @@ PLACES = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin"
 MARGIN = 5
 #: Bytes of a body that nginx keeps in memory: spooling a 400 KB picture to a file costs 0.9 ms.
 BODY_BUFFER = 8 * 2**20
+MODELS_NEED_NGINX = (
+    "multi-model mode (SAGEMAKER_MULTI_MODEL=true) needs nginx, which has one process load all the models"
+)
 WITHOUT_NGINX = (
     "there is no nginx, so gunicorn takes the port itself: /ping shares the workers with the invocations and "
     "can be late when all are busy, and a caller too many waits instead of getting 429"
@@ -32,10 +35,14 @@ WITHOUT_NGINX = (
 def choose(settings: Settings) -> Path | None:
     """The nginx to use; None where gunicorn is the front."""
     if settings.nginx == "off":
+        if settings.multi_model:
+            raise StartError(f"TRIREME_NGINX=off: {MODELS_NEED_NGINX}.")
         return None
     found = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:{PLACES}")
     if found is None and settings.nginx == "on":
         raise StartError("TRIREME_NGINX=on, but there is no nginx on PATH: install it, or set it to auto.")
+    if found is None and settings.multi_model:
+        raise StartError(f"There is no nginx on PATH: {MODELS_NEED_NGINX}.")
     return Path(found) if found else None
 
 
@@ -78,9 +85,16 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "max_body": settings.max_body,
         "body_buffer": max(1024, min(BODY_BUFFER, settings.max_body)),
         "timeout": patience,
+        "stream_timeout": int(settings.longest_stream) + MARGIN,
+        "all_streamed": int(_all_streamed(settings)),
         # Loading a model may take the platform's 360 s.
         "control_timeout": max(patience, 360 + MARGIN),
     }
+
+
+def _all_streamed(settings: Settings) -> bool:
+    """Whether a request need not ask for a stream to get one."""
+    return settings.inference_type == "generate_stream" or settings.default_accept == "text/event-stream"
 
 
 def _user() -> str:

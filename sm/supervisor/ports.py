@@ -7,11 +7,14 @@ import socket
 from collections.abc import Generator, Iterable
 
 from sm.errors import StartError
-from sm.settings import Settings
+from sm.settings import Settings, names_of
 
 #: Connections the kernel keeps for whoever accepts next (it caps this at net.core.somaxconn).
 BACKLOG = 4096
 LOOPBACK = "127.0.0.1"
+#: Where callers from outside look for Triton's gRPC and its metrics.
+OPEN_GRPC, OPEN_METRICS = 8001, 8002
+FIELDS = ("triton_http_port", "triton_grpc_port", "triton_metrics_port")
 
 
 def listen(port: int) -> socket.socket:
@@ -31,8 +34,14 @@ def listen(port: int) -> socket.socket:
 
 def draw(settings: Settings) -> tuple[int, int, int]:
     """Triton's HTTP, gRPC and metrics ports: what is set, else free ones."""
-    wanted = (settings.triton_http_port, settings.triton_grpc_port, settings.triton_metrics_port)
+    wanted = wishes(settings)
     taken = {settings.port, *filter(None, wanted)}
+    for field, port in zip(FIELDS, wanted, strict=True):
+        sock = _try(port)
+        if sock is None:
+            name = names_of(field)[0]
+            raise StartError(f"Port {port} cannot be opened for Triton: set {name} to one that is free.")
+        sock.close()
     free = _free(settings, taken)
     try:
         http, grpc, metrics = [port or next(free) for port in wanted]
@@ -44,6 +53,17 @@ def draw(settings: Settings) -> tuple[int, int, int]:
     finally:
         free.close()
     return http, grpc, metrics
+
+
+def wishes(settings: Settings) -> tuple[int, int, int]:
+    """The three ports; 0 for one that may be any. An open one is where callers look for it, unless the safe
+    range has the word."""
+    known = settings.safe_ports is None
+    return (
+        settings.triton_http_port,
+        settings.triton_grpc_port or (OPEN_GRPC if settings.allow_grpc and known else 0),
+        settings.triton_metrics_port or (OPEN_METRICS if settings.allow_metrics and known else 0),
+    )
 
 
 def _free(settings: Settings, taken: set[int]) -> Generator[int, None, None]:

@@ -24,7 +24,9 @@ class Probes:
     def ready(self, name: str) -> bool:
         """Whether the child does its work. The front is asked from outside, as callers do."""
         if name == TRITON:
-            return server.ready(self._box.http_port)
+            # Where only life is asked for, one model that does not load is no reason to hold up the others.
+            asked = server.live if self._box.ping == "live" else server.ready
+            return asked(self._box.http_port, self._box.http_keys)
         if name == CONTROL:
             return answers(self._box.control_socket)
         if name == DATA and self._box.front == "nginx":
@@ -35,7 +37,7 @@ class Probes:
         """What Triton could not load, or the router's clients, with the reason, in one sentence."""
         if name == DATA:
             return self._refusal()
-        found = server.failures(self._box.http_port) if name == TRITON else {}
+        found = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}
         reasons = "; ".join(f"the model {model!r} cannot be loaded: {why}" for model, why in found.items())
         return f"{reasons.rstrip('.')}." if reasons else ""
 

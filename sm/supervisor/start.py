@@ -33,7 +33,7 @@ from sm.supervisor.loop import Loop
 from sm.supervisor.processes import Processes
 from sm.supervisor.signals import Signals
 from sm.supervisor.sink import Log
-from sm.triton import sweep
+from sm.triton import restricted, sweep
 
 #: Open files: callers, sockets behind them, models. Beyond, tables of this size only cost memory.
 MOST_FILES = 65536
@@ -81,13 +81,13 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
         processes = Processes()
         processes.adopt_orphans()
         raise_file_limit()
-        repository = find_repository(settings)
-        if settings.build_engines == "never":
+        repository = None if settings.multi_model else find_repository(settings)
+        if repository and settings.build_engines == "never":
             check(repository)
         nginx = front.choose(settings)
         listener = ports.listen(settings.port)
         stack.callback(listener.close)
-        if settings.build_engines == "missing":
+        if repository and settings.build_engines == "missing":
             built = Engines(settings, listener, selector, signals, processes, guard, log).run(repository)
             if built is None:
                 return 0
@@ -97,7 +97,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
         if nginx is None:
             log.say("warning", front.WITHOUT_NGINX)
         commands = Commands(settings, box, nginx, listener.fileno(), os.environ)
-        log.say("info", f"port {settings.port}: loading {', '.join(models_in(repository))} from {repository}")
+        log.say("info", f"port {settings.port}: {announced(settings, repository)}")
         loop = Loop(
             settings,
             box,
@@ -121,6 +121,13 @@ def check(repository: Path) -> None:
         raise StartError(sentence)
 
 
+def announced(settings: Settings, repository: Path | None) -> str:
+    """What is about to be served, in words."""
+    if repository is None:
+        return f"multi-model mode: models come by POST /models from below {settings.archives}"
+    return f"loading {', '.join(models_in(repository)) or 'the code'} from {repository}"
+
+
 @contextlib.contextmanager
 def guarded() -> Iterator[Guard]:
     """A guard, dismissed when all is clean."""
@@ -134,7 +141,9 @@ def guarded() -> Iterator[Guard]:
 
 
 @contextlib.contextmanager
-def prepared(settings: Settings, repository: Path, nginx: Path | None, guard: Guard | None) -> Iterator[Box]:
+def prepared(
+    settings: Settings, repository: Path | None, nginx: Path | None, guard: Guard | None
+) -> Iterator[Box]:
     """The box, written down; removed afterwards with its files in shared memory."""
     http, grpc, metrics = ports.draw(settings)
     identity = secrets.token_hex(4)
@@ -152,12 +161,16 @@ def prepared(settings: Settings, repository: Path, nginx: Path | None, guard: Gu
         box = Box(
             id=identity,
             run=run_folder,
-            repository=repository,
+            repository=repository or run_folder / "models",
             http_port=http,
             grpc_port=grpc,
             metrics_port=metrics,
             front="nginx" if nginx else "gunicorn",
             shared_bytes=shared_bytes(settings, repository),
+            multi_model=repository is None,
+            ping=settings.ping,
+            http_keys=restricted.http_keys(settings.triton_arguments),
+            grpc_keys=restricted.grpc_keys(settings.triton_arguments),
         )
         box.save()
         yield box

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import grpc
@@ -10,12 +11,16 @@ from tritonclient.grpc import service_pb2_grpc
 
 from sm.deadline import Deadline, current
 from sm.errors import CallerGone, NotReady, TriremeError
+from sm.triton.admin import NO_KEYS
 from sm.triton.failures import Failed, failed
+from sm.triton.watch import watching
 
 #: Seconds until the caller is looked after for the first time, and then each time.
 FIRST_LOOK, NEXT_LOOK = 0.05, 0.1
 #: Seconds that calls about shared memory get: they do no work.
 HOUSEKEEPING = 2.0
+#: Has Triton end a stream that fails with a code, instead of a text among its answers.
+WITH_CODES = (("triton_grpc_error", "true"),)
 
 OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -30,22 +35,41 @@ OPTIONS = (
 
 
 class Channel:
-    """One connection for all threads of a process. Make it after the fork: it does not survive one."""
+    """One connection for all threads of a process. Make it after the fork: it does not survive one.
 
-    def __init__(self, port: int, timeout: float) -> None:
+    ``timeout`` in seconds, where no deadline holds; ``keys`` open what Triton restricts.
+    """
+
+    def __init__(self, port: int, timeout: float, keys: Mapping[str, str] = NO_KEYS) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._timeout = timeout
+        self._keys = tuple(keys.items())
 
     def call(self, method: str, request: Any) -> Any:
         """The answer to ``request``, in the time the invocation has left; :class:`Failed` otherwise."""
-        deadline = current()
-        try:
-            if deadline:
-                deadline.check()
-        except TriremeError as error:
-            raise Failed(error, settled=True) from None
+        deadline = _checked()
         return self._call(method, request, deadline.remaining() if deadline else self._timeout, deadline)
+
+    def stream(self, request: Any) -> Generator[Any, None, None]:
+        """Each of a model's answers to ``request`` as it comes; closing it cancels the work in Triton."""
+        deadline = _checked()
+        seconds = deadline.remaining() if deadline else self._timeout
+        try:
+            metadata = WITH_CODES + self._keys
+            call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
+        except ValueError:
+            raise Failed(NotReady("the worker is ending"), settled=True) from None
+        with watching(deadline, call.cancel) as watch:
+            try:
+                for answer in call:
+                    yield answer.infer_response
+            except grpc.RpcError as error:
+                if watch and watch.gone:
+                    raise Failed(CallerGone("the caller hung up"), settled=False) from None
+                raise failed(error.code(), error.details() or "") from None
+            finally:
+                call.cancel()
 
     def register(self, name: str, size: int) -> None:
         """Have Triton map a region. One that it has already is the same: no name is used twice."""
@@ -77,7 +101,7 @@ class Channel:
     def _call(self, method: str, request: Any, seconds: float, deadline: Deadline | None) -> Any:
         # gRPC tells Triton when the time is over, and Triton drops what is still in its queue.
         try:
-            future = getattr(self._stub, method).future(request, timeout=seconds)
+            future = getattr(self._stub, method).future(request, timeout=seconds, metadata=self._keys)
         except ValueError:
             raise Failed(NotReady("the worker is ending"), settled=True) from None
         look = FIRST_LOOK
@@ -93,3 +117,14 @@ class Channel:
             raise failed(error.code(), error.details() or "") from None
         finally:
             future.cancel()
+
+
+def _checked() -> Deadline | None:
+    """The deadline of the invocation being served; :class:`Failed` if there is no point in going on."""
+    deadline = current()
+    try:
+        if deadline:
+            deadline.check()
+    except TriremeError as error:
+        raise Failed(error, settled=True) from None
+    return deadline

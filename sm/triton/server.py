@@ -10,18 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.box import SHARED_MEMORY, Box, python_models
+from sm.box import SHARED_MEMORY, Box, models_in, python_models
 from sm.errors import StartError
 from sm.settings import Settings
 from sm.triton import wheel
-from sm.triton.admin import failures, ready
+from sm.triton.admin import failures, live, ready
 
-__all__ = ["Command", "command", "failures", "find", "ready"]
+__all__ = ["Command", "command", "failures", "find", "live", "ready"]
 
 IMAGE = Path("/opt/tritonserver/bin/tritonserver")
-LOOPBACK = "127.0.0.1"
+LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104
 #: By default glibc gives each large tensor back to the kernel and takes it again, page fault by page fault.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20)}
+#: Models come and go by request. A load takes one of these threads for as long as it lasts.
+EXPLICIT = ("--model-control-mode=explicit", "--model-load-thread-count=16")
 #: The python backend refuses less.
 LEAST_POOL = 2**20
 
@@ -44,15 +46,16 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
     backends, extra = _backends(server, box.run / "triton")
     arguments = (
         str(server),
-        f"--model-repository={box.repository}",
+        f"--model-repository={_repository(box)}",
         "--exit-on-error=false",
         f"--exit-timeout-secs={max(1, round(settings.drain))}",
-        *_addresses(box),
+        *_addresses(settings, box),
         f"--http-thread-count={settings.triton_threads}",
-        f"--log-verbose={settings.triton_log_verbose}",
-        f"--log-info={str(settings.triton_log_info).lower()}",
+        f"--buffer-manager-thread-count={settings.triton_copy_threads}",
+        *_logs(settings),
         *([f"--backend-directory={backends}"] if backends else []),
         *_python_backend(settings, box),
+        *(EXPLICIT if box.multi_model else ()),
         *(["--allow-client-shm=true"] if "--allow-client-shm" in _help(server) else []),
         *settings.triton_arguments,
     )
@@ -76,6 +79,15 @@ def find(settings: Settings) -> Path:
     return server
 
 
+def _repository(box: Box) -> Path:
+    """An empty one where there is only code to serve: Triton takes every folder for a model."""
+    if models_in(box.repository) or box.multi_model:
+        return box.repository
+    empty = box.run / "no-models"
+    empty.mkdir(exist_ok=True)
+    return empty
+
+
 def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
     """The backend directory where it is not the one Triton knows, and its variables."""
     if not wheel.is_wheel(server):
@@ -86,22 +98,32 @@ def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
     return backends, {**extra, "PATH": str(Path(sys.executable).parent)}
 
 
-def _addresses(box: Box) -> tuple[str, ...]:
-    """Loopback only: the one public port is the front's."""
+def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:
+    """Loopback, unless the settings open a port: the one public port is the front's."""
     return (
         f"--http-address={LOOPBACK}",
         f"--http-port={box.http_port}",
-        f"--grpc-address={LOOPBACK}",
+        f"--grpc-address={EVERYWHERE if settings.allow_grpc else LOOPBACK}",
         f"--grpc-port={box.grpc_port}",
-        f"--metrics-address={LOOPBACK}",
+        f"--metrics-address={EVERYWHERE if settings.allow_metrics else LOOPBACK}",
         f"--metrics-port={box.metrics_port}",
     )
 
 
+def _logs(settings: Settings) -> tuple[str, ...]:
+    return (
+        f"--log-verbose={settings.triton_log_verbose}",
+        f"--log-info={str(settings.triton_log_info).lower()}",
+        f"--log-warning={str(settings.triton_log_warning).lower()}",
+        f"--log-error={str(settings.triton_log_error).lower()}",
+    )
+
+
 def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
+    models = python_models(None if box.multi_model else box.repository)
     values = {
         "shm-region-prefix-name": f"trireme-{box.id}-py",
-        "shm-default-byte-size": str(_pool(settings.triton_shm_default, len(python_models(box.repository)))),
+        "shm-default-byte-size": str(_pool(settings.triton_shm_default, models)),
         "shm-growth-byte-size": str(settings.triton_shm_growth),
     }
     return tuple(f"--backend-config=python,{name}={value}" for name, value in values.items())

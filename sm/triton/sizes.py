@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from sm.base import ModelMetadata
@@ -59,3 +59,8 @@ class Sizes:
             seen = self._seen.setdefault(kind, Seen())
             seen.sizes.clear()
             seen.outgrown += 1
+
+    def forget(self, models: Collection[str]) -> None:
+        with self._lock:
+            for kind in [kind for kind in self._seen if isinstance(kind, tuple) and kind[0] in models]:
+                del self._seen[kind]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from sm.box import SHARED_MEMORY
@@ -61,25 +63,34 @@ def sweep(folder: Path = SHARED_MEMORY) -> list[str]:
 
 
 def remove_files(prefix: str, folder: Path = SHARED_MEMORY) -> int:
-    """Unlink the files whose names begin with ``prefix``; how many there were.
+    """Remove the files and folders whose names begin with ``prefix``; how many there were.
 
     After a ``kill -9`` of Triton its python backend's begin with ``trireme-<id>-py``.
     """
     found = list(folder.glob(f"{prefix}*"))
     for path in found:
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
     return len(found)
 
 
-def remove_worker_files(box_id: str, pid: int, http_port: int, folder: Path = SHARED_MEMORY) -> None:
+def remove_worker_files(
+    box_id: str,
+    pid: int,
+    http_port: int,
+    folder: Path = SHARED_MEMORY,
+    keys: Mapping[str, str] = admin.NO_KEYS,
+) -> None:
     """After a worker ended, in whatever way: its files, and what Triton still has mapped of them.
 
     Triton keeps a region that a request uses; it goes the next time that a worker ends.
     """
     remove_files(f"trireme-{box_id}-{pid}-", folder)
-    for region in admin.regions(http_port):
+    for region in admin.regions(http_port, keys):
         if region.startswith(f"trireme-{box_id}-") and not (folder / region).exists():
-            admin.unregister(http_port, region)
+            admin.unregister(http_port, region, keys)
 
 
 def _lock_file(box_id: str, folder: Path) -> Path:

@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ class Transport:
     """The :class:`~sm.base.Triton` of a worker. Make it after the fork; one serves all threads."""
 
     def __init__(self, settings: Settings, box: Box, folder: Path = SHARED_MEMORY) -> None:
-        self._channel = Channel(box.grpc_port, settings.timeout)
+        self._channel = Channel(box.grpc_port, settings.timeout, box.grpc_keys)
         self._large = LARGE if settings.shared_memory and box.shared_bytes else None
         self._pool = Pool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
         self._sizes = Sizes()
@@ -68,12 +68,39 @@ class Transport:
         except Failed as failure:
             raise self._explained(failure, model, version) from None
 
+    def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        version: str = "",
+        outputs: Sequence[str] | None = None,
+    ) -> Generator[dict[str, Array], None, None]:
+        """Each answer of ``model`` as it comes, as bytes; see :meth:`sm.base.Triton.stream`."""
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        plan = Plan.make(self.metadata(model, version), version, arrays, outputs, self._sizes)
+        self._by_message.inc()
+        try:
+            with contextlib.closing(self._channel.stream(plan.request())) as answers:
+                for answer in answers:
+                    # The last may say no more than that it is the last.
+                    if answer.outputs:
+                        yield plan.read(answer)
+        except Failed as failure:
+            raise self._explained(failure, model, version) from None
+
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """What the model takes and gives; asked once, and again when Triton has been away."""
         known = self._metadata.get((model, version))
         if known is None:
             known = self._metadata[model, version] = self._ask_metadata(model, version)
         return known
+
+    def forget(self, models: Collection[str]) -> None:
+        """What is known of these models is void: others may have their names by now."""
+        for known in [key for key in list(self._metadata) if key[0] in models]:
+            self._metadata.pop(known, None)
+        self._sizes.forget(models)
 
     def ready_models(self) -> dict[str, tuple[str, ...]]:
         """The models that Triton serves now, each with its versions."""

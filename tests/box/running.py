@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -117,13 +118,14 @@ class RunningBox:
 @contextmanager
 def running(
     folder: Path,
-    repository: Path,
+    repository: Path | None,
     wait: bool = True,
     clients: tuple[Path, ...] = (CLIENTS,),
+    through: str = "",
     **variables: str,
 ) -> Iterator[RunningBox]:
     """Start a box, and end it by its own id whatever happens."""
-    box = start(folder, repository, clients, **variables)
+    box = start(folder, repository, clients, through, **variables)
     try:
         if wait:
             box.wait_ready()
@@ -133,8 +135,13 @@ def running(
 
 
 def start(
-    folder: Path, repository: Path | None, clients: tuple[Path, ...] = (CLIENTS,), **variables: str
+    folder: Path,
+    repository: Path | None,
+    clients: tuple[Path, ...] = (CLIENTS,),
+    through: str = "",
+    **variables: str,
 ) -> RunningBox:
+    """``through``: a command line that becomes the box in the end."""
     port = int(variables.pop("SAGEMAKER_BIND_TO_PORT", 0)) or free_port()
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TRIREME_"))
@@ -149,7 +156,10 @@ def start(
     log = folder / f"box-{port}.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "serve")], env=environment, stdout=stream, stderr=subprocess.STDOUT
+            [*shlex.split(through), sys.executable, str(HERE / "serve")],
+            env=environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
         )
     return RunningBox(process, port, log, environment)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,11 @@ class OnnxRuntimeInProcess:
     ) -> dict[str, Array]:
         names = list(outputs or [value.name for value in self.session.get_outputs()])
         return dict(zip(names, self.session.run(names, dict(inputs)), strict=True))
+
+    def stream(
+        self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
+    ) -> Generator[dict[str, Array], None, None]:
+        yield self.infer(model, inputs, version=version, outputs=outputs)
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         def described(values: Any) -> dict[str, TensorMetadata]:

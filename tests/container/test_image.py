@@ -16,6 +16,7 @@ def test_the_labels_tell_the_platform_and_people_what_it_is(image: str) -> None:
         ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
     )
     assert labels["com.amazonaws.sagemaker.capabilities.accept-bind-to-port"] == "true"
+    assert labels["com.amazonaws.sagemaker.capabilities.bidirectional-streaming"] == "true"
     assert labels["com.amazonaws.sagemaker.capabilities.multi-models"] == "true"
     assert labels["org.opencontainers.image.revision"] == commit.stdout.strip()
     assert {"org.opencontainers.image.version", "org.opencontainers.image.source"} <= set(labels)

@@ -272,6 +272,33 @@ def test_a_front_waits_longer_than_what_is_behind_it(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "accept", "status"),
+    [
+        ("/invocations", "*/*", 504),
+        ("/invocations", "application/json, text/event-stream", 200),
+        ("/endpoints/any/invocations-response-stream", "*/*", 200),
+        ("/v2/models/m/generate_stream", "*/*", 200),
+        ("/v2/models/m/generate", "*/*", 504),
+    ],
+)
+def test_the_front_gives_up_on_a_silent_stream_later_than_on_others(
+    run: Path, monkeypatch: pytest.MonkeyPatch, path: str, accept: str, status: int
+) -> None:
+    monkeypatch.setattr(front, "MARGIN", 1)
+    with running(run, timeout=0.1) as nginx:
+        nginx.upstream.holding = True
+        release = threading.Timer(2.0, nginx.upstream.hold.set)
+        release.start()
+        assert nginx.ask("POST", path, b"{}", Accept=accept)[0] == status
+        release.join()
+
+
+def test_where_every_answer_is_a_stream_no_request_need_say_so(run: Path) -> None:
+    text = front.render(Settings(inference_type="generate_stream"), make_box(run))
+    assert "default 1;" in text.partition("$streamed {")[2].partition("}")[0]
+
+
+@pytest.mark.parametrize(
     ("headers", "expected"),
     [
         ({"X_Amzn_SageMaker_Inference_Id": "mine-1", "X_Amzn_Trace_Id": "Root=1-2"}, "mine-1"),

@@ -60,3 +60,21 @@ def test_a_range_with_too_few_ports_is_named() -> None:
     settings = replace(Settings(), safe_ports=(8080, 8081))
     with pytest.raises(StartError, match="SAGEMAKER_SAFE_PORT_RANGE=8080-8081 has too few free ports"):
         ports.draw(settings)
+
+
+def test_open_ports_are_where_callers_look_for_them() -> None:
+    assert ports.wishes(Settings(allow_grpc=True, allow_metrics=True)) == (0, 8001, 8002)
+    assert ports.wishes(Settings(allow_grpc=True, triton_grpc_port=9001)) == (0, 9001, 0)
+    assert ports.wishes(Settings()) == (0, 0, 0)
+
+
+def test_open_ports_are_drawn_from_the_safe_range_where_there_is_one() -> None:
+    settings = Settings(allow_grpc=True, allow_metrics=True, safe_ports=(21000, 21100))
+    assert all(21000 <= port <= 21100 for port in ports.draw(settings))
+
+
+def test_a_port_that_is_set_and_taken_names_its_variable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartError, match=f"^Port {port} .*SAGEMAKER_TRITON_GRPC_PORT"):
+            ports.draw(Settings(triton_grpc_port=port))

@@ -32,6 +32,6 @@ def transport(triton: Serving) -> Iterator[Transport]:
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[Serving]:
     """A Triton that a test may kill, not started yet."""
-    serving = new_serving(tmp_path, ["echo", "fixed"])
+    serving = new_serving(tmp_path, ["echo", "fixed", "counts"])
     yield serving
     serving.stop()

@@ -27,9 +27,32 @@ def tensor(request, name):
     return pb.get_input_tensor_by_name(request, name).as_numpy()
 
 
+def response(outputs):
+    return pb.InferenceResponse([pb.Tensor(name, value) for name, value in outputs.items()])
+
+
 class TritonPythonModel:
     def initialize(self, args):
         self.folder = args["model_repository"] + "/../../notes"
+"""
+
+
+EXECUTE = """
+    def execute(self, requests):
+        return [response(self.answer(request)) for request in requests]
+"""
+
+#: Leaves a note when it sees that nobody wants more.
+EXECUTE_DECOUPLED = """
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for outputs in self.answer(request):
+                if sender.is_cancelled():
+                    open(self.folder + "/cancelled", "w").close()
+                    break
+                sender.send(response(outputs))
+            sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
 
@@ -47,14 +70,11 @@ class Model:
         (folder / "1").mkdir(parents=True)
         (folder / "config.pbtxt").write_text(self.config())
         body = "\n".join(f"        {line}" for line in self.answer.strip().splitlines())
-        execute = (
-            "    def answer(self, request):\n"
-            f"{body}\n\n"
-            "    def execute(self, requests):\n"
-            "        return [pb.InferenceResponse([pb.Tensor(name, value) for name, value in\n"
-            "                self.answer(request).items()]) for request in requests]\n"
-        )
-        (folder / "1" / "model.py").write_text(self.head + "\n" + execute)
+        answer = f"    def answer(self, request):\n{body}\n"
+        (folder / "1" / "model.py").write_text(f"{self.head}\n{answer}{self.execute()}")
+
+    def execute(self) -> str:
+        return EXECUTE
 
     def config(self) -> str:
         def listed(tensors: dict[str, tuple[str, list[int]]]) -> str:
@@ -68,6 +88,17 @@ class Model:
             f"input [{listed(self.inputs)}]\noutput [{listed(self.outputs)}]\n"
             + ("dynamic_batching {}\n" if self.batch else "")
         )
+
+
+@dataclass(frozen=True)
+class Decoupled(Model):
+    """``answer`` yields any number of outputs."""
+
+    def execute(self) -> str:
+        return EXECUTE_DECOUPLED
+
+    def config(self) -> str:
+        return super().config() + "model_transaction_policy {decoupled: true}\n"
 
 
 #: Writes 7s to its output, but only after so many seconds. It leaves notes on what it saw of cancellation.
@@ -84,7 +115,16 @@ open(self.folder + ("/cancelled" if request.is_cancelled() else "/finished"), "w
 return {"y": np.full((1, size), 7, np.float32)}
 """
 
-MODELS = {
+#: Counts to ``count`` with a rest before each number but the first; fails at 13.
+COUNTS = """
+for number in range(int(tensor(request, "count")[0])):
+    time.sleep(float(tensor(request, "seconds")[0]) if number else 0)
+    if number == 13:
+        raise ValueError("no such luck")
+    yield {"number": np.array([number])}
+"""
+
+MODELS: dict[str, Model] = {
     "echo": Model(
         'return {"y": tensor(request, "x")}', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, batch=8
     ),
@@ -101,9 +141,17 @@ MODELS = {
         {"size": ("INT64", [1])},
         {"y": ("FP32", [-1])},
     ),
+    "counts": Decoupled(
+        COUNTS, {"count": ("INT64", [1]), "seconds": ("FP32", [1])}, {"number": ("INT64", [1])}
+    ),
     "raises": Model('raise ValueError("no such luck")', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}),
+    "identity": Model(
+        'return {"y": np.array([request.request_id()], dtype=object)}',
+        {"x": ("FP32", [1])},
+        {"y": ("STRING", [1])},
+    ),
     "words": Model(
-        'return {"y": np.array([w.upper() for w in tensor(request, "x").ravel()], dtype=object)}',
+        'return {"y": np.array([w.decode().upper() for w in tensor(request, "x").ravel()], dtype=object)}',
         {"x": ("STRING", [-1])},
         {"y": ("STRING", [-1])},
     ),

@@ -14,7 +14,7 @@ def test_a_lease_ends_with_the_last_view_of_it(tmp_path: Path) -> None:
     returned: list[Region] = []
     lease = Lease(region, returned.append)
     part = lease.memory[64:128].view(np.float32).reshape(4, 4)
-    corner = memoryview(part[1:, 1:].T)
+    corner = memoryview(part[1:, 1:].T)  # type: ignore[arg-type]
     del lease, part
     gc.collect()
     assert returned == []

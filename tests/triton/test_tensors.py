@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from sm.errors import BadInput, Unsupported
 from sm.triton.tensors import DTYPES, byte_size, datatype, dtype, from_bytes, to_bytes
@@ -26,7 +29,7 @@ def test_big_endian_numbers_keep_their_value() -> None:
 @pytest.mark.parametrize(
     "array", [np.array([["ä", ""], ["c", "d"]]), np.array([[b"a", b"\0b"], ["ü", 1]], object)]
 )
-def test_strings_come_back_as_bytes(array: np.ndarray) -> None:
+def test_strings_come_back_as_bytes(array: NDArray[Any]) -> None:
     expected = [
         [item if isinstance(item, bytes) else str(item).encode() for item in row] for row in array.tolist()
     ]

@@ -228,7 +228,8 @@ class Network:
 def cells(side: int, stride: int) -> Array:
     """Where each cell's centre may lie at the least: x and y in input pixels, float32 [2, side * side]."""
     y, x = np.divmod(np.arange(side * side), side)
-    return ((np.stack([x, y]) - 0.5) * stride).astype(np.float32)
+    places: Array = (np.stack([x, y]) - 0.5) * stride
+    return places.astype(np.float32)
 
 
 def check_equal(found: Array, expected: Array) -> None:

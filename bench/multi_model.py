@@ -1,0 +1,134 @@
+"""Multi-model mode: memory over cycles of load, invoke and unload, and invocations beside many models.
+
+    python bench/multi_model.py [--cycles 500] [--models 200] [--processes]
+
+Each cycle loads an archive under a new name, with a client, asks it once and unloads it. With --processes
+its model is a Python one, a process of its own (about 3 s a cycle); without, an ensemble of one step that
+stays loaded. Memory is the resident set of each part of the box in MB, without the stubs of Python models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import requests
+
+from tests.box.running import RunningBox, command_line, descendants, running
+from tests.mme.archives import Platform, ensemble, model
+
+CLIENT = """
+import numpy as np
+from sm.base import Payload, TensorClient
+
+class Times(TensorClient):
+    model = "model"
+    class payload(Payload):
+        x: list[float]
+    def preprocess(self, payload):
+        return {"x": np.float32(payload.x)}
+    def postprocess(self, outputs, payload):
+        return outputs["y"]
+"""
+X = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+PARTS = {"sm.worker control": "control plane", "sm.worker data": "router", "tritonserver --": "Triton"}
+
+
+def megabytes(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
+
+
+def memory(box: RunningBox) -> dict[str, float]:
+    """The resident set of each part, all of its processes together."""
+    found = dict.fromkeys(PARTS.values(), 0.0)
+    for pid in descendants(box.process.pid):
+        for words, part in PARTS.items():
+            if words in command_line(pid) and "stub" not in command_line(pid).split()[0]:
+                found[part] += megabytes(pid)
+    return found
+
+
+def load(box: RunningBox, name: str, url: str) -> None:
+    answer = requests.post(f"{box.url}/models", json={"model_name": name, "url": url}, timeout=300)
+    assert answer.status_code == 200, answer.text
+
+
+def cycle(box: RunningBox, platform: Platform, name: str, processes: bool) -> None:
+    if processes:
+        url = platform.flat(name, model(2), client=CLIENT)
+    else:
+        url = platform.nested(name, {"model": ensemble("base")}, client=CLIENT)
+    load(box, name, url)
+    for body in ({"payload": {"x": [1, 2]}}, X):
+        answer = requests.post(f"{box.url}/models/{name}/invoke", json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+    assert requests.delete(f"{box.url}/models/{name}", timeout=300).status_code == 200
+
+
+def milliseconds(box: RunningBox, name: str, body: object, times: int = 300) -> float:
+    """The median of an invocation, one caller."""
+    session, data = requests.Session(), json.dumps(body).encode()
+    seconds = []
+    for _ in range(times):
+        began = time.perf_counter()
+        answer = session.post(
+            f"{box.url}/models/{name}/invoke", data=data, headers={"Content-Type": "application/json"}
+        )
+        seconds.append(time.perf_counter() - began)
+        assert answer.status_code == 200, answer.text
+    return statistics.median(seconds) * 1000
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("--cycles", type=int, default=500)
+    arguments.add_argument("--models", type=int, default=200)
+    arguments.add_argument("--processes", action="store_true")
+    asked = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        platform = Platform(Path(folder) / "models")
+        with running(
+            Path(folder),
+            None,
+            SAGEMAKER_MULTI_MODEL="true",
+            TRIREME_MODEL_ARCHIVES=str(platform.home),
+            SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        ) as box:
+            load(box, "base", platform.nested("base", {"base": model(2)}))
+            over_cycles(box, platform, asked.cycles, asked.processes)
+            beside_many(box, platform, asked.models)
+
+
+def over_cycles(box: RunningBox, platform: Platform, cycles: int, processes: bool) -> None:
+    print(f"{'cycles':>8} " + " ".join(f"{part:>14}" for part in PARTS.values()))
+    for done in range(1, cycles + 1):
+        cycle(box, platform, f"cycle{done}", processes)
+        if done in (1, 10, 50) or done % 100 == 0:
+            time.sleep(1)
+            print(f"{done:>8} " + " ".join(f"{value:>14.1f}" for value in memory(box).values()), flush=True)
+
+
+def beside_many(box: RunningBox, platform: Platform, models: int) -> None:
+    bodies = {"v2": X, "a client": {"payload": {"x": [1, 2]}}}
+    for index in range(models - 1):
+        name = f"many{index}"
+        load(box, name, platform.nested(name, {"model": ensemble("base")}, client=CLIENT))
+        if index in (0, models - 2):
+            for kind, body in bodies.items():
+                milliseconds(box, "many0", body, 50)
+                print(f"{index + 2:>8} models: {milliseconds(box, 'many0', body):.2f} ms with {kind}")
+    began = time.perf_counter()
+    for _ in range(20):
+        requests.get(f"{box.url}/models", params={"limit": 1000}, timeout=10)
+    print(f"the list of {models}: {(time.perf_counter() - began) / 20 * 1000:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""A sign of life from a worker that is busy with loading: gunicorn kills one that is silent for a minute."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+#: Seconds between two signs.
+EVERY = 5.0
+
+
+def beating(notify: Callable[[], object], seconds: float, every: float = EVERY) -> Callable[[], None]:
+    """Call ``notify`` again and again, for ``seconds`` at most or until what is returned is called."""
+    over = threading.Event()
+    end = time.monotonic() + seconds
+
+    def beat() -> None:
+        while not over.wait(every) and time.monotonic() < end:
+            notify()
+
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+    return over.set

@@ -1,0 +1,1 @@
+"""Multi-model mode: archives are loaded and unloaded while the box runs."""

@@ -1,0 +1,36 @@
+"""Whether the GPUs have room for another model."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+
+from sm.errors import OutOfMemory
+
+log = logging.getLogger(__name__)
+QUERY = ("nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits")
+#: Seconds; a driver in trouble may hang.
+PATIENCE = 10
+
+
+def check(limit: float | None) -> None:
+    """:class:`OutOfMemory` if more than this fraction of any GPU's memory is in use."""
+    if limit is None:
+        return
+    for index, share in enumerate(shares()):
+        if share > limit:
+            raise OutOfMemory(
+                f"{share:.0%} of the memory of GPU {index} is in use; "
+                f"SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT={limit:g} allows no load now"
+            )
+
+
+def shares() -> list[float]:
+    """The fraction in use of each GPU's memory, as the driver says; none where there is no driver."""
+    try:
+        said = subprocess.run(QUERY, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+        pairs = [line.split(",") for line in said.splitlines() if line.strip()]
+        return [float(used) / float(total) for used, total in pairs]
+    except (OSError, subprocess.SubprocessError, ValueError, ZeroDivisionError) as error:
+        log.warning("SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT is without effect: nvidia-smi: %s", error)
+        return []

@@ -1,0 +1,227 @@
+"""Loads and unloads archives: in the control plane alone, several at once, one at a time under each name.
+
+What is begun is written down first, so that a process that dies half way leaves nothing that a later one
+would not find and clear away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
+from sm.mme.archive import Archive
+from sm.mme.records import Record, Records
+from sm.mme.staging import Staging, called
+from sm.triton.loading import Loading
+
+log = logging.getLogger(__name__)
+#: A name that can be a folder's and part of a path as it is.
+PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
+#: Archives that may be on their way at once, in or out.
+MOST = 32
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+
+
+class Loader:
+    """``home`` is the folder below which archives lie; ``admit`` raises if nothing may be loaded now."""
+
+    def __init__(
+        self,
+        records: Records,
+        staging: Staging,
+        triton: Loading,
+        *,
+        home: Path,
+        namespaced: bool = True,
+        admit: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.records, self._staging, self._triton = records, staging, triton
+        self._home, self._namespaced, self._admit = home, namespaced, admit
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+
+    def load(self, name: str, url: str, target: str = "") -> Record:
+        """Load the archive in the folder ``url``; ``target`` is what its callers call it, if that is known.
+
+        :class:`Conflict` if the name is taken, :class:`BadInput` for an archive that cannot be loaded,
+        :class:`OutOfMemory` where memory or disk are full.
+        """
+        with self._claimed(name), _room():
+            self._clear_away(name)
+            archive = Archive.read(url, self._home)
+            self._admit()
+            began = time.monotonic()
+            record = self._reserve(name, archive, target)
+            try:
+                record = self._bring_in(record, archive)
+            except BaseException:
+                self._undo(record)
+                raise
+            log.info("loaded", extra={"model": name, "seconds": round(time.monotonic() - began, 2)})
+            return record
+
+    def unload(self, name: str) -> None:
+        """Returns when all of the archive's models are out of memory. :class:`UnknownModel`."""
+        record = self.records.read().records.get(name)
+        if record is None:
+            raise UnknownModel(f"no model {name[:200]!r} is loaded")
+        with self._claimed(name), _room():
+            record = self.records.read().records.get(name)
+            if record is None or not record.loaded:
+                raise UnknownModel(f"no model {name[:200]!r} is loaded")
+            began = time.monotonic()
+            # From here on no caller finds it.
+            self.records.put(replace(record, loaded=False))
+            try:
+                self._take_out(record)
+            except NotReady:
+                # Triton, started again, has it again.
+                self.records.put(record)
+                raise
+            log.info("unloaded", extra={"model": name, "seconds": round(time.monotonic() - began, 2)})
+
+    def reload(self, model: str) -> None:
+        """Have Triton load one of its models anew; :class:`Conflict` if its archive is on its way."""
+        for record in self.records.read().loaded():
+            if model in record.models.values():
+                with self._claimed(record.name):
+                    self._staging.touch(model)
+                    self._triton.load(model)
+
+    def recover(self) -> None:
+        """Clear away what a process before this one has left half done."""
+        for record in list(self.records.read().records.values()):
+            if not record.loaded:
+                with contextlib.suppress(Conflict), self._claimed(record.name):
+                    self._clear_away(record.name)
+
+    @contextlib.contextmanager
+    def _claimed(self, name: str) -> Iterator[None]:
+        with self._lock:
+            if name in self._busy:
+                raise Conflict(f"the model {name[:200]!r} is being loaded or unloaded")
+            if len(self._busy) >= MOST:
+                raise Overloaded(f"{MOST} models are being loaded or unloaded")
+            self._busy.add(name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy.remove(name)
+
+    def _clear_away(self, name: str) -> None:
+        record = self.records.read().records.get(name)
+        if record is None:
+            return
+        if record.loaded and all(map(self._triton.ready, record.models.values())):
+            raise Conflict(f"the model {name[:200]!r} is loaded already")
+        # A Triton that was started again may have failed to load it: callers get a 404, so it is wanted anew.
+        log.warning("what is left of a model is cleared away", extra={"model": name})
+        self._undo(record)
+
+    def _reserve(self, name: str, archive: Archive, target: str) -> Record:
+        """Give the archive's models names in Triton, and write it down."""
+        with self._lock:
+            identity = secrets.token_hex(4)
+            others = self.records.read().records.values()
+            wanted = plain(target or name)
+            if any(wanted == plain(other.target or other.name) for other in others):
+                raise Conflict(f"a model {target or name!r} is loaded already")
+            taken = {model for other in others for model in other.models.values()}
+            names: dict[str, str] = {}
+            # The one that is called chooses first. A free name stays: Python models call each other by it.
+            for inside in sorted(archive.models, key=lambda inside: inside != archive.entry):
+                names[inside] = self._free(
+                    wanted if inside == archive.entry else plain(inside), taken, identity
+                )
+                taken.add(names[inside])
+            record = Record(
+                name=name,
+                url=str(archive.url),
+                id=identity,
+                entry=names.get(archive.entry, ""),
+                models={inside: names[inside] for inside in archive.models},
+                target=target,
+            )
+            self.records.put(record)
+            return record
+
+    def _free(self, wanted: str, taken: set[str], identity: str) -> str:
+        if wanted not in taken:
+            return wanted
+        if not self._namespaced:
+            raise Conflict(
+                f"a model {wanted!r} is loaded already, and SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING=true"
+            )
+        log.info("%s is called %s-%s in Triton: the name is taken", wanted, wanted, identity)
+        return f"{wanted}-{identity}"
+
+    def _bring_in(self, record: Record, archive: Archive) -> Record:
+        self._staging.add(archive, record.models)
+        if archive.plugin:
+            view = self._staging.view(archive, record.id)
+            names = {
+                name: record.models[inside]
+                for inside, model in archive.models.items()
+                for name in called(model)
+            }
+            record = replace(
+                record,
+                client=str(archive.plugin.file),
+                module=archive.plugin.module,
+                # A script of the toolkit's is told of the archive as it lies: its model may be any file.
+                repository=str(archive.folder if archive.plugin.module else view),
+                names=names,
+            )
+        for inside in archive.roots:
+            self._triton.load(record.models[inside])
+        record = replace(record, loaded=True)
+        self.records.put(record)
+        return record
+
+    def _take_out(self, record: Record) -> None:
+        # The one that is called first: an ensemble before its steps.
+        for model in reversed(list(record.models.values())):
+            self._triton.unload(model)
+        self._staging.remove(record.models, record.id)
+        self.records.remove(record.name)
+
+    def _undo(self, record: Record) -> None:
+        """As if it had never been. What Triton does not let go of stays written down, for another attempt."""
+        try:
+            self._take_out(record)
+        except NotReady:
+            # Triton, started again, does not know of it.
+            self._staging.remove(record.models, record.id)
+            self.records.remove(record.name)
+        except TriremeError as error:
+            log.error("%s", error.sentence, extra={"model": record.name})
+
+
+def plain(name: str) -> str:
+    """A name for Triton: the same one if it may be a folder's."""
+    if PLAIN.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{re.sub('[^A-Za-z0-9_-]+', '-', name)[:150]}-{digest}"
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[None]:
+    """A full disk is not the archive's fault."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise OutOfMemory(f"there is no room in the run folder: {error.strerror}") from error
+        raise

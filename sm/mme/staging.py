@@ -1,0 +1,103 @@
+"""An archive's models in Triton's repository: links to their files, and a ``config.pbtxt`` with the names.
+
+Triton wants a model's folder and the name in its configuration to be its name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+
+from sm.errors import BadInput
+from sm.inspection.models import Model
+from sm.mme.archive import Archive, is_ensemble
+
+CONFIG = "config.pbtxt"
+
+
+class Staging:
+    """``repository`` is Triton's. ``views`` has a folder for each archive with a client, by the record's id:
+    there the models have the names that the client knows."""
+
+    def __init__(self, repository: Path, views: Path) -> None:
+        self._repository, self._views = repository, views
+
+    def add(self, archive: Archive, names: Mapping[str, str]) -> None:
+        """Make the folders. ``names`` are Triton's, by the archive's."""
+        for inside, model in archive.models.items():
+            _stage(model, self._repository / names[inside], names)
+
+    def view(self, archive: Archive, identity: str) -> Path:
+        """The folder in which the archive's client finds its models."""
+        folder = self._views / identity
+        folder.mkdir(parents=True)
+        for model in archive.models.values():
+            for name in called(model):
+                (folder / name).symlink_to(model.folder)
+        return folder
+
+    def touch(self, name: str) -> None:
+        """Triton loads a model again only if a version is newer. :class:`BadInput` if its files are gone."""
+        if not whole(self._repository / name):
+            raise BadInput(f"the files of {name!r} are gone")
+        for version in (self._repository / name).iterdir():
+            if version.is_dir() and not version.is_symlink():
+                os.utime(version)
+
+    def remove(self, names: Mapping[str, str], identity: str) -> None:
+        """What :meth:`add` and :meth:`view` made, or a part of it."""
+        for name in names.values():
+            shutil.rmtree(self._repository / name, ignore_errors=True)
+        shutil.rmtree(self._views / identity, ignore_errors=True)
+
+
+def whole(folder: Path) -> bool:
+    """Whether each link in a model's folder leads somewhere: for a Python model without its file Triton waits
+    for ever, all others with it."""
+    return all(path.exists() for path in folder.rglob("*"))
+
+
+def called(model: Model) -> set[str]:
+    """The names that an archive's own code may call a model by: its folder's and its configuration's."""
+    said = model.config.name if model.config else ""
+    return {model.name, said} - {""}
+
+
+def _stage(model: Model, folder: Path, names: Mapping[str, str]) -> None:
+    folder.mkdir()
+    versions = {str(number) for number in model.versions}
+    for path in model.folder.iterdir():
+        if path.name in versions:
+            _link_all(path, folder / path.name)
+        elif path.name != CONFIG:
+            (folder / path.name).symlink_to(path)
+    if model.config is not None:
+        config = _renamed(model.config, folder.name, names)
+        if config == model.config:
+            (folder / CONFIG).symlink_to(model.folder / CONFIG)
+        else:
+            (folder / CONFIG).write_text(text_format.MessageToString(config))
+    if is_ensemble(model) and not model.versions:
+        # It has no file in there, so many a way of packing loses it.
+        (folder / "1").mkdir()
+
+
+def _link_all(source: Path, folder: Path) -> None:
+    """A version is a folder of its own: its time is ours to set, and an archive may be read-only."""
+    folder.mkdir()
+    for path in source.iterdir():
+        (folder / path.name).symlink_to(path)
+
+
+def _renamed(config: Any, name: str, names: Mapping[str, str]) -> Any:
+    made = type(config)()
+    made.CopyFrom(config)
+    made.name = name
+    for step in made.ensemble_scheduling.step if made.HasField("ensemble_scheduling") else ():
+        step.model_name = names.get(step.model_name, step.model_name)
+    return made

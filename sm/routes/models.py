@@ -1,0 +1,107 @@
+"""``/models``: what is served. In multi-model mode also loading and unloading, and invoking by path."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from sm.box import Box
+from sm.errors import BadInput, UnknownModel, WrongPayload
+from sm.invocation import Answer, dumps, parse_json
+from sm.mme.loader import Loader
+from sm.mme.records import Record
+from sm.routes import invocations
+from sm.routes.answers import respond
+from sm.routes.control import served
+
+#: Models on a page of the list, and the most that may be asked for.
+PAGE, LARGEST = 100, 1000
+LONGEST_NAME = 256
+
+
+def listing(box: Box) -> Blueprint:
+    """What a box with a repository of its own serves."""
+    routes = Blueprint("models", __name__)
+
+    @routes.get("/models")
+    def models() -> Response:
+        return respond(Answer(dumps({"models": served(box)})))
+
+    @routes.get("/models/<name>")
+    def model(name: str) -> Response:
+        row = next((row for row in served(box) if row["modelName"] == name), None)
+        if row is None:
+            raise UnknownModel(f"no model {name[:200]!r}")
+        return respond(Answer(dumps(row)))
+
+    return routes
+
+
+def loading(loader: Loader) -> Blueprint:
+    """The platform's interface to load, list and unload."""
+    routes = Blueprint("models", __name__)
+
+    @routes.get("/models")
+    def models() -> Response:
+        return respond(Answer(dumps(page(loader, request.args.to_dict()))))
+
+    @routes.post("/models")
+    def load() -> Response:
+        name, url = _wanted(parse_json(request.get_data()))
+        target = request.headers.get("X-Amzn-SageMaker-Target-Model", "")
+        return respond(Answer(dumps(shown(loader.load(name, url, target)))))
+
+    @routes.get("/models/<name>")
+    def model(name: str) -> Response:
+        record = loader.records.read().records.get(name)
+        if record is None or not record.loaded:
+            raise UnknownModel(f"no model {name[:200]!r} is loaded")
+        return respond(Answer(dumps(shown(record))))
+
+    @routes.delete("/models/<name>")
+    def unload(name: str) -> Response:
+        loader.unload(name)
+        return respond(Answer(b"{}"))
+
+    return routes
+
+
+def invoking(service: invocations.Service) -> Blueprint:
+    """An invocation of the model that the path names."""
+    routes = Blueprint("invoking", __name__)
+
+    @routes.post("/models/<name>/invoke")
+    def invoke(name: str) -> Response:
+        return respond(invocations.answered(service, model=name))
+
+    return routes
+
+
+def shown(record: Record) -> dict[str, str]:
+    return {"modelName": record.name, "modelUrl": record.url}
+
+
+def page(loader: Loader, asked: dict[str, str]) -> dict[str, Any]:
+    """A page of the list in the order of the names. The token is the last name of the page before."""
+    size = asked.get("limit", str(PAGE))
+    if not size.isdecimal() or not 1 <= int(size) <= LARGEST:
+        raise BadInput(f"limit must be a number from 1 to {LARGEST}, not {size[:20]!r}")
+    records = sorted(loader.records.read().loaded(), key=lambda record: record.name)
+    start = bisect_right([record.name for record in records], asked.get("next_page_token", ""))
+    rows = records[start : start + int(size)]
+    answer: dict[str, Any] = {"models": [shown(record) for record in rows]}
+    if start + len(rows) < len(records):
+        answer["nextPageToken"] = rows[-1].name
+    return answer
+
+
+def _wanted(body: Any) -> tuple[str, str]:
+    for member in ("model_name", "url"):
+        if not isinstance(body, dict) or not isinstance(body.get(member), str) or not body[member]:
+            raise WrongPayload(f"{member}: must be a text that is not empty", field=member)
+    name, url = body["model_name"], body["url"]
+    if len(name) > LONGEST_NAME or "/" in name or not name.isprintable():
+        raise BadInput(f"model_name must be at most {LONGEST_NAME} printable characters without a slash")
+    return name, url

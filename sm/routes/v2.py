@@ -1,0 +1,66 @@
+"""``/v2/*``: Triton's own API, passed through untouched but for what no caller may do."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+
+from flask import Blueprint, Request, Response, request
+
+from sm import v2
+from sm.errors import Forbidden
+from sm.invocation import Answer, Message
+from sm.routes import serving
+from sm.routes.answers import respond
+from sm.triton.http import Request as Asked
+from sm.triton.http import Upstream, end_to_end
+
+#: What may be posted; everything else that can be changes the server for all callers.
+WORK = re.compile(r"/v2/models/([^/]+)(/versions/[^/]+)?/(infer|generate|generate_stream)")
+INDEX = "/v2/repository/index"
+#: Regions are the router's own, and their names are keys to them.
+SHARED_MEMORY = re.compile(r"/v2/(system|cuda)sharedmemory\b")
+
+
+def blueprint(upstream: Upstream, timeout: float, stream_timeout: float, fronted: bool) -> Blueprint:
+    """Triton's routes; times in seconds."""
+    routes = Blueprint("v2", __name__)
+
+    @routes.route("/v2", methods=["GET", "POST"])
+    @routes.route("/v2/<path:rest>", methods=["GET", "POST"])
+    def passed(**_: str) -> Response:
+        target = raw_target(request)
+        work = WORK.fullmatch(target.partition("?")[0])
+        check(request.method, target, work is not None)
+        if work is None:
+            with serving.in_time(request, timeout, fronted):
+                return respond(_send(upstream, serving.message(request), target))
+        with ExitStack() as held:
+            seen = held.enter_context(serving.observed())
+            seconds = stream_timeout if work[3] == "generate_stream" else timeout
+            with serving.in_time(request, seconds, fronted):
+                answer = _send(upstream, serving.message(request), target)
+                seen.model = work[1]
+                return respond(serving.kept(answer, seen, held))
+
+    return routes
+
+
+def check(method: str, target: str, work: bool) -> None:
+    """:class:`Forbidden` for what would change the server, or open its memory, for everyone."""
+    path = target.partition("?")[0]
+    if SHARED_MEMORY.match(path):
+        raise Forbidden("shared memory with Triton is the box's own")
+    if method == "POST" and not work and path != INDEX:
+        raise Forbidden("this would change the server for every caller; models are loaded by POST /models")
+
+
+def raw_target(incoming: Request) -> str:
+    """Path and query as they were sent: Triton reads the percent signs itself."""
+    raw = incoming.environ.get("RAW_URI", "") or incoming.full_path.rstrip("?")
+    return raw if raw.startswith("/") else f"/{raw.partition('://')[2].partition('/')[2]}"
+
+
+def _send(upstream: Upstream, message: Message, target: str) -> Answer:
+    asked = Asked(request.method, target, message.body, end_to_end(message.headers))
+    return v2.passed_on(upstream.send(asked))

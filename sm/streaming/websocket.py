@@ -1,0 +1,106 @@
+"""The server's side of a WebSocket (RFC 6455) on a connection that is one already: messages in and out.
+
+The protocol is wsproto's; the socket is the worker's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, TextMessage
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import RemoteProtocolError
+
+from sm.errors import CallerGone
+
+#: Bytes asked of the kernel at a time.
+CHUNK = 2**18
+#: Seconds between two looks at whether the box stops.
+EVERY = 0.5
+#: Seconds that the caller gets to say goodbye, too.
+GOODBYE = 1.0
+
+
+class WebSocket:
+    """One conversation, for one thread. Messages of more than ``largest`` bytes end it."""
+
+    def __init__(self, connection: socket.socket, largest: int) -> None:
+        self._socket, self._largest = connection, largest
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        self._protocol = Connection(ConnectionType.SERVER)
+        self._messages: deque[bytes] = deque()
+        self._partial = bytearray()
+
+    def messages(self, patience: float, over: Callable[[], bool]) -> Iterator[bytes]:
+        """What the caller says, until it closes, is silent for ``patience`` seconds, or it is ``over``."""
+        silent_until = time.monotonic() + patience
+        while self._open and not over():
+            if self._messages:
+                yield self._messages.popleft()
+                silent_until = time.monotonic() + patience
+            elif time.monotonic() > silent_until:
+                break
+            else:
+                self._listen(EVERY)
+        self.close(CloseReason.GOING_AWAY)
+
+    def send(self, payload: bytes, text: bool) -> None:
+        """Say something; :class:`CallerGone` to one who does not listen any more."""
+        while self._open and not self._messages and self._listen(0):
+            pass
+        if not self._open:
+            raise CallerGone("the caller closed the conversation")
+        self._write(TextMessage(payload.decode("utf-8", "replace")) if text else BytesMessage(payload))
+
+    def close(self, reason: CloseReason) -> None:
+        """End the conversation, if it has not ended: the server is the one that hangs up."""
+        with contextlib.suppress(OSError):
+            if self._open:
+                self._write(CloseConnection(reason))
+                # To hang up on what is not read yet would take the goodbye along.
+                self._listen(GOODBYE)
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def _open(self) -> bool:
+        return self._protocol.state is ConnectionState.OPEN
+
+    def _listen(self, seconds: float) -> bool:
+        """Take in what comes; False if nothing does for so many seconds."""
+        if not self._poll.poll(seconds * 1000):
+            return False
+        try:
+            self._protocol.receive_data(self._socket.recv(CHUNK) or None)
+            for event in self._protocol.events():
+                self._take(event)
+        except RemoteProtocolError as error:
+            hint = error.event_hint
+            self.close(
+                CloseReason(hint.code) if isinstance(hint, CloseConnection) else CloseReason.PROTOCOL_ERROR
+            )
+        except OSError:
+            self._protocol.receive_data(None)
+        return True
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Message):
+            self._partial += event.data.encode() if isinstance(event.data, str) else event.data
+            if len(self._partial) > self._largest:
+                self.close(CloseReason.MESSAGE_TOO_BIG)
+            elif event.message_finished:
+                self._messages.append(bytes(self._partial))
+                self._partial.clear()
+        elif isinstance(event, Ping) or (
+            isinstance(event, CloseConnection) and self._protocol.state is ConnectionState.REMOTE_CLOSING
+        ):
+            self._write(event.response())
+
+    def _write(self, event: Event) -> None:
+        self._socket.sendall(self._protocol.send(event))

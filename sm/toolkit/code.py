@@ -1,0 +1,87 @@
+"""The folder of a user's own code, and the toolkit script in it: found by reading, nothing is run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sm.errors import StartError
+from sm.settings import PROGRAM, Settings
+
+#: What a script may define.
+FUNCTIONS = {
+    "model_fn",
+    "input_fn",
+    "predict_fn",
+    "output_fn",
+    "transform_fn",
+    "pre_model_fn",
+    "model_warmup_fn",
+}
+
+
+@dataclass(frozen=True)
+class Code:
+    """``code/`` of a model archive. ``program`` is the script's file in it."""
+
+    folder: Path
+    program: str = PROGRAM
+
+    @classmethod
+    def of(cls, settings: Settings, repository: Path) -> Code:
+        """What the toolkit's variables name; ``code/`` beside the models if that folder is not there.
+
+        :class:`StartError` where the folder has not the script that is named.
+        """
+        named = settings.submit_directory
+        code = cls(named if named and named.is_dir() else repository / "code", settings.program)
+        if code.program != PROGRAM and code.folder.is_dir() and not code.file.is_file():
+            raise StartError(f"SAGEMAKER_PROGRAM={code.program!r} is not in {code.folder}.")
+        return code
+
+    @property
+    def module(self) -> str:
+        """The script's name to ``import``."""
+        return self.program.removesuffix(".py")
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.module.replace('.', '/')}.py"
+
+    @property
+    def script(self) -> Path | None:
+        """The script; None where there is none, or the file is a client of this box's own kind."""
+        return self.file if self.file.is_file() and is_script(self.file) else None
+
+    @property
+    def serves(self) -> bool:
+        """Whether a client is in it: a script, a file or a folder with a ``client.py``."""
+        return any(any(self.folder.glob(pattern)) for pattern in ("*.py", "*/client.py")) or bool(self.script)
+
+
+def is_script(file: Path) -> bool:
+    """Whether a file has functions of the toolkit's, and no client's class."""
+    try:
+        statements = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        # Loading it will say where.
+        return True
+    names = {name for statement in statements for name in _bound(statement)}
+    return bool(names & (FUNCTIONS | {"*"})) and not any(map(_is_client, statements))
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield statement.name
+    elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name for alias in statement.names)
+    elif isinstance(statement, ast.Assign):
+        yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
+
+
+def _is_client(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ClassDef) and any(
+        ast.unparse(base).endswith("Client") for base in statement.bases
+    )

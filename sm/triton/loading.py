@@ -1,0 +1,79 @@
+"""Loading and unloading of Triton's models while it runs.
+
+Over gRPC: Triton gives each such call a thread of its own. Over HTTP it holds up one of the few threads that
+serve everybody, and with it every connection that happens to be that thread's.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tritonclient.grpc import service_pb2 as pb
+
+from sm.errors import BadInput, DeadlinePassed, NotReady, OutOfMemory, TriremeError
+from sm.triton.channel import Channel
+from sm.triton.failures import MEMORY, Failed
+
+#: What else Triton and its backends say when there is no room.
+ROOM = re.compile(
+    rf"{MEMORY.pattern}|no space left|cannot allocate memory|out_?of_?memory|ALLOC_FAILED|\bOOM\b",
+    re.IGNORECASE,
+)
+#: Seconds between two looks at whether a model is gone: the first, and the longest.
+FIRST, LONGEST = 0.01, 0.25
+#: States of a model that still holds memory.
+HELD = ("READY", "LOADING", "UNLOADING")
+
+
+class Loading:
+    """Over ``channel``, whose time-out is how long a load may take.
+
+    ``gone`` knows better than Triton, where it can, that a model holds nothing any more.
+    """
+
+    def __init__(
+        self, channel: Channel, seconds: float, gone: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        self._channel, self._seconds, self._gone = channel, seconds, gone
+
+    def load(self, model: str) -> None:
+        """Returns when it is ready. :class:`OutOfMemory`, or :class:`BadInput` with Triton's reason."""
+        self._call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name=model), model)
+
+    def unload(self, model: str) -> None:
+        """Returns when the model holds nothing any more. One that is not loaded is none to wait for."""
+        end = time.monotonic() + self._seconds
+        self._call("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model)
+        pause = FIRST
+        while self._holds(model) and not self._gone(model):
+            if time.monotonic() > end:
+                raise DeadlinePassed(f"Triton has not let go of {model!r} within {self._seconds:g} s")
+            time.sleep(pause)
+            pause = min(LONGEST, pause * 2)
+
+    def ready(self, model: str) -> bool:
+        """Whether it serves."""
+        return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
+
+    def _holds(self, model: str) -> bool:
+        index = self._call("RepositoryIndex", pb.RepositoryIndexRequest(), model)
+        return any(row.name == model and row.state in HELD for row in index.models)
+
+    def _call(self, method: str, request: object, model: str) -> Any:
+        try:
+            return self._channel.call(method, request)
+        except Failed as failure:
+            raise _explained(failure.error, model, self._seconds) from None
+
+
+def _explained(error: TriremeError, model: str, seconds: float) -> TriremeError:
+    if isinstance(error, DeadlinePassed):
+        return DeadlinePassed(f"Triton was not done with {model!r} within {seconds:g} s")
+    if isinstance(error, NotReady):
+        return error
+    if isinstance(error, OutOfMemory) or ROOM.search(error.sentence):
+        return OutOfMemory(f"there is no room for {model!r}: {error.sentence}")
+    return BadInput(f"Triton cannot load {model!r}: {error.sentence}")

@@ -1,0 +1,205 @@
+"""The v2 protocol on ``/invocations``: told from the dispatch form, addressed to a Triton model, passed on.
+
+A body is looked at, never re-written: what the caller sent is what Triton gets, and the other way round.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import orjson
+from grpc import StatusCode as Code
+
+from sm.errors import (
+    BadInput,
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    TriremeError,
+    UnknownModel,
+    UnsupportedType,
+)
+from sm.invocation import BINARY, JSON, MEMBERS, Answer, Message, addressed
+from sm.registry import Registry
+from sm.streaming.events import whole
+from sm.streaming.stream import finish
+from sm.triton.failures import failed
+from sm.triton.http import Reply, Request, Upstream, end_to_end
+
+SIZED = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
+#: Triton's own header for the same.
+HEADER_SIZE = "inference-header-content-length"
+#: A body whose first member says that it is v2 need not be parsed to know it.
+OBVIOUS = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
+
+#: Triton says 500 where it cannot read what a caller wrote.
+NOT_PARSED = re.compile(r"failed to parse the request JSON|Unable to parse '")
+
+#: What Triton's HTTP says with a status, as its gRPC says it.
+CODES = {
+    400: Code.INVALID_ARGUMENT,
+    404: Code.NOT_FOUND,
+    408: Code.DEADLINE_EXCEEDED,
+    429: Code.RESOURCE_EXHAUSTED,
+    499: Code.CANCELLED,
+    501: Code.UNIMPLEMENTED,
+    503: Code.UNAVAILABLE,
+}
+
+
+@dataclass(frozen=True)
+class Triton:
+    """Triton's own HTTP behind ``/invocations``. ``inference_type``: infer, generate or generate_stream."""
+
+    upstream: Upstream
+    registry: Registry
+    inference_type: str = "infer"
+
+    def verb(self, message: Message, default_model: str = "") -> str:
+        """What Triton is to do with a request; empty if it is for a client.
+
+        A model that the path names is looked for before the body is: the platform loads what is a 404.
+        """
+        if message.model and not self.registry.known(message.model):
+            raise UnknownModel(f"no model {message.model[:200]!r}")
+        if self.registry.takes_bodies(addressed(message).model or default_model):
+            return ""
+        if is_binary(message):
+            return "infer"
+        if message.content_type != JSON and self.registry.alone(addressed(message).model or default_model):
+            raise UnsupportedType(f"this model has no client: it takes {JSON} and {BINARY}")
+        if self.inference_type == "infer":
+            return "infer" if is_json(message) else ""
+        return self.inference_type if message.content_type == JSON and not is_dispatch(message) else ""
+
+    def run(self, message: Message, verb: str, default_model: str) -> tuple[str, Answer]:
+        """The model that answered, and its answer."""
+        address = addressed(message)
+        name = address.model or default_model
+        if not name:
+            exists = ", ".join(sorted({*self.registry.clients, *self.registry.models})) or "none"
+            raise UnknownModel(f"the request names no model and there is no default; there are: {exists}")
+        model = self.registry.triton_model(name)
+        return model, answer(self.upstream.send(request(message, model, address.version, verb)))
+
+
+def is_dispatch(message: Message) -> bool:
+    """Form 1, where every other JSON body is for ``generate``."""
+    if b'"payload"' not in message.body:
+        return False
+    try:
+        body = orjson.loads(message.body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(body, dict) and "payload" in body and MEMBERS.issuperset(body)
+
+
+def is_binary(message: Message) -> bool:
+    """Form 4, well-formed or not."""
+    return BINARY in message.headers.get("content-type", "").lower()
+
+
+def is_json(message: Message) -> bool:
+    """Form 3: a JSON object with ``inputs`` and without ``payload``."""
+    if message.content_type != JSON or b'"inputs"' not in message.body:
+        return False
+    if OBVIOUS.match(message.body):
+        return True
+    try:
+        body = orjson.loads(message.body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(body, dict) and "inputs" in body and "payload" not in body
+
+
+def request(message: Message, model: str, version: str, verb: str = "infer") -> Request:
+    """What to ask Triton; :class:`BadInput` for a size of the JSON part that cannot be."""
+    headers = end_to_end(message.headers)
+    # Most callers say that they can read gzip; Triton would spend longer on it than the tensors on their way.
+    headers.pop("accept-encoding", None)
+    if is_binary(message):
+        headers[HEADER_SIZE] = str(header_size(message))
+        headers["content-type"] = "application/octet-stream"
+    else:
+        # In this form the whole body is JSON, whatever the header says.
+        headers.pop(HEADER_SIZE, None)
+    return Request("POST", path(model, version, verb), message.body, headers)
+
+
+def path(model: str, version: str, verb: str) -> str:
+    """Triton's own path for a model."""
+    versioned = f"/versions/{quote(version, safe='')}" if version else ""
+    return f"/v2/models/{quote(model, safe='')}{versioned}/{verb}"
+
+
+def header_size(message: Message) -> int:
+    """Bytes of JSON at the start of a binary body; 0: the whole body is the one input tensor."""
+    said = message.headers.get("content-type", "")
+    found = SIZED.fullmatch(said.strip())
+    if found is None:
+        raise BadInput(f"the content type must be {BINARY};json-header-size=N, N a number of bytes")
+    size = int(found[1])
+    if size > len(message.body):
+        raise BadInput(f"json-header-size={size} is more than the body's {len(message.body)} bytes")
+    return size
+
+
+def answer(reply: Reply) -> Answer:
+    """Triton's reply as the caller of ``/invocations`` gets it; what it refused is raised."""
+    passed = passed_on(reply)
+    size = reply.headers.get(HEADER_SIZE)
+    if size is None:
+        return passed
+    headers = {name: value for name, value in passed.headers.items() if name != HEADER_SIZE}
+    return Answer(passed.body, f"{BINARY};json-header-size={size}", headers=headers)
+
+
+def passed_on(reply: Reply) -> Answer:
+    """Triton's reply as it is; what it refused is raised."""
+    sentence = refusal(reply)
+    if sentence is not None:
+        raise error(reply.status, sentence)
+    headers = {name: value for name, value in reply.headers.items() if name != "content-type"}
+    body = reply.body if isinstance(reply.body, bytes) else _streamed(reply.body)
+    return Answer(body, reply.headers.get("content-type", JSON), headers=headers)
+
+
+def _streamed(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Triton's events one by one. An error among them is raised: it is the last, and shows its traceback."""
+    each = whole(chunks)
+    try:
+        for event in each:
+            if event.startswith(b'data: {"error":'):
+                raise error(500, refusal(Reply(500, {}, event)) or "")
+            yield event
+    finally:
+        finish(each)
+
+
+def refusal(reply: Reply) -> str | None:
+    """Triton's own words, where it did not do what it was asked. Its generate has 200 for some of these."""
+    body = reply.body
+    if not isinstance(body, bytes) or (reply.status == 200 and not body.startswith(b'{"error":')):
+        return None
+    text = body.removeprefix(b"data: ").strip()
+    try:
+        said = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text.decode(errors="replace") or f"Triton answers {reply.status}"
+    return str(said.get("error", "")) if isinstance(said, Mapping) else str(said)
+
+
+def error(status: int, sentence: str) -> TriremeError:
+    """A refusal of Triton's HTTP, with the status that the same has over gRPC."""
+    if sentence == "Not Found":
+        return NotFound("Triton has no such path")
+    if status == 405:
+        return MethodNotAllowed(sentence)
+    if status == 403:
+        return Forbidden(sentence)
+    if NOT_PARSED.match(sentence) or status == 200:
+        return BadInput(sentence)
+    return failed(CODES.get(status, Code.INTERNAL), sentence).error

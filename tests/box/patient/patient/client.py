@@ -1,0 +1,32 @@
+"""A client that takes long: asleep, in Triton, or with the interpreter's lock in its hand."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Literal
+
+import numpy as np
+
+from sm.base import Client, Payload
+
+
+class Wanted(Payload):
+    seconds: int
+    how: Literal["asleep", "triton", "locked"]
+
+
+class Patient(Client):
+    payload = Wanted
+    models = ("slow",)
+
+    def inference(self, payload: Wanted) -> object:
+        if payload.how == "asleep":
+            time.sleep(payload.seconds)
+        elif payload.how == "locked":
+            # As a long call into a library that does not let go of it.
+            ctypes.PyDLL(None).sleep(payload.seconds)
+        else:
+            seconds = np.array([[payload.seconds]], np.float32)
+            self.triton.infer("slow", {"seconds": seconds, "size": np.array([[1]])})
+        return payload.how

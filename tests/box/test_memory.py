@@ -1,0 +1,145 @@
+"""Bodies of 25 MB come through whole, and the memory that they took serves the next ones: it does not grow.
+
+Workers that have nothing more to do give back what is theirs alone. The regions of shared memory stay for the
+next ones, and Triton keeps what it took: its python backend's pool never shrinks.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.box.running import RunningBox, descendants, running, until
+from tests.triton.serving import MODELS
+
+BINARY = "application/vnd.sagemaker-triton.binary+json"
+Form = Callable[[RunningBox, NDArray[np.float32]], NDArray[np.float32]]
+CLIENT = """
+from sm.base import TensorClient, TensorPayload
+
+
+class Plain(TensorClient):
+    model, payload = "echo", TensorPayload
+
+    def preprocess(self, payload):
+        return {"x": payload.array}
+
+    def postprocess(self, outputs, payload):
+        return outputs["y"]
+"""
+#: 25 MB of numbers, a little less than the limit of 25 MiB.
+LARGE: NDArray[np.float32] = np.random.default_rng(1).random(6_250_000, dtype=np.float32)
+#: Share by which the memory of the box may differ from round to round.
+MARGIN = 0.1
+CALLERS = 4
+#: Bytes by which idle workers, all together, may have more than before: less than one such body for each.
+IDLE_MARGIN = 32 * 2**20
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBox, int]]:
+    """A box that has answered, but nothing large, and what its workers had then."""
+    folder = tmp_path_factory.mktemp("memory")
+    MODELS["echo"].write(folder / "model" / "echo")
+    (folder / "clients").mkdir()
+    (folder / "clients" / "plain.py").write_text(CLIENT)
+    with running(folder, folder / "model", clients=(folder / "clients",)) as started:
+        for _ in range(20):
+            raw(started, LARGE[:100])
+            binary(started, LARGE[:100])
+        yield started, own(started)
+
+
+@pytest.fixture
+def box(measured: tuple[RunningBox, int]) -> RunningBox:
+    return measured[0]
+
+
+def raw(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """There and back as form 2, a ``.npy`` body."""
+    body = io.BytesIO()
+    np.save(body, numbers)
+    answer = box.send(
+        body.getvalue(),
+        "application/x-npy",
+        params={"modelname": "plain"},
+        headers={"Accept": "application/x-npy"},
+    )
+    assert answer.status_code == 200, answer.text[:500]
+    numbers_back: NDArray[np.float32] = np.load(io.BytesIO(answer.content))
+    return numbers_back
+
+
+def binary(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """There and back as form 4, a binary v2 body."""
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, numbers.size]}
+    head = json.dumps(
+        {
+            "inputs": [{**tensor, "parameters": {"binary_data_size": numbers.nbytes}}],
+            "parameters": {"binary_data_output": True},
+        }
+    ).encode()
+    answer = box.send(
+        head + numbers.tobytes(), f"{BINARY};json-header-size={len(head)}", params={"modelname": "echo"}
+    )
+    assert answer.status_code == 200, answer.text[:500]
+    size = int(answer.headers["Content-Type"].rpartition("=")[2])
+    return np.frombuffer(answer.content[size:], np.float32)
+
+
+def memory(box: RunningBox) -> int:
+    """Bytes of all of the box's processes, what they share counted once."""
+    return sum(field(pid, "Pss:") for pid in (box.process.pid, *descendants(box.process.pid)))
+
+
+def field(pid: int, name: str) -> int:
+    """A line of the kernel's account of a process's memory, in bytes."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def rounds(box: RunningBox, form: Form, count: int) -> None:
+    """So many times as many bodies as workers and callers are sure to have seen one each."""
+    with ThreadPoolExecutor(CALLERS) as callers:
+        for answer in callers.map(lambda _: form(box, LARGE), range(count * 2 * CALLERS)):
+            np.testing.assert_array_equal(answer, LARGE)
+
+
+@pytest.mark.parametrize("form", [raw, binary])
+def test_25_mb_come_back_whole_and_take_no_more_memory_the_tenth_time(box: RunningBox, form: Form) -> None:
+    rounds(box, form, 3)
+    before = memory(box)
+    rounds(box, form, 3)
+    assert memory(box) <= before * (1 + MARGIN)
+
+
+def test_idle_workers_have_their_memory_back(measured: tuple[RunningBox, int]) -> None:
+    box, before = measured
+    rounds(box, raw, 1)
+    rounds(box, binary, 1)
+    until(lambda: own(box) <= before + IDLE_MARGIN, 60, "the workers' memory back")
+
+
+def own(box: RunningBox) -> int:
+    """Bytes that belong to the workers alone, shared memory left out."""
+    return sum(field(pid, "Pss_Anon:") for pid in box.pids("sm.worker data"))
+
+
+def test_nothing_of_a_body_is_left_on_disk(box: RunningBox) -> None:
+    raw(box, LARGE)
+    folders = [run_folder(pid) for pid in box.pids("sm.worker")]
+    large = [path for path in folders[0].rglob("*") if path.is_file() and path.stat().st_size >= LARGE.nbytes]
+    assert large == []
+
+
+def run_folder(pid: int) -> Path:
+    """The box's private folder, as one of its processes has it."""
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return Path(next(text.decode()[16:] for text in variables if text.startswith(b"TRIREME_RUN_DIR=")))

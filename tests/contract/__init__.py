@@ -1,0 +1,1 @@
+"""SageMaker's container contract as tests that take a URL. See README.md."""

@@ -1,0 +1,120 @@
+"""Options, the container that is asked, and the table at the end. Copy the folder to test another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from .container import JSON, Archive, Container, Question
+from .table import Table, row_of
+
+MODES = ("single", "mme", "batch")
+TABLE = pytest.StashKey[Table]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("contract", "SageMaker's container contract")
+    group.addoption("--url", help="the container to ask; our own boxes, started here, if not given")
+    group.addoption("--mode", choices=MODES, default="single", help="how that container was started")
+    group.addoption("--model", default="", help="the model to ask over v2; the first that is ready")
+    group.addoption("--body", type=Path, help="the body of a request that must get a 200")
+    group.addoption("--content-type", default=JSON, help=f"its content type ({JSON})")
+    group.addoption(
+        "--model-dir",
+        metavar="HERE[:THERE]",
+        help="mme: a folder with NAME/model for each archive, here and as the container sees it",
+    )
+    group.addoption("--contract-json", type=Path, metavar="FILE", help="write the table to this file too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TABLE] = Table()
+    config.addinivalue_line("markers", "modes(*names): the modes of a container that a promise is for")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test is asked in each of its modes."""
+    if "container" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("modes")
+        metafunc.parametrize("container", marker.args if marker else MODES, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Another's container runs in one mode."""
+    if config.getoption("--url", default=None):
+        others = [item for item in items if mode_of(item) not in ("", config.getoption("--mode"))]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
+
+
+def mode_of(item: pytest.Item) -> str:
+    """The mode that a test is asked in; empty for a test of something else."""
+    parameters = getattr(item, "callspec", None)
+    return str(parameters.params.get("container", "")) if parameters else ""
+
+
+@pytest.fixture(scope="session")
+def container(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Container]:
+    """The container in the mode of the test."""
+    mode, options = request.param, request.config
+    if options.getoption("--url", default=None):
+        yield given(options, mode)
+        return
+    try:
+        from . import own
+    except ImportError as error:
+        pytest.fail(f"say which container to ask with --url: there is no box here to start ({error})")
+    with own.started(mode, tmp_path_factory.mktemp(mode)) as ours:
+        yield ours
+
+
+def given(config: pytest.Config, mode: str) -> Container:
+    """Another's container."""
+    found = Container(config.getoption("--url").rstrip("/"), mode, model=config.getoption("--model"))
+    try:
+        found.ask("GET", "/ping")
+    except requests.RequestException as error:
+        pytest.exit(f"nobody answers at {found.url}: {error}", returncode=4)
+    body = config.getoption("--body")
+    if body:
+        found.given = Question(body.read_bytes(), config.getoption("--content-type"))
+    found.archives = tuple(archives(config.getoption("--model-dir") or ""))
+    return found
+
+
+def archives(folders: str) -> Iterator[Archive]:
+    """The archives below ``HERE[:THERE]``."""
+    here, _, there = folders.partition(":")
+    for model in sorted(Path(here).glob("*/model")) if here else ():
+        name = model.parent.name
+        yield Archive(name, f"{there or Path(here).absolute()}/{name}/model", model)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
+    report: pytest.TestReport = yield
+    if (report.when == "call" or not report.passed) and mode_of(item):
+        item.config.stash[TABLE].add(row_of(item, report, mode_of(item)))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    table = config.stash[TABLE]
+    if not table.rows:
+        return
+    url = config.getoption("--url", default=None) or "our own box"
+    terminalreporter.section(f"the contract of {url}")
+    for line in table.lines():
+        terminalreporter.line(line)
+    others = ", ".join(mode for mode in MODES if mode not in {row.mode for row in table.rows})
+    if others:
+        terminalreporter.line(f"for {others}: start the container so, and ask again with --mode")
+    file = config.getoption("--contract-json", default=None)
+    if file:
+        table.write(file, url)

@@ -1,0 +1,143 @@
+"""An archive is read: which models are in it, which is called, and what makes it none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sm.errors import BadInput
+from sm.mme.archive import Archive
+from tests.mme.archives import Platform, ensemble, model
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Platform:
+    return Platform(tmp_path / "models")
+
+
+def read(platform: Platform, url: str) -> Archive:
+    return Archive.read(url, platform.home)
+
+
+def test_a_folder_that_is_a_model_is_registered_one_level_up(platform: Platform) -> None:
+    archive = read(platform, platform.flat("hash"))
+    assert (archive.url, list(archive.models), archive.entry) == (platform.home / "hash", ["model"], "model")
+
+
+def test_a_folder_of_one_model_is_registered_itself(platform: Platform) -> None:
+    url = platform.nested("hash", {"only": model()})
+    archive = read(platform, url)
+    assert (str(archive.url), archive.entry) == (url, "only")
+
+
+def test_a_model_needs_no_configuration(platform: Platform) -> None:
+    url = platform.flat("hash")
+    (Path(url) / "config.pbtxt").unlink()
+    assert read(platform, url).entry == "model"
+
+
+def test_the_ensemble_is_called_comes_last_and_brings_its_steps(platform: Platform) -> None:
+    models = {"all": ensemble("inner", "c"), "b": model(), "c": model(), "inner": ensemble("b")}
+    archive = read(platform, platform.nested("hash", models))
+    assert archive.entry == "all"
+    assert list(archive.models) == ["b", "c", "inner", "all"]
+    assert archive.roots == ["all"]
+
+
+def test_models_beside_an_ensemble_are_loaded_on_their_own(platform: Platform) -> None:
+    models = {"all": ensemble("a"), "a": model(), "called_by_a": model()}
+    assert read(platform, platform.nested("hash", models)).roots == ["called_by_a", "all"]
+
+
+@pytest.mark.parametrize(
+    "models",
+    [{"a": model(), "b": model()}, {"a": model(), "one": ensemble("a"), "two": ensemble("a")}],
+    ids=["no ensemble", "two ensembles"],
+)
+def test_several_that_could_be_called_need_a_client(platform: Platform, models: dict[str, object]) -> None:
+    with pytest.raises(BadInput, match="could be the one to call"):
+        read(platform, platform.nested("hash", models))
+    archive = read(platform, platform.nested("hash", models, client="class Mine(Client): ..."))
+    assert archive.entry == ""
+    assert archive.plugin is not None
+
+
+def test_a_client_may_lie_in_a_folder_but_two_are_one_too_many(platform: Platform) -> None:
+    url = platform.flat("hash")
+    for name in ("one", "two"):
+        file = Path(url) / "code" / name / "client.py"
+        file.parent.mkdir(parents=True)
+        file.write_text("x = 1\n")
+        if name == "one":
+            plugin = read(platform, url).plugin
+            assert plugin is not None
+            assert plugin.file == file
+    with pytest.raises(BadInput, match="2 clients"):
+        read(platform, url)
+
+
+def test_a_toolkit_script_is_a_client(platform: Platform) -> None:
+    script = "def model_fn(model_dir): ...\ndef predict_fn(data, model): ...\n"
+    plugin = read(platform, platform.flat("hash", inference=script)).plugin
+    assert plugin is not None
+    assert plugin.module == "inference"
+
+
+def test_a_script_needs_no_model_of_tritons(platform: Platform) -> None:
+    archive = read(platform, platform.nested("hash", {}, inference="def model_fn(model_dir): ...\n"))
+    assert (dict(archive.models), archive.entry, archive.roots) == ({}, "", [])
+    assert archive.plugin is not None
+
+
+def test_other_code_is_no_client(platform: Platform) -> None:
+    assert read(platform, platform.flat("hash", helpers="x = 1\n")).plugin is None
+
+
+def test_a_slip_of_the_pen_is_told_with_its_line(platform: Platform) -> None:
+    with pytest.raises(BadInput, match="line 2"):
+        read(platform, platform.flat("hash", client="x = 1\ny = x +\n"))
+
+
+def test_a_configuration_that_is_none_is_named(platform: Platform) -> None:
+    url = platform.nested("hash", {"a": "no { configuration"})
+    with pytest.raises(BadInput, match=r"a/config.pbtxt is no Triton configuration"):
+        read(platform, url)
+
+
+def test_a_folder_without_a_model_says_what_was_looked_for(platform: Platform) -> None:
+    url = platform.nested("hash", {})
+    Path(url).mkdir()
+    with pytest.raises(BadInput, match="there is no model in"):
+        read(platform, url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "hash/model",
+        "/etc",
+        "/dev/shm",
+        "{home}",
+        "{home}/../up",
+        "{home}x/hash",
+        "{home}/none",
+        "{home}/a\0b",
+    ],
+)
+def test_only_a_folder_below_the_home_is_an_archive(platform: Platform, url: str) -> None:
+    with pytest.raises(BadInput):
+        read(platform, url.format(home=platform.home))
+
+
+def test_a_link_out_of_the_home_is_refused_and_one_to_the_home_is_not(
+    platform: Platform, tmp_path: Path
+) -> None:
+    platform.flat("hash")
+    (platform.home / "way_out").symlink_to(tmp_path)
+    with pytest.raises(BadInput, match="leads out"):
+        read(platform, str(platform.home / "way_out"))
+    link = tmp_path / "link"
+    link.symlink_to(platform.home)
+    assert Archive.read(str(link / "hash" / "model"), link).entry == "model"

@@ -1,0 +1,25 @@
+"""The words of a text, one part each, with a rest before each but the first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from sm.base import StreamingClient, TextPayload
+from sm.errors import BadInput
+
+
+class Text(TextPayload):
+    seconds: float = 0.0
+
+
+class Words(StreamingClient):
+    payload = Text
+
+    def stream(self, payload: Text) -> Iterator[object]:
+        for number, word in enumerate(payload.text.split()):
+            time.sleep(payload.seconds if number else 0)
+            if word == "bad":
+                raise BadInput("a bad word")
+            # A client's own fault.
+            yield {"zero": 1 // 0} if word == "zero" else word

@@ -1,0 +1,101 @@
+"""Every variable has a test that shows what it does: on a command line, a port, an answer."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields
+
+import pytest
+
+from sm.settings import HERE, Settings
+
+ENVIRONMENT = "box/test_environment.py"
+SESSIONS = "box/test_sessions.py"
+BATCH = "box/test_batch.py"
+#: The field of the settings, the file below tests/ and the test.
+SHOWN_BY = {
+    "port": ("box/test_start.py", "test_a_port_in_use_stops_the_start"),
+    "safe_ports": (ENVIRONMENT, "test_ports_are_drawn_from_the_safe_range"),
+    "ping_mode": (ENVIRONMENT, "test_ping_in_live_mode_is_200_beside_a_model_that_cannot_load"),
+    "repository": ("box/test_start.py", "test_a_repository_without_models_stops_the_start"),
+    "clients": ("box/test_start.py", "test_the_readmes_client_is_served_with_nothing_else_touched"),
+    "broken_clients": (ENVIRONMENT, "test_a_broken_client_is_left_out_where_that_is_asked_for"),
+    "multi_model": ("box/test_multi_model.py", "test_a_box_without_a_model_is_ready_and_lists_none"),
+    "archives": ("box/test_multi_model.py", "test_a_model_is_loaded_shown_invoked_and_unloaded"),
+    "disable_namespacing": (
+        "box/test_multi_model.py",
+        "test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507",
+    ),
+    "load_gpu_limit": (
+        "box/test_multi_model.py",
+        "test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507",
+    ),
+    "default_model": (ENVIRONMENT, "test_a_default_model_that_is_not_there_stops_the_start"),
+    "workers": (ENVIRONMENT, "test_the_more_specific_name_wins_and_sets_the_number_of_workers"),
+    "threads": (BATCH, "test_the_parameters_are_what_the_settings_say"),
+    "queue": (
+        "supervisor/test_front.py",
+        "test_callers_beyond_workers_and_queue_get_429_and_ping_is_unharmed",
+    ),
+    "timeout": ("box/test_async.py", "test_a_request_may_take_longer_than_a_minute_wherever_it_spends_it"),
+    "batch": (BATCH, "test_a_body_over_the_real_time_limit_is_taken_in_batch"),
+    "batch_strategy": (BATCH, "test_the_parameters_are_what_the_settings_say"),
+    "max_transforms": (BATCH, "test_what_is_announced_is_no_more_than_the_platform_allows"),
+    "stream_timeout": ("streaming/test_box.py", "test_a_stream_has_its_own_time_and_says_when_it_is_over"),
+    "startup_timeout": (ENVIRONMENT, "test_a_model_that_loads_longer_than_the_start_may_take_stops_it"),
+    "drain": (ENVIRONMENT, "test_a_short_drain_cuts_a_long_request_short"),
+    "max_payload_mb": (
+        "supervisor/test_front.py",
+        "test_a_body_over_the_limit_is_413_in_the_contracts_shape",
+    ),
+    "max_request_size": (ENVIRONMENT, "test_bytes_win_over_mebibytes_for_the_largest_body"),
+    "default_accept": (ENVIRONMENT, "test_the_default_accept_is_what_a_caller_of_anything_gets"),
+    "program": ("toolkit/test_box_script.py", "test_a_program_that_is_not_there_stops_the_start_naming_it"),
+    "submit_directory": ("toolkit/test_code.py", "test_the_toolkits_variables_name_script_and_folder"),
+    "install_requirements": (
+        "toolkit/test_box_script.py",
+        "test_transform_fn_alone_and_a_package_out_of_a_wheel_beside_it",
+    ),
+    "sessions": (SESSIONS, "test_sessions_are_gone_with_the_box_and_off_unless_asked_for"),
+    "sessions_expiration": (SESSIONS, "test_a_session_expires_and_lies_where_it_is_told_to"),
+    "sessions_path": (SESSIONS, "test_a_session_expires_and_lies_where_it_is_told_to"),
+    "local_endpoints": (ENVIRONMENT, "test_the_endpoints_for_boto3_can_be_closed"),
+    "shared_memory": ("triton/test_transport.py", "test_shared_memory_can_be_off"),
+    "shared_memory_mb": ("test_box.py", "test_shared_memory_is_what_is_set_for_all_workers"),
+    "triton_http_port": (ENVIRONMENT, "test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone"),
+    "triton_grpc_port": (ENVIRONMENT, "test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone"),
+    "allow_grpc": (ENVIRONMENT, "test_tritons_own_grpc_client_works_against_the_open_port"),
+    "triton_metrics_port": (
+        ENVIRONMENT,
+        "test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone",
+    ),
+    "allow_metrics": (ENVIRONMENT, "test_an_open_metrics_port_answers_and_only_open_ports_are_open"),
+    "inference_type": ("box/test_v2.py", "test_generate_may_be_what_invocations_means"),
+    "triton_threads": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_copy_threads": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_log_verbose": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_log_info": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_log_warning": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_log_error": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_shm_default": (ENVIRONMENT, "test_the_python_backends_shared_memory_is_as_set"),
+    "triton_shm_growth": (ENVIRONMENT, "test_the_python_backends_shared_memory_is_as_set"),
+    "triton_arguments": (ENVIRONMENT, "test_a_restricted_api_is_a_403_without_the_header_and_200_with_it"),
+    "build_engines": (
+        "supervisor/test_engines.py",
+        "test_standin_ping_says_what_is_being_built_and_a_stop_stops_it",
+    ),
+    "triton_server": ("triton/test_server.py", "test_a_server_that_is_no_program_stops_the_start"),
+    "nginx": ("supervisor/test_front.py", "test_nginx_is_chosen_found_or_asked_for"),
+    "restarts": (ENVIRONMENT, "test_a_box_that_may_restart_nothing_ends_with_what_died"),
+    "log_level": (ENVIRONMENT, "test_at_the_level_of_errors_an_invocation_is_not_logged"),
+    "log_format": (ENVIRONMENT, "test_the_log_is_text_where_that_is_asked_for"),
+    "cache": ("build/test_prepare.py", "test_a_cache_that_cannot_be_written_is_one_sentence"),
+}
+
+
+@pytest.mark.parametrize("name", [row.name for row in fields(Settings)])
+def test_every_variable_has_a_test_that_shows_its_effect(name: str) -> None:
+    assert name in SHOWN_BY, "write a test that shows what it does, and name it here"
+    file, test = SHOWN_BY[name]
+    tree = ast.parse((HERE / "tests" / file).read_text())
+    assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -1,0 +1,91 @@
+"""JSON lines: a line in, a line out, in order, whatever becomes of one of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from sm.errors import BadInput, UnknownModel
+from sm.invocation import JSON_LINES, Answer, Message
+from sm.lines import AHEAD, Lines, requests
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    with ThreadPoolExecutor(4) as pool:
+        yield Lines(pool, 4)
+
+
+def message(body: bytes) -> Message:
+    return Message(body, {"content-type": JSON_LINES, "accept": "image/png"}, {}, "id")
+
+
+def echo(line: Message) -> Answer:
+    if line.body == b"bad":
+        raise BadInput("bad line", field="payload")
+    return Answer(line.body)
+
+
+def test_answers_are_in_the_order_of_the_lines_whatever_is_done_first(lines: Lines) -> None:
+    def slow(line: Message) -> Answer:
+        time.sleep(0.05 if line.body == b"0" else 0)
+        return Answer(line.body)
+
+    body = b"\n".join(str(number).encode() for number in range(200))
+    answer = lines.run(message(body), slow)
+    assert (answer.body, answer.content_type) == (body, JSON_LINES)
+
+
+def test_blank_lines_and_carriage_returns_are_no_requests() -> None:
+    asked = list(requests(message(b"\r\n1\r\n\n  \n2\n")))
+    assert [line.body for line in asked] == [b"1", b"2"]
+    assert asked[0].content_type == "application/json"
+    assert asked[0].headers["accept"] == "application/json"
+
+
+def test_a_line_that_fails_has_its_error_in_its_place(lines: Lines) -> None:
+    answer = lines.run(message(b"1\nbad\n3"), echo)
+    assert answer.body == b'1\n{"error":"bad line","code":"bad_input","field":"payload"}\n3'
+
+
+def test_where_all_lines_fail_the_first_error_is_the_answer(lines: Lines) -> None:
+    def fails(line: Message) -> Answer:
+        raise UnknownModel(f"no {line.body.decode()}")
+
+    with pytest.raises(UnknownModel, match="no a"):
+        lines.run(message(b"a\nb"), fails)
+
+
+@pytest.mark.parametrize("body", [b"", b"\n \n"])
+def test_a_body_without_a_line_is_an_error(lines: Lines, body: bytes) -> None:
+    with pytest.raises(BadInput, match="no line"):
+        lines.run(message(body), echo)
+
+
+def test_no_more_lines_are_begun_than_a_few_for_each_thread() -> None:
+    stopped = threading.Event()
+
+    class Counting(ThreadPoolExecutor):
+        begun = 0
+
+        def submit(self, *arguments: Any, **options: Any) -> Any:
+            self.begun += 1
+            return super().submit(*arguments, **options)
+
+    def waits(line: Message) -> Answer:
+        stopped.wait(10)
+        return Answer(line.body)
+
+    with Counting(2) as pool:
+        runner = threading.Thread(target=lambda: Lines(pool, 2).run(message(b"1\n" * 1000), waits))
+        runner.start()
+        time.sleep(0.2)
+        assert pool.begun == 2 * AHEAD
+        stopped.set()
+        runner.join(10)
+        assert pool.begun == 1000

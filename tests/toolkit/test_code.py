@@ -1,0 +1,58 @@
+"""What in a code folder is a script of the toolkit's, told without running it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sm.settings import Settings
+from sm.toolkit.code import Code, is_script
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def model_fn(folder): pass", True),
+        ("from handlers import model_fn, predict_fn", True),
+        ("from handlers import *", True),
+        ("import handlers\nmodel_fn = handlers.load", True),
+        ("def load(): pass", False),
+        ("from sm.base import Client\nclass A(Client): pass\ndef model_fn(folder): pass", False),
+        ("from sm import base\nclass A(base.TensorClient): pass", False),
+        ("def broken(:", True),
+    ],
+)
+def test_a_script_has_functions_of_the_toolkits_and_no_client(
+    tmp_path: Path, text: str, expected: bool
+) -> None:
+    (tmp_path / "inference.py").write_text(f"raise AssertionError('it was run')\n{text}\n")
+    assert is_script(tmp_path / "inference.py") is expected
+    assert Code(tmp_path).script == (tmp_path / "inference.py" if expected else None)
+
+
+def test_the_toolkits_variables_name_script_and_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "serve.py").write_text("def model_fn(folder): pass\n")
+    variables = {"SAGEMAKER_PROGRAM": "serve.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(folder)}
+    code = Code.of(Settings.read(variables), tmp_path / "model")
+    assert (code.script, code.module) == (folder / "serve.py", "serve")
+
+
+def test_a_folder_that_is_not_there_is_the_one_beside_the_models(tmp_path: Path) -> None:
+    settings = replace(Settings(), submit_directory=tmp_path / "missing")
+    assert Code.of(settings, tmp_path).folder == tmp_path / "code"
+
+
+def test_a_script_may_be_named_without_its_ending(tmp_path: Path) -> None:
+    assert Settings.read({"SAGEMAKER_PROGRAM": "serve"}).program == "serve.py"
+
+
+def test_a_folder_of_files_or_clients_serves_and_an_empty_one_does_not(tmp_path: Path) -> None:
+    assert not Code(tmp_path).serves
+    assert not Code(tmp_path / "missing").serves
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "client.py").touch()
+    assert Code(tmp_path).serves

@@ -1,0 +1,128 @@
+"""A script's requirements.txt: only when asked, from wheels with no network, once."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from sm.errors import StartError
+from sm.toolkit import requirements
+from sm.toolkit.requirements import identity, installed, missing, provide
+
+
+def wheel(folder: Path, name: str, version: str = "1.0", text: str = "WORD = 'installed'\n") -> Path:
+    """A real wheel of one module, as the standard wants it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": text,
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        record = ""
+        for member, content in files.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).decode().rstrip("=")
+            archive.writestr(member, content)
+            record += f"{member},sha256={digest},{len(content)}\n"
+        archive.writestr(f"{about}/RECORD", record + f"{about}/RECORD,,\n")
+    return path
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A code folder that asks for a package and has its wheel."""
+    folder = tmp_path / "code"
+    wheel(folder / "wheels", "trireme_tiny")
+    (folder / "requirements.txt").write_text("# ours\ntrireme-tiny>=1\n")
+    return folder
+
+
+def test_a_package_comes_from_the_wheel_beside_the_code(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    provide(code, tmp_path / "cache", tmp_path, install=True)
+    assert sys.path[-1].startswith(str(tmp_path / "cache" / "requirements"))
+    assert (Path(sys.path[-1]) / "trireme_tiny.py").read_text() == "WORD = 'installed'\n"
+
+
+def test_what_was_installed_once_is_there_the_next_time(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = installed(code / "requirements.txt", tmp_path, tmp_path)
+    monkeypatch.setattr(requirements, "_pip", None)
+    assert installed(code / "requirements.txt", tmp_path, tmp_path) == folder
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_another_wheel_or_another_text_is_another_folder(code: Path) -> None:
+    names = [identity(code / "requirements.txt")]
+    wheel(code / "wheels", "trireme_tiny", "1.1")
+    names.append(identity(code / "requirements.txt"))
+    (code / "requirements.txt").write_text("trireme-tiny==1.0\n")
+    names.append(identity(code / "requirements.txt"))
+    assert len(set(names)) == 3
+
+
+def test_two_that_install_at_once_end_with_one_folder(code: Path, tmp_path: Path) -> None:
+    found: list[Path] = []
+    threads = [
+        threading.Thread(
+            target=lambda: found.append(installed(code / "requirements.txt", tmp_path / "cache", tmp_path))
+        )
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] == found[1]
+    assert list((tmp_path / "cache" / "requirements").iterdir()) == [found[0]]
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(code: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file in its place")
+    folder = installed(code / "requirements.txt", tmp_path / "cache", tmp_path / "run")
+    assert (folder / "trireme_tiny.py").is_file()
+    assert tmp_path / "run" in folder.parents
+
+
+def test_what_cannot_be_had_is_one_sentence_and_leaves_nothing(code: Path, tmp_path: Path) -> None:
+    (code / "requirements.txt").write_text("trireme-nowhere==3\n")
+    with pytest.raises(
+        StartError, match=r"requirements.txt: pip cannot install it: .*trireme-nowhere==3"
+    ) as caught:
+        installed(code / "requirements.txt", tmp_path / "cache", tmp_path)
+    assert "\n" not in str(caught.value)
+    assert not list((tmp_path / "cache" / "requirements").iterdir())
+
+
+def test_unasked_nothing_is_installed_and_what_is_missing_is_a_warning(
+    code: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        provide(code, tmp_path / "cache", tmp_path, install=False)
+    assert "asks for trireme-tiny, which is not there: TRIREME_INSTALL_REQUIREMENTS=true" in caplog.text
+    assert not (tmp_path / "cache").exists()
+
+
+def test_without_a_file_nothing_happens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    provide(tmp_path, tmp_path / "cache", tmp_path, install=True)
+    assert not (tmp_path / "cache").exists()
+    assert not caplog.records
+
+
+def test_missing_packages_are_told_from_options_comments_and_those_that_are_there() -> None:
+    text = (
+        "numpy>=1\n# a comment\n--find-links wheels\n-e .\n\nno.such_package[extra]==1; python_version>'3'\n"
+    )
+    assert list(missing(text)) == ["no.such_package"]

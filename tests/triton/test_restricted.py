@@ -1,0 +1,36 @@
+"""The keys of restricted APIs are read from Triton's arguments as Triton reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from sm.triton.restricted import grpc_keys, http_keys
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--http-restricted-api=metadata,health:key=value",),
+        ("--log-info=false", "--http-restricted-api", "metadata,health:key=value", "--x"),
+    ],
+)
+def test_a_key_is_found_in_one_argument_and_in_two(arguments: tuple[str, ...]) -> None:
+    assert http_keys(arguments) == {"key": "value"}
+    assert grpc_keys(arguments) == {}
+
+
+def test_several_restrictions_have_several_keys() -> None:
+    arguments = ("--http-restricted-api=health:a=1", "--http-restricted-api=metadata:b=x=y:z")
+    assert http_keys(arguments) == {"a": "1", "b": "x=y:z"}
+
+
+def test_over_grpc_a_key_has_tritons_prefix_and_is_in_lower_case() -> None:
+    assert grpc_keys(("--grpc-restricted-protocol=health:Admin=Yes",)) == {
+        "triton-grpc-protocol-admin": "Yes"
+    }
+
+
+@pytest.mark.parametrize("text", ["", "health", "health:key", "health=key"])
+def test_what_is_malformed_is_left_to_triton(text: str) -> None:
+    assert http_keys(("--http-restricted-api", text)) == {}
+    assert http_keys(("--http-restricted-api",)) == {}
