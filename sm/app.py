@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from flask import Flask
 from sm import v2
 from sm.box import SHARED_MEMORY, Box
 from sm.dispatch import Dispatcher
+from sm.invocation import dumps
 from sm.lines import Lines
+from sm.openapi.clients import described
+from sm.openapi.document import document
 from sm.registry import Registry
-from sm.routes import batch, control, conversations, invocations, models, streams
+from sm.routes import batch, control, conversations, invocations, models, pages, streams
 from sm.routes import v2 as v2_routes
 from sm.routes.answers import handle_errors
 from sm.sessions import Sessions
@@ -51,6 +55,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
         app.register_blueprint(control.blueprint(box))
         app.register_blueprint(batch.blueprint(settings))
         app.register_blueprint(models.listing(box))
+        app.register_blueprint(pages.blueprint(box))
     return app
 
 
@@ -70,8 +75,8 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
     return Sessions((home, box.run / "sessions"), settings.sessions_expiration)
 
 
-def describe(registry: Registry, path: Path) -> None:
-    """Write what is served for the control plane, at once or not at all: workers start side by side."""
+def describe(registry: Registry, box: Box) -> None:
+    """Write what is served, and in which form, for the control plane."""
     rows = [
         {
             "name": client.name,
@@ -83,6 +88,12 @@ def describe(registry: Registry, path: Path) -> None:
         }
         for client in registry.clients.values()
     ]
-    staged = path.with_name(f"{path.name}.{id(registry):x}")
-    staged.write_text(json.dumps(rows))
+    _write(box.clients_file, json.dumps(rows).encode())
+    _write(box.openapi_file, dumps(document([described(client) for client in registry.clients.values()])))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """At once or not at all: workers start side by side."""
+    staged = path.with_name(f"{path.name}.{os.getpid()}")
+    staged.write_bytes(content)
     staged.replace(path)

@@ -74,6 +74,11 @@ class Box:
         return self.run / "refusal"
 
     @property
+    def openapi_file(self) -> Path:
+        """Written by the data workers: what they take and answer."""
+        return self.run / "openapi.json"
+
+    @property
     def metrics_folder(self) -> Path:
         """The workers' memory-mapped series."""
         return self.run / "metrics"

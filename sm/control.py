@@ -11,7 +11,8 @@ from sm.mme import gpu
 from sm.mme.loader import Loader
 from sm.mme.records import Records
 from sm.mme.staging import Staging
-from sm.routes import batch, control, models
+from sm.mme.stubs import Nurse, Stubs
+from sm.routes import batch, control, models, pages
 from sm.routes.answers import handle_errors
 from sm.settings import Settings
 from sm.triton.channel import Channel
@@ -26,19 +27,22 @@ def create(settings: Settings, box: Box) -> Flask:
     handle_errors(app)
     app.register_blueprint(control.blueprint(box))
     app.register_blueprint(batch.blueprint(settings))
+    app.register_blueprint(pages.blueprint(box))
     app.register_blueprint(models.loading(loader(settings, box)) if box.multi_model else models.listing(box))
     return app
 
 
 def loader(settings: Settings, box: Box) -> Loader:
     """The one that loads in this box, at work on what one before it has left half done."""
+    stubs = Stubs(box)
     made = Loader(
         Records(box.models_file),
         Staging(box.repository, box.run / "archives"),
-        Loading(Channel(box.grpc_port, PATIENCE, box.grpc_keys), PATIENCE),
+        Loading(Channel(box.grpc_port, PATIENCE, box.grpc_keys), PATIENCE, stubs.gone),
         home=settings.archives.absolute(),
         namespaced=not settings.disable_namespacing,
         admit=lambda: gpu.check(settings.load_gpu_limit),
     )
-    threading.Thread(target=made.recover, daemon=True).start()
+    for work in (made.recover, Nurse(stubs, made).watch):
+        threading.Thread(target=work, daemon=True).start()
     return made

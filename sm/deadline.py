@@ -17,10 +17,14 @@ from sm.errors import CallerGone, DeadlinePassed
 
 @dataclass(frozen=True)
 class Deadline:
-    """``at`` is on the monotonic clock; ``hung_up`` says whether the caller closed the connection."""
+    """``at`` is on the monotonic clock; ``hung_up`` says whether the caller closed the connection.
+
+    ``request_id`` is the invocation's, which Triton is told too.
+    """
 
     at: float
     hung_up: Callable[[], bool] = lambda: False
+    request_id: str = ""
 
     def remaining(self) -> float:
         """Seconds left, at least 0."""

@@ -22,6 +22,8 @@ JSON = "application/json"
 JSON_LINES = "application/jsonlines"
 NPY = "application/x-npy"
 PNG = "image/png"
+#: SageMaker's name for Triton's binary form: JSON of so many bytes, then the tensors.
+BINARY = "application/vnd.sagemaker-triton.binary+json"
 
 #: The members of a dispatch request.
 MEMBERS = {"modelname", "version", "payload", "parameters"}

@@ -6,9 +6,11 @@ when it is imported. Without it (a test, a tool) the series live in the process 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -51,6 +53,21 @@ class Labels:
 #: Stands for all models beyond the first. Triton's own series still tell them apart.
 OTHERS = "others"
 MODELS = Labels(64)
+
+
+#: Bytes of a worker's series by their kind, for as many models as have series of their own.
+ROOM = {"counter": 2**18, "histogram": 2**20, "gauge_livesum": 2**16}
+
+
+def reserve(folder: Path, pid: int) -> None:
+    """Take the room of a worker's series before it has any; :class:`OSError` if there is none.
+
+    prometheus_client makes files of holes and maps them. On a disk that is full since, a worker that counts
+    something would be killed (SIGBUS).
+    """
+    for kind, size in ROOM.items():
+        with (folder / f"{kind}_{pid}.db").open("ab") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
 
 
 @contextmanager

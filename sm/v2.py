@@ -22,15 +22,13 @@ from sm.errors import (
     UnknownModel,
     UnsupportedType,
 )
-from sm.invocation import JSON, MEMBERS, Answer, Message, addressed
+from sm.invocation import BINARY, JSON, MEMBERS, Answer, Message, addressed
 from sm.registry import Registry
 from sm.streaming.events import whole
 from sm.streaming.stream import finish
 from sm.triton.failures import failed
 from sm.triton.http import Reply, Request, Upstream, end_to_end
 
-#: SageMaker's name for Triton's binary form: JSON of so many bytes, then the tensors.
-BINARY = "application/vnd.sagemaker-triton.binary+json"
 SIZED = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
 #: Triton's own header for the same.
 HEADER_SIZE = "inference-header-content-length"

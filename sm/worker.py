@@ -18,7 +18,7 @@ from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 from prometheus_client.multiprocess import mark_process_dead
 
-from sm import app, control, logs, registry
+from sm import app, control, logs, metrics, registry, rest
 from sm.box import Box, write_whole
 from sm.errors import StartError
 from sm.heartbeat import beating
@@ -99,9 +99,11 @@ class DataPlane(Plane):
     def begin(self, _server: object, worker: Any) -> None:
         """In the worker, before it loads: a script's model may take minutes."""
         self._stop_beating = beating(worker.notify, self.settings.startup_timeout)
+        metrics.reserve(self.box.metrics_folder, worker.pid)
 
     def begun(self, _worker: object) -> None:
         self._stop_beating()
+        rest.watch()
 
     def clean_up(self, _server: object, worker: Any) -> None:
         """After a worker, however it ended: its gauges and its shared memory."""
@@ -119,7 +121,7 @@ class DataPlane(Plane):
         except StartError as error:
             refuse(self.box, error)
         if not self.box.multi_model:
-            app.describe(clients, self.box.clients_file)
+            app.describe(clients, self.box)
         return flask
 
     def registry(self, transport: Transport) -> Registry:

@@ -10,7 +10,7 @@ import pytest
 from flask import Flask
 
 from sm.registry import discover
-from sm.routes import batch, control, conversations, invocations, models, streams
+from sm.routes import batch, control, conversations, invocations, models, pages, streams
 from sm.settings import HERE, markdown, table
 
 DOCS = HERE / "docs"
@@ -31,6 +31,7 @@ def test_every_route_is_documented() -> None:
     app.register_blueprint(conversations.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
     app.register_blueprint(control.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(batch.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(pages.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(models.loading(None))  # type: ignore[arg-type]
     app.register_blueprint(models.invoking(None))  # type: ignore[arg-type]
     page = (DOCS / "02-way-of-a-request.md").read_text()

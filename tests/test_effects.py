@@ -80,6 +80,10 @@ SHOWN_BY = {
     "triton_shm_default": (ENVIRONMENT, "test_the_python_backends_shared_memory_is_as_set"),
     "triton_shm_growth": (ENVIRONMENT, "test_the_python_backends_shared_memory_is_as_set"),
     "triton_arguments": (ENVIRONMENT, "test_a_restricted_api_is_a_403_without_the_header_and_200_with_it"),
+    "build_engines": (
+        "supervisor/test_engines.py",
+        "test_standin_ping_says_what_is_being_built_and_a_stop_stops_it",
+    ),
     "triton_server": ("triton/test_server.py", "test_a_server_that_is_no_program_stops_the_start"),
     "nginx": ("supervisor/test_front.py", "test_nginx_is_chosen_found_or_asked_for"),
     "restarts": (ENVIRONMENT, "test_a_box_that_may_restart_nothing_ends_with_what_died"),

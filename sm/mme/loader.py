@@ -90,6 +90,14 @@ class Loader:
                 raise
             log.info("unloaded", extra={"model": name, "seconds": round(time.monotonic() - began, 2)})
 
+    def reload(self, model: str) -> None:
+        """Have Triton load one of its models anew; :class:`Conflict` if its archive is on its way."""
+        for record in self.records.read().loaded():
+            if model in record.models.values():
+                with self._claimed(record.name):
+                    self._staging.touch(model)
+                    self._triton.load(model)
+
     def recover(self) -> None:
         """Clear away what a process before this one has left half done."""
         for record in list(self.records.read().records.values()):

@@ -5,6 +5,7 @@ Triton wants a model's folder and the name in its configuration to be its name.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
+from sm.errors import BadInput
 from sm.inspection.models import Model
 from sm.mme.archive import Archive, is_ensemble
 
@@ -39,11 +41,25 @@ class Staging:
                 (folder / name).symlink_to(model.folder)
         return folder
 
+    def touch(self, name: str) -> None:
+        """Triton loads a model again only if a version is newer. :class:`BadInput` if its files are gone."""
+        if not whole(self._repository / name):
+            raise BadInput(f"the files of {name!r} are gone")
+        for version in (self._repository / name).iterdir():
+            if version.is_dir() and not version.is_symlink():
+                os.utime(version)
+
     def remove(self, names: Mapping[str, str], identity: str) -> None:
         """What :meth:`add` and :meth:`view` made, or a part of it."""
         for name in names.values():
             shutil.rmtree(self._repository / name, ignore_errors=True)
         shutil.rmtree(self._views / identity, ignore_errors=True)
+
+
+def whole(folder: Path) -> bool:
+    """Whether each link in a model's folder leads somewhere: for a Python model without its file Triton waits
+    for ever, all others with it."""
+    return all(path.exists() for path in folder.rglob("*"))
 
 
 def called(model: Model) -> set[str]:
@@ -54,8 +70,11 @@ def called(model: Model) -> set[str]:
 
 def _stage(model: Model, folder: Path, names: Mapping[str, str]) -> None:
     folder.mkdir()
+    versions = {str(number) for number in model.versions}
     for path in model.folder.iterdir():
-        if path.name != CONFIG:
+        if path.name in versions:
+            _link_all(path, folder / path.name)
+        elif path.name != CONFIG:
             (folder / path.name).symlink_to(path)
     if model.config is not None:
         config = renamed(model.config, folder.name, names)
@@ -66,6 +85,13 @@ def _stage(model: Model, folder: Path, names: Mapping[str, str]) -> None:
     if is_ensemble(model) and not model.versions:
         # It has no file in there, so many a way of packing loses it.
         (folder / "1").mkdir()
+
+
+def _link_all(source: Path, folder: Path) -> None:
+    """A version is a folder of its own: its time is ours to set, and an archive may be read-only."""
+    folder.mkdir()
+    for path in source.iterdir():
+        (folder / path.name).symlink_to(path)
 
 
 def renamed(config: Any, name: str, names: Mapping[str, str]) -> Any:

@@ -49,8 +49,7 @@ def check_ready(box: Box) -> None:
 def served(box: Box) -> list[dict[str, Any]]:
     """What is served: each client with its models, their versions and whether they are ready."""
     status, body = _triton(box, "POST", "/v2/repository/index")
-    # Triton takes every folder for a model, that of the clients too.
-    index = [entry for entry in json.loads(body) if entry["name"] != "code"] if status == 200 else []
+    index = json.loads(body) if status == 200 else []
     clients = _read(box.clients_file, [])
     rows = []
     for client in clients:

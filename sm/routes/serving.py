@@ -98,7 +98,7 @@ def deadline(incoming: Request, timeout: float, fronted: bool) -> Deadline:
         except ValueError:
             waited = 0.0
     connection = incoming.environ.get("gunicorn.socket")
-    return Deadline(time.monotonic() + timeout - waited, lambda: _hung_up(connection))
+    return Deadline(time.monotonic() + timeout - waited, lambda: _hung_up(connection), request_id())
 
 
 def _hung_up(connection: socket.socket | None) -> bool:

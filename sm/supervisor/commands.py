@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sm.box import Box
 from sm.mme.records import Records
+from sm.mme.staging import whole
 from sm.settings import HERE, Settings
 from sm.supervisor import front
 from sm.supervisor.crew import CONTROL, DATA, NGINX, TRITON
@@ -19,7 +20,13 @@ from sm.triton.sweep import remove_files
 
 #: glibc gives freed memory back to the kernel above these, and each picture becomes freed memory: with the
 #: defaults a worker spends up to half of its time on page faults. The first can be no more than 32 MiB.
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20)}
+#: One arena for all threads: the interpreter's lock parts them anyway, and of others glibc gives nothing back
+#: even when it is asked to (see sm.rest).
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20),
+    "MALLOC_ARENA_MAX": "1",
+}
 
 
 class Commands:
@@ -75,5 +82,5 @@ class Commands:
         remove_files(f"trireme-{self._box.id}-py")
         # What was loaded when its predecessor ended.
         loaded = Records(self._box.models_file).read().triton_models()
-        again = tuple(f"--load-model={name}" for name in loaded)
+        again = tuple(f"--load-model={name}" for name in loaded if whole(self._box.repository / name))
         return Command(self._triton.arguments + again, self._triton.environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -123,16 +124,26 @@ class Loop:
         return self._probes.failure(name)
 
     def ailing(self, pid: int) -> bool:
-        return has_dead_child(pid)
+        # Where many models come and go, the control plane has the one loaded again.
+        return not self._box.multi_model and has_dead_child(pid)
 
     def starved(self, patience: float) -> bool:
         return self._memory.starved(patience)
 
     def linger(self) -> None:
-        self._box.draining_file.touch()
+        # On a full disk callers learn it from the connection's end.
+        with contextlib.suppress(OSError):
+            self._box.draining_file.touch()
 
     def publish(self, state: Mapping[str, Any]) -> None:
-        write_whole(self._box.state_file, json.dumps(state))
+        text = json.dumps(state)
+        try:
+            write_whole(self._box.state_file, text)
+        except OSError:
+            # The disk is full. The old file has room of its own; who reads it half written asks again.
+            with self._box.state_file.open("r+") as file:
+                file.write(text)
+                file.truncate()
 
     def say(self, level: str, message: str) -> None:
         self._log.say(level, message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
@@ -28,10 +29,15 @@ HELD = ("READY", "LOADING", "UNLOADING")
 
 
 class Loading:
-    """Over ``channel``, whose time-out is how long a load may take."""
+    """Over ``channel``, whose time-out is how long a load may take.
 
-    def __init__(self, channel: Channel, seconds: float) -> None:
-        self._channel, self._seconds = channel, seconds
+    ``gone`` knows better than Triton, where it can, that a model holds nothing any more.
+    """
+
+    def __init__(
+        self, channel: Channel, seconds: float, gone: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        self._channel, self._seconds, self._gone = channel, seconds, gone
 
     def load(self, model: str) -> None:
         """Returns when it is ready. :class:`OutOfMemory`, or :class:`BadInput` with Triton's reason."""
@@ -42,7 +48,7 @@ class Loading:
         end = time.monotonic() + self._seconds
         self._call("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model)
         pause = FIRST
-        while self._holds(model):
+        while self._holds(model) and not self._gone(model):
             if time.monotonic() > end:
                 raise DeadlinePassed(f"Triton has not let go of {model!r} within {self._seconds:g} s")
             time.sleep(pause)

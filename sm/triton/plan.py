@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.base import Array, ModelMetadata
+from sm.deadline import current
 from sm.triton.sizes import Sizes
 from sm.triton.tensors import STRINGS, byte_size, datatype, dtype, from_bytes, to_bytes
 
@@ -76,7 +77,9 @@ class Plan:
 
     def request(self, region: str = "") -> Any:
         """The message to Triton; without a region all tensors travel in it."""
-        message = pb.ModelInferRequest(model_name=self.model, model_version=self.version)
+        running = current()
+        identity = running.request_id if running else ""
+        message = pb.ModelInferRequest(model_name=self.model, model_version=self.version, id=identity)
         for name, array in self.arrays.items():
             tensor = message.inputs.add(name=name, datatype=datatype(array), shape=array.shape)
             if region and name in self.inputs:

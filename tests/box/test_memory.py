@@ -1,7 +1,7 @@
 """Bodies of 25 MB come through whole, and the memory that they took serves the next ones: it does not grow.
 
-What a few of them took is not all given back. The allocator and the pools of shared memory keep it warm on purpose
-(see ALLOCATOR in sm/supervisor/commands.py); the python backend's pool never shrinks.
+Workers that have nothing more to do give back what is theirs alone. The regions of shared memory stay for the
+next ones, and Triton keeps what it took: its python backend's pool never shrinks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.box.running import RunningBox, descendants, running
+from tests.box.running import RunningBox, descendants, running, until
 from tests.triton.serving import MODELS
 
 BINARY = "application/vnd.sagemaker-triton.binary+json"
@@ -39,16 +39,27 @@ LARGE: NDArray[np.float32] = np.random.default_rng(1).random(6_250_000, dtype=np
 #: Share by which the memory of the box may differ from round to round.
 MARGIN = 0.1
 CALLERS = 4
+#: Bytes by which idle workers, all together, may have more than before: less than one such body for each.
+IDLE_MARGIN = 32 * 2**20
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBox, int]]:
+    """A box that has answered, but nothing large, and what its workers had then."""
     folder = tmp_path_factory.mktemp("memory")
     MODELS["echo"].write(folder / "model" / "echo")
     (folder / "clients").mkdir()
     (folder / "clients" / "plain.py").write_text(CLIENT)
     with running(folder, folder / "model", clients=(folder / "clients",)) as started:
-        yield started
+        for _ in range(20):
+            raw(started, LARGE[:100])
+            binary(started, LARGE[:100])
+        yield started, own(started)
+
+
+@pytest.fixture
+def box(measured: tuple[RunningBox, int]) -> RunningBox:
+    return measured[0]
 
 
 def raw(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -85,12 +96,13 @@ def binary(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]
 
 def memory(box: RunningBox) -> int:
     """Bytes of all of the box's processes, what they share counted once."""
-    total = 0
-    for pid in (box.process.pid, *descendants(box.process.pid)):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                total += int(line.split()[1]) * 1024
-    return total
+    return sum(field(pid, "Pss:") for pid in (box.process.pid, *descendants(box.process.pid)))
+
+
+def field(pid: int, name: str) -> int:
+    """A line of the kernel's account of a process's memory, in bytes."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 def rounds(box: RunningBox, form: Form, count: int) -> None:
@@ -106,6 +118,18 @@ def test_25_mb_come_back_whole_and_take_no_more_memory_the_tenth_time(box: Runni
     before = memory(box)
     rounds(box, form, 3)
     assert memory(box) <= before * (1 + MARGIN)
+
+
+def test_idle_workers_have_their_memory_back(measured: tuple[RunningBox, int]) -> None:
+    box, before = measured
+    rounds(box, raw, 1)
+    rounds(box, binary, 1)
+    until(lambda: own(box) <= before + IDLE_MARGIN, 60, "the workers' memory back")
+
+
+def own(box: RunningBox) -> int:
+    """Bytes that belong to the workers alone, shared memory left out."""
+    return sum(field(pid, "Pss_Anon:") for pid in box.pids("sm.worker data"))
 
 
 def test_nothing_of_a_body_is_left_on_disk(box: RunningBox) -> None:

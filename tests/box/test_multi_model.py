@@ -366,6 +366,36 @@ def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: st
         assert answer.json()["result"] == ["kept", "kept", [2, 4]]
 
 
+def test_a_python_models_process_killed_and_its_archive_unloaded_at_once(endpoint: Endpoint) -> None:
+    """Triton would wait for the dead process for ever."""
+    endpoint.loaded("one", endpoint.platform.flat("one", model(2)))
+    endpoint.loaded("two", endpoint.platform.flat("two", model(3)))
+    (stub,) = endpoint.box.pids("/models/one/1/model.py")
+    os.kill(stub, signal.SIGKILL)
+    # It may be just being loaded again.
+    until(lambda: endpoint.unload("one").status_code == 200, 30, "the unload")
+    assert (endpoint.names(), endpoint.y("two")) == (["two"], [3, 6])
+    endpoint.loaded("one", endpoint.platform.flat("one", model(4)))
+    assert endpoint.y("one") == [4, 8]
+
+
+def test_a_python_model_whose_process_is_killed_is_back_and_no_other_notices(endpoint: Endpoint) -> None:
+    endpoint.loaded("one", endpoint.platform.flat("one", model(2)))
+    endpoint.loaded("two", endpoint.platform.flat("two", model(3)))
+    triton = endpoint.process("triton")
+    time.sleep(2)  # until the control plane has seen them
+    load = Load(endpoint.box.port, json.dumps(X).encode(), path="/models/two/invoke").start(callers=2)
+    for _ in range(2):
+        (stub,) = endpoint.box.pids("/models/one/1/model.py")
+        os.kill(stub, signal.SIGKILL)
+        until(lambda: endpoint.invoke("one").status_code != 200, 5, "the death noticed")
+        until(lambda: endpoint.invoke("one").status_code == 200, 40, "an answer again")
+        time.sleep(2)
+    load.stop()
+    assert set(load.outcomes) == {"200"}
+    assert endpoint.process("triton") == triton
+
+
 def test_an_archive_that_is_gone_when_triton_is_started_again_is_missed_by_nobody_else(
     endpoint: Endpoint,
 ) -> None:

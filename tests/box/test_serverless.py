@@ -1,14 +1,16 @@
-"""Serverless: nothing can be written but /tmp, 3 GB of memory, one worker."""
+"""Serverless: nothing can be written but /tmp, 3 GB of memory, one worker; and no network at all."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from sm.settings import HERE
 from tests.box.running import RunningBox, descendants, running
 
 #: Of the three demo models with one worker, in bytes; the platform's largest has twice that.
@@ -51,3 +53,39 @@ def test_a_box_on_a_read_only_file_system_serves_with_one_worker_in_3_gb(
         assert box.send(b'{"requestType":"NEW_SESSION"}', headers=header).status_code == 200
         assert memory(box) < MEMORY
     assert box.process.returncode == 0
+
+
+#: Started in a namespace of its own, whose loopback has to be switched on first.
+ALONE = """
+import fcntl, socket, struct, sys, tempfile
+from pathlib import Path
+from tests.box.running import running
+UP = 0x8914, struct.pack("16sh", b"lo", 1)
+with socket.socket() as any_socket:
+    fcntl.ioctl(any_socket, *UP)
+try:
+    socket.create_connection(("192.0.2.1", 80), timeout=1)
+    sys.exit("there is a network")
+except OSError:
+    pass
+cat = Path("clients/resnet/sample/cat.png").read_bytes()
+with tempfile.TemporaryDirectory() as folder, running(Path(folder), Path(sys.argv[1])) as box:
+    answer = box.send(cat, "image/png", params={"modelname": "resnet"})
+    assert answer.status_code == 200, answer.text
+    assert box.invoke("bert_base", {"text": "Paris is the [MASK] of France."}).status_code == 200
+print("served")
+"""
+
+
+def test_a_box_with_no_network_at_all_serves(demo: Path) -> None:
+    refused = subprocess.run(["unshare", "-rn", "true"], capture_output=True, text=True, check=False)
+    if refused.returncode:
+        pytest.skip(f"this machine makes no network of its own: {refused.stderr.strip()}")
+    done = subprocess.run(
+        ["unshare", "-rn", sys.executable, "-c", ALONE, str(demo)],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "served\n", done.stderr

@@ -12,7 +12,7 @@ import pytest
 import requests
 import tritonclient.http as triton
 
-from sm.v2 import BINARY
+from sm.invocation import BINARY
 from tests.box.running import RunningBox, running
 from tests.triton.serving import MODELS
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from sm.errors import BadInput
 from sm.inspection import configs
 from sm.mme.archive import Archive
 from sm.mme.staging import Staging
+from sm.mme.staging import whole as is_whole
 from tests.mme.archives import Platform, ensemble, model
 
 
@@ -29,7 +31,7 @@ def test_files_are_links_and_a_renamed_step_is_called_by_its_new_name(
 ) -> None:
     staging.add(whole, {"a": "a-1", "all": "hash"})
     repository = tmp_path / "repository"
-    assert (repository / "a-1" / "1").readlink() == whole.models["a"].folder / "1"
+    assert (repository / "a-1" / "1" / "model.py").readlink() == whole.models["a"].folder / "1" / "model.py"
     assert configs.read(repository / "a-1" / "config.pbtxt").name == "a-1"
     config = configs.read(repository / "hash" / "config.pbtxt")
     assert (config.name, config.ensemble_scheduling.step[0].model_name) == ("hash", "a-1")
@@ -63,6 +65,17 @@ def test_a_client_finds_the_models_under_its_own_names(staging: Staging, tmp_pat
     view = staging.view(Archive.read(str(url), platform.home), "id")
     assert sorted(path.name for path in view.iterdir()) == ["model", "resnet"]
     assert (view / "resnet" / "1" / "model.py").is_file()
+
+
+def test_a_model_whose_files_are_gone_is_not_whole(staging: Staging, whole: Archive, tmp_path: Path) -> None:
+    staging.add(whole, {"a": "a", "all": "hash"})
+    folder = tmp_path / "repository" / "a"
+    staging.touch("a")
+    assert is_whole(folder)
+    (whole.models["a"].folder / "1" / "model.py").unlink()
+    assert not is_whole(folder)
+    with pytest.raises(BadInput, match="gone"):
+        staging.touch("a")
 
 
 def test_nothing_is_left_and_the_archive_is_unharmed(

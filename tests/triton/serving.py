@@ -145,6 +145,11 @@ MODELS: dict[str, Model] = {
         COUNTS, {"count": ("INT64", [1]), "seconds": ("FP32", [1])}, {"number": ("INT64", [1])}
     ),
     "raises": Model('raise ValueError("no such luck")', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}),
+    "identity": Model(
+        'return {"y": np.array([request.request_id()], dtype=object)}',
+        {"x": ("FP32", [1])},
+        {"y": ("STRING", [1])},
+    ),
     "words": Model(
         'return {"y": np.array([w.decode().upper() for w in tensor(request, "x").ravel()], dtype=object)}',
         {"x": ("STRING", [-1])},

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sm.deadline import Deadline, running
 from sm.errors import BadInput, ModelFailed, NotReady, UnknownModel
 from sm.metrics import TENSORS
 from sm.settings import Settings
@@ -267,3 +269,10 @@ def test_without_triton_it_is_not_ready(tmp_path: Path) -> None:
     with pytest.raises(NotReady):
         transport.ready_models()
     transport.close()
+
+
+def test_triton_is_told_the_invocations_id(transport: Transport) -> None:
+    inputs = {"x": np.zeros(1, np.float32)}
+    with running(Deadline(time.monotonic() + 10, request_id="mine-17")):
+        assert transport.infer("identity", inputs)["y"].tolist() == [b"mine-17"]
+    assert transport.infer("identity", inputs)["y"].tolist() == [b""]

@@ -1,0 +1,110 @@
+"""The processes of Triton's Python models, and what is done when one of them dies.
+
+Triton 2.51 does not notice: it calls the model ready, fails its requests, and waits for ever for the dead one
+when the model is unloaded. Loaded again, the model gets a new process, and no other model is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from sm.box import Box
+from sm.errors import TriremeError
+from sm.mme.loader import Loader
+
+log = logging.getLogger(__name__)
+#: Seconds between two looks, and until a model that could not be loaded again is tried again.
+EVERY, AGAIN = 1.0, 10.0
+
+
+class Stubs:
+    """What the kernel says of the children of the box's Triton."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+
+    def triton(self) -> int | None:
+        """Triton's pid; None while there is none."""
+        try:
+            pid = json.loads(self._box.state_file.read_text())["processes"]["triton"]["pid"]
+        except (OSError, ValueError, KeyError):
+            return None
+        return int(pid) if pid else None
+
+    def alive(self, triton: int) -> Counter[str]:
+        """How many processes each Python model has, by its name in Triton."""
+        found: Counter[str] = Counter()
+        for task in Path(f"/proc/{triton}/task").glob("*/children"):
+            for pid in _read(task).split():
+                model = self._model_of(pid.decode())
+                if model:
+                    found[model] += 1
+        return found
+
+    def gone(self, model: str) -> bool:
+        """Whether a Python model has no process any more, whatever Triton says of it."""
+        triton = self.triton()
+        is_python = any((self._box.repository / model).glob("*/model.py"))
+        return triton is not None and is_python and not self.alive(triton)[model]
+
+    def _model_of(self, pid: str) -> str:
+        # Of a dead process the command line is empty.
+        for word in _read(Path(f"/proc/{pid}/cmdline")).split(b"\0"):
+            path = Path(word.decode(errors="replace"))
+            if self._box.repository in path.parents:
+                return path.relative_to(self._box.repository).parts[0]
+        return ""
+
+
+class Nurse:
+    """Has models loaded again whose process has died."""
+
+    def __init__(self, stubs: Stubs, loader: Loader, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stubs, self._loader, self._clock = stubs, loader, clock
+        #: Triton's pid, and how many processes each model had at its best.
+        self._seen: tuple[int | None, Counter[str]] = (None, Counter())
+        self._not_before: dict[str, float] = {}
+
+    def watch(self) -> None:
+        """Look again and again; for a thread of its own."""
+        while True:
+            try:
+                self.look()
+            except Exception:
+                log.exception("the processes of Python models cannot be looked after")
+            time.sleep(EVERY)
+
+    def look(self) -> None:
+        """Load again what has fewer processes than before, each on a thread of its own."""
+        triton = self._stubs.triton()
+        alive = self._stubs.alive(triton) if triton else Counter[str]()
+        before, most = self._seen
+        if triton != before:
+            most = Counter()
+        loaded = set(self._loader.records.read().triton_models())
+        # What is loaded anew under an old name counts from the beginning.
+        self._seen = (triton, Counter({model: max(alive[model], most[model]) for model in loaded}))
+        for model in loaded:
+            if alive[model] < most[model] and self._clock() >= self._not_before.get(model, 0.0):
+                self._not_before[model] = self._clock() + AGAIN
+                threading.Thread(target=self._reload, args=(model,), daemon=True).start()
+
+    def _reload(self, model: str) -> None:
+        log.error("the process of a Python model has died: it is loaded again", extra={"model": model})
+        try:
+            self._loader.reload(model)
+        except TriremeError as error:
+            log.error("%s", error.sentence, extra={"model": model})
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

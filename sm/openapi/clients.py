@@ -1,0 +1,67 @@
+"""A client in JSON Schema: what it takes from its payload type, what it gives from its annotations."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from sm.base import Client, TensorClient
+
+Schema = dict[str, Any]
+#: Samples are shown as examples up to this size in bytes: nobody reads a picture in base64.
+LARGEST_EXAMPLE = 2000
+
+
+def described(client: Client) -> Mapping[str, Any]:
+    """Name, summary, schemas and examples of one client."""
+    payload, shared = _schema(client.payload, client.name)
+    result, more = _result(type(client), client.name)
+    sample = client.folder / "sample"
+    parameters = payload.get("properties", {}).pop("parameters", None)
+    return {
+        "name": client.name,
+        "summary": (inspect.getdoc(type(client)) or "").split("\n")[0],
+        "payload": payload,
+        "parameters": parameters,
+        "result": result,
+        "content_types": list(client.payload.content_types),
+        "main_field": client.payload.main_field,
+        "schemas": {**shared, **more},
+        "example": _example(sample / "payload.json"),
+        "golden": _example(sample / "golden.json"),
+    }
+
+
+def _schema(kind: Any, name: str) -> tuple[Schema, Schema]:
+    """A type's schema, any JSON if it has none; and those of the types in it by their place."""
+    try:
+        schema = TypeAdapter(kind).json_schema(ref_template=f"#/components/schemas/{name}.{{model}}")
+    except PydanticUserError:
+        return {}, {}
+    return schema, {f"{name}.{model}": inner for model, inner in schema.pop("$defs", {}).items()}
+
+
+def _result(kind: type[Client], name: str) -> tuple[Schema, Schema]:
+    """From the annotation of what makes the result."""
+    maker = kind.postprocess if issubclass(kind, TensorClient) else kind.inference
+    try:
+        said = typing.get_type_hints(maker).get("return", object)
+    except (NameError, AttributeError, TypeError):  # a name that only a type checker imports
+        return {}, {}
+    return _schema(said, name)
+
+
+def _example(file: Path) -> Any:
+    try:
+        if file.stat().st_size <= LARGEST_EXAMPLE:
+            return json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        pass
+    return None

@@ -1,0 +1,28 @@
+"""The document: the box's routes, with what each client takes and gives where a body is for a client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sm import __version__
+from sm.openapi.paths import answer, paths
+from sm.openapi.schemas import COMMON, Described, Json, of_client, ref
+
+
+def document(clients: Sequence[Described]) -> Json:
+    """OpenAPI 3.1 for these clients; without any, what holds for every box."""
+    schemas = {**COMMON}
+    for client in clients:
+        schemas |= {**client["schemas"], **of_client(client)}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Trireme",
+            "version": __version__,
+            "description": "A SageMaker container: clients picked by `modelname`, Triton behind them.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths(clients),
+        "components": {"schemas": schemas, "responses": {"Error": answer("what is wrong", ref("Error"))}},
+    }

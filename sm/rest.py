@@ -1,0 +1,44 @@
+"""What an idle worker gives back: memory that large bodies took stays the process's own after it is freed.
+
+While requests come that is right, the next one needs it: see ALLOCATOR in :mod:`sm.supervisor.commands`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+
+#: Seconds between two looks, and the share of them in computing that is no work.
+EVERY, IDLE = 5.0, 0.02
+
+
+def trim() -> None:
+    """Give freed memory back to the kernel, where the C library can (glibc's)."""
+    release = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if release:
+        release(0)
+
+
+def watch(
+    give_back: Callable[[], object] = trim,
+    every: float = EVERY,
+    spent: Callable[[], float] = time.process_time,
+) -> Callable[[], None]:
+    """Call ``give_back`` once whenever this process comes to rest; what is returned ends it.
+
+    ``spent`` tells the processor's seconds that this process has used.
+    """
+    over = threading.Event()
+
+    def look() -> None:
+        before, rested = spent(), False
+        while not over.wait(every):
+            idle = spent() - before < every * IDLE
+            if idle and not rested:
+                give_back()
+            before, rested = spent(), idle
+
+    threading.Thread(target=look, name="rest", daemon=True).start()
+    return over.set

@@ -1,0 +1,76 @@
+"""A /tmp that is full: what needs no room is served as ever, and the box lives on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.box.running import RunningBox, running, until
+from tests.triton.serving import MODELS
+
+ROWS = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}).encode()
+#: nginx keeps a body of this size in a file.
+LARGE = b"[" + b" " * (24 * 10**6) + b"]"
+#: A namespace of its own, in which a small disk is mounted: {size} MiB at {folder}.
+SMALL = "unshare -rm sh -c 'mount -t tmpfs -o size={size}m tmpfs {folder} && exec \"$@\"' sh"
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[RunningBox]:
+    """A box whose run folder is on a disk of 64 MiB."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine makes no file system of its own")
+    MODELS["echo"].write(tmp_path / "model" / "echo")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    through = SMALL.format(size=64, folder=disk)
+    with running(tmp_path, tmp_path / "model", clients=(), through=through, TMPDIR=str(disk)) as started:
+        yield started
+
+
+@contextmanager
+def full(box: RunningBox, folder: Path) -> Iterator[None]:
+    """Until the end, there is not a byte of room."""
+    file = Path(f"/proc/{box.process.pid}/root{folder}/fill")
+    with file.open("wb", buffering=0) as stream, pytest.raises(OSError, match="No space left"):
+        while True:
+            stream.write(b"x" * 4096)
+    yield
+    file.unlink()
+
+
+def test_small_requests_ping_and_metrics_are_answered_as_ever(box: RunningBox, tmp_path: Path) -> None:
+    workers = box.pids("sm.worker")
+    with full(box, tmp_path / "disk"):
+        for _ in range(20):
+            assert box.send(ROWS).status_code == 200
+        assert box.send(b"{").status_code == 400
+        assert box.ping()[0] == 200
+        assert requests.get(f"{box.url}/metrics", timeout=5).status_code == 200
+    assert box.pids("sm.worker") == workers
+
+
+def test_a_body_for_which_there_is_no_room_is_an_error_and_served_later(
+    box: RunningBox, tmp_path: Path
+) -> None:
+    with full(box, tmp_path / "disk"):
+        answer = box.send(LARGE)
+        assert answer.status_code == 500
+        assert answer.json()["code"] == "internal_error"
+    assert box.send(LARGE).status_code == 400
+    assert box.send(ROWS).status_code == 200
+
+
+def test_a_process_that_dies_meanwhile_does_not_take_the_box_along(box: RunningBox, tmp_path: Path) -> None:
+    (front,) = box.pids("nginx: master")
+    with full(box, tmp_path / "disk"):
+        subprocess.run(["kill", "-9", str(front)], check=True)
+        until(lambda: box.pids("nginx: master") not in ([], [front]), 20, "a new front")
+        until(lambda: box.ping()[0] == 200, 20, "/ping 200")
+        assert box.send(ROWS).status_code == 200

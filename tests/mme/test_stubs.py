@@ -1,0 +1,111 @@
+"""A Python model that has fewer processes than before is loaded again, and nothing else is."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections import Counter
+from pathlib import Path
+
+from sm.box import Box, write_whole
+from sm.errors import BadInput
+from sm.mme.loader import Loader
+from sm.mme.records import Record, Records
+from sm.mme.stubs import AGAIN, Nurse, Stubs
+
+
+class Told(Stubs):
+    """Stands in for the kernel: says what it is told."""
+
+    def __init__(self) -> None:
+        self.pid: int | None = 7
+        self.processes: Counter[str] = Counter()
+
+    def triton(self) -> int | None:
+        return self.pid
+
+    def alive(self, triton: int) -> Counter[str]:
+        return Counter(self.processes)
+
+
+class Noted(Loader):
+    """Stands in for the loader: notes what is loaded again."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.again: list[str] = []
+        self.done = threading.Semaphore(0)
+
+    def reload(self, model: str) -> None:
+        self.again.append(model)
+        self.done.release()
+        raise BadInput("it does not load")
+
+
+def test_a_death_is_seen_once_and_tried_again_after_a_while(tmp_path: Path) -> None:
+    records, stubs, now = Records(tmp_path / "models.json"), Told(), [100.0]
+    for name in ("one", "two"):
+        records.put(Record(name, "/a", name, name, {"model": name}, loaded=True))
+    loader = Noted(records)
+    nurse = Nurse(stubs, loader, lambda: now[0])
+    stubs.processes = Counter(one=2, two=1)
+    nurse.look()
+    stubs.processes["one"] = 1
+    nurse.look()
+    assert loader.done.acquire(timeout=5)
+    nurse.look()
+    now[0] += AGAIN
+    nurse.look()
+    assert loader.done.acquire(timeout=5)
+    assert loader.again == ["one", "one"]
+    stubs.processes["one"] = 2
+    now[0] += AGAIN
+    nurse.look()
+    assert loader.again == ["one", "one"]
+
+
+def test_an_unload_and_a_new_triton_are_no_deaths(tmp_path: Path) -> None:
+    records, stubs = Records(tmp_path / "models.json"), Told()
+    for name in ("one", "two"):
+        records.put(Record(name, "/a", name, name, {"model": name}, loaded=True))
+    loader = Noted(records)
+    nurse = Nurse(stubs, loader, lambda: 100.0)
+    stubs.processes = Counter(one=1, two=1)
+    nurse.look()
+    records.remove("one")
+    stubs.processes = Counter(two=1)
+    nurse.look()
+    stubs.pid, stubs.processes = 8, Counter()
+    nurse.look()
+    assert loader.again == []
+
+
+def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
+    box = Box("abc", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0, multi_model=True)
+    file = box.repository / "one" / "1" / "model.py"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    parent = subprocess.Popen(
+        ["/bin/sh", "-c", f"tail -f {file} >/dev/null & echo started; wait"], stdout=subprocess.PIPE
+    )
+    try:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"started\n"
+        write_whole(box.state_file, f'{{"processes": {{"triton": {{"pid": {parent.pid}}}}}}}')
+        stubs = Stubs(box)
+        assert stubs.triton() == parent.pid
+        while not stubs.alive(parent.pid):
+            pass
+        assert stubs.alive(parent.pid) == {"one": 1}
+        assert not stubs.gone("one")
+        # It is no Python model.
+        assert not stubs.gone("other")
+    finally:
+        for child in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split():
+            subprocess.run(["/bin/kill", child], check=True)
+        parent.wait(10)
+        assert parent.stdout is not None
+        parent.stdout.close()
+    write_whole(box.state_file, '{"processes": {"triton": {"pid": null}}}')
+    assert stubs.triton() is None
+    assert not stubs.gone("one")
