@@ -59,14 +59,14 @@ class Channel:
             metadata = WITH_CODES + self._keys
             call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
         except ValueError:
-            raise Failed(NotReady("the worker is ending"), settled=True) from None
+            raise Failed(NotReady, "the worker is ending", settled=True) from None
         with watching(deadline, call.cancel) as watch:
             try:
                 for answer in call:
                     yield answer.infer_response
             except grpc.RpcError as error:
                 if watch and watch.gone:
-                    raise Failed(CallerGone("the caller hung up"), settled=False) from None
+                    raise Failed(CallerGone, "the caller hung up", settled=False) from None
                 raise failed(error.code(), error.details() or "") from None
             finally:
                 call.cancel()
@@ -103,7 +103,7 @@ class Channel:
         try:
             future = getattr(self._stub, method).future(request, timeout=seconds, metadata=self._keys)
         except ValueError:
-            raise Failed(NotReady("the worker is ending"), settled=True) from None
+            raise Failed(NotReady, "the worker is ending", settled=True) from None
         look = FIRST_LOOK
         try:
             while True:
@@ -112,8 +112,11 @@ class Channel:
                 except grpc.FutureTimeoutError:
                     look = NEXT_LOOK
                     if deadline and deadline.hung_up():
-                        raise Failed(CallerGone("the caller hung up"), settled=False) from None
+                        raise Failed(CallerGone, "the caller hung up", settled=False) from None
         except grpc.RpcError as error:
+            # It is the future itself, which the frames in its traceback refer to: nothing of this call would
+            # be let go before the garbage collector comes.
+            error.with_traceback(None)
             raise failed(error.code(), error.details() or "") from None
         finally:
             future.cancel()
@@ -126,5 +129,5 @@ def _checked() -> Deadline | None:
         if deadline:
             deadline.check()
     except TriremeError as error:
-        raise Failed(error, settled=True) from None
+        raise Failed(type(error), error.sentence, settled=True) from None
     return deadline

@@ -32,10 +32,17 @@ class Failed(Exception):
     know the region. ``outgrown``: an output is larger than its place in the region.
     """
 
-    error: TriremeError
+    kind: type[TriremeError]
+    sentence: str
     settled: bool
     lost_region: bool = False
     outgrown: bool = False
+
+    @property
+    def error(self) -> TriremeError:
+        """A new one each time. Kept here and raised while this is handled, it and this would refer to each
+        other, and the request's region would be in use until the garbage collector comes by."""
+        return self.kind(self.sentence)
 
 
 @dataclass(frozen=True)
@@ -94,13 +101,13 @@ RULES = (
 def failed(code: Code, text: str) -> Failed:
     """A status that a call to Triton ended with."""
     if "Unable to find shared memory region" in text:
-        return Failed(NotReady("Triton lost its shared memory"), settled=True, lost_region=True)
+        return Failed(NotReady, "Triton lost its shared memory", settled=True, lost_region=True)
     if "shared memory size specified with the request for output" in text:
-        return Failed(ModelFailed(sentence(text)), settled=True, outgrown=True)
+        return Failed(ModelFailed, sentence(text), settled=True, outgrown=True)
     rule = next(
         rule for rule in RULES if rule.code in (None, code) and re.search(rule.text, text, re.IGNORECASE)
     )
-    return Failed(rule.kind(rule.sentence or sentence(text)), rule.settled)
+    return Failed(rule.kind, rule.sentence or sentence(text), rule.settled)
 
 
 def sentence(text: str) -> str:

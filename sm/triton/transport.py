@@ -154,7 +154,7 @@ class Transport:
         try:
             return self._channel.call("ModelInfer", request) if self._pool.renew(lease) else None
         except NotReady as error:
-            raise Failed(error, settled=True) from None
+            raise Failed(type(error), error.sentence, settled=True) from None
 
     @contextlib.contextmanager
     def _unless_settled(self, lease: Lease) -> Iterator[None]:
