@@ -112,12 +112,12 @@ def png(mask: NDArray[np.bool_]) -> dict[str, str]:
 
 def picture(pixels: NDArray[np.uint8], found: list[dict[str, Any]], outputs: Tensors) -> Picture:
     """The picture with all objects drawn, the surest on top."""
-    objects = (
+    objects = [
         Drawn(
             decode(mask, *pixels.shape[:2]),
             f"{each['label']} {each['score']:.2f}",
             (each["box"]["x1"], each["box"]["y1"]),
         )
         for each, mask in zip(found, codes(outputs), strict=True)
-    )
-    return Picture(draw(pixels, reversed(list(objects))))
+    ]
+    return Picture(draw(pixels, objects[::-1]))
