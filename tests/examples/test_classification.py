@@ -35,8 +35,7 @@ def repository(example_repository: Callable[[str], Path]) -> Path:
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("classification")
-    (folder / "clients").mkdir()
-    with running(folder, repository, TRIREME_CLIENTS=str(folder / "clients")) as box:
+    with running(folder, repository, TRIREME_CLIENTS="") as box:
         yield box
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,7 @@ def repository(example_repository: Callable[[str], Path]) -> Path:
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("detect_segment")
-    (folder / "clients").mkdir()
-    with running(folder, repository, TRIREME_CLIENTS=str(folder / "clients")) as box:
+    with running(folder, repository, TRIREME_CLIENTS="") as box:
         yield box
 
 
@@ -239,6 +238,11 @@ def test_a_wrong_parameter_is_a_422_that_names_it(box: RunningBox, asked: dict[s
     assert (answer.status_code, answer.json()["field"]) == (422, field)
 
 
+@pytest.mark.parametrize("output", ["boxes", "rle"])
+def test_a_version_that_the_ensemble_has_not_is_a_404(box: RunningBox, output: str) -> None:
+    assert ask(box, COLLAGE, output=output, version="9").status_code == 404
+
+
 def test_the_ensemble_refuses_a_class_that_its_detector_has_not(box: RunningBox) -> None:
     """Asked past the client, through Triton's own protocol."""
     inputs = [
@@ -254,8 +258,6 @@ def test_the_ensemble_refuses_a_class_that_its_detector_has_not(box: RunningBox)
 
 def _client_module(name: str) -> Any:
     """A module beside the client, loaded from its file: it is in no package."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
     spec = spec_from_file_location(f"detect_segment_{name}", SAMPLE.parent / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -61,6 +61,8 @@ class DetectSegment(Client):
             "classes": self.classes.ids(options.classes),
             "threshold": np.array([options.threshold], np.float32),
         }
+        # A version is the ensemble's: one that is not there is a 404, also where the ensemble is not asked.
+        self.triton.metadata("detect_segment", payload.version)
         drawn = options.output == "picture" or payload.accept == "image/png"
         if options.output == "boxes" and not drawn:
             return list(self.objects(self.triton.infer("detect", inputs), height, width))

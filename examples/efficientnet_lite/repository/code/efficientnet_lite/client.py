@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from sm.base import Array, ImagePayload, Parameters, TensorClient, Tensors
 from sm.errors import StartError
@@ -21,6 +22,13 @@ class Options(Parameters):
 
 class ClassifiedPicture(ImagePayload):
     parameters: Options = Field(default_factory=Options)
+
+
+class Label(TypedDict):
+    """A class by name, and its probability."""
+
+    label: str
+    score: float
 
 
 class EfficientnetLite(TensorClient):
@@ -47,10 +55,10 @@ class EfficientnetLite(TensorClient):
         """The picture to ``input``, float32 [3, 224, 224]."""
         return {"input": self.prepared(payload.pixels)}
 
-    def postprocess(self, outputs: Tensors, payload: ClassifiedPicture) -> object:
+    def postprocess(self, outputs: Tensors, payload: ClassifiedPicture) -> list[Label] | list[float]:
         """``probabilities`` and ``logits``, float32 [1000], to what was asked for."""
         if payload.parameters.output != "labels":
-            return outputs[payload.parameters.output]
+            return list(outputs[payload.parameters.output].tolist())
         scores = outputs["probabilities"]
         best = np.argsort(-scores, kind="stable")[: payload.parameters.k]
-        return [{"label": self.labels[index], "score": round(float(scores[index]), 4)} for index in best]
+        return [Label(label=self.labels[index], score=round(float(scores[index]), 4)) for index in best]
