@@ -65,8 +65,14 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def box(clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("box")
     MODELS["echo"].write(folder / "repository" / "echo")
-    settings = {"SAGEMAKER_MODEL_SERVER_WORKERS": str(WORKERS), "TRIREME_LOG_FORMAT": "text"}
-    with running(folder, folder / "repository", clients=(clients,), words="--reload", **settings) as started:
+    with running(
+        folder,
+        folder / "repository",
+        clients=(clients,),
+        words="--reload",
+        SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
+        TRIREME_LOG_FORMAT="text",
+    ) as started:
         yield started
 
 
