@@ -136,7 +136,7 @@ def serve(options: argparse.Namespace) -> int:
     """Start the box."""
     from sm.supervisor.start import main as start
 
-    return start([f"--{word}" for word in ("demo", "examples") if getattr(options, word)])
+    return start([f"--{word}" for word in ("demo", "examples", "reload") if getattr(options, word)])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -182,6 +182,9 @@ def parser() -> argparse.ArgumentParser:
         if name == "serve":
             command.add_argument("--demo", action="store_true", help="serve the demo's models")
             command.add_argument("--examples", action="store_true", help="serve these and the examples")
+            command.add_argument(
+                "--reload", action="store_true", help="development: a client that is edited is live at once"
+            )
     return top
 
 

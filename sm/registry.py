@@ -15,7 +15,7 @@ import sys
 import traceback
 import types
 from abc import ABCMeta
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard, cast
@@ -118,39 +118,52 @@ class ModelMissing(Exception):
     """A client's model is not in the repository."""
 
 
+def left_out(_found: Found, error: StartError) -> None:
+    """Report a client that is broken, where that does not stop the start."""
+    log.error("left out: %s", error)
+
+
 def build(
     folders: tuple[Path, ...],
     triton: Triton,
     repository: Path,
     skip_broken: bool = False,
     code: Code | None = None,
+    made: dict[Path, Client] | None = None,
+    report: Callable[[Found, StartError], None] = left_out,
 ) -> Registry:
     """Find, load and check every client. :class:`StartError` names the first that fails, and why.
 
-    ``code``: the user's own, ``code/`` of the repository if not given.
+    ``code``: the user's own, ``code/`` of the repository if not given. ``made``: clients of an earlier
+    build by their files, which are taken as they are; new ones are added.
     """
     own = code or Code(repository / CODE)
+    made = {} if made is None else made
     clients: dict[str, Client] = {}
-    left_out: dict[str, str] = {}
+    without: dict[str, str] = {}
     for found in (*discover(folders), *discover((own.folder,), own.program)):
         try:
-            client = load(found, triton, repository)
-            check(client, found, triton)
+            client = made.get(found.file) or load(found, triton, repository)
+            if found.file not in made:
+                check(client, found, triton)
         except ModelMissing as missing:
-            if not found.bundled and not skip_broken:
-                raise StartError(f"{found.shown}: {missing}.") from None
-            left_out[found.name] = str(missing)
+            if not found.bundled:
+                lacking = StartError(f"{found.shown}: {missing}.")
+                if not skip_broken:
+                    raise lacking from None
+                report(found, lacking)
+            without[found.name] = str(missing)
             continue
         except StartError as error:
             if not skip_broken:
                 raise
-            log.error("left out: %s", error)
-            left_out[found.name] = str(error)
+            report(found, error)
+            without[found.name] = str(error)
             continue
         if client.name in clients:
             raise StartError(f"{found.shown}: there is already a client called {client.name!r}.")
-        clients[client.name] = client
-    return Registry(clients, left_out)
+        clients[client.name] = made[found.file] = client
+    return Registry(clients, without)
 
 
 def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Found]:
@@ -180,7 +193,7 @@ def load(found: Found, triton: Triton, repository: Path) -> Client:
         return client
     except StartError as error:
         raise StartError(f"{found.shown}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StartError(f"{found.shown}: {_reason(error, found.file)}") from error
 
 
@@ -206,7 +219,7 @@ def check(client: Client, found: Found, triton: Triton) -> None:
         raise StartError(f"{found.shown}: {error}") from None
     except TriremeError as error:
         raise StartError(f"{found.shown}: {error.sentence}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StartError(f"{found.shown}: {_reason(error, found.file)}") from error
 
 
