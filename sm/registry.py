@@ -14,6 +14,7 @@ import logging
 import sys
 import traceback
 import types
+import zlib
 from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from typing import TypeGuard, cast
 
 from sm.base import Client, ModelMetadata, TensorClient, Triton
 from sm.box import CODE
+from sm.claims import claim
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.payloads import BodyPayload
 from sm.settings import HERE, PROGRAM
@@ -49,6 +51,11 @@ class Found:
     def home(self) -> Path:
         """The folder whose modules it may import by their plain names."""
         return self.file.parents[self.module.count(".")]
+
+    @property
+    def package(self) -> str:
+        """The package it is loaded as: of its own, whatever other folder has its name."""
+        return f"{PACKAGE}_{self.name}_{zlib.crc32(bytes(self.file)):08x}"
 
     @property
     def shown(self) -> str:
@@ -130,11 +137,20 @@ def build(
     ``code``: the user's own, ``code/`` of the repository if not given.
     """
     own = code or Code(repository / CODE)
+    everything = (*discover(folders), *discover((own.folder,), own.program))
+    bundled = {found.name: found for found in everything if found.bundled}
     clients: dict[str, Client] = {}
+    files: dict[str, Found] = {}
     left_out: dict[str, str] = {}
-    for found in (*discover(folders), *discover((own.folder,), own.program)):
+    # A user's come first: one may take the place of a client of the box, which is not loaded then.
+    for found in sorted(everything, key=lambda found: found.bundled):
+        if found.bundled and found.name in files:
+            log.info("%s gives way to %s, which says so", found.shown, files[found.name].shown)
+            continue
         try:
             client = load(found, triton, repository)
+            claim(client, found, {**bundled, **files})
+            files[client.name] = found
             check(client, found, triton)
         except ModelMissing as missing:
             if not found.bundled and not skip_broken:
@@ -147,8 +163,6 @@ def build(
             log.error("left out: %s", error)
             left_out[found.name] = str(error)
             continue
-        if client.name in clients:
-            raise StartError(f"{found.shown}: there is already a client called {client.name!r}.")
         clients[client.name] = client
     return Registry(clients, left_out)
 
@@ -225,21 +239,20 @@ def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:
                 yield f"its {side} {name!r} is {datatype} {list(shape)}, but {metadata.name!r} has {theirs}"
 
 
-def unload(name: str) -> None:
+def unload(found: Found) -> None:
     """Forget a client's modules. Whoever has an object of theirs keeps it."""
-    package = f"{PACKAGE}_{name}"
+    package = found.package
     for loaded in [module for module in sys.modules if f"{module}.".startswith(f"{package}.")]:
         del sys.modules[loaded]
 
 
 def _import(found: Found) -> types.ModuleType:
     """Load the file inside a package of its own, afresh."""
-    unload(found.name)
-    package = f"{PACKAGE}_{found.name}"
-    parent = types.ModuleType(package)
+    unload(found)
+    parent = types.ModuleType(found.package)
     parent.__path__ = [str(found.file.parent)]
-    sys.modules[package] = parent
-    return importlib.import_module(f"{package}.{found.file.stem}")
+    sys.modules[found.package] = parent
+    return importlib.import_module(f"{found.package}.{found.file.stem}")
 
 
 def _class_of(module: types.ModuleType) -> type[Client]:

@@ -104,7 +104,7 @@ class LoadedClients(Mapping[str, Client]):
 def _unload(records: list[Record]) -> None:
     """Forget the modules of clients."""
     for record in records:
-        registry.unload(_package(record))
+        registry.unload(_found(record))
         modules.forget(_found(record).home)
     # Classes and modules refer to each other in circles, and may hold much: not some day, now.
     gc.collect()
