@@ -143,7 +143,9 @@ def test_a_step_of_an_ensemble_has_to_be_there(tmp_path: Path) -> None:
     steps = "ensemble_scheduling { step { model_name: 'none' } step { model_name: 'tiny' } }"
     model(tmp_path)
     model(tmp_path, "all", f'name: "all" platform: "ensemble" {steps}')
-    assert "has a step of the model 'none', which is not there" in sole(tmp_path)
+    said = problems.all_of(tmp_path)
+    assert f"{tmp_path}/all/config.pbtxt has a step of the model 'none', which is not there." in said
+    assert problems.of_start(tmp_path) == said
 
 
 def test_links_that_dangle_or_leave_the_repository_are_said(tmp_path: Path) -> None:
