@@ -78,13 +78,17 @@ class Ensemble:
         inputs, outputs = ([(each.name, Tensor.of(each, batched)) for each in side] for side in _sides(model))
         steps = config.ensemble_scheduling.step
         nodes = [
-            *(Node("input", name, writes=(End(name, name, kind),)) for name, kind in inputs),
+            *(Node("input", name, "input", writes=(End(name, name, kind),)) for name, kind in inputs),
             *(_step(step, others.get(step.model_name)) for step in steps),
-            *(Node("output", name, reads=(End(name, name, kind),)) for name, kind in outputs),
+            *(Node("output", name, "output", reads=(End(name, name, kind),)) for name, kind in outputs),
         ]
         given = {end.tensor for node in nodes for end in node.writes}
         wanted = dict.fromkeys(end.tensor for node in nodes for end in node.reads)
-        nobody = [Node("nobody", name, writes=(End(name, name),)) for name in wanted if name not in given]
+        nobody = [
+            Node("nobody", name, "given by nobody", writes=(End(name, name),))
+            for name in wanted
+            if name not in given
+        ]
         models = {len(inputs) + place: others.get(step.model_name) for place, step in enumerate(steps)}
         return cls(model, (*nodes, *nobody), models)
 
@@ -143,13 +147,15 @@ def _step(step: Any, model: Model | None) -> Node:
         "step",
         step.model_name,
         _detail(step, model),
-        tuple(_end(tensor, port, inputs) for port, tensor in sorted(step.input_map.items())),
-        tuple(_end(tensor, port, outputs) for port, tensor in sorted(step.output_map.items())),
+        _ends(step.input_map, inputs),
+        _ends(step.output_map, outputs),
     )
 
 
-def _end(tensor: str, port: str, said: Mapping[str, Tensor]) -> End:
-    return End(tensor, port, said.get(port), bool(said) and port not in said)
+def _ends(mapped: Mapping[str, str], said: Mapping[str, Tensor]) -> tuple[End, ...]:
+    """In the order of the model's configuration, what that has not at the end."""
+    names = [*(name for name in said if name in mapped), *sorted(set(mapped) - set(said))]
+    return tuple(End(mapped[name], name, said.get(name), bool(said) and name not in said) for name in names)
 
 
 def _detail(step: Any, model: Model | None) -> str:

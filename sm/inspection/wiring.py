@@ -78,7 +78,7 @@ def _unconnected(ensemble: Ensemble) -> Iterator[Fault]:
             ]
             names = ", ".join(repr(name) for name in dict.fromkeys(readers))
             yield Fault(
-                f"has nobody give the tensor {node.title!r} that {names} wants",
+                f"has nothing that gives the tensor {node.title!r}, which {names} wants",
                 frozenset({place}),
                 frozenset({(place, node.title)}),
             )
@@ -103,7 +103,7 @@ def _unread(ensemble: Ensemble) -> Iterator[Fault]:
         for end in node.writes:
             if end.tensor not in wanted:
                 yield Fault(
-                    f"has nobody want the tensor {end.tensor!r} of {node.title!r}",
+                    f"has nothing that takes the tensor {end.tensor!r} of {node.title!r}",
                     ends=frozenset({(place, end.tensor)}),
                 )
 
