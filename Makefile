@@ -5,9 +5,9 @@ PIP = .venv/bin/pip install $(QUIET) --disable-pip-version-check --retries 5 --c
 
 .PHONY: serve test check fix lock image clean
 
-serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080
-	@.venv/bin/sm prepare
-	@exec .venv/bin/python serve --demo
+serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080; EXAMPLES=1 for more models
+	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
+	@exec .venv/bin/python serve $(if $(EXAMPLES),--examples,--demo)
 
 test: .venv/.dev  ## every test, those of the real box too
 	@.venv/bin/sm prepare

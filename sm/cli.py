@@ -43,7 +43,13 @@ def prepare(options: argparse.Namespace) -> int:
     from sm.build.progress import Progress
 
     system.provide(Progress(sys.stderr))
-    build(Settings.read(os.environ), options.models or None)
+    settings = Settings.read(os.environ)
+    if options.examples:
+        from sm.build import examples
+
+        examples.prepare(settings)
+    else:
+        build(settings, options.models or None)
     return 0
 
 
@@ -132,7 +138,7 @@ def serve(options: argparse.Namespace) -> int:
     """Start the box."""
     from sm.supervisor.start import main as start
 
-    return start(["--demo"] if options.demo else [])
+    return start([f"--{word}" for word in ("demo", "examples") if getattr(options, word)])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -157,6 +163,7 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "models", nargs="*", metavar="MODEL", help="only these (all of model/ if none)"
             )
+            command.add_argument("--examples", action="store_true", help="all of them, and the examples")
         if name == "build-model":
             building(command)
         if name == "inspect":
@@ -184,6 +191,7 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--url", help="a box that runs; else one is started for as long as it takes")
         if name == "serve":
             command.add_argument("--demo", action="store_true", help="serve the demo's models")
+            command.add_argument("--examples", action="store_true", help="serve these and the examples")
     return top
 
 

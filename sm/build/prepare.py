@@ -14,7 +14,7 @@ from sm.build.fetch import Fetcher
 from sm.build.progress import Progress
 from sm.build.recipes import Recipe
 from sm.build.registries import Registries
-from sm.build.repository import CpuRepository
+from sm.build.repository import GRAPH, CpuRepository
 from sm.errors import StartError
 from sm.settings import HERE, Settings
 
@@ -63,8 +63,8 @@ class Preparation:
             raise StartError(f"there is no recipe for {', '.join(unknown)}; there is for {', '.join(known)}.")
         return tuple(path for name, path in known.items() if models is None or name in models)
 
-    def build(self, recipe: Recipe) -> Path:
-        """The folder with the recipe's model, built now if it is not there."""
+    def build(self, recipe: Recipe, product: str = GRAPH) -> Path:
+        """The folder with what the recipe makes, ``product`` at least; built now if it is not there."""
         artifact = self.cache.models / recipe.model / recipe.key
         if artifact.is_dir():
             return artifact
@@ -73,20 +73,20 @@ class Preparation:
             out = workshop / recipe.key
             out.mkdir()
             with self.progress.step(f"{recipe.model}: converting to ONNX"):
-                self._convert(recipe, sources, out)
+                self._convert(recipe, sources, out, product)
             self.cache.place(out, artifact)
         self._forget_others(artifact)
         return artifact
 
-    def _convert(self, recipe: Recipe, sources: dict[str, Path], out: Path) -> None:
+    def _convert(self, recipe: Recipe, sources: dict[str, Path], out: Path, product: str) -> None:
         try:
             recipe.build(sources, out)
         except OSError:  # a full disk has its own sentence
             raise
         except Exception as error:
             raise StartError(f"{recipe.model}: its recipe failed: {error!r}.") from error
-        if not (out / "model.onnx").is_file():
-            raise StartError(f"{recipe.model}: its recipe wrote no model.onnx.")
+        if not (out / product).exists():
+            raise StartError(f"{recipe.model}: its recipe wrote no {product}.")
 
     def _forget_others(self, artifact: Path) -> None:
         """Models that an older recipe built; the repository has links of its own."""

@@ -44,7 +44,7 @@ class CpuRepository:
             made = json.loads((self.path / STAMP).read_text())
         except (OSError, ValueError):
             return False
-        return bool(made == {"inputs": self._inputs(built), "files": _sizes(self.path)})
+        return bool(made == {"inputs": self._inputs(built), "files": sizes(self.path)})
 
     def assemble(self, built: Mapping[str, Path]) -> None:
         """Make it of ``built``, name to folder, and put it in the place of what is there."""
@@ -52,31 +52,19 @@ class CpuRepository:
             made = workshop / "cpu"
             for name, artifact in built.items():
                 self._add(made / name, self.models / name, artifact)
-            stamp = {"inputs": self._inputs(built), "files": _sizes(made)}
+            stamp = {"inputs": self._inputs(built), "files": sizes(made)}
             (made / STAMP).write_text(json.dumps(stamp))
             self.cache.place(made, self.path)
 
     def _add(self, target: Path, source: Path, artifact: Path) -> None:
-        said = config.read(source / "config.pbtxt")
-        config.check(said, artifact / GRAPH, source / "config.pbtxt")
         version_folder = target / "1"
         version_folder.mkdir(parents=True)
-        final = config.warmed(Graph.read(artifact / GRAPH), config.for_target(said, "cpu"))
-        (target / "config.pbtxt").write_text(config.text(final))
-        shutil.copy(RUNNER, version_folder / "model.py")
+        shutil.copy(source / "config.pbtxt", target)
         for path in descriptions(source):
             shutil.copy(path, target / path.name)
         for path in artifact.iterdir():
             link(path, (version_folder if path.name == GRAPH else target) / path.name)
-        self._manifest(target.name, artifact).write(version_folder)
-
-    def _manifest(self, name: str, artifact: Path) -> Manifest:
-        """The graph runs as its recipe made it: there is nothing to compare it with."""
-        source = manifest.Source(
-            name=f"model/{name}/recipe, {artifact.name}", sha256=sha256(artifact / GRAPH)
-        )
-        tool = manifest.Tool(name="onnxruntime", version=version("onnxruntime"))
-        return Manifest(model=name, target="cpu", source=source, tool=tool, built=manifest.now())
+        finish(target, source / "config.pbtxt", f"model/{target.name}/recipe, {artifact.name}")
 
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
         files = [RUNNER, Path(config.__file__), Path(__file__)]
@@ -89,12 +77,34 @@ class CpuRepository:
         return {**digests, **{name: str(artifact) for name, artifact in built.items()}}
 
 
+def finish(model: Path, described: Path, source: str) -> None:
+    """Have a folder with a graph in version 1 run it on the CPU.
+
+    ``described`` is git's file that its ``config.pbtxt`` is a copy of, ``source`` what its manifest names as
+    the graph's. It runs as its recipe made it: there is nothing to compare it with.
+    """
+    version_folder = model / "1"
+    graph = version_folder / GRAPH
+    said = config.read(described)
+    config.check(said, graph, described)
+    final = config.warmed(Graph.read(graph), config.for_target(said, "cpu"))
+    (model / "config.pbtxt").write_text(config.text(final))
+    shutil.copy(RUNNER, version_folder / "model.py")
+    Manifest(
+        model=model.name,
+        target="cpu",
+        source=manifest.Source(name=source, sha256=sha256(graph)),
+        tool=manifest.Tool(name="onnxruntime", version=version("onnxruntime")),
+        built=manifest.now(),
+    ).write(version_folder)
+
+
 def descriptions(model: Path) -> Iterator[Path]:
     """What lies beside ``config.pbtxt`` for clients to read."""
     return (path for path in sorted(model.iterdir()) if path.is_file() and path.suffix in (".json", ".txt"))
 
 
-def _sizes(folder: Path) -> dict[str, int]:
+def sizes(folder: Path) -> dict[str, int]:
     return {
         str(path.relative_to(folder)): path.stat().st_size
         for path in sorted(folder.rglob("*"))

@@ -61,23 +61,29 @@ class Environments:
 
     def make(self, source: Path, conda: bool, stub: Stub) -> Path:
         """The environment's folder; nothing is made twice, and none is kept that Triton could not run."""
+        with self._cache.locked(self._progress.say):
+            place, new = self.make_locked(source, conda, stub)
+            if not new:
+                self._progress.say(f"{source.name} has not changed: the environment is in the cache")
+        return place
+
+    def make_locked(self, source: Path, conda: bool, stub: Stub) -> tuple[Path, bool]:
+        """The same for who works in the cache already; whether it was made now."""
         base = None if conda else Interpreter.find(stub.python)
         key = identity(source, stub, base)
         place = self._cache.root / "environments" / key
-        with self._cache.locked(self._progress.say):
-            if (place / MARK).is_file():
-                self._progress.say(f"{source.name} has not changed: the environment is in the cache")
-                return place
-            with self._cache.workshop() as folder:
-                made, moved = folder / "made", folder / "moved"
-                with self._progress.step(f"making the environment of {source.name}"):
-                    self._fill(made, source, base, stub)
-                (made / MARK).write_text(key)
-                # It must work in another place than the one it was made in.
-                made.rename(moved)
-                checks.check(moved, stub)
-                self._cache.place(moved, place)
-        return place
+        if (place / MARK).is_file():
+            return place, False
+        with self._cache.workshop() as folder:
+            made, moved = folder / "made", folder / "moved"
+            with self._progress.step(f"making the environment of {source.name}"):
+                self._fill(made, source, base, stub)
+            (made / MARK).write_text(key)
+            # It must work in another place than the one it was made in.
+            made.rename(moved)
+            checks.check(moved, stub)
+            self._cache.place(moved, place)
+        return place, True
 
     def _fill(self, folder: Path, source: Path, base: Interpreter | None, stub: Stub) -> None:
         try:

@@ -47,13 +47,14 @@ def main(arguments: Sequence[str]) -> int:
     terminal = os.isatty(1)
     log = Log(Formatter("info", text=terminal, colour=False), selector)
     try:
-        shown = demonstrates(arguments)
+        shown, examples = demonstrates(arguments), "--examples" in arguments
         settings = Settings.read(os.environ)
         text = terminal or shown if settings.log_format == "auto" else settings.log_format == "text"
         log = Log(Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ), selector)
         if shown and settings.repository is None:
-            settings = replace(settings, repository=demo.repository(settings))
-        return run(settings, selector, log, shown)
+            settings = replace(settings, repository=demo.repository(settings, examples))
+        lines = demo.lines(settings, examples) if shown else ""
+        return run(settings, selector, log, lines)
     except StartError as error:
         log.say("error", str(error))
         return 1
@@ -66,14 +67,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def demonstrates(arguments: Sequence[str]) -> bool:
     """Whether the demo is asked for. The platform starts the box with the one word ``serve``."""
-    unknown = [word for word in arguments if word not in ("serve", "--demo")]
+    unknown = [word for word in arguments if word not in ("serve", "--demo", "--examples")]
     if unknown:
-        raise StartError(f"serve takes no {unknown[0]!r}: only the word serve, and --demo.")
-    return "--demo" in arguments
+        raise StartError(f"serve takes no {unknown[0]!r}: only the word serve, --demo and --examples.")
+    return "--demo" in arguments or "--examples" in arguments
 
 
-def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> int:
-    """Everything between the first process and the last."""
+def run(settings: Settings, selector: PollSelector, log: Log, lines: str) -> int:
+    """Everything between the first process and the last; ``lines`` are shown when the box is ready."""
     with contextlib.ExitStack() as stack:
         # As PID 1 the end of this process is the end of all.
         guard = stack.enter_context(guarded()) if os.getpid() != 1 else None
@@ -108,7 +109,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, shown: bool) -> in
             processes=processes,
             guard=guard,
             log=log,
-            when_ready=lambda: log.sink.write(demo.lines(settings).encode()) if shown else None,
+            when_ready=lambda: log.sink.write(lines.encode()) if lines else None,
         )
         code = loop.run()
         log.say("info", "stopped")

@@ -37,7 +37,7 @@ def serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, str]
 @pytest.mark.parametrize(
     ("arguments", "environment", "sentence"),
     [
-        (("--dmeo",), {}, "serve takes no '--dmeo': only the word serve, and --demo."),
+        (("--dmeo",), {}, "serve takes no '--dmeo': only the word serve, --demo and --examples."),
         (("serve",), {"TRIREME_THREADS": "many"}, "TRIREME_THREADS='many' is not a number."),
         ((), {"TRIREME_MODEL_REPOSITORY": "/nonexistent"}, "There is no model in /nonexistent"),
         (("--demo",), {"TRIREME_CACHE": "/nonexistent", "TRIREME_LOG_FORMAT": "json"}, "run `make serve`"),
@@ -90,7 +90,7 @@ def dead(lock: Path) -> bool:
 
 @pytest.mark.parametrize(
     ("arguments", "shown"),
-    [((), False), (("serve",), False), (("--demo",), True), (("serve", "--demo"), True)],
+    [((), False), (("serve",), False), (("--demo",), True), (("serve", "--examples"), True)],
 )
 def test_the_platforms_word_and_the_demo(arguments: tuple[str, ...], shown: bool) -> None:
     assert demonstrates(arguments) is shown
