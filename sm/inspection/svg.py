@@ -24,7 +24,7 @@ FONT = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
 
 
 def save(repository: Path, file: str) -> None:
-    """Draw a repository's ensembles into ``file`` (``-``: standard output). :class:`StartError`: it cannot."""
+    """Draw a repository's ensembles into ``file``, ``-`` for standard output; :class:`StartError` if not."""
     found = models.read(repository) if repository.is_dir() else ()
     if not any(map(ensembles.is_ensemble, found)):
         raise StartError(f"there is no ensemble in {repository} to draw.")
