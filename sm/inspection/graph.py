@@ -140,7 +140,7 @@ class Layout:
         """A column, its labels, and room to turn; where a line passes, it passes all of the column."""
         x = float(MARGIN)
         for index, column in enumerate(self.columns):
-            widest = max(self.boxes[place].width for place in column)
+            widest = max((self.boxes[place].width for place in column), default=0)
             for place in column:
                 box = self.boxes[place]
                 box.x, box.width = x, box.width if box.node else widest

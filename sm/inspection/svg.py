@@ -46,13 +46,12 @@ def draw(found: Sequence[Model]) -> str:
     for drawing in drawings:
         body += [f'<g transform="translate(0 {y:g})">', *drawing.elements(), "</g>"]
         y += drawing.height
-    names = ", ".join(drawing.layout.ensemble.name for drawing in drawings)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:.0f}" height="{y:.0f}" '
         f'viewBox="0 0 {wide:.0f} {y:.0f}" role="img" font-family={quoteattr(FONT)} font-size="12">'
     )
     ground = '<rect width="100%" height="100%" fill="#ffffff"/>'
-    return "\n".join([head, f"<title>{escape(names)}</title>", ground, *body, "</svg>", ""])
+    return "\n".join([head, ground, *body, "</svg>", ""])
 
 
 class Drawing:
@@ -134,16 +133,9 @@ class Drawing:
         place_and_size = f'x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}"'
         stroke = f'stroke="{edge}" stroke-width="{2 if wrong else 1.2}"{dashed}'
         yield f'<rect {place_and_size} rx="6" fill="{fill}" {stroke}/>'
-        middle = box.x + box.width / 2
-        if node.kind != "step":
-            kind = "given by nobody" if node.kind == "nobody" else node.kind
-            yield text(middle, box.y + 17, node.title, weight="bold", anchor="middle")
-            yield text(middle, box.y + 32, kind, colour=WRONG if wrong else QUIET, anchor="middle", size=10)
-            return
-        yield text(middle, box.y + 18, node.title, weight="bold", anchor="middle")
-        yield text(
-            middle, box.y + 34, node.detail, colour=WRONG if wrong else QUIET, anchor="middle", size=11
-        )
+        middle, quiet = box.x + box.width / 2, WRONG if wrong else QUIET
+        yield text(middle, box.y + 17, node.title, weight="bold", anchor="middle")
+        yield text(middle, box.y + 32, node.detail, colour=quiet, anchor="middle", size=11)
         if node.kind != "step":
             return
         for row, end in enumerate(node.reads):
@@ -175,9 +167,11 @@ def text(
 ) -> str:
     bold = f' font-weight="{weight}"' if weight != "normal" else ""
     where = f' text-anchor="{anchor}"' if anchor != "start" else ""
-    return (
-        f'<text x="{x:g}" y="{y:g}" fill="{colour}" font-size="{size:g}"{bold}{where}>{escape(said)}</text>'
+    # XML has no way to write most control characters.
+    shown = escape(
+        "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in said)
     )
+    return f'<text x="{x:g}" y="{y:g}" fill="{colour}" font-size="{size:g}"{bold}{where}>{shown}</text>'
 
 
 def line(path: str, wrong: bool) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sm.inspection import ensembles, models, svg
 from sm.inspection.graph import LETTER, Box, Layout
@@ -22,7 +24,14 @@ WIDE = ensemble(
     step("back", {"mid": LONG}, {"y": "between"}),
     step("both", {"one": "x", "other": "between", "third": LONG}, {"y": "y"}),
 )
+MODEL = st.sampled_from(["front", "back", "gone", "any"])
+TENSORS = st.lists(st.sampled_from("abcdef"), max_size=4, unique=True)
 NAMESPACE = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("repository"), any="")
 
 
 def drawn(repository: Path) -> ElementTree.Element:
@@ -46,7 +55,10 @@ def apart(one: Box, other: Box) -> bool:
 
 @pytest.mark.parametrize("name", ["wide", *BAD])
 def test_boxes_stand_apart_and_lines_go_from_one_column_to_the_next(tmp_path: Path, name: str) -> None:
-    made = layout(write(tmp_path, **{name: BAD.get(name, (WIDE,))[0]}))
+    stands_apart(layout(write(tmp_path, **{name: BAD.get(name, (WIDE,))[0]})))
+
+
+def stands_apart(made: Layout) -> None:
     assert all(apart(one, other) for one, other in itertools.combinations(made.boxes, 2))
     assert all(made.boxes[link.target].column == made.boxes[link.source].column + 1 for link in made.links)
     assert all(box.x >= 0 and box.x + box.width <= made.width for box in made.boxes)
@@ -80,8 +92,8 @@ def test_nothing_is_red_where_nothing_is_wrong(tmp_path: Path) -> None:
 
 
 def test_names_are_text_whatever_is_in_them(tmp_path: Path) -> None:
-    text = GOOD.replace("'m'", "'<b>&m'")
-    assert "<b>&m" in texts(drawn(write(tmp_path, good=text)))
+    text = GOOD.replace("'m'", "'<b>&m\\001'")
+    assert "<b>&m\N{REPLACEMENT CHARACTER}" in texts(drawn(write(tmp_path, good=text)))
 
 
 def test_all_ensembles_are_drawn_and_the_same_repository_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -90,6 +102,20 @@ def test_all_ensembles_are_drawn_and_the_same_repository_gives_the_same_bytes(tm
     ]
     assert pictures[0] == pictures[1]
     assert {"one", "two"} <= set(texts(ElementTree.fromstring(pictures[0])))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(wired=st.lists(st.tuples(MODEL, TENSORS, TENSORS), max_size=7), inputs=TENSORS, outputs=TENSORS)
+def test_whatever_is_wired_is_drawn(
+    repository: Path, wired: list[tuple[str, list[str], list[str]]], inputs: list[str], outputs: list[str]
+) -> None:
+    ends = [(side, name) for side, names in (("input", inputs), ("output", outputs)) for name in names]
+    tensors = [f"{side} {{ name: '{name}' data_type: TYPE_FP32 dims: 4 }}" for side, name in ends]
+    steps = [step(model, *({f"p{n}": n for n in names} for names in sides)) for model, *sides in wired]
+    text = f"platform: 'ensemble' {' '.join(tensors)} ensemble_scheduling {{ {' '.join(steps)} }}"
+    (repository / "any" / "config.pbtxt").write_text(text)
+    stands_apart(layout(repository))
+    drawn(repository)
 
 
 def test_an_ensemble_of_nothing_is_drawn_as_nothing(tmp_path: Path) -> None:
