@@ -17,6 +17,7 @@ import types
 import zlib
 from abc import ABCMeta
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard, cast
@@ -27,6 +28,7 @@ from sm.claims import claim
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.payloads import BodyPayload
 from sm.settings import HERE, PROGRAM
+from sm.toolkit import modules
 from sm.toolkit.client import NAME, ToolkitClient
 from sm.toolkit.code import Code
 
@@ -148,10 +150,11 @@ def build(
             log.info("%s gives way to %s, which says so", found.shown, files[found.name].shown)
             continue
         try:
-            client = load(found, triton, repository)
-            claim(client, found, {**bundled, **files})
-            files[client.name] = found
-            check(client, found, triton)
+            with plain_names(found):
+                client = load(found, triton, repository)
+                claim(client, found, {**bundled, **files})
+                files[client.name] = found
+                check(client, found, triton)
         except ModelMissing as missing:
             if not found.bundled and not skip_broken:
                 raise StartError(f"{found.shown}: {missing}.") from None
@@ -170,11 +173,12 @@ def build(
 def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Found]:
     """Every client in ``folders``, in the order of their names.
 
-    Where ``program`` is a script of the toolkit's, the files beside it are its modules.
+    Where ``program`` is a script of the toolkit's, the files beside it are its modules; so are those beside
+    a ``client.py`` in the folder itself, as an archive of one model may have it.
     """
     for folder in folders:
         code = Code(folder, program)
-        script = code.script
+        script, alone = code.script, folder / "client.py"
         if script:
             yield Found(NAME, script, code.module)
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
@@ -182,14 +186,21 @@ def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Foun
                 continue
             if (path / "client.py").is_file():
                 yield Found(path.name, path / "client.py")
-            elif path.suffix == ".py" and not script:
+            elif path.suffix == ".py" and not script and (path == alone or not alone.is_file()):
                 yield Found(path.stem, path)
+
+
+def plain_names(found: Found) -> AbstractContextManager[None]:
+    """``import helpers`` finds what lies beside a user's client; a toolkit's script sees to that itself."""
+    folder = found.file.name == "client.py" and not found.bundled and not found.module
+    return modules.plain_names(found.home) if folder else nullcontext()
 
 
 def load(found: Found, triton: Triton, repository: Path) -> Client:
     """Import a client's file and make its one instance."""
     try:
-        client = _instance(found, triton, repository)
+        with plain_names(found):
+            client = _instance(found, triton, repository)
         client.name = client.name or found.name
         return client
     except StartError as error:

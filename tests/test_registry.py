@@ -76,6 +76,31 @@ def test_two_clients_may_have_modules_of_one_name(tmp_path: Path) -> None:
     assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
 
 
+def test_a_client_may_import_what_lies_beside_it_by_its_plain_name(tmp_path: Path) -> None:
+    text = CLIENT.replace("from .words", "from words")
+    write(tmp_path / "code", "one", text, words="WORD = 1")
+    write(tmp_path / "code", "two", text, words="WORD = 2")
+    clients = registry.build((), NothingServed(), tmp_path).clients
+    assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
+    for name in ("one", "two"):
+        modules.forget(tmp_path / "code" / name)
+
+
+def test_the_files_beside_a_client_in_the_code_folder_itself_are_its_modules(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    write(code, "another", words="WORD = 1")
+    write(tmp_path, "code2", CLIENT.replace("from .words", "from words"), words="WORD = 3")
+    for file in (tmp_path / "code2").iterdir():
+        file.rename(code / file.name)
+    found = registry.build((), NothingServed(), tmp_path)
+    modules.forget(code / "another")
+    modules.forget(code)
+    assert {name: client.inference(None) for name, client in found.clients.items()} == {
+        "another": 1,
+        "client": 3,
+    }
+
+
 def test_clients_beside_the_models_are_found(tmp_path: Path) -> None:
     write(tmp_path / "code", "mine", words="WORD = 1")
     assert list(registry.build((), NothingServed(), tmp_path).clients) == ["mine"]

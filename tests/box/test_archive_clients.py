@@ -50,7 +50,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archive") / "model"
     MODELS["echo"].write(folder / "echo")
     write(folder, "one", "first")
-    write(folder, "two", "second")
+    write(folder, "two", "second", CLIENT.replace("from .words", "from words"))
     write(folder, "resnet", "not ImageNet", replacing())
     return folder
 
