@@ -12,21 +12,25 @@ if TYPE_CHECKING:
     from sm.registry import Found
 
 
+class NameTaken(StartError):
+    """A client's name is another's."""
+
+
 def claim(client: Client, found: Found, others: Mapping[str, Found]) -> None:
-    """:class:`StartError` if one of ``others`` has the client's name: the box's own alone may be replaced."""
+    """:class:`NameTaken` if one of ``others`` has the client's name: the box's own alone may be replaced."""
     other = others.get(client.name, found)
     if client.replaces not in ("", client.name):
-        raise StartError(
+        raise NameTaken(
             f"{found.shown}: it replaces {client.replaces!r}, but its name is {client.name!r}: a client can "
             "replace one of its own name alone."
         )
     if other == found or (other.bundled and client.replaces):
         return
     if not other.bundled:
-        raise StartError(
+        raise NameTaken(
             f"{found.shown}: there is already a client called {client.name!r}: {other.shown}. Rename one."
         )
-    raise StartError(
+    raise NameTaken(
         f"{found.shown}: the box comes with a client {client.name!r}, {other.shown}: give yours another "
         f"name, or write replaces = {client.name!r} into its class to have it served instead."
     )

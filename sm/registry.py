@@ -24,7 +24,7 @@ from typing import TypeGuard, cast
 
 from sm.base import Client, ModelMetadata, TensorClient, Triton
 from sm.box import CODE
-from sm.claims import claim
+from sm.claims import NameTaken, claim
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.payloads import BodyPayload
 from sm.settings import HERE, PROGRAM
@@ -147,7 +147,7 @@ def build(
     # A user's come first: one may take the place of a client of the box, which is not loaded then.
     for found in sorted(everything, key=lambda found: found.bundled):
         if found.bundled and found.name in files:
-            log.info("%s gives way to %s, which says so", found.shown, files[found.name].shown)
+            log.info("%s gives way to %s", found.shown, files[found.name].shown)
             continue
         try:
             with plain_names(found):
@@ -165,6 +165,9 @@ def build(
                 raise
             log.error("left out: %s", error)
             left_out[found.name] = str(error)
+            if not isinstance(error, NameTaken):
+                # It may have said that it replaces the box's: better no answer than another's.
+                files.setdefault(found.name, found)
             continue
         clients[client.name] = client
     return Registry(clients, left_out)

@@ -224,6 +224,12 @@ def test_with_the_setting_a_client_that_does_not_say_so_leaves_the_boxs_in_its_p
     assert "not served" in found.left_out["resnet"]  # the box's own waits for its model
 
 
+def test_a_broken_client_of_the_boxs_name_is_not_answered_for_by_the_boxs(tmp_path: Path) -> None:
+    write(tmp_path / "code", "resnet", f"import nothing_of_this_name\n{REPLACES}", words="WORD = 1")
+    found = registry.build(BUILT_IN, NothingServed(), tmp_path, skip_broken=True)
+    assert "nothing_of_this_name" in found.left_out["resnet"]
+
+
 def test_two_folders_of_one_name_whose_clients_are_called_otherwise_keep_their_modules(
     tmp_path: Path,
 ) -> None:
