@@ -14,17 +14,21 @@ import logging
 import sys
 import traceback
 import types
+import zlib
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard, cast
 
 from sm.base import Client, ModelMetadata, TensorClient, Triton
 from sm.box import CODE
+from sm.claims import NameTaken, claim
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.payloads import BodyPayload
 from sm.settings import HERE, PROGRAM
+from sm.toolkit import modules
 from sm.toolkit.client import NAME, ToolkitClient
 from sm.toolkit.code import Code
 
@@ -49,6 +53,11 @@ class Found:
     def home(self) -> Path:
         """The folder whose modules it may import by their plain names."""
         return self.file.parents[self.module.count(".")]
+
+    @property
+    def package(self) -> str:
+        """The package it is loaded as: of its own, whatever other folder has its name."""
+        return f"{PACKAGE}_{self.name}_{zlib.crc32(bytes(self.file)):08x}"
 
     @property
     def shown(self) -> str:
@@ -138,14 +147,24 @@ def build(
     build by their files, which are taken as they are; new ones are added.
     """
     own = code or Code(repository / CODE)
+    everything = (*discover(folders), *discover((own.folder,), own.program))
+    bundled = {found.name: found for found in everything if found.bundled}
     made = {} if made is None else made
     clients: dict[str, Client] = {}
+    files: dict[str, Found] = {}
     without: dict[str, str] = {}
-    for found in (*discover(folders), *discover((own.folder,), own.program)):
+    # A user's come first: one may take the place of a client of the box, which is not loaded then.
+    for found in sorted(everything, key=lambda found: found.bundled):
+        if found.bundled and found.name in files:
+            log.info("%s gives way to %s", found.shown, files[found.name].shown)
+            continue
         try:
-            client = made.get(found.file) or load(found, triton, repository)
-            if found.file not in made:
-                check(client, found, triton)
+            with plain_names(found) if found.file not in made else nullcontext():
+                client = made.get(found.file) or load(found, triton, repository)
+                claim(client, found, {**bundled, **files})
+                files[client.name] = found
+                if found.file not in made:
+                    check(client, found, triton)
         except ModelMissing as missing:
             if not found.bundled:
                 lacking = StartError(f"{found.shown}: {missing}.")
@@ -159,9 +178,10 @@ def build(
                 raise
             report(found, error)
             without[found.name] = str(error)
+            if not isinstance(error, NameTaken):
+                # It may have said that it replaces the box's: better no answer than another's.
+                files.setdefault(found.name, found)
             continue
-        if client.name in clients:
-            raise StartError(f"{found.shown}: there is already a client called {client.name!r}.")
         clients[client.name] = made[found.file] = client
     return Registry(clients, without)
 
@@ -169,11 +189,12 @@ def build(
 def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Found]:
     """Every client in ``folders``, in the order of their names.
 
-    Where ``program`` is a script of the toolkit's, the files beside it are its modules.
+    Where ``program`` is a script of the toolkit's, the files beside it are its modules; so are those beside
+    a ``client.py`` in the folder itself, as an archive of one model may have it.
     """
     for folder in folders:
         code = Code(folder, program)
-        script = code.script
+        script, alone = code.script, folder / "client.py"
         if script:
             yield Found(NAME, script, code.module)
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
@@ -181,14 +202,21 @@ def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Foun
                 continue
             if (path / "client.py").is_file():
                 yield Found(path.name, path / "client.py")
-            elif path.suffix == ".py" and not script:
+            elif path.suffix == ".py" and not script and (path == alone or not alone.is_file()):
                 yield Found(path.stem, path)
+
+
+def plain_names(found: Found) -> AbstractContextManager[None]:
+    """``import helpers`` finds what lies beside a user's client; a toolkit's script sees to that itself."""
+    folder = found.file.name == "client.py" and not found.bundled and not found.module
+    return modules.plain_names(found.home) if folder else nullcontext()
 
 
 def load(found: Found, triton: Triton, repository: Path) -> Client:
     """Import a client's file and make its one instance."""
     try:
-        client = _instance(found, triton, repository)
+        with plain_names(found):
+            client = _instance(found, triton, repository)
         client.name = client.name or found.name
         return client
     except StartError as error:
@@ -238,21 +266,20 @@ def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:
                 yield f"its {side} {name!r} is {datatype} {list(shape)}, but {metadata.name!r} has {theirs}"
 
 
-def unload(name: str) -> None:
+def unload(found: Found) -> None:
     """Forget a client's modules. Whoever has an object of theirs keeps it."""
-    package = f"{PACKAGE}_{name}"
+    package = found.package
     for loaded in [module for module in sys.modules if f"{module}.".startswith(f"{package}.")]:
         del sys.modules[loaded]
 
 
 def _import(found: Found) -> types.ModuleType:
     """Load the file inside a package of its own, afresh."""
-    unload(found.name)
-    package = f"{PACKAGE}_{found.name}"
-    parent = types.ModuleType(package)
+    unload(found)
+    parent = types.ModuleType(found.package)
     parent.__path__ = [str(found.file.parent)]
-    sys.modules[package] = parent
-    return importlib.import_module(f"{package}.{found.file.stem}")
+    sys.modules[found.package] = parent
+    return importlib.import_module(f"{found.package}.{found.file.stem}")
 
 
 def _class_of(module: types.ModuleType) -> type[Client]:
