@@ -9,9 +9,10 @@ serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080;
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
 	@exec .venv/bin/python serve $(if $(EXAMPLES),--examples,--demo) $(if $(RELOAD),--reload)
 
-test: .venv/.dev  ## every test, those of the real box too
+JOBS ?= 2
+test: .venv/.dev  ## every test, those of the real box too; JOBS at once
 	@.venv/bin/sm prepare
-	.venv/bin/pytest $(ARGS)
+	.venv/bin/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 check: .venv/.dev
 	.venv/bin/ruff check .
