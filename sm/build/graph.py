@@ -23,6 +23,8 @@ DATATYPES = {
     onnx.TensorProto.UINT8: "TYPE_UINT8",
     onnx.TensorProto.BOOL: "TYPE_BOOL",
 }
+#: Operators whose output has the values of their first input.
+SAME_VALUES = ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Identity")
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,16 @@ def _value(value: Any) -> Value:
 
 
 def _bounds(graph: Any, weights: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, int]]:
-    """Inputs that reach the indices of a Gather from a weight, as a BERT's words and sentence numbers do."""
-    origin = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
+    """Inputs that pick one of so many: a row of a weight (a BERT's words), a place of a one-hot code."""
+    origin: dict[str, str] = {}
     for node in graph.node:
-        if node.op_type == "Gather" and node.input[0] in weights:
+        if node.op_type in SAME_VALUES:
+            origin[node.output[0]] = origin.get(node.input[0], node.input[0])
+        elif node.op_type == "Gather" and node.input[0] in weights:
             yield origin.get(node.input[1], node.input[1]), weights[node.input[0]][0]
+        elif node.op_type == "Equal" and weights.get(node.input[1], (1,))[-1:] > (1,):
+            # A one-hot code is a comparison with each of its numbers.
+            yield origin.get(node.input[0], node.input[0]), weights[node.input[1]][-1]
 
 
 def _data(path: Path, graph: Any) -> tuple[Path, ...]:

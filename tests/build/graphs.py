@@ -45,6 +45,19 @@ def words(path: Path) -> Graph:
     return saved(path, [node], given, {"rows": (TensorProto.FLOAT, ["b", "s", 3])}, (table,))
 
 
+def code(path: Path) -> Graph:
+    """ids [b, 4] to their one-hot code of 6 places, as exporters spell it out: a comparison with 0 to 5."""
+    shape = helper.make_tensor("shape", TensorProto.INT64, [3], [-1, 4, 1])
+    numbers = helper.make_tensor("numbers", TensorProto.INT32, [1, 1, 6], list(range(6)))
+    nodes = [
+        helper.make_node("Reshape", ["ids", "shape"], ["each"]),
+        helper.make_node("Equal", ["each", "numbers"], ["same"]),
+        helper.make_node("Cast", ["same"], ["y"], to=TensorProto.FLOAT),
+    ]
+    given, taken = {"ids": (TensorProto.INT32, ["b", 4])}, {"y": (TensorProto.FLOAT, ["b", 4, 6])}
+    return saved(path, nodes, given, taken, (shape, numbers))
+
+
 def one_size(path: Path) -> Graph:
     """Says that any batch will do, but sums over the batch: an export that went wrong."""
     axes = helper.make_tensor("axes", TensorProto.INT64, [1], [0])

@@ -8,7 +8,7 @@ import pytest
 
 from sm.build.accuracy import Comparison
 from sm.errors import StartError
-from tests.build.graphs import one_size, plus_one, words
+from tests.build.graphs import code, one_size, plus_one, words
 
 
 def test_the_same_graph_differs_by_nothing(tmp_path: Path) -> None:
@@ -21,6 +21,11 @@ def test_lengths_are_tried_where_they_are_free(tmp_path: Path) -> None:
     graph = words(tmp_path / "model.onnx")
     sizes = Comparison(graph, 2).against(graph.path).sizes
     assert sizes == ("1x1", "1x16", "1x77", "2x1", "2x16", "2x77")
+
+
+def test_integers_are_ones_that_the_graph_can_take(tmp_path: Path) -> None:
+    assert words(tmp_path / "words.onnx").bounds == {"ids": 10}
+    assert code(tmp_path / "code.onnx").bounds == {"ids": 6}
 
 
 def test_no_batch_beyond_the_largest_is_tried(tmp_path: Path) -> None:
