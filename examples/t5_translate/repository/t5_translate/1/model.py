@@ -38,18 +38,22 @@ class TritonPythonModel:
 
     def answer(self, request: Any, sender: Any) -> None:
         """However it ends, the last that is sent says that it is the last: else the caller waits for ever."""
+        error = None
         try:
-            for piece in self.pieces(*asked(request)):
+            for count, piece in enumerate(self.pieces(*asked(request))):
                 if sender.is_cancelled():
-                    sender.send(failed("the caller went away", triton.TritonError.CANCELLED))
+                    triton.Logger.log_info(f"the caller went away after {count} tokens")
                     break
                 sender.send(triton.InferenceResponse([triton.Tensor("token", text(piece))]))
         except Refused as refused:
-            sender.send(failed(str(refused), triton.TritonError.INVALID_ARG))
-        except Exception as error:
+            error = failed(str(refused), triton.TritonError.INVALID_ARG)
+        except Exception as fault:
             triton.Logger.log_error(traceback.format_exc())
-            sender.send(failed(f"{type(error).__name__}: {error}", triton.TritonError.INTERNAL))
-        finally:
+            error = failed(f"{type(fault).__name__}: {fault}", triton.TritonError.INTERNAL)
+        # One message: with an error the stream is over, and Triton does not expect another.
+        if error:
+            sender.send(error, flags=triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        else:
             sender.send(flags=triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def pieces(self, words: str, most: int) -> Iterator[str]:
