@@ -5,15 +5,30 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from flask import Flask
 
+from sm import base, payloads, results
 from sm.registry import discover
 from sm.routes import batch, control, conversations, invocations, models, pages, streams
 from sm.settings import HERE, markdown, table
 
 DOCS = HERE / "docs"
+#: What the dispatcher calls, not a client.
+INTERNAL = {
+    "addressed",
+    "parameter_names",
+    "required_models",
+    "streams",
+    "model_config",
+    "model_post_init",
+    "png",
+    "as_json",
+}
+#: Described by what they are for: ``self.triton`` and what its calls give.
+UNNAMED = {"Triton", "ModelMetadata", "TensorMetadata"}
 CLIENTS = [found.name for found in discover((HERE / "clients",))]
 
 
@@ -46,6 +61,27 @@ def test_every_client_has_a_sample_a_golden_answer_and_an_entry(name: str) -> No
     for part in ("payload.json", "golden.json", "README.md"):
         assert (sample / part).is_file(), part
     assert f"`{name}`" in (DOCS / "06-clients.md").read_text()
+
+
+def public(kind: type) -> set[str]:
+    """What a class has of its own to be used by others."""
+    fields = getattr(kind, "model_fields", {})
+    return {name for name in (*vars(kind), *fields) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("module", [base, payloads, results])
+def test_the_client_reference_has_all_that_a_client_uses(module: ModuleType) -> None:
+    page = (DOCS / "19-client-reference.md").read_text()
+    kinds = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
+    ]
+    assert kinds
+    for kind in kinds:
+        for name in public(kind) - INTERNAL:
+            assert re.search(rf"\b{name}\b", page), f"{kind.__name__}.{name}"
+        assert kind.__name__ in page or kind.__name__ in UNNAMED, kind.__name__
 
 
 def tracked(*patterns: str) -> list[Path]:

@@ -1,0 +1,33 @@
+"""The commands of docs/15-packaging.md, run as written on a repository with one model."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.box.running import free_port
+from tests.pages import blocks, run
+from tests.triton.serving import MODELS
+
+PACK, SERVE, ENVIRONMENT = blocks("15-packaging.md")
+
+
+def test_what_the_page_packs_is_there(tmp_path: Path) -> None:
+    MODELS["echo"].write(tmp_path / "model" / "echo")
+    (tmp_path / "out").mkdir()
+    run(PACK, tmp_path, free_port())
+    assert (tmp_path / "model.tar.gz").read_bytes() == (tmp_path / "out" / "model.tar.gz").read_bytes()
+    names = {path.name for path in (tmp_path / "archives").iterdir()}
+    assert names == {"echo.tar.gz", *(f"echo-{number}.tar.gz" for number in range(1, 21))}
+    unpack, serve = SERVE.strip().splitlines()
+    run(unpack, tmp_path, free_port())
+    assert (tmp_path / "served" / "echo" / "config.pbtxt").is_file()
+    # The rest is what docs/17-bring-your-model.md does, which a test runs.
+    assert serve.strip() == "TRIREME_MODEL_REPOSITORY=served sm serve"
+
+
+def test_the_environment_is_where_its_model_wants_it(tmp_path: Path) -> None:
+    (tmp_path / "model" / "closest").mkdir(parents=True)
+    run(ENVIRONMENT, tmp_path, free_port())
+    python = tmp_path / "model" / "closest" / "env" / "bin" / "python3"
+    subprocess.run([python, "-c", "import rapidfuzz"], check=True)
