@@ -156,8 +156,8 @@ def executions(box: RunningBox) -> float:
 
 
 def test_copies_in_multi_model_mode_answer_alike(repository: Path, tmp_path: Path) -> None:
-    packed(repository, "--mme", "--copies", 3, "-o", tmp_path / "archives", cwd=tmp_path)
-    home, names = tmp_path / "models", [f"bert_encode-{number}" for number in (1, 2, 3)]
+    packed(repository, "--mme", "--copies", 2, "-o", tmp_path / "archives", cwd=tmp_path)
+    home, names = tmp_path / "models", [f"bert_encode-{number}" for number in (1, 2)]
     with running(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
         for name in names:
             folder = unpacked(tmp_path / "archives" / f"{name}.tar.gz", home / name / "model")

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import requests
+from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer
 
+from examples.t5_translate.recipe.unsigned import unsigned
 from sm.checking.serving import triton
 from sm.settings import HERE, Settings
 from tests.box.running import RunningBox, command_line, descendants, running, until
@@ -145,6 +148,23 @@ def test_a_caller_that_leaves_stops_the_model_between_tokens(box: RunningBox) ->
         lambda: re.search(r"caller went away after (\d+) tokens", box.log.read_text()), 20, "the line"
     )
     assert int(said[1]) < 256
+
+
+def test_weights_over_the_whole_of_int8_multiply_exactly_on_any_processor() -> None:
+    weights = np.array([[-128], [127], [127], [127]], np.int8)
+    constants = {"b": weights, "a_zero": np.array(3, np.uint8), "b_zero": np.array(-7, np.int8)}
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["a", "b", "a_zero", "b_zero"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("a", TensorProto.UINT8, [1, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, [1, 1])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    unsigned(graph)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    a = np.array([[0, 255, 255, 255]], np.uint8)
+    (y,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"a": a})
+    assert y == (a.astype(int) - 3) @ (weights.astype(int) + 7)
 
 
 def test_token_ids_become_token_ids(box: RunningBox, repository: Path) -> None:
