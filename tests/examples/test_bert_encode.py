@@ -140,6 +140,14 @@ def test_other_tensors_are_a_400(box: RunningBox, wrong: dict[str, Any]) -> None
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
 
 
+def test_a_word_piece_that_does_not_exist_is_a_400_that_says_so(box: RunningBox) -> None:
+    body = tensors()
+    body["inputs"][0]["data"][3] = 99_999
+    answer = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=body, timeout=60)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    assert "idx=99999 must be within" in answer.json()["error"]
+
+
 def test_callers_at_once_run_as_one_and_get_their_own_answers(box: RunningBox) -> None:
     texts = [f"The house number {number} is not like the others." for number in range(BATCH)]
     alone = [box.invoke("bert_encode", {"text": text}).json()["result"]["embedding"] for text in texts]
