@@ -140,6 +140,20 @@ def test_what_it_cannot_do_is_a_4xx_that_says_so(
         assert (answer.status_code, sentence in answer.json()["error"]) == (status, True), answer.text
 
 
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"text": HOUSE, "max_tokens": 0}, "max_tokens is 0; it is from 1 to 256"),
+        ({"text": " "}, "text is empty"),
+    ],
+)
+def test_without_its_client_the_model_says_so_itself(
+    box: RunningBox, body: dict[str, object], sentence: str
+) -> None:
+    answer = requests.post(f"{box.url}/v2/models/t5_translate/generate_stream", json=body, timeout=60)
+    assert (answer.status_code, answer.json()["error"]) == (400, sentence)
+
+
 def test_a_caller_that_leaves_stops_the_model_between_tokens(box: RunningBox) -> None:
     answer = streamed(box, LONG, max_tokens=256)
     assert next(answer.iter_lines(chunk_size=1)).startswith(b"data: ")
