@@ -12,15 +12,13 @@ from tritonclient.grpc import service_pb2_grpc
 from sm.deadline import Deadline, current
 from sm.errors import CallerGone, NotReady, TriremeError
 from sm.triton.admin import NO_KEYS
-from sm.triton.failures import Failed, failed
+from sm.triton.failures import Failed, failed, told
 from sm.triton.watch import watching
 
 #: Seconds until the caller is looked after for the first time, and then each time.
 FIRST_LOOK, NEXT_LOOK = 0.05, 0.1
 #: Seconds that calls about shared memory get: they do no work.
 HOUSEKEEPING = 2.0
-#: Has Triton end a stream that fails with a code, instead of a text among its answers.
-WITH_CODES = (("triton_grpc_error", "true"),)
 
 OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -56,13 +54,15 @@ class Channel:
         deadline = _checked()
         seconds = deadline.remaining() if deadline else self._timeout
         try:
-            metadata = WITH_CODES + self._keys
-            call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
+            call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=self._keys)
         except ValueError:
             raise Failed(NotReady, "the worker is ending", settled=True) from None
         with watching(deadline, call.cancel) as watch:
             try:
                 for answer in call:
+                    # With triton_grpc_error Triton would give a code; version 2.51 crashes at that.
+                    if answer.error_message:
+                        raise told(answer.error_message, bool(answer.infer_response.parameters))
                     yield answer.infer_response
             except grpc.RpcError as error:
                 if watch and watch.gone:

@@ -13,7 +13,7 @@ from sm.errors import WrongPayload
 
 #: Word pieces that the model takes, the marks at both ends included.
 LENGTH = 128
-#: No text of more characters has so few word pieces.
+#: A text of more characters is refused uncounted.
 CHARACTERS = 8_192
 
 

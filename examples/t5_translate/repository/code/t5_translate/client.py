@@ -7,10 +7,14 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field, StringConstraints
+from tokenizers import Tokenizer
 
 from sm.base import Client, Parameters, TextPayload
+from sm.errors import WrongPayload
 
-#: No text of more characters has so few word pieces that the model takes it; the model counts these.
+#: Word pieces that the model takes.
+LONGEST = 512
+#: A text of more characters is refused uncounted.
 CHARACTERS = 16_384
 
 
@@ -33,8 +37,16 @@ class T5Translate(Client):
     payload = Prompt
     models = ("t5_translate",)
 
+    def setup(self) -> None:
+        self.tokenizer = Tokenizer.from_file(str(self.repository / "t5_translate" / "tokenizer.json"))
+
     def stream(self, payload: Prompt) -> Iterator[str]:
         """The parts of the translation, as the model makes them; joined they are the whole."""
+        count = len(self.tokenizer.encode(payload.text).ids)
+        if count > LONGEST:
+            raise WrongPayload(
+                f"payload.text: is {count} word pieces long, the model takes {LONGEST}", field="payload.text"
+            )
         inputs = {
             "text": np.array([payload.text.encode()], dtype=object),
             "max_tokens": np.array([payload.parameters.max_tokens], np.int32),

@@ -50,11 +50,9 @@ class TritonPythonModel:
         except Exception as fault:
             triton.Logger.log_error(traceback.format_exc())
             error = failed(f"{type(fault).__name__}: {fault}", triton.TritonError.INTERNAL)
-        # One message: with an error the stream is over, and Triton does not expect another.
         if error:
-            sender.send(error, flags=triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-        else:
-            sender.send(flags=triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            sender.send(error)
+        sender.send(flags=triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def pieces(self, words: str, most: int) -> Iterator[str]:
         """The answer in parts: joined they are the text."""
