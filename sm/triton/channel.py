@@ -59,11 +59,7 @@ class Channel:
             raise Failed(NotReady, "the worker is ending", settled=True) from None
         with watching(deadline, call.cancel) as watch:
             try:
-                for answer in call:
-                    # With triton_grpc_error Triton would give a code; version 2.51 crashes at that.
-                    if answer.error_message:
-                        raise told(answer.error_message, bool(answer.infer_response.parameters))
-                    yield answer.infer_response
+                yield from _answers(call)
             except grpc.RpcError as error:
                 if watch and watch.gone:
                     raise Failed(CallerGone, "the caller hung up", settled=False) from None
@@ -120,6 +116,22 @@ class Channel:
             raise failed(error.code(), error.details() or "") from None
         finally:
             future.cancel()
+
+
+def _answers(call: Any) -> Generator[Any, None, None]:
+    """What a stream brings. An error among it is raised, but only when Triton has ended the stream.
+
+    Version 2.51 never has done with a stream that is cancelled right after its error; and where it is asked
+    to end one with a code (``triton_grpc_error``) it crashes.
+    """
+    error: Failed | None = None
+    for answer in call:
+        if answer.error_message:
+            error = error or told(answer.error_message, bool(answer.infer_response.parameters))
+        elif error is None:
+            yield answer.infer_response
+    if error:
+        raise error
 
 
 def _checked() -> Deadline | None:

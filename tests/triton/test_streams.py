@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -88,9 +89,12 @@ def test_a_failure_in_the_midst_comes_behind_what_came_before(transport: Transpo
 
 
 def test_a_triton_whose_streams_fail_many_times_lives_on(transport: Transport) -> None:
-    for _ in range(100):
-        with pytest.raises(ModelFailed):
-            list(counting(transport, 14))
+    def fails(_: int) -> None:
+        with pytest.raises(ModelFailed, match="^not this one$"):
+            list(transport.stream("refuses", {"x": np.zeros(1, np.float32)}))
+
+    with ThreadPoolExecutor(4) as callers:
+        list(callers.map(fails, range(400)))
     assert len(list(counting(transport, 3))) == 3
 
 
