@@ -5,13 +5,14 @@ PIP = .venv/bin/pip install $(QUIET) --disable-pip-version-check --retries 5 --c
 
 .PHONY: serve test check fix lock image clean
 
-serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080; EXAMPLES=1 for more models
+serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080; EXAMPLES=1 for more models, RELOAD=1 while you edit clients
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
-	@exec .venv/bin/python serve $(if $(EXAMPLES),--examples,--demo)
+	@exec .venv/bin/python serve $(if $(EXAMPLES),--examples,--demo) $(if $(RELOAD),--reload)
 
-test: .venv/.dev  ## every test, those of the real box too
+JOBS ?= 2
+test: .venv/.dev  ## every test, those of the real box too; JOBS at once
 	@.venv/bin/sm prepare
-	.venv/bin/pytest $(ARGS)
+	.venv/bin/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 check: .venv/.dev
 	.venv/bin/ruff check .

@@ -94,6 +94,8 @@ class Client(ABC):
     payload: ClassVar[type[Payload]] = Payload
     #: The Triton models this client calls; checked to be served at start.
     models: ClassVar[tuple[str, ...]] = ()
+    #: Its own name again, where the box has a client of that name: this one is served in its place.
+    replaces: ClassVar[str] = ""
 
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
         self.triton = triton

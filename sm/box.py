@@ -45,6 +45,8 @@ class Box:
     #: What opens Triton's restricted APIs: HTTP headers, gRPC metadata.
     http_keys: Mapping[str, str] = field(default_factory=dict)
     grpc_keys: Mapping[str, str] = field(default_factory=dict)
+    #: Development: whether clients are made anew when their files change.
+    reload: bool = False
 
     @property
     def data_socket(self) -> Path:
@@ -72,6 +74,11 @@ class Box:
     def refusal_file(self) -> Path:
         """Written by a data worker that cannot load its clients: why, in a sentence."""
         return self.run / "refusal"
+
+    @property
+    def reloads_folder(self) -> Path:
+        """Marks of what one data worker has said of the clients' changes, for the others."""
+        return self.run / "reloads"
 
     @property
     def openapi_file(self) -> Path:

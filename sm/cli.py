@@ -88,13 +88,15 @@ def build_model(options: argparse.Namespace) -> int:
 
 def inspect(options: argparse.Namespace) -> int:
     """Show what a model repository holds, and every problem that a start would meet."""
-    from sm.inspection import report
+    from sm.inspection import report, svg
 
     found = report.report(options.repository)
     if options.json:
         print(json.dumps(found, indent=2))
         return int(bool(found["problems"]))
-    if found["models"]:
+    if options.graph:
+        svg.save(options.repository, options.graph)
+    elif found["models"]:
         print(*report.table(found["models"]), sep="\n")
     for sentence in found["problems"]:
         print(f"problem: {sentence}", file=sys.stderr)
@@ -136,7 +138,7 @@ def serve(options: argparse.Namespace) -> int:
     """Start the box."""
     from sm.supervisor.start import main as start
 
-    return start([f"--{word}" for word in ("demo", "examples") if getattr(options, word)])
+    return start([f"--{word}" for word in ("demo", "examples", "reload") if getattr(options, word)])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -166,7 +168,15 @@ def parser() -> argparse.ArgumentParser:
             building(command)
         if name == "inspect":
             command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
-            command.add_argument("--json", action="store_true", help="for programs")
+            form = command.add_mutually_exclusive_group()
+            form.add_argument("--json", action="store_true", help="for programs")
+            form.add_argument(
+                "--graph",
+                nargs="?",
+                const="-",
+                metavar="FILE.svg",
+                help="draw its ensembles (to standard output)",
+            )
         if name == "package":
             packaging.take(command)
         if name == "pack-env":
@@ -182,6 +192,9 @@ def parser() -> argparse.ArgumentParser:
         if name == "serve":
             command.add_argument("--demo", action="store_true", help="serve the demo's models")
             command.add_argument("--examples", action="store_true", help="serve these and the examples")
+            command.add_argument(
+                "--reload", action="store_true", help="development: a client that is edited is live at once"
+            )
     return top
 
 

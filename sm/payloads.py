@@ -19,6 +19,9 @@ from sm.sessions import Session
 #: What the platform carries as custom attributes.
 ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
 
+#: A PNG of one white pixel.
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMmQAAAABJRU5ErkJggg=="
+
 
 class Payload(BaseModel):
     """What a caller sends for one record.
@@ -126,7 +129,7 @@ class ImagePayload(Payload):
     main_field = "image"
     content_types = ("image/jpeg", "image/png", "image/webp")
 
-    image: Base64Bytes = Field(min_length=1, description="The picture's bytes in base64.")
+    image: Base64Bytes = Field(min_length=1, description="The picture's bytes in base64.", examples=[DOT])
 
     @cached_property
     def pixels(self) -> NDArray[np.uint8]:
@@ -167,7 +170,7 @@ class TensorPayload(Payload):
     main_field = "tensor"
     content_types = ("application/x-npy",)
 
-    tensor: Any = Field(description="Nested lists of numbers.")
+    tensor: Any = Field(description="Nested lists of numbers.", examples=[[[0.5, 1.0]]])
 
     @cached_property
     def array(self) -> NDArray[Any]:

@@ -14,17 +14,21 @@ import logging
 import sys
 import traceback
 import types
+import zlib
 from abc import ABCMeta
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard, cast
 
 from sm.base import Client, ModelMetadata, TensorClient, Triton
 from sm.box import CODE
+from sm.claims import NameTaken, claim
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.payloads import BodyPayload
 from sm.settings import HERE, PROGRAM
+from sm.toolkit import modules
 from sm.toolkit.client import NAME, ToolkitClient
 from sm.toolkit.code import Code
 
@@ -49,6 +53,11 @@ class Found:
     def home(self) -> Path:
         """The folder whose modules it may import by their plain names."""
         return self.file.parents[self.module.count(".")]
+
+    @property
+    def package(self) -> str:
+        """The package it is loaded as: of its own, whatever other folder has its name."""
+        return f"{PACKAGE}_{self.name}_{zlib.crc32(bytes(self.file)):08x}"
 
     @property
     def shown(self) -> str:
@@ -118,49 +127,74 @@ class ModelMissing(Exception):
     """A client's model is not in the repository."""
 
 
+def left_out(_found: Found, error: StartError) -> None:
+    """Report a client that is broken, where that does not stop the start."""
+    log.error("left out: %s", error)
+
+
 def build(
     folders: tuple[Path, ...],
     triton: Triton,
     repository: Path,
     skip_broken: bool = False,
     code: Code | None = None,
+    made: dict[Path, Client] | None = None,
+    report: Callable[[Found, StartError], None] = left_out,
 ) -> Registry:
     """Find, load and check every client. :class:`StartError` names the first that fails, and why.
 
-    ``code``: the user's own, ``code/`` of the repository if not given.
+    ``code``: the user's own, ``code/`` of the repository if not given. ``made``: clients of an earlier
+    build by their files, which are taken as they are; new ones are added.
     """
     own = code or Code(repository / CODE)
+    everything = (*discover(folders), *discover((own.folder,), own.program))
+    bundled = {found.name: found for found in everything if found.bundled}
+    made = {} if made is None else made
     clients: dict[str, Client] = {}
-    left_out: dict[str, str] = {}
-    for found in (*discover(folders), *discover((own.folder,), own.program)):
+    files: dict[str, Found] = {}
+    without: dict[str, str] = {}
+    # A user's come first: one may take the place of a client of the box, which is not loaded then.
+    for found in sorted(everything, key=lambda found: found.bundled):
+        if found.bundled and found.name in files:
+            log.info("%s gives way to %s", found.shown, files[found.name].shown)
+            continue
         try:
-            client = load(found, triton, repository)
-            check(client, found, triton)
+            with plain_names(found) if found.file not in made else nullcontext():
+                client = made.get(found.file) or load(found, triton, repository)
+                claim(client, found, {**bundled, **files})
+                files[client.name] = found
+                if found.file not in made:
+                    check(client, found, triton)
         except ModelMissing as missing:
-            if not found.bundled and not skip_broken:
-                raise StartError(f"{found.shown}: {missing}.") from None
-            left_out[found.name] = str(missing)
+            if not found.bundled:
+                lacking = StartError(f"{found.shown}: {missing}.")
+                if not skip_broken:
+                    raise lacking from None
+                report(found, lacking)
+            without[found.name] = str(missing)
             continue
         except StartError as error:
             if not skip_broken:
                 raise
-            log.error("left out: %s", error)
-            left_out[found.name] = str(error)
+            report(found, error)
+            without[found.name] = str(error)
+            if not isinstance(error, NameTaken):
+                # It may have said that it replaces the box's: better no answer than another's.
+                files.setdefault(found.name, found)
             continue
-        if client.name in clients:
-            raise StartError(f"{found.shown}: there is already a client called {client.name!r}.")
-        clients[client.name] = client
-    return Registry(clients, left_out)
+        clients[client.name] = made[found.file] = client
+    return Registry(clients, without)
 
 
 def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Found]:
     """Every client in ``folders``, in the order of their names.
 
-    Where ``program`` is a script of the toolkit's, the files beside it are its modules.
+    Where ``program`` is a script of the toolkit's, the files beside it are its modules; so are those beside
+    a ``client.py`` in the folder itself, as an archive of one model may have it.
     """
     for folder in folders:
         code = Code(folder, program)
-        script = code.script
+        script, alone = code.script, folder / "client.py"
         if script:
             yield Found(NAME, script, code.module)
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
@@ -168,19 +202,26 @@ def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Foun
                 continue
             if (path / "client.py").is_file():
                 yield Found(path.name, path / "client.py")
-            elif path.suffix == ".py" and not script:
+            elif path.suffix == ".py" and not script and (path == alone or not alone.is_file()):
                 yield Found(path.stem, path)
+
+
+def plain_names(found: Found) -> AbstractContextManager[None]:
+    """``import helpers`` finds what lies beside a user's client; a toolkit's script sees to that itself."""
+    folder = found.file.name == "client.py" and not found.bundled and not found.module
+    return modules.plain_names(found.home) if folder else nullcontext()
 
 
 def load(found: Found, triton: Triton, repository: Path) -> Client:
     """Import a client's file and make its one instance."""
     try:
-        client = _instance(found, triton, repository)
+        with plain_names(found):
+            client = _instance(found, triton, repository)
         client.name = client.name or found.name
         return client
     except StartError as error:
         raise StartError(f"{found.shown}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StartError(f"{found.shown}: {_reason(error, found.file)}") from error
 
 
@@ -206,7 +247,7 @@ def check(client: Client, found: Found, triton: Triton) -> None:
         raise StartError(f"{found.shown}: {error}") from None
     except TriremeError as error:
         raise StartError(f"{found.shown}: {error.sentence}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StartError(f"{found.shown}: {_reason(error, found.file)}") from error
 
 
@@ -225,21 +266,20 @@ def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:
                 yield f"its {side} {name!r} is {datatype} {list(shape)}, but {metadata.name!r} has {theirs}"
 
 
-def unload(name: str) -> None:
+def unload(found: Found) -> None:
     """Forget a client's modules. Whoever has an object of theirs keeps it."""
-    package = f"{PACKAGE}_{name}"
+    package = found.package
     for loaded in [module for module in sys.modules if f"{module}.".startswith(f"{package}.")]:
         del sys.modules[loaded]
 
 
 def _import(found: Found) -> types.ModuleType:
     """Load the file inside a package of its own, afresh."""
-    unload(found.name)
-    package = f"{PACKAGE}_{found.name}"
-    parent = types.ModuleType(package)
+    unload(found)
+    parent = types.ModuleType(found.package)
     parent.__path__ = [str(found.file.parent)]
-    sys.modules[package] = parent
-    return importlib.import_module(f"{package}.{found.file.stem}")
+    sys.modules[found.package] = parent
+    return importlib.import_module(f"{found.package}.{found.file.stem}")
 
 
 def _class_of(module: types.ModuleType) -> type[Client]:

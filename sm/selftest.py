@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sm.box import CODE, PLATFORM_REPOSITORY, find_repository
+from sm.claims import in_force
 from sm.errors import StartError
 from sm.golden import differences, short
 from sm.registry import Found, discover
@@ -66,7 +67,7 @@ def examine(url: str, settings: Settings) -> Iterator[Outcome]:
     """Ask the box at ``url`` once for each client that has a sample."""
     served = {row["modelName"] for row in _ask(f"{url}/models").get("models", ())}
     repository = settings.repository or PLATFORM_REPOSITORY
-    for name, sample in samples(discover((*settings.clients, repository / CODE))):
+    for name, sample in samples(in_force(discover((*settings.clients, repository / CODE)))):
         if name not in served:
             yield Outcome(name, None)
             continue

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +27,7 @@ from sm.mme.clients import LoadedClients, LoadedRegistry
 from sm.mme.loader import MOST
 from sm.mme.records import Records
 from sm.registry import Registry
+from sm.reloading import LiveClients, LiveRegistry
 from sm.settings import Settings
 from sm.toolkit import requirements
 from sm.toolkit.code import Code
@@ -122,20 +124,22 @@ class DataPlane(Plane):
             refuse(self.box, error)
         if not self.box.multi_model:
             app.describe(clients, self.box)
+        if isinstance(clients, LiveRegistry):
+            clients.clients.watch(lambda: app.describe(clients, self.box))
         return flask
 
     def registry(self, transport: Transport) -> Registry:
         """The clients that are there at start; in multi-model mode, those that archives bring."""
         if self.box.multi_model:
             return LoadedRegistry(LoadedClients(Records(self.box.models_file), transport))
-        built = registry.build(
-            self.settings.clients,
-            transport,
-            self.box.repository,
-            self.settings.broken_clients == "skip",
-            Code.of(self.settings, self.box.repository),
-        )
-        return replace(built, models=tuple(transport.ready_models()))
+        code = Code.of(self.settings, self.box.repository)
+        skip = self.box.reload or self.settings.broken_clients == "skip"
+        build = partial(registry.build, self.settings.clients, transport, self.box.repository, skip, code)
+        models = tuple(transport.ready_models())
+        if not self.box.reload:
+            return replace(build(), models=models)
+        live = LiveClients(build, (*self.settings.clients, code.folder), self.box.reloads_folder)
+        return LiveRegistry(live, models=models)
 
 
 class ControlPlane(Plane):

@@ -143,7 +143,9 @@ def test_a_step_of_an_ensemble_has_to_be_there(tmp_path: Path) -> None:
     steps = "ensemble_scheduling { step { model_name: 'none' } step { model_name: 'tiny' } }"
     model(tmp_path)
     model(tmp_path, "all", f'name: "all" platform: "ensemble" {steps}')
-    assert "has a step of the model 'none', which is not there" in sole(tmp_path)
+    said = problems.all_of(tmp_path)
+    assert f"{tmp_path}/all/config.pbtxt has a step of the model 'none', which is not there." in said
+    assert problems.of_start(tmp_path) == said
 
 
 def test_links_that_dangle_or_leave_the_repository_are_said(tmp_path: Path) -> None:
@@ -198,13 +200,19 @@ def test_an_environment_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert problems.all_of(tmp_path) == []
 
 
-@pytest.mark.parametrize("broken", ["name", "version", "plan"])
+@pytest.mark.parametrize("broken", ["name", "version", "plan", "ensemble"])
 def test_a_start_says_one_sentence_within_five_seconds(tmp_path: Path, broken: str) -> None:
     folder = model(tmp_path / "models")
     if broken == "name":
         folder.rename(folder.with_name("other"))
     elif broken == "version":
         (folder / "1").rename(folder / "one")
+    elif broken == "ensemble":
+        model(
+            tmp_path / "models",
+            "all",
+            "platform: 'ensemble' ensemble_scheduling { step { model_name: 'none' } }",
+        )
     else:
         plan(model="tiny").write(folder / "1")
     started = time.monotonic()
@@ -221,6 +229,7 @@ def test_a_start_says_one_sentence_within_five_seconds(tmp_path: Path, broken: s
     assert {
         "name": "names the model",
         "version": "no version folder",
+        "ensemble": "has a step of the model 'none', which is not there",
         "plan": "Rebuild: sm build-model tiny",
     }[broken] in line
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Generator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import pytest
 
 from sm import registry
 from sm.base import ModelMetadata, TensorClient, TensorMetadata
+from sm.checking import finding
+from sm.claims import claim
 from sm.errors import StartError, UnknownModel
 from sm.registry import Registry
-from sm.settings import HERE
+from sm.settings import HERE, Settings
 from sm.toolkit import modules
 
 CLIENT = """
@@ -70,6 +74,31 @@ def test_two_clients_may_have_modules_of_one_name(tmp_path: Path) -> None:
     write(tmp_path, "two", words="WORD = 2")
     clients = build(tmp_path).clients
     assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
+
+
+def test_a_client_may_import_what_lies_beside_it_by_its_plain_name(tmp_path: Path) -> None:
+    text = CLIENT.replace("from .words", "from words")
+    write(tmp_path / "code", "one", text, words="WORD = 1")
+    write(tmp_path / "code", "two", text, words="WORD = 2")
+    clients = registry.build((), NothingServed(), tmp_path).clients
+    assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
+    for name in ("one", "two"):
+        modules.forget(tmp_path / "code" / name)
+
+
+def test_the_files_beside_a_client_in_the_code_folder_itself_are_its_modules(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    write(code, "another", words="WORD = 1")
+    write(tmp_path, "code2", CLIENT.replace("from .words", "from words"), words="WORD = 3")
+    for file in (tmp_path / "code2").iterdir():
+        file.rename(code / file.name)
+    found = registry.build((), NothingServed(), tmp_path)
+    modules.forget(code / "another")
+    modules.forget(code)
+    assert {name: client.inference(None) for name, client in found.clients.items()} == {
+        "another": 1,
+        "client": 3,
+    }
 
 
 def test_clients_beside_the_models_are_found(tmp_path: Path) -> None:
@@ -129,8 +158,86 @@ def test_with_the_setting_a_broken_client_is_left_out_and_reported(
 def test_two_clients_of_one_name_stop_the_start(tmp_path: Path) -> None:
     write(tmp_path / "a", "hello", words="WORD = 1")
     write(tmp_path / "b", "hello", words="WORD = 2")
-    with pytest.raises(StartError, match="already a client called 'hello'"):
+    with pytest.raises(StartError, match="already a client called 'hello'") as caught:
         build(tmp_path / "a", tmp_path / "b")
+    assert all(f"{tmp_path}/{folder}/hello/client.py" in str(caught.value) for folder in "ab")
+
+
+def test_a_file_and_a_folder_of_one_name_stop_the_start(tmp_path: Path) -> None:
+    write(tmp_path / "code", "hello", words="WORD = 1")
+    (tmp_path / "code" / "hello.py").write_text(CLIENT.replace("from .words import WORD", "WORD = 2"))
+    with pytest.raises(StartError, match=r"hello.py: there is already a client called 'hello': .*client.py"):
+        registry.build((), NothingServed(), tmp_path)
+
+
+BUILT_IN = (HERE / "clients",)
+REPLACES = CLIENT.replace("(Client):", "(Client):\n    replaces = 'resnet'")
+
+
+def test_a_client_of_the_boxs_name_stops_the_start_and_is_told_what_to_write(tmp_path: Path) -> None:
+    write(tmp_path / "code", "resnet", words="WORD = 1")
+    with pytest.raises(StartError) as caught:
+        registry.build(BUILT_IN, NothingServed(), tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}/code/resnet/client.py: the box comes with a client 'resnet', clients/resnet/client.py: "
+        "give yours another name, or write replaces = 'resnet' into its class to have it served instead."
+    )
+
+
+def test_a_client_that_says_so_takes_the_place_of_the_boxs_which_is_not_loaded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "code", "resnet", REPLACES, words="WORD = 'mine'")
+    with caplog.at_level(logging.INFO):
+        found = registry.build(BUILT_IN, NothingServed(), tmp_path)
+    assert found.get("resnet").inference(None) == "mine"
+    assert "resnet" not in found.left_out
+    assert "clients/resnet/client.py gives way to" in caplog.text
+
+
+def test_a_client_may_say_so_where_there_is_nothing_to_replace(tmp_path: Path) -> None:
+    write(tmp_path / "code", "resnet", REPLACES, words="WORD = 'mine'")
+    assert list(registry.build((), NothingServed(), tmp_path).clients) == ["resnet"]
+
+
+def test_check_client_means_the_archives_client_and_says_that_it_has_the_boxs_name(tmp_path: Path) -> None:
+    settings = Settings.read({"TRIREME_MODEL_REPOSITORY": str(tmp_path)})
+    for text, says_so in ((CLIENT, False), (REPLACES, True)):
+        (write(tmp_path / "code", "resnet", text, words="WORD = 1") / "sample").mkdir()
+        found = finding.find("resnet", settings)
+        assert found.file == tmp_path / "code" / "resnet" / "client.py"
+        client = registry.load(found, NothingServed(), tmp_path)
+        with nullcontext() if says_so else pytest.raises(StartError, match="write replaces = 'resnet'"):
+            claim(client, found, finding.of_the_box(settings))
+        shutil.rmtree(tmp_path / "code")
+
+
+def test_a_client_replaces_no_other_name_than_its_own(tmp_path: Path) -> None:
+    write(tmp_path / "code", "better", REPLACES, words="WORD = 1")
+    with pytest.raises(StartError, match="it replaces 'resnet', but its name is 'better'"):
+        registry.build(BUILT_IN, NothingServed(), tmp_path)
+
+
+def test_with_the_setting_a_client_that_does_not_say_so_leaves_the_boxs_in_its_place(tmp_path: Path) -> None:
+    write(tmp_path / "code", "resnet", words="WORD = 1")
+    found = registry.build(BUILT_IN, NothingServed(), tmp_path, skip_broken=True)
+    assert "not served" in found.left_out["resnet"]  # the box's own waits for its model
+
+
+def test_a_broken_client_of_the_boxs_name_is_not_answered_for_by_the_boxs(tmp_path: Path) -> None:
+    write(tmp_path / "code", "resnet", f"import nothing_of_this_name\n{REPLACES}", words="WORD = 1")
+    found = registry.build(BUILT_IN, NothingServed(), tmp_path, skip_broken=True)
+    assert "nothing_of_this_name" in found.left_out["resnet"]
+
+
+def test_two_folders_of_one_name_whose_clients_are_called_otherwise_keep_their_modules(
+    tmp_path: Path,
+) -> None:
+    late = "from sm.base import Client\n\nclass Late(Client):\n    name = '{}'\n\n    def inference(self, _):\n        from .words import WORD\n        return WORD\n"
+    write(tmp_path / "a", "hello", late.format("one"), words="WORD = 1")
+    write(tmp_path / "b", "hello", late.format("two"), words="WORD = 2")
+    clients = build(tmp_path / "a", tmp_path / "b").clients
+    assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
 
 
 def test_a_client_whose_model_is_missing_stops_the_start(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from sm.base import Client, Triton
 from sm.checking import alone, contract, remote
 from sm.checking.asking import Inside, Outside
 from sm.checking.contract import Broken, Sample
-from sm.checking.finding import repository_for
+from sm.checking.finding import of_the_box, repository_for
 from sm.checking.observed import Observed
 from sm.checking.report import Finding, Report
 from sm.checking.serving import Absent, triton
+from sm.claims import claim
 from sm.errors import StartError, TriremeError
 from sm.registry import Found, check, load
 from sm.settings import Settings
@@ -81,6 +82,7 @@ class Examination:
         for model in asker.client.required_models():
             for sentence in contract.declared(asker.client, observed.metadata(model)):
                 raise Broken(sentence)
+        claim(asker.client, self.found, of_the_box(self.settings))
         check(asker.client, self.found, observed)
         return contract.tensors(asker, observed, sample)
 

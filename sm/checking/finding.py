@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sm.box import CODE, PLATFORM_REPOSITORY
+from sm.claims import in_force
 from sm.errors import StartError
 from sm.registry import Found, discover
 from sm.settings import Settings
@@ -17,13 +18,19 @@ def find(name: str, settings: Settings) -> Found:
     folders = dict.fromkeys(
         folder.absolute() for folder in (*settings.clients, repository / CODE, Path("clients"))
     )
-    found = {client.name: client for client in discover(tuple(reversed(folders))) if not client.module}
+    everything = in_force(discover(tuple(reversed(folders))))
+    found = {client.name: client for client in everything if not client.module}
     if name not in found:
         raise StartError(
             f"there is no client {name!r}; there are: {', '.join(sorted(found)) or 'none'}. "
             "They are looked for in TRIREME_CLIENTS, in code/ of the repository and in ./clients."
         )
     return found[name]
+
+
+def of_the_box(settings: Settings) -> dict[str, Found]:
+    """The clients that came with the box, by name: no other may take their place unawares."""
+    return {found.name: found for found in discover(settings.clients) if found.bundled}
 
 
 def repository_for(found: Found, models: tuple[str, ...], settings: Settings) -> Path:

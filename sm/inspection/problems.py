@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sm.inspection import models
+from sm.inspection import models, wiring
 from sm.inspection.models import Model
 from sm.toolkit.code import Code
 
@@ -28,15 +28,16 @@ def all_of(repository: Path) -> list[str]:
         return [*_links(repository)]
     if not found:
         return [f"There is no model in {repository}: each is a folder with a config.pbtxt and a folder 1."]
-    names = {model.name for model in found}
-    sentences = [sentence for model in found for sentence in (*_of_model(model), *_steps(model, names))]
-    return [*sentences, *_links(repository), *plans(found)]
+    sentences = [sentence for model in found for sentence in _of_model(model)]
+    return [*sentences, *wiring.problems(found), *_links(repository), *plans(found)]
 
 
 def of_start(repository: Path) -> list[str]:
     """What stops a start, looked for before Triton is: it takes some milliseconds where there is no plan."""
-    found = [model for model in models.read(repository) if model.config is not None]
-    return [sentence for model in found for sentence in (*_name(model), *_versions(model))] + plans(found)
+    found = models.read(repository)
+    told = [model for model in found if model.config is not None]
+    sentences = [sentence for model in told for sentence in (*_name(model), *_versions(model))]
+    return [*sentences, *wiring.problems(found), *plans(told)]
 
 
 def root_config(repository: Path) -> str:
@@ -119,12 +120,6 @@ def _files(model: Model) -> Iterator[str]:
     for number in sorted(set(model.served) & set(model.versions)):
         if model.file and not (model.version(number) / model.file).exists():
             yield f"{model.version(number)} has no {model.file}, which the {model.backend} backend wants."
-
-
-def _steps(model: Model, names: set[str]) -> Iterator[str]:
-    steps = model.config.ensemble_scheduling.step if model.config else ()
-    for missing in sorted({step.model_name for step in steps} - names):
-        yield f"{model.folder / 'config.pbtxt'} has a step of the model {missing!r}, which is not there."
 
 
 def _links(repository: Path) -> Iterator[str]:

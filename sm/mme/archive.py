@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sm.errors import BadInput
 from sm.inspection import models
+from sm.inspection.ensembles import is_ensemble, steps
 from sm.inspection.models import Model
 from sm.toolkit.code import Code
 
@@ -65,8 +66,8 @@ class Archive:
     @property
     def roots(self) -> list[str]:
         """What to load: an ensemble brings its steps, and would have them loaded again if they were there."""
-        steps = set().union(*map(_steps, self.models.values()))
-        return [name for name in self.models if name not in steps]
+        asked = set().union(*map(steps, self.models.values()))
+        return [name for name in self.models if name not in asked]
 
     @classmethod
     def read(cls, url: str, home: Path) -> Archive:
@@ -105,22 +106,14 @@ def checked(url: str, home: Path) -> Path:
     return path
 
 
-def is_ensemble(model: Model) -> bool:
-    return model.backend == "ensemble" or bool(_steps(model))
-
-
-def _steps(model: Model) -> set[str]:
-    return {step.model_name for step in model.config.ensemble_scheduling.step} if model.config else set()
-
-
 def _entry(found: tuple[Model, ...], folder: Path, has_client: bool) -> Model | None:
     if not found and not has_client:
         raise BadInput(
             f"there is no model in {folder}: neither a config.pbtxt nor a folder 1 in it or one folder below"
         )
     ensembles = [model for model in found if is_ensemble(model)]
-    steps = set().union(*map(_steps, ensembles))
-    tops = [model for model in ensembles if model.name not in steps]
+    asked = set().union(*map(steps, ensembles))
+    tops = [model for model in ensembles if model.name not in asked]
     if len(found) == 1 or len(tops) == 1:
         return (tops or list(found))[0]
     if has_client:

@@ -5,11 +5,9 @@ A worker is told nothing. Each request looks whether the records have changed, w
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,7 +89,7 @@ class LoadedClients(Mapping[str, Client]):
         found = _found(record)
         triton = Named(self._triton, record.names)
         try:
-            with _names_of(found):
+            with registry.plain_names(found):
                 client = registry.load(found, triton, Path(record.repository))
                 client.name = record.name
                 registry.check(client, found, triton)
@@ -104,7 +102,7 @@ class LoadedClients(Mapping[str, Client]):
 def _unload(records: list[Record]) -> None:
     """Forget the modules of clients."""
     for record in records:
-        registry.unload(_package(record))
+        registry.unload(_found(record))
         modules.forget(_found(record).home)
     # Classes and modules refer to each other in circles, and may hold much: not some day, now.
     gc.collect()
@@ -116,11 +114,6 @@ def _package(record: Record) -> str:
 
 def _found(record: Record) -> Found:
     return Found(_package(record), Path(record.client), record.module)
-
-
-def _names_of(found: Found) -> AbstractContextManager[None]:
-    """``import helpers`` finds what lies beside the client. A script of the toolkit's sees to that itself."""
-    return contextlib.nullcontext() if found.module else modules.plain_names(found.home)
 
 
 @dataclass(frozen=True)

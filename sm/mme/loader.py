@@ -98,6 +98,10 @@ class Loader:
                     self._staging.touch(model)
                     self._triton.load(model)
 
+    def instances(self, model: str) -> int:
+        """How many processes one of Triton's models has if it is a Python model."""
+        return self._triton.instances(model)
+
     def recover(self) -> None:
         """Clear away what a process before this one has left half done."""
         for record in list(self.records.read().records.values()):

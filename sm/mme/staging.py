@@ -14,8 +14,9 @@ from typing import Any
 from google.protobuf import text_format
 
 from sm.errors import BadInput
+from sm.inspection.ensembles import is_ensemble
 from sm.inspection.models import Model
-from sm.mme.archive import Archive, is_ensemble
+from sm.mme.archive import Archive
 
 CONFIG = "config.pbtxt"
 

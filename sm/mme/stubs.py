@@ -28,6 +28,8 @@ class Stubs:
 
     def __init__(self, box: Box) -> None:
         self._box = box
+        #: Those seen before. The kernel's list of children may leave out some while others come and go.
+        self._known: tuple[int, frozenset[str]] = (0, frozenset())
 
     def triton(self) -> int | None:
         """Triton's pid; None while there is none."""
@@ -39,13 +41,13 @@ class Stubs:
 
     def alive(self, triton: int) -> Counter[str]:
         """How many processes each Python model has, by its name in Triton."""
-        found: Counter[str] = Counter()
-        for task in Path(f"/proc/{triton}/task").glob("*/children"):
-            for pid in _read(task).split():
-                model = self._model_of(pid.decode())
-                if model:
-                    found[model] += 1
-        return found
+        tasks = Path(f"/proc/{triton}/task").glob("*/children")
+        listed = {pid.decode() for task in tasks for pid in _read(task).split()}
+        before, known = self._known
+        seen = listed | known if before == triton else listed
+        models = {pid: model for pid in seen if (model := self._model_of(pid))}
+        self._known = triton, frozenset(models)
+        return Counter(models.values())
 
     def gone(self, model: str) -> bool:
         """Whether a Python model has no process any more, whatever Triton says of it."""
@@ -55,10 +57,13 @@ class Stubs:
 
     def _model_of(self, pid: str) -> str:
         # Of a dead process the command line is empty.
-        for word in _read(Path(f"/proc/{pid}/cmdline")).split(b"\0"):
-            path = Path(word.decode(errors="replace"))
+        words = _read(Path(f"/proc/{pid}/cmdline")).decode(errors="replace").split("\0")
+        for path in map(Path, words):
             if self._box.repository in path.parents:
-                return path.relative_to(self._box.repository).parts[0]
+                model = path.relative_to(self._box.repository).parts[0]
+                # An instance has a number behind its name; while a model is loaded, Triton asks a process
+                # that has none for the model's configuration, and ends it.
+                return "" if model in words else model
         return ""
 
 
@@ -93,14 +98,23 @@ class Nurse:
         for model in loaded:
             if alive[model] < most[model] and self._clock() >= self._not_before.get(model, 0.0):
                 self._not_before[model] = self._clock() + AGAIN
-                threading.Thread(target=self._reload, args=(model,), daemon=True).start()
+                threading.Thread(target=self._attend, args=(model, alive[model]), daemon=True).start()
 
-    def _reload(self, model: str) -> None:
-        log.error("the process of a Python model has died: it is loaded again", extra={"model": model})
+    def _attend(self, model: str, alive: int) -> None:
         try:
-            self._loader.reload(model)
+            wanted = self._loader.instances(model)
+            if alive < wanted:
+                log.error(
+                    "the process of a Python model has died: it is loaded again", extra={"model": model}
+                )
+                self._loader.reload(model)
+                return
         except TriremeError as error:
             log.error("%s", error.sentence, extra={"model": model})
+            return
+        # Triton itself had loaded it again, and the old processes were there beside the new ones.
+        self._seen[1][model] = wanted
+        self._not_before.pop(model, None)
 
 
 def _read(path: Path) -> bytes:

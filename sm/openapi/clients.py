@@ -13,6 +13,9 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from sm.base import Client, TensorClient
+from sm.dispatch import validated
+from sm.errors import TriremeError, WrongPayload
+from sm.invocation import Invocation
 
 Schema = dict[str, Any]
 #: Samples are shown as examples up to this size in bytes: nobody reads a picture in base64.
@@ -34,8 +37,9 @@ def described(client: Client) -> Mapping[str, Any]:
         "content_types": list(client.payload.content_types),
         "main_field": client.payload.main_field,
         "schemas": {**shared, **more},
-        "example": _example(sample / "payload.json"),
+        "example": _example(sample / "payload.json") or _sketch(payload),
         "golden": _example(sample / "golden.json"),
+        "mistake": _mistake(client),
     }
 
 
@@ -56,6 +60,25 @@ def _result(kind: type[Client], name: str) -> tuple[Schema, Schema]:
     except (NameError, AttributeError, TypeError):  # a name that only a type checker imports
         return {}, {}
     return _schema(said, name)
+
+
+def _mistake(client: Client) -> Schema | None:
+    """What is said to who sends an empty payload."""
+    try:
+        validated(client, Invocation(client.name, [{}]), {})
+    except WrongPayload as error:
+        return {"error": error.sentence, "code": error.code, "request_id": "0b5e…", **error.details}
+    except TriremeError:
+        pass
+    return None
+
+
+def _sketch(payload: Schema) -> Schema | None:
+    """A payload of the examples that its fields have."""
+    fields = {name: payload["properties"][name] for name in payload.get("required", ())}
+    if not fields or not all(field.get("examples") for field in fields.values()):
+        return None
+    return {name: field["examples"][0] for name, field in fields.items()}
 
 
 def _example(file: Path) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sm import __version__
-from sm.openapi.paths import answer, paths
-from sm.openapi.schemas import COMMON, Described, Json, of_client, ref
+from sm.openapi.failures import responses
+from sm.openapi.parts import Json
+from sm.openapi.paths import paths
+from sm.openapi.schemas import COMMON, Described, of_client
 
 
 def document(clients: Sequence[Described]) -> Json:
@@ -24,5 +26,5 @@ def document(clients: Sequence[Described]) -> Json:
         },
         "servers": [{"url": "/"}],
         "paths": paths(clients),
-        "components": {"schemas": schemas, "responses": {"Error": answer("what is wrong", ref("Error"))}},
+        "components": {"schemas": schemas, "responses": responses(clients)},
     }

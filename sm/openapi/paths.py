@@ -4,80 +4,118 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sm.invocation import BINARY
-from sm.openapi.schemas import Described, Json, ref
+from sm.invocation import BINARY, JSON_LINES, NPY, PNG
+from sm.openapi import triton
+from sm.openapi.parts import Json, answer, body, failures, in_path, ok, operation, ref, silent, strings, text
+from sm.openapi.schemas import Described
+from sm.routes.conversations import PATH as CONVERSATIONS
 
 #: What an invocation may come to.
-FAILURES = (400, 404, 413, 415, 422, 429, 500, 501, 503, 504, 507)
+FAILURES = (400, 404, 406, 413, 415, 422, 429, 500, 501, 503, 504, 507)
 
 
 def paths(clients: Sequence[Described]) -> Json:
     invoke = _invocation(clients)
-    name = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
-    model = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
-    loading = {
-        "type": "object",
-        "required": ["model_name", "url"],
-        "properties": _strings("model_name", "url"),
-    }
-    stream: Json = {"application/vnd.amazon.eventstream": {}}
     return {
-        "/ping": {
-            "get": _operation("ping", "Whether the box is ready.", {"200": {"description": "ready"}}, 503),
-            "post": _operation("pingToo", "The same.", {"200": {"description": "ready"}}, 503),
-        },
+        **_pages(),
         "/invocations": {"post": {**invoke, "operationId": "invoke"}},
+        CONVERSATIONS: {
+            "get": operation(
+                "converse",
+                "A WebSocket: each message is an invocation.",
+                {"101": {"description": "the conversation begins"}},
+                *(400, 429, 503),
+            )
+        },
+        **_endpoints(invoke),
+        **_models(),
+        "/models/{name}/invoke": {
+            "parameters": in_path("name"),
+            "post": {
+                **invoke,
+                "operationId": "invokeModel",
+                "summary": "The same, for the model of the path.",
+            },
+        },
+        **triton.paths(),
+    }
+
+
+def _pages() -> Json:
+    ready = silent("ready")
+    return {
+        "/": {"get": operation("playground", "A page to try the clients.", text("HTML", "text/html"))},
+        "/openapi.json": {
+            "get": operation("document", "This document.", ok("OpenAPI 3.1", {"type": "object"}))
+        },
+        "/ping": {
+            "get": operation("ping", "Whether the box is ready.", ready, 503),
+            "post": operation("pingToo", "The same.", ready, 503),
+        },
+        "/execution-parameters": {
+            "get": operation(
+                "executionParameters", "For batch transform.", ok("how to send", ref("ExecutionParameters"))
+            )
+        },
+        "/metrics": {"get": operation("metrics", "Prometheus series.", text("text", "text/plain"))},
+    }
+
+
+def _models() -> Json:
+    model = ok("the model", ref("Model"))
+    return {
+        "/models": {
+            "get": operation(
+                "listModels", "What is served, or what is loaded.", ok("models", ref("Models")), 400
+            ),
+            "post": {
+                **operation(
+                    "loadModel",
+                    "Multi-model mode: load an archive. A 405 otherwise.",
+                    model,
+                    *(400, 405, 409, 422, 500, 503, 507),
+                ),
+                "requestBody": body({"application/json": {"schema": strings("model_name", "url")}}),
+            },
+        },
+        "/models/{name}": {
+            "parameters": in_path("name"),
+            "get": operation("getModel", "Where a model was loaded from.", model, 404),
+            "delete": operation(
+                "unloadModel",
+                "Multi-model mode: unload. A 405 otherwise.",
+                ok("unloaded", {"type": "object"}),
+                *(404, 405, 409, 503),
+            ),
+        },
+    }
+
+
+def _endpoints(invoke: Json) -> Json:
+    """What SageMaker's runtime makes of the same: every error of the box is a 424."""
+    whole = {"200": invoke["responses"]["200"], **failures(424)}
+    events = {
+        "200": {"description": "frames", "content": {"application/vnd.amazon.eventstream": {}}},
+        **failures(424),
+    }
+    parameters = in_path("name")
+    return {
         "/endpoints/{name}/invocations": {
-            "parameters": name,
-            "post": {**invoke, "operationId": "invokeEndpoint", "summary": "The same, as boto3 asks."},
+            "parameters": parameters,
+            "post": {
+                **invoke,
+                "operationId": "invokeEndpoint",
+                "summary": "The same, as boto3 asks.",
+                "responses": {**whole, **failures(413, 429, 503)},
+            },
         },
         "/endpoints/{name}/invocations-response-stream": {
-            "parameters": name,
+            "parameters": parameters,
             "post": {
                 **invoke,
                 "operationId": "invokeEndpointWithResponseStream",
                 "summary": "The same in parts, as boto3 asks.",
-                "responses": {"200": {"description": "events", "content": stream}, **_failures(*FAILURES)},
-            },
-        },
-        "/models": {
-            "get": _operation("listModels", "What is served, or what is loaded.", _ok("models"), 503),
-            "post": {
-                **_operation("loadModel", "Multi-model mode: load an archive.", _ok("loaded"), 400, 409, 507),
-                "requestBody": {"required": True, "content": {"application/json": {"schema": loading}}},
-            },
-        },
-        "/models/{name}": {
-            "parameters": name,
-            "get": _operation("getModel", "Where a model was loaded from.", _ok("the model"), 404),
-            "delete": _operation("unloadModel", "Multi-model mode: unload.", _ok("unloaded"), 404),
-        },
-        "/models/{name}/invoke": {"parameters": name, "post": {**invoke, "operationId": "invokeModel"}},
-        "/execution-parameters": {
-            "get": _operation("executionParameters", "For batch transform.", _ok("how to send"))
-        },
-        "/metrics": {
-            "get": _operation(
-                "metrics",
-                "Prometheus series.",
-                {"200": {"description": "text", "content": {"text/plain": {}}}},
-            )
-        },
-        "/v2": {"get": _operation("server", "Triton's own API begins here.", _ok("the server's metadata"))},
-        "/v2/health/ready": {
-            "get": _operation("ready", "Triton's health.", {"200": {"description": "ready"}}, 503)
-        },
-        "/v2/models/{model}": {
-            "parameters": model,
-            "get": _operation("modelMetadata", "A model's tensors.", _ok("metadata"), 404),
-        },
-        "/v2/models/{model}/infer": {
-            "parameters": model,
-            "post": {
-                **_operation(
-                    "infer", "Tensors to tensors.", {"200": answer("tensors", ref("InferAnswer"))}, *FAILURES
-                ),
-                "requestBody": _body({"application/json": {"schema": ref("InferRequest")}}),
+                "responses": {**events, **failures(413, 429, 503)},
             },
         },
     }
@@ -92,20 +130,20 @@ def _invocation(clients: Sequence[Described]) -> Json:
         for kind in client["content_types"]
         if kind != "application/json"
     }
-    content = {
-        "application/json": {"schema": {"anyOf": [*requests, ref("InferRequest")]}},
-        "application/jsonlines": {"schema": {"type": "string"}},
+    takes = {
+        "application/json": {"schema": {"anyOf": [*requests, ref("InferRequest"), ref("SessionRequest")]}},
+        JSON_LINES: {"schema": {"type": "string"}},
         BINARY: {"schema": {}},
         **raw,
     }
+    good = answer("the result", {"anyOf": [*answers, ref("InferAnswer"), ref("SessionAnswer")]})
+    others = (JSON_LINES, BINARY, NPY, PNG, "text/event-stream", *(kind for kind in raw if kind == "*/*"))
+    good["content"] |= {kind: {} for kind in others}
     return {
         "summary": "One payload or a list of them for a client, or tensors for a model.",
         "parameters": [*_addresses(), *_sagemaker()],
-        "requestBody": _body(content),
-        "responses": {
-            "200": answer("the result", {"anyOf": [*answers, ref("InferAnswer")]}),
-            **_failures(*FAILURES),
-        },
+        "requestBody": body(takes),
+        "responses": {"200": good, **failures(*FAILURES)},
     }
 
 
@@ -119,7 +157,7 @@ def _sagemaker() -> Iterable[Json]:
         ("Custom-Attributes", "`modelname=…;version=…`, and parameters of the client."),
         ("Target-Model", "The model of a body that names none."),
         ("Inference-Id", "The request's id in the log and in errors."),
-        ("Session-Id", "A stateful session, or NEW_SESSION."),
+        ("Session-Id", "A stateful session, or NEW_SESSION; 400 where sessions are off."),
     ):
         yield {
             "name": f"X-Amzn-SageMaker-{name}",
@@ -127,27 +165,3 @@ def _sagemaker() -> Iterable[Json]:
             "description": what,
             "schema": {"type": "string"},
         }
-
-
-def _operation(identity: str, summary: str, good: Json, *failures: int) -> Json:
-    return {"operationId": identity, "summary": summary, "responses": {**good, **_failures(*failures)}}
-
-
-def _failures(*statuses: int) -> Json:
-    return {str(status): {"$ref": "#/components/responses/Error"} for status in statuses}
-
-
-def _ok(what: str) -> Json:
-    return {"200": answer(what, {})}
-
-
-def answer(what: str, schema: Json) -> Json:
-    return {"description": what, "content": {"application/json": {"schema": schema}}}
-
-
-def _body(content: Json) -> Json:
-    return {"required": True, "content": content}
-
-
-def _strings(*names: str) -> Json:
-    return {name: {"type": "string"} for name in names}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-Json = dict[str, Any]
+from sm.openapi.parts import Json, ref, strings
+
 Described = Mapping[str, Any]
 
-TENSOR = {
+TENSOR: Json = {
     "type": "object",
     "required": ["name", "datatype", "shape"],
     "properties": {
@@ -19,6 +20,11 @@ TENSOR = {
         "parameters": {"type": "object"},
     },
 }
+DESCRIBED_TENSOR = {
+    "type": "object",
+    "required": ["name", "datatype", "shape"],
+    "properties": {name: TENSOR["properties"][name] for name in ("name", "datatype", "shape")},
+}
 COMMON: Json = {
     "Error": {
         "type": "object",
@@ -28,6 +34,82 @@ COMMON: Json = {
             "code": {"type": "string"},
             "request_id": {"type": "string"},
         },
+    },
+    "RecordError": strings("error", "code"),
+    "ModelError": {
+        "type": "object",
+        "required": ["Message", "OriginalStatusCode", "OriginalMessage"],
+        "properties": {
+            "Message": {"type": "string"},
+            "OriginalStatusCode": {"type": "integer", "minimum": 400, "maximum": 599},
+            "OriginalMessage": {"type": "string", "description": "The box's own body."},
+            "LogStreamArn": {"type": "string"},
+        },
+    },
+    "Model": {
+        "type": "object",
+        "required": ["modelName", "modelUrl"],
+        "properties": {
+            "modelName": {"type": "string"},
+            "modelUrl": {"type": "string"},
+            "client": {"type": ["string", "null"], "description": "The client's class."},
+            "ready": {"type": "boolean"},
+            "versions": {"type": "array", "items": {"type": "string"}},
+        },
+    },
+    "Models": {
+        "type": "object",
+        "required": ["models"],
+        "properties": {
+            "models": {"type": "array", "items": ref("Model")},
+            "nextPageToken": {"type": "string", "description": "Where there are more."},
+        },
+    },
+    "ExecutionParameters": {
+        "type": "object",
+        "required": ["MaxConcurrentTransforms", "BatchStrategy", "MaxPayloadInMB"],
+        "properties": {
+            "MaxConcurrentTransforms": {"type": "integer", "minimum": 1},
+            "BatchStrategy": {"enum": ["MULTI_RECORD", "SINGLE_RECORD"]},
+            "MaxPayloadInMB": {"type": "integer", "minimum": 0},
+        },
+    },
+    "SessionRequest": {
+        "type": "object",
+        "description": "Opens or closes a stateful session.",
+        "required": ["requestType"],
+        "additionalProperties": False,
+        "properties": {"requestType": {"enum": ["NEW_SESSION", "CLOSE"]}},
+    },
+    "SessionAnswer": {
+        "type": "object",
+        "description": "Nothing: the session is in a header.",
+        "additionalProperties": False,
+    },
+    "Server": {
+        "type": "object",
+        "required": ["name", "version", "extensions"],
+        "properties": {
+            "name": {"type": "string"},
+            "version": {"type": "string"},
+            "extensions": {"type": "array", "items": {"type": "string"}},
+        },
+    },
+    "ModelMetadata": {
+        "type": "object",
+        "required": ["name", "platform", "inputs", "outputs"],
+        "properties": {
+            "name": {"type": "string"},
+            "versions": {"type": "array", "items": {"type": "string"}},
+            "platform": {"type": "string"},
+            "inputs": {"type": "array", "items": DESCRIBED_TENSOR},
+            "outputs": {"type": "array", "items": DESCRIBED_TENSOR},
+        },
+    },
+    "GenerateRequest": {
+        "type": "object",
+        "description": "Inputs by their names.",
+        "additionalProperties": {"type": ["string", "number", "boolean", "array", "object"]},
     },
     "InferRequest": {
         "type": "object",
@@ -84,8 +166,4 @@ def of_client(client: Described) -> Json:
 
 def _or_list(result: Json) -> Json:
     """A list of payloads gets a list of results, in which one may have failed."""
-    return {"anyOf": [result, {"type": "array", "items": {"anyOf": [result, {"type": "object"}]}}]}
-
-
-def ref(name: str) -> Json:
-    return {"$ref": f"#/components/schemas/{name}"}
+    return {"anyOf": [result, {"type": "array", "items": {"anyOf": [result, ref("RecordError")]}}]}

@@ -11,6 +11,7 @@ from google.protobuf import text_format
 
 from sm.errors import StartError
 from sm.inspection import models
+from sm.inspection.ensembles import steps
 from sm.inspection.models import ENVIRONMENT, OWN_FOLDER, Model
 from sm.mme.staging import CONFIG, renamed
 from sm.packaging.contents import Contents, Entry, is_cache
@@ -52,8 +53,8 @@ def apart(repository: Path, copies: int = 0) -> list[Shipment]:
     the model by the name it had.
     """
     found = {model.name: model for model in models.read(repository)}
-    steps = {name for model in found.values() for name in _steps(model)}
-    tops = [model for name, model in found.items() if name not in steps]
+    asked = {name for model in found.values() for name in steps(model)}
+    tops = [model for name, model in found.items() if name not in asked]
     if not tops:
         raise StartError(f"{repository} has no model; without --mme it is packed as it is.")
     made = Separate(repository, found, alone=len(tops) == 1)
@@ -83,7 +84,7 @@ class Separate:
             each = left.pop()
             if each not in wanted:
                 wanted.add(each)
-                left += _steps(self._found[each])
+                left += steps(self._found[each])
         return sorted(wanted)
 
     def _model(self, model: Model, names: Mapping[str, str]) -> list[Entry]:
@@ -125,7 +126,3 @@ class Separate:
     def _another(self, code: Path, entry: Entry, name: str) -> bool:
         top = entry.name.split("/")[1:2]
         return bool(top) and top[0] != name and (code / top[0] / "client.py").is_file()
-
-
-def _steps(model: Model) -> list[str]:
-    return [step.model_name for step in model.config.ensemble_scheduling.step] if model.config else []

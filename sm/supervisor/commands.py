@@ -56,9 +56,11 @@ class Commands:
         for gauges in self._box.metrics_folder.glob("gauge_live*.db"):
             with contextlib.suppress(OSError):
                 gauges.unlink()
+        # A file that is changed twice in a second is not to be taken from the cache of its first version.
+        more = {**ALLOCATOR, "PYTHONDONTWRITEBYTECODE": "1"} if self._box.reload else ALLOCATOR
         if self._box.front == "nginx":
-            return self._worker("data", ALLOCATOR)
-        return self._worker("data", {**ALLOCATOR, "TRIREME_LISTENER": str(self._listener)}, self._listener)
+            return self._worker("data", more)
+        return self._worker("data", {**more, "TRIREME_LISTENER": str(self._listener)}, self._listener)
 
     def _worker(self, plane: str, more: Mapping[str, str], *files: int) -> Command:
         paths = [str(HERE), self._environment.get("PYTHONPATH", "")]

@@ -39,6 +39,12 @@ from sm.triton import restricted, sweep
 MOST_FILES = 65536
 #: Seconds that the last lines may take to be written, and the last processes to be buried.
 PARTING = 2.0
+#: What ``serve`` takes beside the platform's word.
+FLAGS = ("--demo", "--examples", "--reload")
+RELOADING = (
+    "reload is on: a client whose files change is made anew, and its callers read what is wrong with it; "
+    "for development only"
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,13 +54,14 @@ def main(arguments: Sequence[str]) -> int:
     log = Log(Formatter("info", text=terminal, colour=False), selector)
     try:
         shown, examples = demonstrates(arguments), "--examples" in arguments
+        reload = "--reload" in arguments
         settings = Settings.read(os.environ)
         text = terminal or shown if settings.log_format == "auto" else settings.log_format == "text"
         log = Log(Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ), selector)
         if shown and settings.repository is None:
             settings = replace(settings, repository=demo.repository(settings, examples))
         lines = demo.lines(settings, examples) if shown else ""
-        return run(settings, selector, log, lines)
+        return run(settings, selector, log, lines, reload)
     except StartError as error:
         log.say("error", str(error))
         return 1
@@ -67,14 +74,16 @@ def main(arguments: Sequence[str]) -> int:
 
 def demonstrates(arguments: Sequence[str]) -> bool:
     """Whether the demo is asked for. The platform starts the box with the one word ``serve``."""
-    unknown = [word for word in arguments if word not in ("serve", "--demo", "--examples")]
+    unknown = [word for word in arguments if word not in ("serve", *FLAGS)]
     if unknown:
-        raise StartError(f"serve takes no {unknown[0]!r}: only the word serve, --demo and --examples.")
+        raise StartError(f"serve takes no {unknown[0]!r}: only the word serve, {', '.join(FLAGS)}.")
     return "--demo" in arguments or "--examples" in arguments
 
 
-def run(settings: Settings, selector: PollSelector, log: Log, lines: str) -> int:
+def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload: bool) -> int:
     """Everything between the first process and the last; ``lines`` are shown when the box is ready."""
+    if reload and settings.multi_model:
+        raise StartError("--reload is for clients in folders: in multi-model mode load the archive again.")
     with contextlib.ExitStack() as stack:
         # As PID 1 the end of this process is the end of all.
         guard = stack.enter_context(guarded()) if os.getpid() != 1 else None
@@ -93,10 +102,12 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str) -> int
             if built is None:
                 return 0
             check(repository := built)
-        box = stack.enter_context(prepared(settings, repository, nginx, guard))
+        box = stack.enter_context(prepared(settings, repository, nginx, guard, reload))
         stack.callback(bury, processes, log, guard)
         if nginx is None:
             log.say("warning", front.WITHOUT_NGINX)
+        if reload:
+            log.say("warning", RELOADING)
         commands = Commands(settings, box, nginx, listener.fileno(), os.environ)
         log.say("info", f"port {settings.port}: {announced(settings, repository)}")
         loop = Loop(
@@ -143,7 +154,7 @@ def guarded() -> Iterator[Guard]:
 
 @contextlib.contextmanager
 def prepared(
-    settings: Settings, repository: Path | None, nginx: Path | None, guard: Guard | None
+    settings: Settings, repository: Path | None, nginx: Path | None, guard: Guard | None, reload: bool
 ) -> Iterator[Box]:
     """The box, written down; removed afterwards with its files in shared memory."""
     http, grpc, metrics = ports.draw(settings)
@@ -172,6 +183,7 @@ def prepared(
             ping=settings.ping,
             http_keys=restricted.http_keys(settings.triton_arguments),
             grpc_keys=restricted.grpc_keys(settings.triton_arguments),
+            reload=reload,
         )
         box.save()
         yield box

@@ -19,13 +19,18 @@ from types import ModuleType
 STAND_IN = str(Path(__file__).parent / "stand_in")
 #: The folders that scripts of this process came from.
 _known: set[Path] = set()
-_loading = threading.Lock()
+_loading = threading.RLock()
+#: The folders that whoever holds the lock is loading from.
+_inside: list[Path] = []
 
 
 @contextmanager
 def plain_names(folder: Path) -> Iterator[None]:
     """Import from ``folder`` first, everything in it afresh; one folder at a time."""
     with _loading:
+        if folder in _inside:
+            yield
+            return
         _known.add(folder)
         _make_way(folder)
         places = [str(place) for place in (folder, folder / "lib") if place.is_dir()]
@@ -35,7 +40,11 @@ def plain_names(folder: Path) -> Iterator[None]:
         sys.path[:] = [*places, *others, STAND_IN]
         _known.difference_update(gone)
         importlib.invalidate_caches()
-        yield
+        _inside.append(folder)
+        try:
+            yield
+        finally:
+            _inside.pop()
 
 
 def forget(folder: Path) -> None:
@@ -62,4 +71,6 @@ def _make_way(folder: Path) -> None:
 def _home(module: ModuleType) -> Path | None:
     """The code folder that a module came from."""
     places = [getattr(module, "__file__", None) or "", *map(str, getattr(module, "__path__", ()))]
-    return next((known for known in _known for place in places if known in Path(place).parents), None)
+    # The nearest: one code folder may lie in another.
+    parents = (parent for place in places if place for parent in Path(place).parents)
+    return next((parent for parent in parents if parent in _known), None)

@@ -58,6 +58,11 @@ class Loading:
         """Whether it serves."""
         return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
 
+    def instances(self, model: str) -> int:
+        """How many instances its configuration has, as Triton has completed it."""
+        config = self._call("ModelConfig", pb.ModelConfigRequest(name=model), model).config
+        return sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
+
     def _holds(self, model: str) -> bool:
         index = self._call("RepositoryIndex", pb.RepositoryIndexRequest(), model)
         return any(row.name == model and row.state in HELD for row in index.models)

@@ -122,10 +122,11 @@ def running(
     wait: bool = True,
     clients: tuple[Path, ...] = (CLIENTS,),
     through: str = "",
+    words: str = "",
     **variables: str,
 ) -> Iterator[RunningBox]:
     """Start a box, and end it by its own id whatever happens."""
-    box = start(folder, repository, clients, through, **variables)
+    box = start(folder, repository, clients, through, words, **variables)
     try:
         if wait:
             box.wait_ready()
@@ -139,9 +140,10 @@ def start(
     repository: Path | None,
     clients: tuple[Path, ...] = (CLIENTS,),
     through: str = "",
+    words: str = "",
     **variables: str,
 ) -> RunningBox:
-    """``through``: a command line that becomes the box in the end."""
+    """``through``: a command line that becomes the box in the end; ``words``: what ``serve`` is told."""
     port = int(variables.pop("SAGEMAKER_BIND_TO_PORT", 0)) or free_port()
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TRIREME_"))
@@ -156,7 +158,7 @@ def start(
     log = folder / f"box-{port}.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [*shlex.split(through), sys.executable, str(HERE / "serve")],
+            [*shlex.split(through), sys.executable, str(HERE / "serve"), *shlex.split(words)],
             env=environment,
             stdout=stream,
             stderr=subprocess.STDOUT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 import requests
 
 from .container import JSON, Archive, Container, Question
-from .table import Table, row_of
+from .table import Row, Table, row_of
 
 MODES = ("single", "mme", "batch")
 TABLE = pytest.StashKey[Table]()
+#: What a report calls its row.
+PROPERTY = "contract"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TABLE] = Table()
+    config.pluginmanager.register(Reader(config.stash[TABLE]))
     config.addinivalue_line("markers", "modes(*names): the modes of a container that a promise is for")
 
 
@@ -98,10 +102,23 @@ def archives(folders: str) -> Iterator[Archive]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
+    """The row travels with the report: the test may run in another process than the one with the table."""
     report: pytest.TestReport = yield
     if (report.when == "call" or not report.passed) and mode_of(item):
-        item.config.stash[TABLE].add(row_of(item, report, mode_of(item)))
+        report.user_properties.append((PROPERTY, asdict(row_of(item, report, mode_of(item)))))
     return report
+
+
+class Reader:
+    """Puts the rows of the reports into the table."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == PROPERTY and isinstance(value, dict):
+                self.table.add(Row(**value))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -87,6 +87,16 @@ def test_two_archives_have_modules_of_one_name(worker: Worker) -> None:
             assert worker.answer(name) == [name, name, f"{name}-in-triton"]
 
 
+@pytest.mark.parametrize("says", ["pass", "replaces = 'resnet'", "name = 'resnet'"])
+def test_an_archive_takes_no_name_from_the_box_whatever_its_client_says(worker: Worker, says: str) -> None:
+    text = CLIENT.replace("    models", f"    {says}\n    models")
+    worker.load("mine", "1", client=text, helper="NAME = 'mine'")
+    assert worker.answer("mine") == ["mine", "mine", "mine-in-triton"]
+    assert worker.registry.get("mine").name == "mine"
+    with pytest.raises(UnknownModel):
+        worker.registry.get("resnet")
+
+
 def test_a_client_is_made_once(worker: Worker) -> None:
     worker.load("one", "1", client=CLIENT, helper="NAME = 1")
     made: list[Client] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import threading
 from collections import Counter
@@ -12,6 +14,7 @@ from sm.errors import BadInput
 from sm.mme.loader import Loader
 from sm.mme.records import Record, Records
 from sm.mme.stubs import AGAIN, Nurse, Stubs
+from tests.box.running import until
 
 
 class Told(Stubs):
@@ -34,7 +37,12 @@ class Noted(Loader):
     def __init__(self, records: Records) -> None:
         self.records = records
         self.again: list[str] = []
-        self.done = threading.Semaphore(0)
+        self.wanted = 2
+        self.done, self.asked = threading.Semaphore(0), threading.Semaphore(0)
+
+    def instances(self, model: str) -> int:
+        self.asked.release()
+        return self.wanted
 
     def reload(self, model: str) -> None:
         self.again.append(model)
@@ -64,6 +72,27 @@ def test_a_death_is_seen_once_and_tried_again_after_a_while(tmp_path: Path) -> N
     assert loader.again == ["one", "one"]
 
 
+def test_old_processes_that_end_after_a_reload_are_no_deaths(tmp_path: Path) -> None:
+    records, stubs = Records(tmp_path / "models.json"), Told()
+    records.put(Record("one", "/a", "one", "one", {"model": "one"}, loaded=True))
+    loader = Noted(records)
+    nurse = Nurse(stubs, loader, lambda: 100.0)
+    loader.wanted = 1
+    for processes in (1, 2, 1):
+        stubs.processes = Counter(one=processes)
+        nurse.look()
+    assert loader.asked.acquire(timeout=5)
+    # It is seen all the same when the one that is left dies.
+    stubs.processes = Counter()
+
+    def attended() -> bool:
+        nurse.look()
+        return bool(loader.again)
+
+    until(attended, 5)
+    assert loader.again == ["one"]
+
+
 def test_an_unload_and_a_new_triton_are_no_deaths(tmp_path: Path) -> None:
     records, stubs = Records(tmp_path / "models.json"), Told()
     for name in ("one", "two"):
@@ -85,9 +114,12 @@ def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
     file = box.repository / "one" / "1" / "model.py"
     file.parent.mkdir(parents=True)
     file.touch()
-    parent = subprocess.Popen(
-        ["/bin/sh", "-c", f"tail -f {file} >/dev/null & echo started; wait"], stdout=subprocess.PIPE
-    )
+    for name in ("one_0", "one"):
+        (tmp_path / name).touch()
+    # An instance, and the process that is asked for the configuration alone.
+    script = f"tail -f {file} one_0 >/dev/null & tail -f {file} one >/dev/null & echo started; wait"
+    parent = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, cwd=tmp_path)
+    children: list[int] = []
     try:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"started\n"
@@ -100,9 +132,17 @@ def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
         assert not stubs.gone("one")
         # It is no Python model.
         assert not stubs.gone("other")
+        children += map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
+        assert len(children) == 2
+        # The kernel may leave it out of the list for a moment; here it does for good.
+        parent.kill()
+        until(lambda: not Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text())
+        assert stubs.alive(parent.pid) == {"one": 1}
+        # A new Triton has none of the old one's.
+        assert stubs.alive(os.getpid()) == {}
     finally:
-        for child in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split():
-            subprocess.run(["/bin/kill", child], check=True)
+        for pid in (parent.pid, *children):
+            os.kill(pid, signal.SIGKILL)
         parent.wait(10)
         assert parent.stdout is not None
         parent.stdout.close()

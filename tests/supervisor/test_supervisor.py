@@ -37,8 +37,9 @@ def serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, str]
 @pytest.mark.parametrize(
     ("arguments", "environment", "sentence"),
     [
-        (("--dmeo",), {}, "serve takes no '--dmeo': only the word serve, --demo and --examples."),
+        (("--dmeo",), {}, "serve takes no '--dmeo': only the word serve, --demo, --examples, --reload."),
         (("serve",), {"TRIREME_THREADS": "many"}, "TRIREME_THREADS='many' is not a number."),
+        (("--reload",), {"SAGEMAKER_MULTI_MODEL": "true"}, "--reload is for clients in folders"),
         ((), {"TRIREME_MODEL_REPOSITORY": "/nonexistent"}, "There is no model in /nonexistent"),
         (("--demo",), {"TRIREME_CACHE": "/nonexistent", "TRIREME_LOG_FORMAT": "json"}, "run `make serve`"),
     ],

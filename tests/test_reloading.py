@@ -1,0 +1,113 @@
+"""What a worker makes of changed files: the client anew, or the reason why not."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sm import registry
+from sm.errors import ClientFailed, UnknownModel
+from sm.registry import Registry
+from sm.reloading import LiveClients, LiveRegistry
+from tests.test_registry import NothingServed, write
+
+HELLO = """
+from sm.base import Client
+
+class Hello(Client):
+    name = "other"
+
+    def inference(self, payload):
+        return "hello"
+"""
+
+
+@pytest.fixture(autouse=True)
+def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the workers of a box that reloads."""
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+
+
+def worker(folder: Path, said: Path) -> LiveClients:
+    build = partial(registry.build, (folder,), NothingServed(), Path("/nowhere"), True)
+    return LiveClients(build, (folder,), said)
+
+
+def taken(clients: LiveClients) -> bool:
+    """Look until what has changed is at rest."""
+    return clients.look() or clients.look()
+
+
+def answer(clients: LiveClients, name: str) -> object:
+    return LiveRegistry(clients).get(name).inference(None)
+
+
+def test_what_changes_is_taken_when_it_is_at_rest(tmp_path: Path) -> None:
+    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    clients = worker(tmp_path / "c", tmp_path / "said")
+    assert not clients.look()
+    file.write_text(HELLO[:50])
+    assert not clients.look()
+    file.write_text(HELLO.replace('"hello"', '"goodbye"'))
+    assert not clients.look()
+    assert answer(clients, "other") == "hello"
+    assert clients.look()
+    assert answer(clients, "other") == "goodbye"
+
+
+def test_only_the_changed_client_is_made_anew(tmp_path: Path) -> None:
+    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    write(tmp_path / "c", "still", HELLO.replace("other", "still"))
+    clients = worker(tmp_path / "c", tmp_path / "said")
+    changed, still = clients["other"], clients["still"]
+    file.write_text(f"{HELLO}\n")
+    assert taken(clients)
+    assert clients["still"] is still
+    assert clients["other"] is not changed
+
+
+def test_a_broken_client_is_told_under_every_name_it_had_and_is_in_no_list(tmp_path: Path) -> None:
+    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    clients = worker(tmp_path / "c", tmp_path / "said")
+    file.write_text("import nothing_of_this_name")
+    assert taken(clients)
+    for name in ("hello", "other"):
+        with pytest.raises(ClientFailed, match=r"client.py: line 1: .*nothing_of_this_name"):
+            LiveRegistry(clients).get(name)
+    assert list(clients) == []
+    assert LiveRegistry(clients).default("other") == "other"
+    file.unlink()
+    assert taken(clients)
+    with pytest.raises(UnknownModel):
+        LiveRegistry(clients).get("hello")
+
+
+@pytest.mark.parametrize("text", ["raise SystemExit", "import sys; sys.exit(3)"])
+def test_a_client_that_wants_to_end_the_process_is_only_broken(text: str, tmp_path: Path) -> None:
+    write(tmp_path / "c", "hello", text)
+    clients = worker(tmp_path / "c", tmp_path / "said")
+    with pytest.raises(ClientFailed, match="line 1: SystemExit"):
+        LiveRegistry(clients).get("hello")
+
+
+def test_several_workers_say_a_thing_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    workers = [worker(tmp_path / "c", tmp_path / "said") for _ in range(3)]
+    file.write_text("\n1 +\n")
+    with caplog.at_level(logging.INFO):
+        assert all(map(taken, workers))
+    (said,) = caplog.messages
+    assert said.splitlines()[1].strip() == f'File "{file}", line 2'
+    assert said.splitlines()[2].strip() == "1 +"
+
+
+def test_who_asks_for_nothing_gets_the_list_of_what_there_is(tmp_path: Path) -> None:
+    write(tmp_path / "c", "hello", HELLO)
+    clients = worker(tmp_path / "c", tmp_path / "said")
+    with pytest.raises(UnknownModel, match="there are: other"):
+        LiveRegistry(clients).get("nobody")
+    assert isinstance(clients.now, Registry)
+    assert len(clients) == 1
