@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from threading import Lock
 
 import numpy as np
@@ -20,7 +21,7 @@ class Observed:
     def __init__(self, triton: Triton) -> None:
         self._triton = triton
         self._lock = Lock()
-        self._known: dict[Hashable, dict[str, Array]] = {}
+        self._known: dict[Hashable, list[dict[str, Array]]] = {}
         #: Sentences about tensors that no model takes, in the order they were seen.
         self.faults: dict[str, None] = {}
         #: Seconds that calls have taken so far.
@@ -37,20 +38,14 @@ class Observed:
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
         """See :meth:`sm.base.Triton.infer`."""
-        began = time.perf_counter()
-        try:
+
+        def ask() -> Generator[dict[str, Array], None, None]:
+            yield self._triton.infer(model, inputs, version=version, outputs=outputs)
+
+        with self._timed():
             self._note(model, version, inputs)
-            if not self.replaying:
-                return self._triton.infer(model, inputs, version=version, outputs=outputs)
-            key = (model, version, tuple(outputs or ()), *map(_print_of, inputs.items()))
-            if key not in self._known:
-                answer = self._triton.infer(model, inputs, version=version, outputs=outputs)
-                # Not the views of shared memory: they would be held for good.
-                self._known[key] = {name: array.copy() for name, array in answer.items()}
-            return {name: array.copy() for name, array in self._known[key].items()}
-        finally:
-            with self._lock:
-                self.seconds += time.perf_counter() - began
+            (answer,) = self._answers(("infer", model, version, outputs), inputs, ask)
+        return answer
 
     def stream(
         self,
@@ -60,13 +55,50 @@ class Observed:
         version: str = "",
         outputs: Sequence[str] | None = None,
     ) -> Generator[dict[str, Array], None, None]:
-        """See :meth:`sm.base.Triton.stream`."""
+        """See :meth:`sm.base.Triton.stream`. Its time is what the client waits for the answers."""
         self._note(model, version, inputs)
-        return self._triton.stream(model, inputs, version=version, outputs=outputs)
+        answers = self._answers(
+            ("stream", model, version, outputs),
+            inputs,
+            lambda: self._triton.stream(model, inputs, version=version, outputs=outputs),
+        )
+        with closing(answers):
+            while True:
+                with self._timed():
+                    answer = next(answers, None)
+                if answer is None:
+                    return
+                yield answer
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """See :meth:`sm.base.Triton.metadata`."""
         return self._triton.metadata(model, version)
+
+    def _answers(
+        self,
+        call: tuple[str, str, str, Sequence[str] | None],
+        inputs: Mapping[str, Array],
+        ask: Callable[[], Generator[dict[str, Array], None, None]],
+    ) -> Generator[dict[str, Array], None, None]:
+        """Triton's, or, where they are played again, those to the same ``call`` before."""
+        if not self.replaying:
+            yield from ask()
+            return
+        method, model, version, outputs = call
+        key = (method, model, version, tuple(outputs or ()), *map(_print_of, inputs.items()))
+        if key not in self._known:
+            # Not the views of shared memory: they would be held for good.
+            self._known[key] = [_copied(answer) for answer in ask()]
+        yield from map(_copied, self._known[key])
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.seconds += time.perf_counter() - began
 
     def _note(self, model: str, version: str, inputs: Mapping[str, Array]) -> None:
         try:
@@ -96,6 +128,10 @@ def misfits(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> Iterator[st
             yield (
                 f"wrong shape: it gives {metadata.name!r} {name!r} as {list(array.shape)}, not {list(shape)}"
             )
+
+
+def _copied(answer: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: array.copy() for name, array in answer.items()}
 
 
 def _print_of(item: tuple[str, Array]) -> Hashable:

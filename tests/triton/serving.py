@@ -51,7 +51,7 @@ EXECUTE_DECOUPLED = """
                 if sender.is_cancelled():
                     open(self.folder + "/cancelled", "w").close()
                     break
-                sender.send(response(outputs))
+                sender.send(response(outputs) if isinstance(outputs, dict) else outputs)
             sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
@@ -92,7 +92,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Decoupled(Model):
-    """``answer`` yields any number of outputs."""
+    """``answer`` yields any number of outputs, or of responses."""
 
     def execute(self) -> str:
         return EXECUTE_DECOUPLED
@@ -143,6 +143,11 @@ MODELS: dict[str, Model] = {
     ),
     "counts": Decoupled(
         COUNTS, {"count": ("INT64", [1]), "seconds": ("FP32", [1])}, {"number": ("INT64", [1])}
+    ),
+    "refuses": Decoupled(
+        'yield pb.InferenceResponse([], error=pb.TritonError("not this one", pb.TritonError.INVALID_ARG))',
+        {"x": ("FP32", [1])},
+        {"y": ("FP32", [1])},
     ),
     "raises": Model('raise ValueError("no such luck")', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}),
     "identity": Model(

@@ -1,0 +1,1 @@
+../../t5_translate/1/t5.py

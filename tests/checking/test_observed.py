@@ -1,0 +1,68 @@
+"""A client's Triton, watched: streams are timed and played again like any call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+
+import numpy as np
+
+from sm.base import Array, ModelMetadata
+from sm.checking.observed import Observed
+
+
+class Counting:
+    """A Triton whose one model counts to two, slowly, and counts its calls too."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        version: str = "",
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        return next(self.stream(model, inputs))
+
+    def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        version: str = "",
+        outputs: Sequence[str] | None = None,
+    ) -> Generator[dict[str, Array], None, None]:
+        self.calls += 1
+        for number in (1, 2):
+            time.sleep(0.02)
+            yield {"y": np.array([number])}
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        return ModelMetadata(model, ("1",), 0)
+
+
+def numbers(observed: Observed, x: int) -> list[int]:
+    return [int(answer["y"][0]) for answer in observed.stream("counts", {"x": np.array([x])})]
+
+
+def test_the_time_of_a_stream_is_what_its_answers_took() -> None:
+    observed = Observed(Counting())
+    assert numbers(observed, 7) == [1, 2]
+    assert observed.seconds >= 0.04
+
+
+def test_a_stream_that_was_read_before_is_played_again() -> None:
+    observed = Observed(triton := Counting())
+    observed.replaying = True
+    assert [numbers(observed, x) for x in (7, 7, 8)] == [[1, 2]] * 3
+    assert triton.calls == 2
+
+
+def test_a_call_and_a_stream_with_the_same_inputs_are_two() -> None:
+    observed = Observed(Counting())
+    observed.replaying = True
+    assert numbers(observed, 7) == [1, 2]
+    assert observed.infer("counts", {"x": np.array([7])}) == {"y": np.array([1])}
