@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -190,14 +192,17 @@ class Serving:
         command = server.command(self.settings, self.box, os.environ)
         with (self.box.run / "triton.log").open("ab") as log:
             self.process = subprocess.Popen(
-                command.arguments, env=command.environment, stdout=log, stderr=log
+                command.arguments, env=command.environment, stdout=log, stderr=log, start_new_session=True
             )
 
     def kill(self) -> None:
-        """As a crash would; its python backend's files are nobody's then."""
+        """As a crash would; its python backend's processes and files are nobody's then."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        # The group lives on as long as one of its processes does.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         sweep.remove_files(f"trireme-{self.box.id}-py")
 
     def stop(self) -> None:
