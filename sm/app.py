@@ -30,7 +30,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     app = Flask("trireme")
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
-    upstream = Upstream(box.http_port, settings.timeout)
+    upstream = Upstream(box.http_port, settings.timeout, settings.max_body)
     fronted = box.front == "nginx"
     service = invocations.Service(
         dispatcher=Dispatcher(registry, ThreadPoolExecutor(settings.threads, "records")),

@@ -36,7 +36,13 @@ HEADER_SIZE = "inference-header-content-length"
 OBVIOUS = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
 
 #: Triton says 500 where it cannot read what a caller wrote.
-NOT_PARSED = re.compile(r"failed to parse the request JSON|Unable to parse '")
+NOT_PARSED = re.compile(
+    r"failed to parse the request JSON|Unable to parse '|parameter key '|"
+    # The rest of its JSON parser's complaints; a model's own errors begin otherwise.
+    r"(?!Failed to process).*attempt to (get members|access (JSON|non-existing))"
+)
+#: A caller names a region of shared memory, which Triton does not know.
+NOT_THEIRS = re.compile(r"Unable to find (system |cuda )?shared memory region", re.IGNORECASE)
 
 #: What Triton's HTTP says with a status, as its gRPC says it.
 CODES = {
@@ -200,6 +206,8 @@ def error(status: int, sentence: str) -> TriremeError:
         return MethodNotAllowed(sentence)
     if status == 403:
         return Forbidden(sentence)
+    if NOT_THEIRS.match(sentence):
+        return Forbidden("shared memory with Triton is the box's own")
     if NOT_PARSED.match(sentence) or status == 200:
         return BadInput(sentence)
     return failed(CODES.get(status, Code.INTERNAL), sentence).error

@@ -77,6 +77,7 @@ def test_a_body_over_the_limit_is_a_413_also_without_a_front(caller: FlaskClient
 def test_a_wrong_method_is_a_405_in_the_contracts_words(caller: FlaskClient) -> None:
     answer = caller.get("/invocations")
     assert (answer.status_code, answer.json and answer.json["error"]) == (405, "Method Not Allowed")
+    assert answer.headers["Allow"] == "POST"
 
 
 def test_an_unknown_path_is_json(caller: FlaskClient) -> None:

@@ -6,6 +6,7 @@ import logging
 import uuid
 
 from flask import Flask, Response, g, request
+from werkzeug import exceptions
 from werkzeug.exceptions import HTTPException
 
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
@@ -50,7 +51,10 @@ def handle_errors(app: Flask) -> None:
 
     @app.errorhandler(HTTPException)
     def of_flask(error: HTTPException) -> Response:
-        return respond(write_error(_translated(error), request_id()))
+        response = respond(write_error(_translated(error), request_id()))
+        if isinstance(error, exceptions.MethodNotAllowed) and error.valid_methods:
+            response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
+        return response
 
     @app.errorhandler(Exception)
     def unknown(error: Exception) -> Response:

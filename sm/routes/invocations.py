@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 import orjson
 from flask import Blueprint, Response, request
+from werkzeug.exceptions import MethodNotAllowed
 
 from sm import invocation as forms
 from sm import v2
 from sm.dispatch import Dispatcher
-from sm.errors import MethodNotAllowed, TriremeError
+from sm.errors import TriremeError
 from sm.lines import Lines
 from sm.routes import serving
 from sm.routes.answers import request_id, respond
@@ -53,7 +54,7 @@ def blueprint(service: Service, local_endpoints: bool) -> Blueprint:
     @routes.route("/invocations", methods=ALL_METHODS)
     def invocations() -> Response:
         if request.method != "POST":
-            raise MethodNotAllowed("Method Not Allowed")
+            raise MethodNotAllowed(valid_methods=["POST"])
         return respond(answered(service))
 
     if local_endpoints:

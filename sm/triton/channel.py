@@ -12,15 +12,13 @@ from tritonclient.grpc import service_pb2_grpc
 from sm.deadline import Deadline, current
 from sm.errors import CallerGone, NotReady, TriremeError
 from sm.triton.admin import NO_KEYS
-from sm.triton.failures import Failed, failed
+from sm.triton.failures import Failed, failed, told
 from sm.triton.watch import watching
 
 #: Seconds until the caller is looked after for the first time, and then each time.
 FIRST_LOOK, NEXT_LOOK = 0.05, 0.1
 #: Seconds that calls about shared memory get: they do no work.
 HOUSEKEEPING = 2.0
-#: Has Triton end a stream that fails with a code, instead of a text among its answers.
-WITH_CODES = (("triton_grpc_error", "true"),)
 
 OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -56,14 +54,12 @@ class Channel:
         deadline = _checked()
         seconds = deadline.remaining() if deadline else self._timeout
         try:
-            metadata = WITH_CODES + self._keys
-            call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
+            call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=self._keys)
         except ValueError:
             raise Failed(NotReady, "the worker is ending", settled=True) from None
         with watching(deadline, call.cancel) as watch:
             try:
-                for answer in call:
-                    yield answer.infer_response
+                yield from _answers(call)
             except grpc.RpcError as error:
                 if watch and watch.gone:
                     raise Failed(CallerGone, "the caller hung up", settled=False) from None
@@ -120,6 +116,22 @@ class Channel:
             raise failed(error.code(), error.details() or "") from None
         finally:
             future.cancel()
+
+
+def _answers(call: Any) -> Generator[Any, None, None]:
+    """What a stream brings. An error among it is raised, but only when Triton has ended the stream.
+
+    Version 2.51 never has done with a stream that is cancelled right after its error; and where it is asked
+    to end one with a code (``triton_grpc_error``) it crashes.
+    """
+    error: Failed | None = None
+    for answer in call:
+        if answer.error_message:
+            error = error or told(answer.error_message, bool(answer.infer_response.parameters))
+        elif error is None:
+            yield answer.infer_response
+    if error:
+        raise error
 
 
 def _checked() -> Deadline | None:

@@ -110,6 +110,11 @@ def failed(code: Code, text: str) -> Failed:
     return Failed(rule.kind, rule.sentence or sentence(text), rule.settled)
 
 
+def told(text: str, run: bool) -> Failed:
+    """An error among a stream's answers, which has no code. ``run``: the model had the request by then."""
+    return failed(Code.UNKNOWN if run else Code.INVALID_ARGUMENT, text)
+
+
 def sentence(text: str) -> str:
     """Triton's text for a caller: without the request's id, the model instance and the traceback."""
     text = text.partition("\n\nAt:")[0]

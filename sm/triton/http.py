@@ -18,6 +18,7 @@ import h11
 
 from sm.deadline import Deadline, current
 from sm.errors import BadInput, DeadlinePassed, NotReady
+from sm.triton import bodies
 from sm.triton.failures import UNREACHABLE
 
 #: Milliseconds until the caller is looked after for the first time, and then each time.
@@ -40,6 +41,8 @@ HOP_BY_HOP = {
     "upgrade",
 }
 STREAM = "text/event-stream"
+#: Bytes, unless the box is told otherwise.
+LARGEST = 25 * 2**20
 
 
 @dataclass(frozen=True)
@@ -62,16 +65,20 @@ class Reply:
 
 
 class Upstream:
-    """Triton's HTTP on loopback, for the threads of one process. ``timeout`` holds where no deadline does."""
+    """Triton's HTTP on loopback, for the threads of one process. ``timeout`` holds where no deadline does.
 
-    def __init__(self, port: int, timeout: float) -> None:
-        self._port, self._timeout = port, timeout
+    ``largest``: bytes of a body, once it is unpacked.
+    """
+
+    def __init__(self, port: int, timeout: float, largest: int = LARGEST) -> None:
+        self._port, self._timeout, self._largest = port, timeout, largest
         self._idle: deque[Connection] = deque()
 
     def send(self, request: Request) -> Reply:
         """Triton's reply, whatever its status. :class:`NotReady` if there is none."""
         deadline = current() or Deadline(time.monotonic() + self._timeout)
         deadline.check()
+        bodies.check(request.body, request.headers or {}, self._largest)
         connection = self._connection()
         try:
             with _explained():

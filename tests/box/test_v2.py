@@ -137,6 +137,24 @@ def test_a_header_size_that_cuts_the_json_is_a_400(box: RunningBox) -> None:
         (b'{"inputs": [', 400, "bad_input"),
         (b'{"inputs": 7}', 400, "bad_input"),
         (b'{"inputs": []}', 400, "bad_input"),
+        (b'{"inputs": [], "parameters": 7}', 400, "bad_input"),
+        # Each of these would be the end of Triton.
+        (
+            b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [8589934592], "data": [1]}]}',
+            400,
+            "bad_input",
+        ),
+        (b'{"inputs": [{"name": "x", "shape": [1], "data": %b' % (b"[" * 10**6), 400, "bad_input"),
+        (
+            b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"classification": -1}}]}',
+            400,
+            "bad_input",
+        ),
+        (
+            b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"shared_memory_region": "x"}}]}',
+            403,
+            "forbidden",
+        ),
         (json.dumps({"inputs": [{**ROWS["inputs"][0], "datatype": "INT64"}]}).encode(), 400, "bad_input"),
     ],
 )
@@ -146,6 +164,7 @@ def test_a_body_that_triton_refuses_is_the_caller_s_mistake(
     answer = box.send(body)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.json()["request_id"]
+    assert box.send(json.dumps(ROWS).encode()).json() == ANSWER
 
 
 def test_an_unknown_model_or_version_is_a_404(box: RunningBox) -> None:
@@ -225,6 +244,12 @@ def test_an_unknown_path_of_triton_s_is_a_404(box: RunningBox) -> None:
 def test_a_flat_body_is_for_generate(box: RunningBox) -> None:
     answer = requests.post(f"{box.url}/v2/models/echo/generate", json={"x": [1.0, 2.0]}, timeout=10)
     assert answer.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize("body", [b"[]", b"7", b"null", b'"x"', b"{", b'{"parameters": 1}'])
+def test_what_is_no_object_is_the_caller_s_mistake_to_generate_too(box: RunningBox, body: bytes) -> None:
+    answer = requests.post(f"{box.url}/v2/models/echo/generate", data=body, timeout=10)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
 
 
 @pytest.mark.skipif(not np.__version__.startswith("1."), reason="the wheel's stubs lose strings on NumPy 2")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -51,7 +53,7 @@ EXECUTE_DECOUPLED = """
                 if sender.is_cancelled():
                     open(self.folder + "/cancelled", "w").close()
                     break
-                sender.send(response(outputs))
+                sender.send(response(outputs) if isinstance(outputs, dict) else outputs)
             sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
@@ -92,7 +94,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Decoupled(Model):
-    """``answer`` yields any number of outputs."""
+    """``answer`` yields any number of outputs, or of responses."""
 
     def execute(self) -> str:
         return EXECUTE_DECOUPLED
@@ -144,6 +146,11 @@ MODELS: dict[str, Model] = {
     "counts": Decoupled(
         COUNTS, {"count": ("INT64", [1]), "seconds": ("FP32", [1])}, {"number": ("INT64", [1])}
     ),
+    "refuses": Decoupled(
+        'yield pb.InferenceResponse([], error=pb.TritonError("not this one", pb.TritonError.INVALID_ARG))',
+        {"x": ("FP32", [1])},
+        {"y": ("FP32", [1])},
+    ),
     "raises": Model('raise ValueError("no such luck")', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}),
     "identity": Model(
         'return {"y": np.array([request.request_id()], dtype=object)}',
@@ -185,14 +192,17 @@ class Serving:
         command = server.command(self.settings, self.box, os.environ)
         with (self.box.run / "triton.log").open("ab") as log:
             self.process = subprocess.Popen(
-                command.arguments, env=command.environment, stdout=log, stderr=log
+                command.arguments, env=command.environment, stdout=log, stderr=log, start_new_session=True
             )
 
     def kill(self) -> None:
-        """As a crash would; its python backend's files are nobody's then."""
+        """As a crash would; its python backend's processes and files are nobody's then."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        # The group lives on as long as one of its processes does.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         sweep.remove_files(f"trireme-{self.box.id}-py")
 
     def stop(self) -> None:

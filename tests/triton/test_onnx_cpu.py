@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from sm.box import Box
 from sm.build.cache import Cache
 from sm.build.repository import CpuRepository
-from sm.errors import ModelFailed
+from sm.errors import BadInput
 from sm.supervisor import ports
 from sm.triton.transport import Transport
 from tests.triton.serving import SETTINGS, Serving
@@ -122,7 +122,7 @@ def test_one_that_fails_fails_alone(transport: Transport) -> None:
     def outcome(at: int) -> object:
         try:
             return pick(transport, at)[0, 0, 0]
-        except ModelFailed as error:
+        except BadInput as error:
             return error.sentence
 
     with ThreadPoolExecutor(8) as callers:

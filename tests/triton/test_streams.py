@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from sm.base import Array
 from sm.deadline import Deadline, running
-from sm.errors import CallerGone, DeadlinePassed, ModelFailed, NotReady, UnknownModel
+from sm.errors import BadInput, CallerGone, DeadlinePassed, ModelFailed, NotReady, UnknownModel
 from sm.triton.transport import Transport
 from tests.triton.serving import Serving
 from tests.triton.test_deadlines import eventually
@@ -85,6 +86,21 @@ def test_a_failure_in_the_midst_comes_behind_what_came_before(transport: Transpo
         for answer in counting(transport, 20):
             seen.append(answer["number"].item())
     assert seen == list(range(13))
+
+
+def test_a_triton_whose_streams_fail_many_times_lives_on(transport: Transport) -> None:
+    def fails(_: int) -> None:
+        with pytest.raises(ModelFailed, match="^not this one$"):
+            list(transport.stream("refuses", {"x": np.zeros(1, np.float32)}))
+
+    with ThreadPoolExecutor(4) as callers:
+        list(callers.map(fails, range(400)))
+    assert len(list(counting(transport, 3))) == 3
+
+
+def test_a_request_that_triton_refuses_is_the_callers_fault(transport: Transport) -> None:
+    with pytest.raises(BadInput, match="unexpected shape for input 'count'"):
+        next(transport.stream("counts", {"count": np.array([1, 2]), "seconds": np.zeros(1, np.float32)}))
 
 
 def test_an_unknown_model_is_told(transport: Transport) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import triton_python_backend_utils as triton
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 #: The CPU quota of a container, as "quota period" in microseconds, or "max period".
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -56,7 +57,10 @@ class TritonPythonModel:
         except Exception as error:
             if len(placed) > 1:
                 return [answer for each in placed for answer in self.answer([each])]
-            responses = [failed(f"{type(error).__name__}: {error}", triton.TritonError.INTERNAL)]
+            # What the graph cannot take, such as a word that is not in its vocabulary, is the caller's.
+            theirs = isinstance(error, InvalidArgument)
+            code = triton.TritonError.INVALID_ARG if theirs else triton.TritonError.INTERNAL
+            responses = [failed(f"{type(error).__name__}: {error}", code)]
         return list(zip((place for place, _ in placed), responses, strict=True))
 
     def run(self, requests: list[Any]) -> list[Any]:
