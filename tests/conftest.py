@@ -10,6 +10,8 @@ import pytest
 TOGETHER = {"container": "image", "push": "image", "contract": "contract", "triton": "triton"}
 
 
+# Before the plugin's own, which reads the marks.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The tests of one file stay in one process; so do those of the folders above."""
     if not config.pluginmanager.hasplugin("xdist"):
