@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from sm.checking.alone import problem
 from sm.registry import Found
 from tests.checking import faulty
