@@ -14,7 +14,8 @@ TOGETHER = {"container": "image", "push": "image", "contract": "contract", "trit
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The tests of one file stay in one process; so do those of the folders above."""
-    if not config.pluginmanager.hasplugin("xdist"):
+    # What pytest-xdist sets in the processes it starts.
+    if not config.getoption("loadgroup", False):
         return
     tests = Path(__file__).parent
     for item in items:
