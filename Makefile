@@ -12,7 +12,7 @@ serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080;
 JOBS ?= 2
 test: .venv/.dev  ## every test, those of the real box too; JOBS at once
 	@.venv/bin/sm prepare
-	.venv/bin/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	.venv/bin/pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 check: .venv/.dev
 	.venv/bin/ruff check .

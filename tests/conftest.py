@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 #: Folders whose tests all share something that takes long to make: the image, a box in each mode, Triton.
 TOGETHER = {"container": "image", "push": "image", "contract": "contract", "triton": "triton"}
 
 
-# Before the plugin's own, which reads the marks.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+class Together(LoadScopeScheduling):  # type: ignore[misc]  # the plugin has no types
     """The tests of one file stay in one process; so do those of the folders above."""
-    # What pytest-xdist sets in the processes it starts.
-    if not config.getoption("loadgroup", False):
-        return
-    tests = Path(__file__).parent
-    for item in items:
-        file = item.path.relative_to(tests)
-        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(file.parts[0], str(file))))
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = PurePosixPath(nodeid.partition("::")[0])
+        return next((TOGETHER[part] for part in file.parts[1:-1] if part in TOGETHER), str(file))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    """Its own way of keeping tests together (``loadgroup``) does nothing under pytest 9.2."""
+    return Together(config, log)
