@@ -26,12 +26,11 @@ from sm.invocation import BINARY, JSON, MEMBERS, Answer, Message, addressed
 from sm.registry import Registry
 from sm.streaming.events import whole
 from sm.streaming.stream import finish
+from sm.triton.bodies import HEADER_SIZE
 from sm.triton.failures import failed
 from sm.triton.http import Reply, Request, Upstream, end_to_end
 
 SIZED = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
-#: Triton's own header for the same.
-HEADER_SIZE = "inference-header-content-length"
 #: A body whose first member says that it is v2 need not be parsed to know it.
 OBVIOUS = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
 
