@@ -14,6 +14,7 @@ from sm import settings as variables
 from sm.checking import command as checking
 from sm.environments import options as environments
 from sm.errors import StartError
+from sm.invoking import options as invoking
 from sm.packaging import options as packaging
 from sm.scaffold import command as scaffolding
 from sm.settings import Settings
@@ -127,6 +128,13 @@ def pack_env(options: argparse.Namespace) -> int:
     return command.run(options)
 
 
+def invoke(options: argparse.Namespace) -> int:
+    """Ask an endpoint, a URL or the local box, once or many times."""
+    from sm.invoking import command
+
+    return command.run(options)
+
+
 def test(options: argparse.Namespace) -> int:
     """Send each client's sample to a box and compare with its golden answer."""
     from sm import selftest
@@ -153,6 +161,7 @@ def parser() -> argparse.ArgumentParser:
         "pack-env": pack_env,
         "new-client": new_client,
         "check-client": check_client,
+        "invoke": invoke,
         "test": test,
         "serve": serve,
     }
@@ -181,6 +190,8 @@ def parser() -> argparse.ArgumentParser:
             packaging.take(command)
         if name == "pack-env":
             environments.take(command)
+        if name == "invoke":
+            invoking.take(command)
         if name == "new-client":
             scaffolding.options(command)
         if name == "check-client":
