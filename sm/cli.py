@@ -12,6 +12,7 @@ from typing import Any
 
 from sm import settings as variables
 from sm.checking import command as checking
+from sm.cost import options as cost_options
 from sm.environments import options as environments
 from sm.errors import StartError
 from sm.invoking import options as invoking
@@ -135,6 +136,13 @@ def invoke(options: argparse.Namespace) -> int:
     return command.run(options)
 
 
+def cost(options: argparse.Namespace) -> int:
+    """What models cost a month: each on its own endpoint, and all on one."""
+    from sm.cost import command
+
+    return command.run(options)
+
+
 def test(options: argparse.Namespace) -> int:
     """Send each client's sample to a box and compare with its golden answer."""
     from sm import selftest
@@ -162,6 +170,7 @@ def parser() -> argparse.ArgumentParser:
         "new-client": new_client,
         "check-client": check_client,
         "invoke": invoke,
+        "cost": cost,
         "test": test,
         "serve": serve,
     }
@@ -192,6 +201,8 @@ def parser() -> argparse.ArgumentParser:
             environments.take(command)
         if name == "invoke":
             invoking.take(command)
+        if name == "cost":
+            cost_options.take(command)
         if name == "new-client":
             scaffolding.options(command)
         if name == "check-client":
