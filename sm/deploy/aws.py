@@ -47,6 +47,10 @@ THROTTLED = {
 PERMISSIONS = {"HeadObject": "GetObject", "HeadBucket": "ListBucket", "ListObjectsV2": "ListBucket"}
 
 
+class Away(StartError):
+    """AWS did not answer, or asks to wait: the same call may well do later."""
+
+
 def session(region: str | None = None, profile: str | None = None) -> boto3.Session:
     """A session whose Region is known. AWS_ENDPOINT_URL and the rest of boto3's variables hold.
 
@@ -66,8 +70,10 @@ def session(region: str | None = None, profile: str | None = None) -> boto3.Sess
 def explain(error: ClientError | BotoCoreError, doing: str) -> StartError:
     """One sentence: what could not be done (``doing``: "create the model"), why, and what to do."""
     if isinstance(error, ClientError):
-        return StartError(f"cannot {doing}: {_refusal(error)}")
-    return StartError(f"cannot {doing}: {_trouble(error)}")
+        kind = Away if code(error) in THROTTLED else StartError
+        return kind(f"cannot {doing}: {_refusal(error)}")
+    kind = Away if isinstance(error, HTTPClientError) else StartError
+    return kind(f"cannot {doing}: {_trouble(error)}")
 
 
 def code(error: ClientError) -> str:
