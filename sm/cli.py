@@ -20,6 +20,7 @@ from sm.invoking import options as invoking
 from sm.packaging import options as packaging
 from sm.scaffold import command as scaffolding
 from sm.settings import Settings
+from sm.templates import options as templates
 
 
 def show_settings(options: argparse.Namespace) -> int:
@@ -144,6 +145,20 @@ def cost(options: argparse.Namespace) -> int:
     return command.run(options)
 
 
+def template(options: argparse.Namespace) -> int:
+    """Print a deployment as CloudFormation, Terraform or a KServe InferenceService."""
+    from sm.templates import command
+
+    return command.template(options)
+
+
+def iam(options: argparse.Namespace) -> int:
+    """Print the least policies that a deployment, or the gateway, needs."""
+    from sm.templates import command
+
+    return command.iam(options)
+
+
 def test(options: argparse.Namespace) -> int:
     """Send each client's sample to a box and compare with its golden answer."""
     from sm import selftest
@@ -172,6 +187,8 @@ def parser() -> argparse.ArgumentParser:
         "check-client": check_client,
         "invoke": invoke,
         "cost": cost,
+        "template": template,
+        "iam": iam,
         "test": test,
         "serve": serve,
         **deploying.COMMANDS,
@@ -205,6 +222,10 @@ def parser() -> argparse.ArgumentParser:
             invoking.take(command)
         if name == "cost":
             cost_options.take(command)
+        if name == "template":
+            templates.template(command)
+        if name == "iam":
+            templates.iam(command)
         if name == "new-client":
             scaffolding.options(command)
         if name == "check-client":
