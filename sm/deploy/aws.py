@@ -23,6 +23,8 @@ except ModuleNotFoundError:
 
 #: Seconds until a host that is silent counts as away. boto3's own are 60, five times over.
 CONNECT_TIMEOUT = 10
+#: Characters of AWS's words that are repeated.
+LONGEST = 400
 SIGN_IN = "run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
 #: Error codes by what there is to do; each service has its own words.
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "RequestExpiredException"}
@@ -82,8 +84,9 @@ def code(error: ClientError) -> str:
 
 
 def message(error: ClientError) -> str:
-    """AWS's own words, on one line."""
+    """AWS's own words, on one line; some list all that would do."""
     said = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
+    said = f"{said[:LONGEST]} …" if len(said) > LONGEST else said
     return said.rstrip(".") or f"AWS says {code(error) or 'nothing more'}"
 
 
