@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import binascii
+import itertools
 import json
 import mimetypes
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pybase64
 
@@ -70,17 +71,26 @@ def saved(reply: Reply, name: str, folder: Path) -> Path:
     suffix = {"application/x-npy": ".npy"}.get(reply.content_type) or mimetypes.guess_extension(
         reply.content_type
     )
-    number = 1
-    while True:
+    for number in itertools.count(1):
         place = folder / f"{name}{f'-{number}' if number > 1 else ''}{suffix or '.bin'}"
         try:
             with place.open("xb") as file:
-                file.write(reply.body)
+                _write(file, reply.body, place)
             return place
         except FileExistsError:
-            number += 1
+            continue
         except OSError as error:
             raise StartError(f"the answer cannot be written to {place}: {error.strerror}.") from None
+    raise AssertionError("numbers have no end")
+
+
+def _write(file: IO[bytes], body: bytes, place: Path) -> None:
+    try:
+        file.write(body)
+        file.flush()
+    except OSError:
+        place.unlink()  # half a picture is none
+        raise
 
 
 def parts(chunks: Iterator[bytes]) -> Iterator[str]:

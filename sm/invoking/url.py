@@ -64,9 +64,7 @@ class Url:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             reason = str(error) or type(error).__name__
-            raise NoReply(
-                f"nobody answers at {self.url}: {reason}. Start a box with: make serve", type(error).__name__
-            ) from None
+            raise NoReply(f"the connection to {self.url} broke: {reason}.", type(error).__name__) from None
 
     def _connection(self) -> http.client.HTTPConnection:
         connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)

@@ -9,10 +9,12 @@ from typing import Any
 
 from sm.build.progress import Progress
 from sm.deploy import aws, images, names
+from sm.deploy import options as deploying
 from sm.deploy.account import Account
 from sm.deploy.autoscaling import Scaling
 from sm.deploy.belongings import Belongings
 from sm.deploy.plan import Plan, Serverless
+from sm.deploy.upload import FOLDER
 from sm.errors import StartError
 from sm.templates import cloudformation, gateway, kserve, policies, terraform
 from sm.templates.places import Image, Objects
@@ -50,7 +52,7 @@ def stack(given: argparse.Namespace) -> Stack:
     if not (given.image and given.model_data):
         raise StartError("--image and --model-data are both needed.")
     data = given.model_data.rstrip("/") + "/" if given.mme else given.model_data
-    Objects.read(data)
+    archives = archives_in(data, given.mme)
     plan = Plan(
         name=given.name,
         image=given.image,
@@ -67,8 +69,13 @@ def stack(given: argparse.Namespace) -> Stack:
     )
     if given.role or given.format == "kserve":
         return Stack(plan, {}, scaling(given))
-    needs = Needs(given.name, Image.read(given.image), data, ANY, given.mme, given.output)
+    needs = Needs(given.name, Image.read(given.image), archives, ANY, given.output)
     return Stack(plan, policies.execution(needs), scaling(given))
+
+
+def archives_in(data: str, many: bool) -> Objects:
+    """The archive, or all below the prefix."""
+    return Objects.below(data) if many else Objects.read(data)
 
 
 def scaling(given: argparse.Namespace) -> Scaling | None:
@@ -106,10 +113,15 @@ def of_endpoint(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def wanted(given: argparse.Namespace) -> tuple[Needs, str]:
-    """By the options, with a role that is still to be made."""
+    """By the options, with a role to be made. A folder's archives go where deploying puts them."""
     image = Image.read(given.image)
     account = given.account or image.account
-    found = Needs(given.name, image, given.model_data, account, given.mme, given.output)
+    if deploying.repository(given.model_data):
+        bucket = given.bucket or f"sagemaker-{image.region}-{account}"
+        archives = Objects.below(f"s3://{bucket}/{FOLDER}/{given.name}/")
+    else:
+        archives = archives_in(given.model_data, given.mme)
+    found = Needs(given.name, image, archives, account, given.output)
     return found, f"arn:{image.partition}:iam::{account}:role/{given.name}-execution"
 
 
@@ -126,8 +138,8 @@ def there(given: argparse.Namespace) -> tuple[Needs, str]:
     container = model["PrimaryContainer"]
     output = configuration.get("AsyncInferenceConfig", {}).get("OutputConfig", {}).get("S3OutputPath")
     image, account = Image.read(container["Image"]), endpoint["EndpointArn"].split(":")[4]
-    multi = container.get("Mode") == "MultiModel"
-    found = Needs(given.name, image, container["ModelDataUrl"], account, multi, output)
+    archives = archives_in(container["ModelDataUrl"], container.get("Mode") == "MultiModel")
+    found = Needs(given.name, image, archives, account, output)
     return found, str(model["ExecutionRoleArn"])
 
 

@@ -18,7 +18,12 @@ def template(command: argparse.ArgumentParser) -> None:
 def iam(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the endpoint's name, or with --gateway the gateway's")
     command.add_argument("--image", metavar="URI", help="the image (that of the endpoint, which is there)")
-    command.add_argument("--model-data", metavar="s3://…", help="the archive, or with --mme the prefix")
+    command.add_argument(
+        "--model-data", metavar="s3://…|DIR", help="the archive, with --mme the prefix, or a model repository"
+    )
+    command.add_argument(
+        "--bucket", help="where a folder's archive goes (sagemaker-REGION-ACCOUNT); the gateway's bucket"
+    )
     command.add_argument("--mme", action="store_true", help="a multi-model endpoint")
     command.add_argument(
         "--async",
@@ -32,7 +37,6 @@ def iam(command: argparse.ArgumentParser) -> None:
     )
     gateway = command.add_argument_group("the gateway")
     gateway.add_argument("--gateway", action="store_true", help="the policy of the gateway's function")
-    gateway.add_argument("--bucket", metavar="BUCKET", help="of inputs, results and models")
     gateway.add_argument("--inputs", default="images/", metavar="PREFIX,…", help="(images/)")
     gateway.add_argument("--results", default="results/", metavar="PREFIX", help="(results/)")
     gateway.add_argument("--models", default="models/", metavar="PREFIX", help="(models/)")

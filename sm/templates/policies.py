@@ -22,9 +22,8 @@ class Needs:
 
     name: str
     image: Image
-    data: str
+    data: Objects
     account: str
-    mme: bool = False
     output: str | None = None
 
     def arn(self, service: str, resource: str) -> str:
@@ -72,13 +71,14 @@ def execution(needs: Needs) -> Document:
 
 def _reading(needs: Needs) -> Iterable[Document]:
     partition = needs.image.partition
-    place = Objects.below(needs.data) if needs.mme else Objects.read(needs.data)
+    place = needs.data
+    keys = sorted({place.key.removesuffix("*"), place.key})
     yield allow("ReadModels", ["s3:GetObject"], place.arn(partition))
     yield allow(
         "ListModels",
         ["s3:ListBucket"],
         place.bucket_arn(partition),
-        StringLike={"s3:prefix": [place.key.removesuffix("*"), place.key] if needs.mme else [place.key]},
+        StringLike={"s3:prefix": keys},
     )
 
 
@@ -148,8 +148,7 @@ def deployer(needs: Needs, role: str) -> Document:
 
 
 def _uploading(needs: Needs, partition: str) -> Iterable[Document]:
-    data = Objects.below(needs.data) if needs.mme else Objects.read(needs.data)
-    places = [data, *([Objects.below(needs.output)] if needs.output else [])]
+    places = [needs.data, *([Objects.below(needs.output)] if needs.output else [])]
     objects = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
     yield allow("Archives", objects, [place.arn(partition) for place in places])
     yield allow(

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +12,7 @@ import pytest
 from sm.cost.prices import FILE, dated
 from sm.errors import StartError
 from sm.settings import HERE
+from tests.invoking.answering import answering
 from tests.invoking.conftest import Sm, sm
 
 __all__ = ["sm"]
@@ -116,33 +113,9 @@ def product(usage: str, price: str) -> str:
     )
 
 
-@contextmanager
-def price_list(*rows: str, status: int = 200) -> Iterator[tuple[str, list[Any]]]:
-    """A server in the shape of AWS's price list, which moto does not have; its address, and what was asked."""
-    asked: list[Any] = []
-    error = {"__type": "AccessDeniedException", "Message": "not you"}
-
-    class Answering(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            good = {"FormatVersion": "aws_v1", "PriceList": rows}
-            body = json.dumps(good if status == 200 else error).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Nothing: pytest's output is no log."""
-
-    with HTTPServer(("127.0.0.1", 0), Answering) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
-        finally:
-            server.shutdown()
-            thread.join()
+def price_list(*rows: str) -> Any:
+    """A server in the shape of AWS's price list, which moto does not have."""
+    return answering(200, {"FormatVersion": "aws_v1", "PriceList": rows})
 
 
 def test_live_prices_are_those_of_real_time_inference(
@@ -158,14 +131,14 @@ def test_live_prices_are_those_of_real_time_inference(
         "models": [{"instance": "ml.g5.xlarge", "price": 7}] * 2,
         "shared": {"instance": "ml.g5.xlarge"},
     }
-    with price_list(*rows) as (url, asked):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with price_list(*rows) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         said = told(sm, tmp_path, plan, "--live")
     assert said.status == 0, said.err
     assert "own endpoint    2160.00" in said.out
     assert "shared endpoint        1080.00" in said.out
-    (request,) = asked  # the same price is asked for once
-    assert {row["Field"]: row["Value"] for row in request["Filters"]} == {
+    (request,) = server.asked  # the same price is asked for once
+    assert {row["Field"]: row["Value"] for row in json.loads(request)["Filters"]} == {
         "regionCode": "eu-west-1",
         "instanceName": "ml.g5.xlarge",
         "component": "Hosting",
@@ -175,11 +148,11 @@ def test_live_prices_are_those_of_real_time_inference(
 def test_a_price_that_aws_does_not_have_or_give_is_a_sentence(
     sm: Sm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with price_list(product("EU-Train:ml.g4dn.xlarge", "8")) as (url, _):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with price_list(product("EU-Train:ml.g4dn.xlarge", "8")) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         assert "AWS's price list has no ml.g4dn.xlarge for real-time" in sm("cost", "--live").err
-    with price_list(status=400) as (url, _):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with answering(400, {"__type": "AccessDeniedException", "Message": "not you"}) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         said = sm("cost", "--live")
     assert said.err.startswith("sm: cannot read the price list: ")
     assert said.err.endswith("Without --live the file's prices hold.\n")

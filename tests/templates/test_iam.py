@@ -103,6 +103,18 @@ def test_a_multi_model_role_reads_and_lists_its_prefix(sm: Sm) -> None:
     assert statement(policy, "ListModels")["Condition"] == {"StringLike": {"s3:prefix": ["many/", "many/*"]}}
 
 
+@pytest.mark.parametrize(
+    ("given", "bucket"), [((), "sagemaker-eu-west-1-123456789012"), (("--bucket", "own"), "own")]
+)
+def test_a_folders_archives_may_be_read_whatever_their_hash_is(
+    sm: Sm, given: tuple[str, ...], bucket: str
+) -> None:
+    found = policies(sm, "--image", IMAGE, "--model-data", "model", *given)
+    place = f"arn:aws:s3:::{bucket}/trireme/Cats/*"
+    assert statement(found["role"]["policy"], "ReadModels")["Resource"] == place
+    assert statement(found["deployer"], "Archives")["Resource"] == [place]
+
+
 def test_an_asynchronous_role_reads_and_writes_below_the_output_path(sm: Sm) -> None:
     policy = policies(sm, *GIVEN, "--async", "s3://answers/out")["role"]["policy"]
     assert statement(policy, "ReadRequestsWriteAnswers")["Resource"] == "arn:aws:s3:::answers/out/*"
@@ -155,7 +167,7 @@ def test_the_gateway_reaches_its_prefixes_and_triton_only(sm: Sm) -> None:
         (("--gateway",), "--gateway wants --bucket BUCKET"),
         (("--image", IMAGE), "--image and --model-data go together"),
         (("--image", "x", "--model-data", DATA), "'x' is no image in ECR"),
-        (("--image", IMAGE, "--model-data", "x"), "'x' is no place on S3"),
+        (("--image", IMAGE, "--model-data", "s3://"), "'s3://' is no place on S3"),
     ],
 )
 def test_what_is_missing_is_said(sm: Sm, given: tuple[str, ...], sentence: str) -> None:
