@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import boto3
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.deploy import aws
 from sm.errors import StartError
@@ -44,7 +45,9 @@ class AsyncEndpoint:
                 places = self._runtime.invoke_endpoint_async(**self._words(question, f"s3://{bucket}/{key}"))
                 return self._wait(places, began)
             finally:
-                self._s3.delete_object(Bucket=bucket, Key=key)
+                # An answer is worth more than a tidy bucket.
+                with suppress(ClientError, BotoCoreError):
+                    self._s3.delete_object(Bucket=bucket, Key=key)
 
     def _request_place(self) -> tuple[str, str]:
         endpoint = self._sagemaker.describe_endpoint(EndpointName=self.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 
+from sm.settings import HERE
 from tests.push.fakes import fake_aws
 from tests.templates.conftest import Sm
 
@@ -147,6 +149,28 @@ def test_who_deploys_may_touch_only_the_deployments_own_things(sm: Sm) -> None:
         "arn:aws:sagemaker:eu-west-1:123456789012:model/cats-*",
     ]
     assert statement(deployer, "GiveRole")["Resource"] == "arn:aws:iam::123456789012:role/Cats-execution"
+
+
+#: Calls that IAM names otherwise, or that need no permission.
+NAMED = {
+    "get_caller_identity": None,
+    "head_bucket": "s3:ListBucket",
+    "head_object": "s3:GetObject",
+    "list_multipart_uploads": "s3:ListBucketMultipartUploads",
+    "list_objects_v2": "s3:ListBucket",
+}
+
+
+def test_who_deploys_may_make_every_call_that_deploying_makes(sm: Sm) -> None:
+    verbs = "get|put|list|describe|create|delete|update|add|register|deregister|head|invoke|abort|filter"
+    code = "".join(file.read_text() for file in sorted((HERE / "sm" / "deploy").glob("*.py")))
+    calls = set(re.findall(rf'"((?:{verbs})_[a-z0-9_]+)"', code))
+    assert {"create_endpoint", "put_metric_alarm"} <= calls
+    allowed = [action for row in policies(sm, *GIVEN)["deployer"]["Statement"] for action in row["Action"]]
+    without = {action.partition(":")[2].lower() for action in allowed}
+    for call in sorted(calls):
+        action = NAMED.get(call, call)
+        assert action is None or action in allowed or call.replace("_", "") in without, call
 
 
 def test_the_gateway_reaches_its_prefixes_and_triton_only(sm: Sm) -> None:
