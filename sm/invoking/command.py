@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -55,7 +56,12 @@ def question_of(options: argparse.Namespace) -> Question:
 
 
 def is_url(target: str) -> bool:
-    return target.startswith(("http://", "https://"))
+    """Whether it is a URL; :class:`StartError` if it is no endpoint's name either."""
+    if target.startswith(("http://", "https://")):
+        return True
+    if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", target):
+        raise StartError(f"{target!r} is no endpoint's name, and a URL begins with http:// or https://.")
+    return False
 
 
 def streaming(options: argparse.Namespace) -> Streaming:

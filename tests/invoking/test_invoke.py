@@ -47,24 +47,24 @@ def test_a_picture_is_answered_with_its_rows_and_the_time_it_took(target: str, s
     assert re.match(r"200 in \d+\.\d ms, \d+ bytes of application/json\n", said.err)
 
 
-def test_a_text_is_sent_as_it_is(target: str, sm: Sm) -> None:
-    said = sm("invoke", target, "--model", "bert_base", "--text", "Paris is the [MASK] of France.")
+def test_a_text_is_sent_as_it_is(box: RunningBox, sm: Sm) -> None:
+    said = sm("invoke", box.url, "--model", "bert_base", "--text", "Paris is the [MASK] of France.")
     assert json.loads(said.out)["result"][0]["token"] == "Paris is the capital of France."
 
 
-def test_json_is_a_request_or_just_a_models_payload(target: str, sm: Sm, tmp_path: Path) -> None:
+def test_json_is_a_request_or_just_a_models_payload(box: RunningBox, sm: Sm, tmp_path: Path) -> None:
     payload = {"text": "a b"}
     (tmp_path / "payload.json").write_text(json.dumps(payload))
     (tmp_path / "request.json").write_text(json.dumps({"modelname": "words", "payload": payload}))
     answers = [
-        sm("invoke", target, *words)
+        sm("invoke", box.url, *words)
         for words in (("--model", "words", "--json", "payload.json"), ("--json", "request.json"))
     ]
     assert [json.loads(said.out)["result"] for said in answers] == [["a", "b"], ["a", "b"]]
 
 
-def test_raw_is_the_answers_bytes_and_nothing_else(target: str, sm: Sm) -> None:
-    said = sm("invoke", target, "--model", "words", "--text", "a b", "--raw")
+def test_raw_is_the_answers_bytes_and_nothing_else(box: RunningBox, sm: Sm) -> None:
+    said = sm("invoke", box.url, "--model", "words", "--text", "a b", "--raw")
     assert (said.out, said.err) == ('{"modelname":"words","result":["a","b"]}', "")
 
 
@@ -129,6 +129,13 @@ def test_nobody_there_is_a_sentence_that_says_what_to_do(sm: Sm) -> None:
     assert said.status == 1
     assert said.err.startswith("sm: nobody answers at http://127.0.0.1:")
     assert said.err.endswith("Start a box with: make serve\n")
+
+
+def test_what_is_neither_a_url_nor_a_name_is_said(sm: Sm) -> None:
+    said = sm("invoke", "localhost:8080", "--text", "a")
+    assert (
+        said.err == "sm: 'localhost:8080' is no endpoint's name, and a URL begins with http:// or https://.\n"
+    )
 
 
 def test_a_network_that_is_away_is_a_sentence(sm: Sm) -> None:
