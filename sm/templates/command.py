@@ -16,7 +16,7 @@ from sm.deploy.belongings import Belongings
 from sm.deploy.plan import Plan, Serverless
 from sm.deploy.upload import FOLDER
 from sm.errors import StartError
-from sm.templates import cloudformation, gateway, kserve, policies, terraform
+from sm.templates import cloudformation, deployer, gateway, kserve, policies, terraform
 from sm.templates.places import Image, Objects
 from sm.templates.policies import Needs
 from sm.templates.stack import Stack
@@ -104,7 +104,7 @@ def of_endpoint(given: argparse.Namespace) -> dict[str, Any]:
             "trust": policies.trust("sagemaker.amazonaws.com"),
             "policy": policies.execution(found),
         },
-        "deployer": policies.deployer(found, role),
+        "deployer": deployer.policy(found, role),
     }
     # Everybody may pull AWS's own image.
     if found.image.account != found.account and found.image.repository != images.REPOSITORY:
@@ -122,7 +122,7 @@ def wanted(given: argparse.Namespace) -> tuple[Needs, str]:
     else:
         archives = archives_in(given.model_data, given.mme)
     found = Needs(given.name, image, archives, account, given.output)
-    return found, f"arn:{image.partition}:iam::{account}:role/{given.name}-execution"
+    return found, given.role or f"arn:{image.partition}:iam::{account}:role/{given.name}-execution"
 
 
 def there(given: argparse.Namespace) -> tuple[Needs, str]:

@@ -35,6 +35,7 @@ def iam(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--account", metavar="ID", help="the endpoint's account, where the image is in another (the image's)"
     )
+    command.add_argument("--role", metavar="ARN", help="the endpoint's role (NAME-execution)")
     gateway = command.add_argument_group("the gateway")
     gateway.add_argument("--gateway", action="store_true", help="the policy of the gateway's function")
     gateway.add_argument("--inputs", default="images/", metavar="PREFIX,…", help="(images/)")

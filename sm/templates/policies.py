@@ -11,7 +11,6 @@ from sm.templates.places import Image, Objects
 VERSION = "2012-10-17"
 PULL = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
 WRITE_LOGS = ["logs:CreateLogGroup", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"]
-READ_LOGS = ["logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"]
 
 Document = dict[str, Any]
 
@@ -25,6 +24,12 @@ class Needs:
     data: Objects
     account: str
     output: str | None = None
+
+    @property
+    def log_group(self) -> list[str]:
+        """The endpoint's, and its streams: some calls name the one, some the other."""
+        group = self.arn("logs", f"log-group:/aws/sagemaker/Endpoints/{self.name}")
+        return [group, f"{group}:*"]
 
     def arn(self, service: str, resource: str) -> str:
         """Of a thing in the endpoint's own account and Region."""
@@ -48,23 +53,15 @@ def trust(service: str) -> Document:
 
 def execution(needs: Needs) -> Document:
     """What the endpoint's role may do: read its models, pull its image, write its logs and metrics."""
-    partition, group = needs.image.partition, f"/aws/sagemaker/Endpoints/{needs.name}"
-    spaces = ["AWS/SageMaker", "/aws/sagemaker/*"]
+    spaces = {"cloudwatch:namespace": ["AWS/SageMaker", "/aws/sagemaker/*"]}
     return document(
         [
             *_reading(needs),
             allow("PullImage", PULL, needs.image.arn),
             allow("SignInToRegistry", ["ecr:GetAuthorizationToken"], "*"),
-            allow(
-                "WriteLogs", WRITE_LOGS, [needs.arn("logs", f"log-group:{group}{end}") for end in ("", ":*")]
-            ),
-            allow(
-                "WriteMetrics",
-                ["cloudwatch:PutMetricData"],
-                "*",
-                StringLike={"cloudwatch:namespace": spaces},
-            ),
-            *_answering(needs, partition),
+            allow("WriteLogs", WRITE_LOGS, needs.log_group),
+            allow("WriteMetrics", ["cloudwatch:PutMetricData"], "*", StringLike=spaces),
+            *_answering(needs),
         ]
     )
 
@@ -82,11 +79,12 @@ def _reading(needs: Needs) -> Iterable[Document]:
     )
 
 
-def _answering(needs: Needs, partition: str) -> Iterable[Document]:
+def _answering(needs: Needs) -> Iterable[Document]:
     """An asynchronous endpoint reads requests and writes answers below its output path."""
     if needs.output:
         place = Objects.below(needs.output)
-        yield allow("ReadRequestsWriteAnswers", ["s3:GetObject", "s3:PutObject"], place.arn(partition))
+        arn = place.arn(needs.image.partition)
+        yield allow("ReadRequestsWriteAnswers", ["s3:GetObject", "s3:PutObject"], arn)
 
 
 def repository(needs: Needs) -> Document:
@@ -94,65 +92,3 @@ def repository(needs: Needs) -> Document:
     principal = {"AWS": f"arn:{needs.image.partition}:iam::{needs.account}:root"}
     statement = {"Sid": "PullFromElsewhere", "Effect": "Allow", "Principal": principal, "Action": PULL}
     return document([statement])
-
-
-def deployer(needs: Needs, role: str) -> Document:
-    """What ``sm deploy``, ``status``, ``logs``, ``invoke`` and ``delete`` do for the one who runs them."""
-    partition = needs.image.partition
-    # SageMaker's ARNs are in lower case, whatever the names are.
-    own = [
-        needs.arn("sagemaker", f"{kind}/{needs.name.lower()}{end}")
-        for kind, end in (("endpoint", ""), ("endpoint-config", "-*"), ("model", "-*"))
-    ]
-    verbs = [
-        f"{verb}{kind}"
-        for kind in ("Endpoint", "EndpointConfig", "Model")
-        for verb in ("Create", "Delete", "Describe")
-    ]
-    more = ["AddTags", "DeleteTags", "InvokeEndpoint", "InvokeEndpointAsync", "ListTags", "UpdateEndpoint"]
-    return document(
-        [
-            allow("OwnThings", sorted(f"sagemaker:{action}" for action in [*verbs, *more]), own),
-            allow("FindThings", ["sagemaker:ListEndpointConfigs", "sagemaker:ListModels"], "*"),
-            allow(
-                "GiveRole",
-                ["iam:GetRole", "iam:PassRole"],
-                role,
-            ),
-            *_uploading(needs, partition),
-            allow("LookAtImage", ["ecr:DescribeImages"], needs.image.arn),
-            allow(
-                "ReadLogs", READ_LOGS, needs.arn("logs", f"log-group:/aws/sagemaker/Endpoints/{needs.name}:*")
-            ),
-            allow(
-                "Alarms",
-                ["cloudwatch:DeleteAlarms", "cloudwatch:PutMetricAlarm", "cloudwatch:TagResource"],
-                needs.arn("cloudwatch", f"alarm:{needs.name}-*"),
-            ),
-            allow("LookAtAlarms", ["cloudwatch:DescribeAlarms", "cloudwatch:GetMetricStatistics"], "*"),
-            allow(
-                "Autoscaling",
-                [
-                    f"application-autoscaling:{action}"
-                    for action in (
-                        "DeregisterScalableTarget",
-                        "DescribeScalableTargets",
-                        "PutScalingPolicy",
-                        "RegisterScalableTarget",
-                    )
-                ],
-                "*",
-            ),
-        ]
-    )
-
-
-def _uploading(needs: Needs, partition: str) -> Iterable[Document]:
-    places = [needs.data, *([Objects.below(needs.output)] if needs.output else [])]
-    objects = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
-    yield allow("Archives", objects, [place.arn(partition) for place in places])
-    yield allow(
-        "Bucket",
-        ["s3:CreateBucket", "s3:ListBucket", "s3:ListBucketMultipartUploads"],
-        sorted({place.bucket_arn(partition) for place in places}),
-    )

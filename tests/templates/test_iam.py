@@ -149,6 +149,8 @@ def test_who_deploys_may_touch_only_the_deployments_own_things(sm: Sm) -> None:
         "arn:aws:sagemaker:eu-west-1:123456789012:model/cats-*",
     ]
     assert statement(deployer, "GiveRole")["Resource"] == "arn:aws:iam::123456789012:role/Cats-execution"
+    own = "arn:aws:iam::123456789012:role/trireme"
+    assert statement(policies(sm, *GIVEN, "--role", own)["deployer"], "GiveRole")["Resource"] == own
 
 
 #: Calls that IAM names otherwise, or that need no permission.
