@@ -97,6 +97,7 @@ def test_multi_model_has_an_archive_for_each_and_asks_each(cloud: Cloud) -> None
         "ship.tar.gz",
     ]
     container = cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]
+    assert "for AWS's own image only" in done.err
     assert container["Mode"] == "MultiModel" and container["ModelDataUrl"].endswith("/")
 
 

@@ -24,12 +24,12 @@ def test_an_endpoint_that_fails_says_why_shows_its_log_and_is_removed(cloud: Clo
         {"EndpointStatus": "Failed", "FailureReason": reason},
     ]
     cloud.logs("loading ship", "ship: no file weight")
-    done = cloud.deploy()
+    done = cloud.deploy("--alarm", "errors")
     assert done.code == 1
     assert "Creating 0 s  ship: no file weight" in done.err, "no live line"
     assert reason in done.err and "  | loading ship\n  | ship: no file weight\n" in done.err
     assert "--startup-timeout 3600" in done.err
-    assert "Removed what was made in vain: endpoint, configuration, model." in done.err
+    assert "Removed what was made in vain: endpoint, alarms, configuration, model." in done.err
     assert "The archive stays at s3://" in done.err
     assert nothing_but_the_archive(cloud)
 
@@ -75,6 +75,14 @@ def test_a_call_without_permission_names_the_action_and_takes_back_the_rest(clou
     done = cloud.deploy()
     (model,), (configuration,) = cloud.things()["models"], cloud.things()["configurations"]
     assert f"There may be left: model {model}, configuration {configuration}" in done.err
+
+
+def test_two_runs_at_once_make_it_once(cloud: Cloud) -> None:
+    said = "Cannot create already existing model arn:aws:sagemaker:eu-west-1:123456789012:model/ships-0"
+    cloud.proxy.refused["CreateModel"] = error(400, "ValidationException", said)
+    assert cloud.account().make("sagemaker", "create_model", "make it", ModelName="ships-0") == {}
+    assert cloud.deploy().code == 1, "the other's update goes on"
+    assert nothing_but_the_archive(cloud)
 
 
 def test_a_used_up_quota_says_so_and_leaves_nothing(cloud: Cloud) -> None:

@@ -42,6 +42,7 @@ def test_canary_and_linear_steps_go_with_the_alarms_of_your_choice(cloud: Cloud)
         "WaitIntervalInSeconds": 120,
         "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 10},
     }
+    assert deployment["BlueGreenUpdatePolicy"]["TerminationWaitInSeconds"] == 120
     alarms = [{"AlarmName": "ships-errors"}, {"AlarmName": "ships-latency"}]
     assert deployment["AutoRollbackConfiguration"] == {"Alarms": alarms}
     latency = cloud.client("cloudwatch").describe_alarms(AlarmNames=["ships-latency"])["MetricAlarms"][0]
