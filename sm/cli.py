@@ -12,11 +12,15 @@ from typing import Any
 
 from sm import settings as variables
 from sm.checking import command as checking
+from sm.cost import options as cost_options
+from sm.deploy import options as deploying
 from sm.environments import options as environments
 from sm.errors import StartError
+from sm.invoking import options as invoking
 from sm.packaging import options as packaging
 from sm.scaffold import command as scaffolding
 from sm.settings import Settings
+from sm.templates import options as templates
 
 
 def show_settings(options: argparse.Namespace) -> int:
@@ -127,6 +131,34 @@ def pack_env(options: argparse.Namespace) -> int:
     return command.run(options)
 
 
+def invoke(options: argparse.Namespace) -> int:
+    """Ask an endpoint, a URL or the local box, once or many times."""
+    from sm.invoking import command
+
+    return command.run(options)
+
+
+def cost(options: argparse.Namespace) -> int:
+    """What models cost a month: each on its own endpoint, and all on one."""
+    from sm.cost import command
+
+    return command.run(options)
+
+
+def template(options: argparse.Namespace) -> int:
+    """Print a deployment as CloudFormation, Terraform or a KServe InferenceService."""
+    from sm.templates import command
+
+    return command.template(options)
+
+
+def iam(options: argparse.Namespace) -> int:
+    """Print the least policies that a deployment, or the gateway, needs."""
+    from sm.templates import command
+
+    return command.iam(options)
+
+
 def test(options: argparse.Namespace) -> int:
     """Send each client's sample to a box and compare with its golden answer."""
     from sm import selftest
@@ -153,8 +185,13 @@ def parser() -> argparse.ArgumentParser:
         "pack-env": pack_env,
         "new-client": new_client,
         "check-client": check_client,
+        "invoke": invoke,
+        "cost": cost,
+        "template": template,
+        "iam": iam,
         "test": test,
         "serve": serve,
+        **deploying.COMMANDS,
     }
     for name, run in named.items():
         command = commands.add_parser(name, help=run.__doc__, description=run.__doc__)
@@ -181,6 +218,14 @@ def parser() -> argparse.ArgumentParser:
             packaging.take(command)
         if name == "pack-env":
             environments.take(command)
+        if name == "invoke":
+            invoking.take(command)
+        if name == "cost":
+            cost_options.take(command)
+        if name == "template":
+            templates.template(command)
+        if name == "iam":
+            templates.iam(command)
         if name == "new-client":
             scaffolding.options(command)
         if name == "check-client":
@@ -189,6 +234,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
         if name == "test":
             command.add_argument("--url", help="a box that runs; else one is started for as long as it takes")
+        if name in deploying.TAKEN:
+            deploying.TAKEN[name](command)
         if name == "serve":
             command.add_argument("--demo", action="store_true", help="serve the demo's models")
             command.add_argument("--examples", action="store_true", help="serve these and the examples")
@@ -253,6 +300,9 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # who read it, head for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 if __name__ == "__main__":
