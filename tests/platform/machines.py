@@ -107,7 +107,7 @@ class Pod:
         return f"http://127.0.0.1:{self._port}"
 
     def alive(self) -> bool:
-        return podman("inspect", "--format", "{{.State.Running}}", self.id) == "true"
+        return bool(podman("ps", "--quiet", "--filter", f"id={self.id}"))
 
     def log(self) -> str:
         done = subprocess.run(["podman", "logs", self.id], capture_output=True, text=True, check=False)
