@@ -52,6 +52,7 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
             Dispatcher(Registry(clients), pool),
             Lines(lines, 2),
             None,
+            None,
             v2.Triton(Upstream(1, 5.0), Registry(clients)),
             "upper",
             "application/json",
