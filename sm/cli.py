@@ -12,6 +12,7 @@ from typing import Any
 
 from sm import settings as variables
 from sm.checking import command as checking
+from sm.deploy import options as deploying
 from sm.environments import options as environments
 from sm.errors import StartError
 from sm.packaging import options as packaging
@@ -155,6 +156,7 @@ def parser() -> argparse.ArgumentParser:
         "check-client": check_client,
         "test": test,
         "serve": serve,
+        **deploying.COMMANDS,
     }
     for name, run in named.items():
         command = commands.add_parser(name, help=run.__doc__, description=run.__doc__)
@@ -189,6 +191,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
         if name == "test":
             command.add_argument("--url", help="a box that runs; else one is started for as long as it takes")
+        if name in deploying.TAKEN:
+            deploying.TAKEN[name](command)
         if name == "serve":
             command.add_argument("--demo", action="store_true", help="serve the demo's models")
             command.add_argument("--examples", action="store_true", help="serve these and the examples")
@@ -253,6 +257,9 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # who read it, head for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 if __name__ == "__main__":

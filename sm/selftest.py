@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -52,15 +52,20 @@ def run(settings: Settings, url: str | None) -> int:
     else:
         with own_box(settings) as address:
             outcomes = tuple(examine(address, settings))
-    width = max((len(outcome.client) for outcome in outcomes), default=0)
-    for outcome in outcomes:
-        sys.stdout.write(f"{outcome.client:<{width}}  {outcome}\n")
-    compared = [outcome for outcome in outcomes if outcome.differences is not None]
-    if not compared:
+    differs = tell(outcomes)
+    if not any(outcome.differences is not None for outcome in outcomes):
         raise StartError(
             "no client that is served has a sample: sample/payload.json and golden.json beside it."
         )
-    return int(any(outcome.differences for outcome in compared))
+    return differs
+
+
+def tell(outcomes: Sequence[Outcome]) -> int:
+    """Print a line for each client; 1 if one differs."""
+    width = max((len(outcome.client) for outcome in outcomes), default=0)
+    for outcome in outcomes:
+        sys.stdout.write(f"{outcome.client:<{width}}  {outcome}\n")
+    return int(any(outcome.differences for outcome in outcomes))
 
 
 def examine(url: str, settings: Settings) -> Iterator[Outcome]:
@@ -71,14 +76,17 @@ def examine(url: str, settings: Settings) -> Iterator[Outcome]:
         if name not in served:
             yield Outcome(name, None)
             continue
-        payload, golden = (
-            json.loads((sample / f"{part}.json").read_bytes()) for part in ("payload", "golden")
-        )
-        began = time.monotonic()
-        answer = _ask(f"{url}/invocations", {"modelname": name, "payload": payload})
-        seconds = time.monotonic() - began
-        found = differences(answer["result"], golden) if "result" in answer else (str(answer.get("error")),)
-        yield Outcome(name, tuple(islice(found, 3)), seconds)
+        yield compare(name, sample, lambda body: _ask(f"{url}/invocations", body))
+
+
+def compare(name: str, sample: Path, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> Outcome:
+    """Send a client's sample; ``ask`` takes the body of an invocation and gives the answer, or the error."""
+    payload, golden = (json.loads((sample / f"{part}.json").read_bytes()) for part in ("payload", "golden"))
+    began = time.monotonic()
+    answer = ask({"modelname": name, "payload": payload})
+    seconds = time.monotonic() - began
+    found = differences(answer["result"], golden) if "result" in answer else (str(answer.get("error")),)
+    return Outcome(name, tuple(islice(found, 3)), seconds)
 
 
 def samples(clients: Iterable[Found]) -> Iterator[tuple[str, Path]]:

@@ -1,0 +1,122 @@
+"""How many instances an endpoint has: by requests, or where it is asynchronous by its backlog."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sm.deploy import aws, names
+from sm.deploy.account import Account
+
+SERVICE = "application-autoscaling"
+DIMENSION = "sagemaker:variant:DesiredInstanceCount"
+#: Seconds: instances come quickly and go slowly, as starting one takes minutes.
+OUT, IN = 60, 300
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """``target`` is requests a minute for each instance, or waiting requests where it is asynchronous."""
+
+    least: int
+    most: int
+    target: float
+
+
+def what(name: str) -> dict[str, Any]:
+    """Which thing is scaled, as each call wants to know."""
+    return {
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": f"endpoint/{name}/variant/{names.VARIANT}",
+        "ScalableDimension": DIMENSION,
+    }
+
+
+def target(account: Account, name: str) -> dict[str, Any] | None:
+    """The limits as they are; None where the endpoint is not scaled."""
+    wanted = what(name)
+    wanted["ResourceIds"] = [wanted.pop("ResourceId")]
+    found = account.call(SERVICE, "describe_scalable_targets", "look at the autoscaling", **wanted)
+    return next(iter(found.get("ScalableTargets", ())), None)
+
+
+def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> None:
+    """Set limits and policy, whatever they were."""
+    account.make(
+        SERVICE,
+        "register_scalable_target",
+        "set the autoscaling's limits",
+        **what(name),
+        MinCapacity=scaling.least,
+        MaxCapacity=scaling.most,
+    )
+    account.make(
+        SERVICE,
+        "put_scaling_policy",
+        "set the autoscaling's policy",
+        PolicyName=f"{name}-target",
+        PolicyType="TargetTrackingScaling",
+        TargetTrackingScalingPolicyConfiguration=_tracking(name, scaling, asynchronous),
+        **what(name),
+    )
+    if asynchronous and scaling.least == 0:
+        _wake(account, name)
+
+
+def remove(account: Account, name: str) -> None:
+    """Limits, policies and the alarms of these, which AWS keeps together."""
+    account.remove(SERVICE, "deregister_scalable_target", "remove the autoscaling", **what(name))
+
+
+def _tracking(name: str, scaling: Scaling, asynchronous: bool) -> dict[str, Any]:
+    if asynchronous:
+        metric: dict[str, Any] = {
+            "CustomizedMetricSpecification": _backlog(name, "ApproximateBacklogSizePerInstance")
+        }
+    else:
+        kind = "SageMakerVariantInvocationsPerInstance"
+        metric = {"PredefinedMetricSpecification": {"PredefinedMetricType": kind}}
+    return {"TargetValue": scaling.target, **metric, "ScaleOutCooldown": OUT, "ScaleInCooldown": IN}
+
+
+def _backlog(name: str, metric: str) -> dict[str, Any]:
+    return {
+        "MetricName": metric,
+        "Namespace": "AWS/SageMaker",
+        "Dimensions": [{"Name": "EndpointName", "Value": name}],
+        "Statistic": "Average",
+    }
+
+
+def _wake(account: Account, name: str) -> None:
+    """A backlog per instance says nothing while there is no instance, so another alarm starts the first."""
+    step = {"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}
+    made = account.make(
+        SERVICE,
+        "put_scaling_policy",
+        "set the policy that starts the first instance",
+        PolicyName=f"{name}-wake",
+        PolicyType="StepScaling",
+        StepScalingPolicyConfiguration={
+            "AdjustmentType": "ChangeInCapacity",
+            "MetricAggregationType": "Average",
+            "Cooldown": IN,
+            "StepAdjustments": [step],
+        },
+        **what(name),
+    )
+    account.make(
+        "cloudwatch",
+        "put_metric_alarm",
+        "make the alarm that starts the first instance",
+        AlarmName=f"{name}-backlog",
+        **_backlog(name, "HasBacklogWithoutCapacity"),
+        Threshold=1.0,
+        Period=60,
+        EvaluationPeriods=2,
+        DatapointsToAlarm=2,
+        ComparisonOperator="GreaterThanOrEqualToThreshold",
+        TreatMissingData="missing",
+        AlarmActions=[made.get("PolicyARN", "ARN-OF-THE-POLICY")],
+        Tags=aws.named({names.TAG: name}),
+    )

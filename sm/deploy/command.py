@@ -1,0 +1,160 @@
+"""``sm deploy``, ``status``, ``logs``, ``delete`` and ``images``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from sm.build.progress import Progress
+from sm.deploy import alarms, autoscaling, aws, images, logs, names, options, preflight, status
+from sm.deploy.account import Account
+from sm.deploy.autoscaling import Scaling
+from sm.deploy.deletion import Deletion
+from sm.deploy.deployment import Deployment
+from sm.deploy.failures import Failed
+from sm.deploy.plan import Plan, Serverless
+from sm.deploy.rollout import Rollout
+from sm.deploy.upload import Uploader, fingerprint
+from sm.deploy.verifying import Verifier
+from sm.deploy.waiting import Waiter
+from sm.errors import StartError
+from sm.selftest import tell
+from sm.settings import Settings
+
+
+def deploy(given: argparse.Namespace) -> int:
+    """Make or update an endpoint, wait for it, and compare its answers; 1 if one differs."""
+    names.check(given.name)
+    _check(given)
+    account = _account(given, given.dry_run)
+    deployment = Deployment(account, given.name, Waiter(account))
+    try:
+        if given.rollback:
+            served = deployment.roll_back(_rollout(account, given))
+            account.progress.say(f"endpoint {given.name} serves {served} again")
+            return 0
+        plan = _plan(account, given, deployment)
+        _apply(account, given, deployment, plan)
+    except KeyboardInterrupt:
+        account.progress.say(
+            f"\nstopped waiting, AWS goes on: 'sm status {given.name}' tells how far it is, the same command "
+            f"takes it up again, 'sm delete {given.name}' removes it all"
+        )
+        raise
+    return 0 if given.dry_run else _verify(account, given, plan)
+
+
+def show_status(given: argparse.Namespace) -> int:
+    return status.show(_account(given), names.check(given.name))
+
+
+def show_logs(given: argparse.Namespace) -> int:
+    logs.show(_account(given), names.check(given.name), given.lines, given.follow)
+    return 0
+
+
+def delete(given: argparse.Namespace) -> int:
+    account = _account(given)
+    Deletion(account, names.check(given.name), Waiter(account)).run(given.yes)
+    return 0
+
+
+def show_images(given: argparse.Namespace) -> int:
+    """One Region's image alone, so that a script can take it; else all with their Regions."""
+    results = Progress(sys.stdout)
+    if given.region:
+        results.say(images.uri(given.region, given.version, given.cpu))
+    else:
+        for region in images.regions(given.version):
+            results.say(f"{region:<15} {images.uri(region, given.version, given.cpu)}")
+    return 0
+
+
+def _account(given: argparse.Namespace, dry: bool = False) -> Account:
+    session = aws.session(given.region, given.profile)
+    return Account(session, Progress(sys.stderr), Progress(sys.stdout), dry)
+
+
+def _check(given: argparse.Namespace) -> None:
+    """What goes together and what does not."""
+    if not given.rollback and not (given.image and given.model_data):
+        raise StartError("--image and --model-data are both needed, or --rollback.")
+    if given.autoscale and given.target_invocations is None:
+        raise StartError(
+            "--autoscale wants --target-invocations N, the requests a minute that one instance should get: "
+            "'sm invoke -n 100 -c 8' measures what it can do."
+        )
+    if given.autoscale and given.autoscale[0] == 0 and not given.output:
+        raise StartError("--autoscale 0:MAX goes with --async only: else nobody could answer.")
+    if given.serverless and (given.autoscale or given.mme or given.startup_timeout):
+        raise StartError(
+            "--serverless goes without --autoscale, --mme and --startup-timeout: it has none of them."
+        )
+    if given.serverless and (given.canary or given.linear or given.alarm):
+        raise StartError("--serverless goes without --canary, --linear and --alarm: it is updated at once.")
+
+
+def _plan(account: Account, given: argparse.Namespace, deployment: Deployment) -> Plan:
+    """All that is asked of the account before anything is made, then the archive."""
+    preflight.image(account, given.image)
+    role = preflight.role(account, deployment.things, given.role)
+    repository = options.repository(given.model_data)
+    url, content = given.model_data, ""
+    if repository:
+        cache = Settings.read(os.environ).cache
+        url = Uploader(account, cache).send(repository, given.name, given.bucket, given.mme)
+    else:
+        url = url.rstrip("/") + "/" if given.mme else url
+        content = fingerprint(account, url, given.mme)
+    return Plan(
+        name=given.name,
+        image=given.image,
+        data=url,
+        role=role,
+        fingerprint=content,
+        mme=given.mme,
+        env=dict(given.env),
+        tags=dict(given.tags),
+        instance_type=given.instance_type,
+        count=given.count,
+        serverless=Serverless(*given.serverless) if given.serverless else None,
+        output=given.output,
+        startup_timeout=given.startup_timeout,
+    )
+
+
+def _apply(account: Account, given: argparse.Namespace, deployment: Deployment, plan: Plan) -> None:
+    try:
+        deployment.apply(plan, _rollout(account, given))
+    except Failed as error:
+        raise Failed(f"{error} The archive stays at {plan.data} for the next run.") from None
+    if given.autoscale:
+        least, most = given.autoscale
+        scaling = Scaling(least, most, given.target_invocations)
+        autoscaling.apply(account, plan.name, scaling, bool(plan.output))
+
+
+def _rollout(account: Account, given: argparse.Namespace) -> Rollout:
+    kind = "CANARY" if given.canary else "LINEAR" if given.linear else "ALL_AT_ONCE"
+    chosen = alarms.chosen(account, given.name, given.alarm)
+    return Rollout(kind, given.canary or given.linear or 0, given.bake, tuple(chosen))
+
+
+def _verify(account: Account, given: argparse.Namespace, plan: Plan) -> int:
+    if images.is_prebuilt(plan.image):
+        account.progress.say("AWS's own image has no clients: no samples are compared")
+        return 0
+    settings = Settings.read(os.environ)
+    repository = options.repository(given.model_data)
+    outcomes = tuple(Verifier(account, plan).outcomes(settings.clients, repository))
+    differs = tell(outcomes)
+    if not any(outcome.differences is not None for outcome in outcomes):
+        account.progress.say("no client that is served has a sample: nothing was compared")
+    account.progress.say(
+        f"endpoint {plan.name} serves, but not what it should. It was left: "
+        f"'sm deploy {plan.name} --rollback' or 'sm delete {plan.name}'"
+        if differs
+        else f"endpoint {plan.name} serves"
+    )
+    return differs

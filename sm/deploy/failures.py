@@ -1,0 +1,53 @@
+"""Why an endpoint did not start, and what to do. The reasons are SageMaker's own sentences."""
+
+from __future__ import annotations
+
+import re
+
+from sm.errors import StartError
+
+#: A part of the reason, and the advice. The first that fits counts.
+ADVICE = {
+    r"\bping\b": (
+        "The container started but /ping never said 200. The log above says what was missing; "
+        "if models only load slowly, give --startup-timeout 3600."
+    ),
+    r"CapacityError|InsufficientInstanceCapacity|Unable to provision|requested ML compute": (
+        "AWS has no such instance free now. Try again later, another --instance-type, or another Region."
+    ),
+    r"model data|model artifact|s3:": (
+        "The role cannot read the archive: 'sm iam NAME' prints the policy and the trust policy that it "
+        "needs. See that the archive is there, too, and in this Region."
+    ),
+    r"AssumeRole|trust": (
+        "SageMaker may not take the role on. Its trust policy must name sagemaker.amazonaws.com: "
+        "'sm iam NAME' prints it."
+    ),
+    r"image|repository|ecr:": (
+        "The image cannot be pulled. It must be in this Region's ECR (./build_and_push.sh --region REGION), "
+        "and the role must be allowed to pull it ('sm iam NAME')."
+    ),
+    r"extract|unpack|\btar\b": "The archive is no .tar.gz as SageMaker wants it. Make it with 'sm package'.",
+    r"memory|OOM": "The instance is too small for the models. Use another --instance-type.",
+    r"alarm": "An alarm went off on the new version, and the old one serves again. See 'sm logs NAME'.",
+}
+USUAL = "See 'sm logs NAME', and the endpoint's page in the SageMaker console."
+
+
+class Failed(StartError):
+    """The endpoint did not come to serve what it should."""
+
+
+def advice(reason: str) -> str:
+    for part, said in ADVICE.items():
+        if re.search(part, reason, re.IGNORECASE):
+            return said
+    return USUAL
+
+
+def failed(name: str, what: str, reason: str, lines: list[str]) -> Failed:
+    """``what`` is such as "could not be created"; ``lines`` are the containers' last."""
+    shown = "".join(f"  | {line}\n" for line in lines)
+    logs = f"the last lines of its log:\n{shown}" if lines else "its container has said nothing.\n"
+    said = reason.rstrip(".") or "SageMaker gives no reason"
+    return Failed(f"endpoint {name!r} {what}: {said}.\n{logs}{advice(reason).replace('NAME', name)}")
