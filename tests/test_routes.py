@@ -70,6 +70,12 @@ def test_an_answer_has_its_length(caller: FlaskClient) -> None:
     assert int(answer.headers["Content-Length"]) == len(answer.data)
 
 
+def test_a_result_goes_to_s3_only_where_that_is_allowed(caller: FlaskClient) -> None:
+    request = {"modelname": "upper", "payload": "a", "result_s3_uri": "s3://bucket/key"}
+    answer = caller.post("/invocations", json=request)
+    assert (answer.status_code, answer.json and answer.json["code"]) == (403, "forbidden")
+
+
 def test_a_body_over_the_limit_is_a_413_also_without_a_front(caller: FlaskClient) -> None:
     answer = caller.post("/invocations", data=b" " * 1001, content_type="application/json")
     assert (answer.status_code, answer.json and answer.json["code"]) == (413, "too_large")

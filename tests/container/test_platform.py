@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
+from tests.container.running import PYTHON, podman
 from tests.platform.account import Account
 from tests.platform.conftest import team
 from tests.platform.host import Host
@@ -24,3 +26,9 @@ def test_the_image_runs_an_archive_of_the_bucket(image: str, tmp_path: Path) -> 
             assert json.loads(account.ask("real", "my name"))["result"] == ["MY", "ANN"]
             pod = host.endpoints["real"].instances[0].machine
         assert not pod.alive()
+
+
+def test_the_image_has_what_s3_needs_and_not_the_other_services(image: str) -> None:
+    code = "import boto3; s = boto3.Session(region_name='eu-west-1'); s.client('s3'); print(s.get_available_services())"
+    services = podman("run", "--rm", "--entrypoint", PYTHON, image, "-c", code)
+    assert set(ast.literal_eval(services)) <= {"s3", "sts", "sso", "sso-oidc", "signin"}
