@@ -12,12 +12,15 @@ from typing import Any
 
 from sm import settings as variables
 from sm.checking import command as checking
+from sm.cost import options as cost_options
 from sm.deploy import options as deploying
 from sm.environments import options as environments
 from sm.errors import StartError
+from sm.invoking import options as invoking
 from sm.packaging import options as packaging
 from sm.scaffold import command as scaffolding
 from sm.settings import Settings
+from sm.templates import options as templates
 
 
 def show_settings(options: argparse.Namespace) -> int:
@@ -128,6 +131,34 @@ def pack_env(options: argparse.Namespace) -> int:
     return command.run(options)
 
 
+def invoke(options: argparse.Namespace) -> int:
+    """Ask an endpoint, a URL or the local box, once or many times."""
+    from sm.invoking import command
+
+    return command.run(options)
+
+
+def cost(options: argparse.Namespace) -> int:
+    """What models cost a month: each on its own endpoint, and all on one."""
+    from sm.cost import command
+
+    return command.run(options)
+
+
+def template(options: argparse.Namespace) -> int:
+    """Print a deployment as CloudFormation, Terraform or a KServe InferenceService."""
+    from sm.templates import command
+
+    return command.template(options)
+
+
+def iam(options: argparse.Namespace) -> int:
+    """Print the least policies that a deployment, or the gateway, needs."""
+    from sm.templates import command
+
+    return command.iam(options)
+
+
 def test(options: argparse.Namespace) -> int:
     """Send each client's sample to a box and compare with its golden answer."""
     from sm import selftest
@@ -154,6 +185,10 @@ def parser() -> argparse.ArgumentParser:
         "pack-env": pack_env,
         "new-client": new_client,
         "check-client": check_client,
+        "invoke": invoke,
+        "cost": cost,
+        "template": template,
+        "iam": iam,
         "test": test,
         "serve": serve,
         **deploying.COMMANDS,
@@ -183,6 +218,14 @@ def parser() -> argparse.ArgumentParser:
             packaging.take(command)
         if name == "pack-env":
             environments.take(command)
+        if name == "invoke":
+            invoking.take(command)
+        if name == "cost":
+            cost_options.take(command)
+        if name == "template":
+            templates.template(command)
+        if name == "iam":
+            templates.iam(command)
         if name == "new-client":
             scaffolding.options(command)
         if name == "check-client":

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Columns of the longest bar.
-WIDTH = 40
+from sm.bars import bar
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,11 @@ class Report:
 
 
 def chart(stages: Mapping[str, float]) -> Iterator[str]:
-    """A table of the stages with a bar for each, the longest :data:`WIDTH` wide."""
+    """A table of the stages with a bar for each, the longest of :data:`sm.bars.WIDTH`."""
     if not stages:
         return
     whole, most = sum(stages.values()) or 1.0, max(stages.values()) or 1.0
     yield f"{'stage':<12} {'ms':>9} {'share':>6}"
     for name, value in stages.items():
-        bar = "█" * round(WIDTH * value / most) or "▏"
-        yield f"{name:<12} {value:>9.3f} {value / whole:>6.0%}  {bar}"
+        yield f"{name:<12} {value:>9.3f} {value / whole:>6.0%}  {bar(value, most)}"
     yield f"{'all':<12} {whole:>9.3f}"

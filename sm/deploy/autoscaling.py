@@ -56,7 +56,7 @@ def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> 
         "set the autoscaling's policy",
         PolicyName=f"{name}-target",
         PolicyType="TargetTrackingScaling",
-        TargetTrackingScalingPolicyConfiguration=_tracking(name, scaling, asynchronous),
+        TargetTrackingScalingPolicyConfiguration=tracking(name, scaling, asynchronous),
         **what(name),
     )
     if asynchronous and scaling.least == 0:
@@ -68,7 +68,8 @@ def remove(account: Account, name: str) -> None:
     account.remove(SERVICE, "deregister_scalable_target", "remove the autoscaling", **what(name))
 
 
-def _tracking(name: str, scaling: Scaling, asynchronous: bool) -> dict[str, Any]:
+def tracking(name: str, scaling: Scaling, asynchronous: bool) -> dict[str, Any]:
+    """The policy: so many requests for each instance, or so long a backlog."""
     if asynchronous:
         metric: dict[str, Any] = {
             "CustomizedMetricSpecification": _backlog(name, "ApproximateBacklogSizePerInstance")
@@ -90,33 +91,44 @@ def _backlog(name: str, metric: str) -> dict[str, Any]:
 
 def _wake(account: Account, name: str) -> None:
     """A backlog per instance says nothing while there is no instance, so another alarm starts the first."""
-    step = {"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}
     made = account.make(
         SERVICE,
         "put_scaling_policy",
         "set the policy that starts the first instance",
         PolicyName=f"{name}-wake",
         PolicyType="StepScaling",
-        StepScalingPolicyConfiguration={
-            "AdjustmentType": "ChangeInCapacity",
-            "MetricAggregationType": "Average",
-            "Cooldown": IN,
-            "StepAdjustments": [step],
-        },
+        StepScalingPolicyConfiguration=waking(),
         **what(name),
     )
     account.make(
         "cloudwatch",
         "put_metric_alarm",
         "make the alarm that starts the first instance",
-        AlarmName=f"{name}-backlog",
-        **_backlog(name, "HasBacklogWithoutCapacity"),
-        Threshold=1.0,
-        Period=60,
-        EvaluationPeriods=2,
-        DatapointsToAlarm=2,
-        ComparisonOperator="GreaterThanOrEqualToThreshold",
-        TreatMissingData="missing",
+        **waking_alarm(name),
         AlarmActions=[made.get("PolicyARN", "ARN-OF-THE-POLICY")],
-        Tags=aws.named({names.TAG: name}),
     )
+
+
+def waking() -> dict[str, Any]:
+    """The policy that starts the first instance."""
+    return {
+        "AdjustmentType": "ChangeInCapacity",
+        "MetricAggregationType": "Average",
+        "Cooldown": IN,
+        "StepAdjustments": [{"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}],
+    }
+
+
+def waking_alarm(name: str) -> dict[str, Any]:
+    """The alarm for that policy."""
+    return {
+        "AlarmName": f"{name}-backlog",
+        **_backlog(name, "HasBacklogWithoutCapacity"),
+        "Threshold": 1.0,
+        "Period": 60,
+        "EvaluationPeriods": 2,
+        "DatapointsToAlarm": 2,
+        "ComparisonOperator": "GreaterThanOrEqualToThreshold",
+        "TreatMissingData": "missing",
+        "Tags": aws.named({names.TAG: name}),
+    }

@@ -13,13 +13,21 @@ MEMORY = tuple(range(1024, 6145, 1024))
 
 def deploying(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the endpoint's name")
+    describing(command)
+    command.add_argument("--bucket", help="where a folder's archive goes (sagemaker-REGION-ACCOUNT)")
+    updating(command)
+    command.add_argument("--dry-run", action="store_true", help="print the calls that would be made")
+    account(command)
+
+
+def describing(command: argparse.ArgumentParser) -> None:
+    """What is to be there, whoever makes it: ``sm template`` takes the same."""
     command.add_argument("--image", metavar="URI", help="the image, in this Region's ECR")
     command.add_argument(
         "--model-data",
         metavar="s3://…|DIR",
         help="an archive on S3 (with --mme a prefix), or a model repository",
     )
-    command.add_argument("--bucket", help="where a folder's archive goes (sagemaker-REGION-ACCOUNT)")
     command.add_argument("--instance-type", default="ml.g5.xlarge", metavar="TYPE")
     command.add_argument("--count", type=number("count", 1, 10_000), default=1, metavar="N", help="instances")
     command.add_argument(
@@ -55,9 +63,6 @@ def deploying(command: argparse.ArgumentParser) -> None:
         help="seconds until /ping says 200",
     )
     command.add_argument("--tags", type=pair, nargs="+", action="extend", default=[], metavar="K=V")
-    updating(command)
-    command.add_argument("--dry-run", action="store_true", help="print the calls that would be made")
-    account(command)
 
 
 def updating(command: argparse.ArgumentParser) -> None:

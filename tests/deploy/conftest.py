@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -18,7 +18,6 @@ import requests
 
 from sm import cli
 from sm.deploy import aws
-from sm.settings import HERE
 from tests.deploy.proxy import Proxy, proxied
 from tests.push.fakes import fake_aws
 
@@ -71,12 +70,6 @@ class Cloud:
         data = data or str(self.repository)
         return self.sm("deploy", name, "--image", IMAGE, "--model-data", data, *kind, *words)
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """A process of its own, which can be killed."""
-        command = [sys.executable, "-m", "sm.cli", *words]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, env=self.env, cwd=HERE, stdout=pipe, stderr=pipe, text=True)
-
     def client(self, service: str) -> Any:
         """Speaks to moto itself, past the faults."""
         if service not in self.clients:
@@ -98,7 +91,7 @@ class Cloud:
         stream = {"logGroupName": group, "logStreamName": "AllTraffic/i-0"}
         client.create_log_group(logGroupName=group)
         client.create_log_stream(**stream)
-        now = 4_000_000_000_000  # after the wait has begun, whenever the test runs
+        now = int(time.time() + 600) * 1000  # after the wait has begun
         events = [{"timestamp": now + number, "message": line} for number, line in enumerate(lines)]
         client.put_log_events(**stream, logEvents=events)
 

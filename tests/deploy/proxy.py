@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,7 +71,7 @@ class Proxy:
 
     ``states`` are what an endpoint that was made or updated is described with, one after the other; one that
     failed stays.
-    ``kill``: the process to kill when so many changes are done, before it hears of the last one.
+    ``kill`` is called when a change is done, before the caller hears of it; once for each operation.
     ``rolls_back``: an update changes nothing in the end.
     """
 
@@ -83,13 +81,14 @@ class Proxy:
     bodies: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, Answer] = field(default_factory=dict)
     cut: set[str] = field(default_factory=set)
-    states: list[dict[str, str]] = field(default_factory=list)
-    kill: tuple[int, int] | None = None
+    states: list[dict[str, str] | Answer] = field(default_factory=list)
+    kill: Callable[[], None] | None = None
+    killed: set[str] = field(default_factory=set)
     rolls_back: bool = False
 
     def reset(self) -> None:
         self.changes, self.bodies, self.refused, self.cut, self.states = [], {}, {}, set(), []
-        self.kill, self.rolls_back = None, False
+        self.kill, self.killed, self.rolls_back = None, set(), False
 
     def answer(self, request: Request) -> Answer | None:
         """None: hang up."""
@@ -102,20 +101,26 @@ class Proxy:
             answer = self._forward(request)
         begun = {"CreateEndpoint", "UpdateEndpoint"} & {*self.changes}
         if operation == "DescribeEndpoint" and answer.status == 200 and begun and self.states:
-            answer.body = json.dumps({**json.loads(answer.body), **self._state()}).encode()
+            state = self._state()
+            if isinstance(state, Answer):
+                return state
+            answer.body = json.dumps({**json.loads(answer.body), **state}).encode()
         if operation == "DeleteEndpoint":
             self.states = []
         if request.is_change:
             self.changes.append(operation)
             if request.body.startswith(b"{"):
                 self.bodies[operation] = json.loads(request.body)
-            if self.kill and len(self.changes) == self.kill[0]:
-                os.kill(self.kill[1], signal.SIGKILL)
+            if self.kill and operation not in self.killed:
+                self.killed.add(operation)
+                self.kill()
                 return None
         return None if operation in self.cut else answer
 
-    def _state(self) -> dict[str, str]:
-        return self.states[0] if self.states[0]["EndpointStatus"] == "Failed" else self.states.pop(0)
+    def _state(self) -> dict[str, str] | Answer:
+        state = self.states[0]
+        has_failed = isinstance(state, dict) and state["EndpointStatus"] == "Failed"
+        return state if has_failed else self.states.pop(0)
 
     def _forward(self, request: Request) -> Answer:
         upstream = http.client.HTTPConnection(self.moto, timeout=30)

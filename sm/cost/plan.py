@@ -1,0 +1,100 @@
+"""The plan: which models run where, and how many hours a day."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from sm.errors import StartError
+
+MEMBERS = {"regions", "days", "models", "shared"}
+ROW = {"name", "instance", "count", "hours", "price"}
+
+
+@dataclass(frozen=True)
+class Running:
+    """Instances of one endpoint; ``hours`` of a day, ``price`` in USD of an instance and hour, if given."""
+
+    name: str
+    instance: str
+    count: int
+    hours: Decimal
+    price: Decimal | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that gives prices has one Region."""
+
+    regions: tuple[str, ...]
+    #: Of a month.
+    days: int
+    models: tuple[Running, ...]
+    shared: Running
+
+
+def read(file: Path) -> Plan:
+    """The plan in ``file``; :class:`StartError` names the member that is wrong."""
+    try:
+        found = json.loads(file.read_bytes(), parse_float=Decimal)
+    except OSError as error:
+        raise StartError(f"{file} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise StartError(f"{file} is not JSON: {error}.") from None
+    try:
+        return _plan(found)
+    except ValueError as error:
+        raise StartError(f"{file}: {error}. The page docs/22-invoke-and-cost.md has an example.") from None
+
+
+def _plan(found: Any) -> Plan:
+    _check(found, "the plan", MEMBERS)
+    models, regions = found.get("models"), found.get("regions")
+    if not isinstance(models, list) or not models:
+        raise ValueError("models is a list of one model at least")
+    if not isinstance(regions, list) or not regions or not all(isinstance(one, str) for one in regions):
+        raise ValueError("regions is a list of Regions, such as us-east-1")
+    plan = Plan(
+        tuple(regions),
+        int(_number(found, "the plan", "days", 30, 1, 31)),
+        tuple(_running(model, f"models[{place}]") for place, model in enumerate(models)),
+        _running(found.get("shared"), "shared"),
+    )
+    if len(regions) > 1 and any(one.price is not None for one in (*plan.models, plan.shared)):
+        raise ValueError("a plan for several Regions gives no price: it would be the same in all of them")
+    return plan
+
+
+def _running(row: Any, place: str) -> Running:
+    _check(row, place, ROW)
+    if not isinstance(row.get("instance"), str):
+        raise ValueError(f"{place}.instance is an instance type, such as ml.g5.xlarge")
+    return Running(
+        str(row.get("name", place)),
+        row["instance"],
+        int(_number(row, place, "count", 1, 1, 1000)),
+        _number(row, place, "hours", 24, 0, 24),
+        _number(row, place, "price", 0, 0, 10_000) if "price" in row else None,
+    )
+
+
+def _check(row: Any, place: str, members: set[str]) -> None:
+    if not isinstance(row, dict):
+        raise ValueError(f"{place} is an object")
+    if foreign := sorted(row.keys() - members):
+        raise ValueError(f"{place} has no member {foreign[0]!r}: it has {', '.join(sorted(members))}")
+
+
+def _number(row: dict[str, Any], place: str, name: str, usual: int, low: int, high: int) -> Decimal:
+    """A price may be a text: 0.736 is no binary fraction."""
+    given = row.get(name, usual)
+    try:
+        value = Decimal("x" if isinstance(given, bool) else str(given))
+        if low <= value <= high:
+            return value
+    except InvalidOperation:
+        pass
+    raise ValueError(f"{place}.{name} is {given!r}: it is a number from {low} to {high}")

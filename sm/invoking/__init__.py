@@ -1,0 +1,1 @@
+"""``sm invoke``: one request, or many, to an endpoint, a URL or the local box."""

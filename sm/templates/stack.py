@@ -1,0 +1,22 @@
+"""What a template is made from: the deployment's plan, its role and its autoscaling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sm.deploy.autoscaling import Scaling
+from sm.deploy.plan import Plan
+from sm.templates.policies import Document
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where the plan names no role, the template makes one that may do what ``policy`` says."""
+
+    plan: Plan
+    policy: Document
+    scaling: Scaling | None = None
+
+    @property
+    def role_name(self) -> str:
+        return f"{self.plan.name}-execution"

@@ -1,0 +1,196 @@
+"""``sm cost``: to the cent, by the file's prices, the plan's, or AWS's price list."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.cost.prices import FILE, dated
+from sm.errors import StartError
+from sm.settings import HERE
+from tests.invoking.conftest import Sm, sm
+
+__all__ = ["sm"]
+
+PLAN: dict[str, Any] = {
+    "regions": ["us-east-1"],
+    "models": [{"name": "one", "instance": "ml.m5.xlarge"}, {"name": "two", "instance": "ml.m5.xlarge"}],
+    "shared": {"instance": "ml.g5.xlarge"},
+}
+
+
+def told(sm: Sm, folder: Path, plan: object, *words: str) -> Any:
+    (folder / "plan.json").write_text(plan if isinstance(plan, str) else json.dumps(plan))
+    return sm("cost", "--plan", "plan.json", *words)
+
+
+def test_the_references_example_comes_out_to_the_cent(sm: Sm) -> None:
+    said = sm("cost")
+    assert said.status == 0, said.err
+    assert "each model on its own endpoint     971.52" in said.out
+    assert "all on one shared endpoint         676.80" in said.out
+    assert "saving 294.72 (30.3%)" in said.out
+
+
+def test_a_model_that_runs_more_hours_on_more_instances_costs_more(sm: Sm, tmp_path: Path) -> None:
+    models = [{"name": "one", "instance": "ml.m5.xlarge", "count": 2, "hours": 7.5}]
+    said = told(sm, tmp_path, {**PLAN, "days": 31, "models": models})
+    assert "own endpoint     106.95\n" in said.out  # 0.23 × 2 × 7.5 × 31
+
+
+def test_a_shared_endpoint_that_costs_more_is_no_saving(sm: Sm, tmp_path: Path) -> None:
+    said = told(sm, tmp_path, PLAN)
+    assert "the shared endpoint costs more by 682.85 (206.2%)" in said.out
+
+
+def test_each_region_has_its_own_table_and_prices(sm: Sm, tmp_path: Path) -> None:
+    plan = {
+        "regions": ["us-east-1", "us-east-2"],
+        "models": [{"instance": "ml.g4dn.2xlarge"}],
+        "shared": {"instance": "ml.p3.2xlarge"},
+    }
+    said = told(sm, tmp_path, plan)
+    assert [line.partition(":")[0] for line in said.out.splitlines() if "own endpoint" in line] == [
+        "us-east-1",
+        "us-east-2",
+    ]
+
+
+def test_the_plans_prices_are_for_its_own_region_only(sm: Sm) -> None:
+    said = sm("cost", "--region", "eu-west-1")
+    assert said.status == 1
+    assert "have no ml.g4dn.xlarge in eu-west-1. Ask AWS with --live" in said.err
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        ("{", "plan.json is not JSON: "),
+        ([], "the plan is an object"),
+        ({**PLAN, "models": []}, "models is a list of one model at least"),
+        ({**PLAN, "regions": "us-east-1"}, "regions is a list of Regions"),
+        ({**PLAN, "model": 1}, "the plan has no member 'model'"),
+        ({**PLAN, "shared": None}, "shared is an object"),
+        ({**PLAN, "shared": {}}, "shared.instance is an instance type"),
+        ({**PLAN, "models": [{"instance": "ml.m5.xlarge", "hours": 25}]}, "models[0].hours is 25: "),
+        ({**PLAN, "shared": {"instance": "x", "price": "cheap"}}, "shared.price is 'cheap': "),
+        (
+            {**PLAN, "regions": ["a", "b"], "shared": {"instance": "x", "price": 1}},
+            "a plan for several Regions gives no price",
+        ),
+    ],
+)
+def test_a_wrong_plan_says_where(sm: Sm, tmp_path: Path, plan: object, sentence: str) -> None:
+    said = told(sm, tmp_path, plan)
+    assert (said.status, said.out) == (1, "")
+    assert sentence in said.err
+
+
+def test_every_price_has_a_source_and_the_file_its_date() -> None:
+    found = json.loads(FILE.read_bytes())
+    assert len(found["date"]) == 10
+    for row in found["prices"]:
+        assert row["source"] in found["sources"]
+        assert dated().of(row["region"], row["instance"]) > Decimal(0)
+    rows = [(row["region"], row["instance"]) for row in found["prices"]]
+    assert len(set(rows)) == len(rows)
+
+
+def product(usage: str, price: str) -> str:
+    """A row as AWS's price list gives it: JSON in a text."""
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": price}, "beginRange": "0", "endRange": "Inf"}
+    return json.dumps(
+        {
+            "product": {"productFamily": "ML Instance", "attributes": {"usagetype": usage}, "sku": "S"},
+            "serviceCode": "AmazonSageMaker",
+            "terms": {"OnDemand": {"S.T": {"priceDimensions": {"S.T.U": dimension}}}},
+        }
+    )
+
+
+@contextmanager
+def price_list(*rows: str, status: int = 200) -> Iterator[tuple[str, list[Any]]]:
+    """A server in the shape of AWS's price list, which moto does not have; its address, and what was asked."""
+    asked: list[Any] = []
+    error = {"__type": "AccessDeniedException", "Message": "not you"}
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            good = {"FormatVersion": "aws_v1", "PriceList": rows}
+            body = json.dumps(good if status == 200 else error).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: pytest's output is no log."""
+
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_live_prices_are_those_of_real_time_inference(
+    sm: Sm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        product("EU-AsyncInf:ml.g5.xlarge", "9"),
+        product("EU-Host:ml.g5.xlarge", "1.5"),
+        product("EU-Train:ml.g5.xlarge", "8"),
+    ]
+    plan = {
+        "regions": ["eu-west-1"],
+        "models": [{"instance": "ml.g5.xlarge", "price": 7}] * 2,
+        "shared": {"instance": "ml.g5.xlarge"},
+    }
+    with price_list(*rows) as (url, asked):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        said = told(sm, tmp_path, plan, "--live")
+    assert said.status == 0, said.err
+    assert "own endpoint    2160.00" in said.out
+    assert "shared endpoint        1080.00" in said.out
+    (request,) = asked  # the same price is asked for once
+    assert {row["Field"]: row["Value"] for row in request["Filters"]} == {
+        "regionCode": "eu-west-1",
+        "instanceName": "ml.g5.xlarge",
+        "component": "Hosting",
+    }
+
+
+def test_a_price_that_aws_does_not_have_or_give_is_a_sentence(
+    sm: Sm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with price_list(product("EU-Train:ml.g4dn.xlarge", "8")) as (url, _):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        assert "AWS's price list has no ml.g4dn.xlarge for real-time" in sm("cost", "--live").err
+    with price_list(status=400) as (url, _):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        said = sm("cost", "--live")
+    assert said.err.startswith("sm: cannot read the price list: ")
+    assert said.err.endswith("Without --live the file's prices hold.\n")
+
+
+def test_the_page_shows_the_example_as_the_command_does(sm: Sm) -> None:
+    page = (HERE / "docs" / "22-invoke-and-cost.md").read_text()
+    for line in sm("cost").out.splitlines():
+        assert line in page
+
+
+def test_an_instance_without_a_price_is_no_price_of_another() -> None:
+    with pytest.raises(StartError, match=r"have no ml\.x in us-east-1"):
+        dated().of("us-east-1", "ml.x")

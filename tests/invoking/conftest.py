@@ -1,0 +1,49 @@
+"""``sm`` as a person runs it, and the environment that boto3 reads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sm import cli
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+
+Sm = Callable[..., Said]
+
+
+@pytest.fixture
+def sm(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Sm:
+    """Runs a command in a folder of its own, with credentials that are good nowhere."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_MAX_ATTEMPTS": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*words: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["sm", *map(str, words)])
+        status = cli.main()
+        sys.stdout.flush()
+        return Said(status, *capfd.readouterr())
+
+    return run
