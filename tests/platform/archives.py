@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import tarfile
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,10 +19,20 @@ class NoArchive(Exception):
 
 
 class Archives:
-    """Fetches and unpacks archives; ``s3`` is boto3's client."""
+    """Fetches and unpacks archives; ``s3`` is boto3's client, ``shared`` where instances find theirs."""
 
-    def __init__(self, s3: Any) -> None:
-        self._s3 = s3
+    def __init__(self, s3: Any, shared: Path) -> None:
+        self._s3, self._shared, self._lock = s3, shared, threading.Lock()
+
+    def current(self, url: str) -> Path:
+        """The folder of what lies there now, the same for every instance. :class:`NoArchive`."""
+        bucket, key = parts(url)
+        try:
+            tag = self._s3.head_object(Bucket=bucket, Key=key)["ETag"].strip('"')
+        except (ClientError, BotoCoreError) as error:
+            raise no_archive(url, error) from None
+        with self._lock:
+            return self.unpack(url, self._shared / tag)
 
     def unpack(self, url: str, home: Path) -> Path:
         """``home/<hash>/model``, whole or not at all: the hash is the url's. :class:`NoArchive`."""
@@ -50,14 +61,18 @@ class Archives:
             with tarfile.open(packed) as archive:
                 archive.extractall(staged / "model", filter="data")
         except (ClientError, BotoCoreError, tarfile.TarError) as error:
-            raise NoArchive(
-                f'Failed to download model data for container "primary" from URL: "{url}". Please ensure that '
-                "there is an object located at the URL and that the role passed to CreateModel has permissions "
-                f"to download the object. ({error})"
-            ) from None
+            raise no_archive(url, error) from None
         packed.unlink()
         for path in (staged / "model", *(staged / "model").rglob("*")):
             path.chmod(0o555 if path.is_dir() else 0o444)
+
+
+def no_archive(url: str, error: Exception) -> NoArchive:
+    return NoArchive(
+        f'Failed to download model data for container "primary" from URL: "{url}". Please ensure that '
+        "there is an object located at the URL and that the role passed to CreateModel has permissions "
+        f"to download the object. ({error})"
+    )
 
 
 def parts(url: str) -> tuple[str, str]:

@@ -41,7 +41,7 @@ class Host:
     def __init__(self, moto: str, machines: Machines, folder: Path, capacity: int = 8) -> None:
         self._moto, self._machines, self._folder, self._capacity = moto, machines, folder, capacity
         self.sagemaker, self._s3, self._logs = (client(moto, name) for name in ("sagemaker", "s3", "logs"))
-        self._archives, self._worker = Archives(self._s3), Worker(self._s3)
+        self._archives, self._worker = Archives(self._s3, folder / "archives"), Worker(self._s3)
         self.endpoints: dict[str, Endpoint] = {}
         self._updates: dict[str, dict[str, Any]] = {}
         # Held while an endpoint's record is written anew, so that nobody sees it missing.

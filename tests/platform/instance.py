@@ -44,7 +44,7 @@ class Instance:
         self.home.mkdir(parents=True)
         try:
             single = plan.data and not plan.multi_model
-            model = archives.unpack(plan.data, self.home / "archive") if single else None
+            model = archives.current(plan.data) if single else None
         except NoArchive as error:
             shutil.rmtree(self.home)
             raise NotStarted(str(error)) from None
