@@ -58,7 +58,7 @@ lock: .venv/.dev  ## write requirements.lock anew, for every Python version at o
 
 endpoint-life: .venv/.dev  ## an endpoint from package to delete, on a SageMaker that is played here
 	@.venv/bin/sm prepare
-	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.platform ./endpoint-life.sh
+	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.platform examples/endpoint-life.sh
 
 clean:
 	rm -rf .venv build *.egg-info

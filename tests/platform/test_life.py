@@ -14,7 +14,7 @@ def test_an_endpoint_is_made_asked_changed_and_removed_and_nothing_is_left() -> 
     prepare(Settings.read({}))
     image = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.platform", "./endpoint-life.sh"],
+        [sys.executable, "-m", "tests.platform", "examples/endpoint-life.sh"],
         cwd=HERE,
         env={**os.environ, "IMAGE": image},
         capture_output=True,

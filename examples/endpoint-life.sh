@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The whole life of an endpoint: package, push, deploy, invoke, autoscale, update, roll back, cost, delete.
 #
-#   make endpoint-life                                         in an account that is only played, on this machine
-#   PUSH=./build_and_push.sh ROLE=arn:… ./endpoint-life.sh     in yours: it costs what some minutes of TYPE cost
+#   make endpoint-life                                            in an account that is only played, on this machine
+#   PUSH=./build_and_push.sh ROLE=arn:… examples/endpoint-life.sh     in yours: it costs what some minutes of TYPE cost
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly NAME=${NAME:-pets} REPOSITORY=${REPOSITORY:-$HOME/.cache/trireme/repository/cpu} TYPE=${TYPE:-ml.c5.xlarge}
 readonly PUSH=${PUSH:-./build_and_push.sh --dry-run}
