@@ -51,10 +51,9 @@ class Store:
     def _read(self, place: Address) -> bytes:
         answer = self._client.get_object(Bucket=place.bucket, Key=place.key)
         with closing(answer["Body"]) as body:
-            if answer["ContentLength"] > self._largest:
-                raise TooLarge(
-                    f"{place} has {answer['ContentLength']:,} bytes, this box takes {self._largest:,}"
-                )
+            size = answer["ContentLength"]
+            if size > self._largest:
+                raise TooLarge(f"{place} has {size:,} bytes, this box takes {self._largest:,}")
             content = bytearray()
             for piece in body.iter_chunks(PIECE):
                 content += piece

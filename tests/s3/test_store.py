@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -10,7 +12,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 import pytest
 
 from sm.deadline import Deadline, running
-from sm.errors import BadInput, DeadlinePassed, Forbidden, NotFound, NotReady, TooLarge
+from sm.errors import BadInput, DeadlinePassed, Forbidden, NotFound, NotReady, StartError, TooLarge
 from sm.s3.address import Address
 from sm.s3.store import Store, opened
 from sm.settings import Settings
@@ -90,3 +92,14 @@ def test_an_s3_that_says_nothing_costs_no_more_than_the_invocation_has(executor:
 
 def test_without_a_bucket_there_is_no_store() -> None:
     assert opened(Settings.read({})) is None
+
+
+def test_a_box_without_boto3_does_not_start_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(StartError, match=r"TRIREME_S3_BUCKETS is set, but .* pip install"):
+        opened(Settings.read({"TRIREME_S3_BUCKETS": "inputs"}))
+
+
+def test_a_router_that_reads_no_s3_does_not_load_boto3() -> None:
+    code = "import sys, sm.worker; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
