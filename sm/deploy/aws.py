@@ -13,6 +13,7 @@ try:
     from botocore.exceptions import (
         BotoCoreError,
         ClientError,
+        ConnectionError,
         HTTPClientError,
         NoRegionError,
         ProfileNotFound,
@@ -26,6 +27,8 @@ CONNECT_TIMEOUT = 10
 #: Characters of AWS's words that are repeated.
 LONGEST = 400
 SIGN_IN = "run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
+#: botocore's two families of errors for an answer that did not come.
+UNREACHED = (HTTPClientError, ConnectionError)
 #: Error codes by what there is to do; each service has its own words.
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "RequestExpiredException"}
 UNKNOWN_KEY = {
@@ -74,7 +77,7 @@ def explain(error: ClientError | BotoCoreError, doing: str) -> StartError:
     if isinstance(error, ClientError):
         kind = Away if code(error) in THROTTLED else StartError
         return kind(f"cannot {doing}: {_refusal(error)}")
-    kind = Away if isinstance(error, HTTPClientError) else StartError
+    kind = Away if isinstance(error, UNREACHED) else StartError
     return kind(f"cannot {doing}: {_trouble(error)}")
 
 
@@ -140,7 +143,7 @@ def _trouble(error: BotoCoreError) -> str:
         return f"{error}; 'aws configure list-profiles' shows those that there are."
     if "Credential" in name or "Token" in name or "SSO" in name:
         return f"no AWS credentials ({error}); {SIGN_IN}."
-    if isinstance(error, HTTPClientError):
+    if isinstance(error, UNREACHED):
         return (
             f"the network is away, or there is no such Region ({error}). See whether this machine "
             "reaches it, then run the same command again: what was done is not done twice."

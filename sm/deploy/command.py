@@ -32,7 +32,8 @@ def deploy(given: argparse.Namespace) -> int:
     try:
         if given.rollback:
             served = deployment.roll_back(_rollout(account, given))
-            account.progress.say(f"endpoint {given.name} serves {served} again")
+            if not given.dry_run:
+                account.progress.say(f"endpoint {given.name} serves {served} again")
             return 0
         plan = _plan(account, given, deployment)
         _apply(account, given, deployment, plan)
@@ -91,13 +92,13 @@ def _check(given: argparse.Namespace) -> None:
         raise StartError(
             "--serverless goes without --autoscale, --mme and --startup-timeout: it has none of them."
         )
-    if given.serverless and (given.canary or given.linear or given.alarm):
-        raise StartError("--serverless goes without --canary, --linear and --alarm: it is updated at once.")
 
 
 def _plan(account: Account, given: argparse.Namespace, deployment: Deployment) -> Plan:
     """All that is asked of the account before anything is made, then the archive."""
     preflight.image(account, given.image)
+    if given.mme:
+        preflight.multi_model(account, given.image, given.instance_type)
     role = preflight.role(account, deployment.things, given.role)
     repository = options.repository(given.model_data)
     url, content = given.model_data, ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sm.deploy import autoscaling, aws, logs, names
+from sm.deploy import alarms, autoscaling, aws, logs, names
 from sm.deploy.account import Account
 from sm.deploy.belongings import SAGEMAKER, Belongings, model_of
 from sm.deploy.failures import failed
@@ -156,6 +156,10 @@ class Deployment:
         elif ours:
             return "Nothing was removed."
         kept = self._needed(found)
+        own = [alarm["AlarmName"] for alarm in alarms.own(self._account, plan.name)]
+        if found is None and own:
+            alarms.remove(self._account, own)
+            gone.append("alarms")
         if plan.configuration_name not in kept and self.things.configuration(plan.configuration_name):
             self.things.remove_configuration(plan.configuration_name)
             gone.append("configuration")

@@ -15,6 +15,7 @@ ADVICE = {
     r"CapacityError|InsufficientInstanceCapacity|Unable to provision|requested ML compute": (
         "AWS has no such instance free now. Try again later, another --instance-type, or another Region."
     ),
+    r"extract|unpack|tar file": "The archive is no .tar.gz as SageMaker wants it. Make it with 'sm package'.",
     r"model data|model artifact|s3:": (
         "The role cannot read the archive: 'sm iam NAME' prints the policy and the trust policy that it "
         "needs. See that the archive is there, too, and in this Region."
@@ -27,7 +28,6 @@ ADVICE = {
         "The image cannot be pulled. It must be in this Region's ECR (./build_and_push.sh --region REGION), "
         "and the role must be allowed to pull it ('sm iam NAME')."
     ),
-    r"extract|unpack|\btar\b": "The archive is no .tar.gz as SageMaker wants it. Make it with 'sm package'.",
     r"memory|OOM": "The instance is too small for the models. Use another --instance-type.",
     r"alarm": "An alarm went off on the new version, and the old one serves again. See 'sm logs NAME'.",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sm.deploy import aws
+from sm.deploy import aws, images
 from sm.deploy.account import Account
 from sm.deploy.belongings import Belongings
 from sm.errors import StartError
@@ -47,6 +47,14 @@ def image(account: Account, uri: str) -> None:
         )
     if found["account"] == account.number:
         _check(account, uri, found)
+
+
+def multi_model(account: Account, uri: str, instance_type: str) -> None:
+    """Say that AWS promises multi-model endpoints on GPUs for its own image only."""
+    if instance_type.startswith(("ml.g", "ml.p")) and not images.is_prebuilt(uri):
+        account.progress.say(
+            f"multi-model endpoints with GPUs ({instance_type}) are documented for AWS's own image only"
+        )
 
 
 def _check(account: Account, uri: str, parts: re.Match[str]) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+#: Seconds: the most that SageMaker takes for an update, and what new instances may need to start.
+LONGEST, STARTING = 28_800, 3600
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -26,12 +29,21 @@ class Rollout:
             routing["CanarySize"] = size
         if self.kind == "LINEAR":
             routing["LinearStepSize"] = size
-        policy = {"TrafficRoutingConfiguration": routing, "TerminationWaitInSeconds": 0}
+        policy = {
+            "TrafficRoutingConfiguration": routing,
+            # The old instances stay for as long as an alarm on the last step may take.
+            "TerminationWaitInSeconds": self.bake,
+            "MaximumExecutionTimeoutInSeconds": min(LONGEST, STARTING + self.bake * (self._steps + 1)),
+        }
         made: dict[str, Any] = {"BlueGreenUpdatePolicy": policy}
         if self.alarms:
             alarms = [{"AlarmName": name} for name in self.alarms]
             made["AutoRollbackConfiguration"] = {"Alarms": alarms}
         return made
+
+    @property
+    def _steps(self) -> int:
+        return -(-100 // self.percent) if self.kind == "LINEAR" else 1
 
     @property
     def is_usual(self) -> bool:

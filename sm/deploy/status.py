@@ -10,12 +10,12 @@ from sm.deploy import alarms, autoscaling, names
 from sm.deploy.account import Account
 from sm.deploy.belongings import Belongings, model_of
 
-#: What of the last hour is shown: the metric, its statistic, and what SageMaker's unit is divided by.
+#: What of the last hour is shown: the metric, whether as a mean (in microseconds) or a sum.
 METRICS = (
-    ("requests", "Invocations", "Sum", 1.0, ""),
-    ("failed in the box", "Invocation5XXErrors", "Sum", 1.0, ""),
-    ("refused by the box", "Invocation4XXErrors", "Sum", 1.0, ""),
-    ("mean time in the box", "ModelLatency", "Average", 1000.0, " ms"),
+    ("requests", "Invocations", False),
+    ("failed in the box", "Invocation5XXErrors", False),
+    ("refused by the box", "Invocation4XXErrors", False),
+    ("mean time in the box", "ModelLatency", True),
 )
 
 
@@ -70,7 +70,7 @@ def _configuration(things: Belongings, configuration: dict[str, Any]) -> Iterato
 
 def _metrics(account: Account, name: str) -> Iterator[tuple[str, str]]:
     until = datetime.now(timezone.utc)
-    for title, metric, statistic, unit, ending in METRICS:
+    for title, metric, is_mean in METRICS:
         found = account.call(
             "cloudwatch",
             "get_metric_statistics",
@@ -83,9 +83,12 @@ def _metrics(account: Account, name: str) -> Iterator[tuple[str, str]]:
             ],
             StartTime=until - timedelta(hours=1),
             EndTime=until,
-            Period=3600,
-            Statistics=[statistic],
+            Period=300,
+            Statistics=["Sum", "SampleCount"],
         )
         points = found.get("Datapoints", ())
         if points:
-            yield f"{title}, last hour", f"{points[-1][statistic] / unit:,.0f}{ending}"
+            total = sum(point["Sum"] for point in points)
+            samples = sum(point["SampleCount"] for point in points)
+            shown = f"{total / samples / 1000:,.1f} ms" if is_mean else f"{total:,.0f}"
+            yield f"{title}, last hour", shown

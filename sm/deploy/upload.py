@@ -122,21 +122,17 @@ class Uploader:
 
     def _abort_abandoned(self, bucket: str, key: str) -> None:
         """What is whole appears at once, so only parts can be left of a run that was killed."""
-        doing = f"look for parts of s3://{bucket}/{key}"
-        found = self._account.each(
-            "s3", "list_multipart_uploads", "Uploads", doing, Bucket=bucket, Prefix=key
-        )
+        doing, account = f"remove parts of s3://{bucket}/{key}", self._account
         before = datetime.now(timezone.utc) - ABANDONED
-        for upload in found:
-            if upload["Initiated"] < before:
-                self._account.remove(
-                    "s3",
-                    "abort_multipart_upload",
-                    f"remove parts of s3://{bucket}/{key}",
-                    Bucket=bucket,
-                    Key=upload["Key"],
-                    UploadId=upload["UploadId"],
-                )
+        try:
+            found = account.each("s3", "list_multipart_uploads", "Uploads", doing, Bucket=bucket, Prefix=key)
+            for upload in [upload for upload in found if upload["Initiated"] < before]:
+                which = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+                account.remove("s3", "abort_multipart_upload", doing, **which)
+        except aws.Away:
+            raise
+        except StartError as error:  # who may send need not be allowed to clear up
+            account.progress.say(str(error))
 
 
 def default_bucket(account: Account) -> str:

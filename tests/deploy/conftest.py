@@ -17,7 +17,9 @@ import pytest
 import requests
 
 from sm import cli
+from sm.build.progress import Progress
 from sm.deploy import aws
+from sm.deploy.account import Account
 from tests.deploy.proxy import Proxy, proxied
 from tests.push.fakes import fake_aws
 
@@ -85,11 +87,16 @@ class Cloud:
             url = f"http://{self.proxy.moto}/moto-api/static/sagemaker/{kind}"
             assert requests.post(url, json=asked, timeout=10).status_code == 201
 
-    def logs(self, *lines: str, name: str = "ships") -> None:
+    def account(self) -> Account:
+        """As a command has it."""
+        return Account(self.session, Progress(io.StringIO()), Progress(io.StringIO()))
+
+    def logs(self, *lines: str, instance: str = "i-0") -> None:
         """Put into the endpoint's log, as its container would."""
-        client, group = self.client("logs"), f"/aws/sagemaker/Endpoints/{name}"
-        stream = {"logGroupName": group, "logStreamName": "AllTraffic/i-0"}
-        client.create_log_group(logGroupName=group)
+        client, group = self.client("logs"), "/aws/sagemaker/Endpoints/ships"
+        if not client.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
+            client.create_log_group(logGroupName=group)
+        stream = {"logGroupName": group, "logStreamName": f"AllTraffic/{instance}"}
         client.create_log_stream(**stream)
         now = int(time.time() + 600) * 1000  # after the wait has begun
         events = [{"timestamp": now + number, "message": line} for number, line in enumerate(lines)]

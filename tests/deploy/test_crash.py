@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.deploy.conftest import IMAGE, Cloud, repository
-from tests.deploy.crashing import killed_after_each_change
+from tests.deploy.crashing import runner
 
 
 def test_deploy_update_and_delete_survive_a_kill_after_each_change(cloud: Cloud) -> None:
@@ -12,23 +12,26 @@ def test_deploy_update_and_delete_survive_a_kill_after_each_change(cloud: Cloud)
         *("--instance-type", "ml.g4dn.xlarge", "--alarm", "errors"),
         *("--autoscale", "1:2", "--target-invocations", "60"),
     )
-    assert killed_after_each_change(cloud.proxy, cloud.env, *words) == [
-        *("PutBucket", "PutObject", "PutMetricAlarm", "CreateModel", "CreateEndpointConfig", "CreateEndpoint"),
-        *("RegisterScalableTarget", "PutScalingPolicy"),
-    ]
-    first = cloud.serving()
-    assert {kind: len(found) for kind, found in cloud.things().items()} == dict.fromkeys(cloud.things(), 1)
+    with runner(cloud.proxy, cloud.env) as killed:
+        assert killed.killed_after_each_change(*words) == [
+            *("PutBucket", "PutObject", "PutMetricAlarm", "CreateModel", "CreateEndpointConfig"),
+            *("CreateEndpoint", "RegisterScalableTarget", "PutScalingPolicy"),
+        ]
+        first = cloud.serving()
+        assert {kind: len(found) for kind, found in cloud.things().items()} == dict.fromkeys(
+            cloud.things(), 1
+        )
 
-    repository(cloud.repository, "2")
-    cloud.proxy.killed = {"PutMetricAlarm", "RegisterScalableTarget", "PutScalingPolicy"}  # seen above
-    updating = ["PutObject", "CreateModel", "CreateEndpointConfig", "AddTags", "UpdateEndpoint"]
-    assert killed_after_each_change(cloud.proxy, cloud.env, *words) == updating
-    assert cloud.serving() != first
-    assert cloud.sm("deploy", "ships", "--rollback").code == 0
-    assert cloud.serving() == first, "what served before was forgotten"
+        repository(cloud.repository, "2")
+        cloud.proxy.killed = {"PutMetricAlarm", "RegisterScalableTarget", "PutScalingPolicy"}  # seen above
+        updating = ["PutObject", "CreateModel", "CreateEndpointConfig", "AddTags", "UpdateEndpoint"]
+        assert killed.killed_after_each_change(*words) == updating
+        assert cloud.serving() != first
+        assert cloud.sm("deploy", "ships", "--rollback").code == 0
+        assert cloud.serving() == first, "what served before was forgotten"
 
-    cloud.proxy.killed = set()
-    deleting = ["DeregisterScalableTarget", "DeleteEndpoint", "DeleteAlarms", "DeleteEndpointConfig"]
-    found = killed_after_each_change(cloud.proxy, cloud.env, "delete", "ships", "--yes")
-    assert found == [*deleting, "DeleteObject", "DeleteModel"]
+        cloud.proxy.killed = set()
+        deleting = ["DeregisterScalableTarget", "DeleteEndpoint", "DeleteAlarms", "DeleteEndpointConfig"]
+        found = killed.killed_after_each_change("delete", "ships", "--yes")
+        assert found == [*deleting, "DeleteObject", "DeleteModel"]
     assert not any(cloud.things().values())
