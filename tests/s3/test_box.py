@@ -51,7 +51,7 @@ def box(aws: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningB
         (folder / "clients" / name).mkdir(parents=True)
         (folder / "clients" / name / "client.py").write_text(text)
     variables: Any = {
-        "TRIREME_S3_BUCKETS": "inputs,results/answers",
+        "TRIREME_S3_BUCKETS": "inputs,results/answers,nowhere",
         "SAGEMAKER_MAX_REQUEST_SIZE": "500000",
         "SAGEMAKER_MODEL_SERVER_WORKERS": "1",
         "SAGEMAKER_CONTAINER_LOG_LEVEL": "debug",
@@ -107,6 +107,7 @@ def test_a_list_has_each_object_or_its_error_in_its_place(box: RunningBox, s3: A
         ({"s3_uri": "s3://inputs/large"}, None, 413),
         ({"s3_uri": "cat.png"}, None, 422),
         ({"s3_uri": "s3://inputs/cat.png"}, "s3://results/one.json", 403),
+        ({"s3_uri": "s3://inputs/cat.png"}, "s3://nowhere/one.json", 404),
         ({"s3_uri": "s3://inputs/cat.png"}, "one.json", 422),
         ({"s3_uri": "s3://inputs/cat.png"}, 7, 422),
     ],
