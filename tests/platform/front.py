@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import requests
@@ -20,10 +21,13 @@ class Invalid(Exception):
     """The control plane refuses; the sentence is the one that boto3's caller sees."""
 
 
-def blueprint(moto: str, actions: dict[str, Action], amended: dict[str, Amend]) -> Blueprint:
+def blueprint(
+    moto: str, actions: dict[str, Action], amended: dict[str, Amend], alone: AbstractContextManager[Any]
+) -> Blueprint:
     """Everything that no other route takes goes to ``moto`` (a URL) as it came.
 
     ``actions`` of SageMaker are answered here; the answers to those ``amended`` are changed on their way back.
+    Both happen ``alone``: nobody sees a record that is half written.
     """
     routes = Blueprint("front", __name__)
     connections = requests.Session()
@@ -33,28 +37,40 @@ def blueprint(moto: str, actions: dict[str, Action], amended: dict[str, Amend]) 
     @routes.route("/", defaults={"path": ""}, methods=METHODS)
     @routes.route("/<path:path>", methods=METHODS)
     def forward(path: str) -> Response:
-        action = request.headers.get("X-Amz-Target", "").removeprefix("SageMaker.")
-        if action in actions:
-            return _acted(actions[action])
-        answer = connections.request(
-            request.method,
-            f"{moto}{request.full_path.rstrip('?')}" if request.query_string else f"{moto}{request.path}",
-            data=request.get_data(cache=False),
-            headers={name: value for name, value in request.headers if name.lower() not in HOP},
-            allow_redirects=False,
-        )
-        headers = [(name, value) for name, value in answer.headers.items() if name.lower() not in HOP]
-        content = answer.content
-        if action in amended and answer.status_code == 200:
-            told = json.loads(content)
-            amended[action](told)
-            content = json.dumps(told).encode()
-        response = Response(content, answer.status_code, headers)
-        if request.method == "HEAD":
-            response.headers["Content-Length"] = answer.headers.get("Content-Length", "0")
-        return response
+        service, _, action = request.headers.get("X-Amz-Target", "").partition(".")
+        if service != "SageMaker":
+            return _response(_forwarded(connections, moto))
+        with alone:
+            if action in actions:
+                return _acted(actions[action])
+            answer = _forwarded(connections, moto)
+            change = amended.get(action) if answer.status_code == 200 else None
+            return _response(answer, change)
 
     return routes
+
+
+def _forwarded(connections: requests.Session, moto: str) -> requests.Response:
+    return connections.request(
+        request.method,
+        f"{moto}{request.full_path.rstrip('?')}" if request.query_string else f"{moto}{request.path}",
+        data=request.get_data(cache=False),
+        headers={name: value for name, value in request.headers if name.lower() not in HOP},
+        allow_redirects=False,
+    )
+
+
+def _response(answer: requests.Response, change: Amend | None = None) -> Response:
+    headers = [(name, value) for name, value in answer.headers.items() if name.lower() not in HOP]
+    content = answer.content
+    if change is not None:
+        told = json.loads(content)
+        change(told)
+        content = json.dumps(told).encode()
+    response = Response(content, answer.status_code, headers)
+    if request.method == "HEAD":
+        response.headers["Content-Length"] = answer.headers.get("Content-Length", "0")
+    return response
 
 
 def _acted(action: Action) -> Response:

@@ -84,7 +84,8 @@ class Host:
             "DeleteEndpoint": self._changed,
             "UpdateEndpointWeightsAndCapacities": self._changed,
         }
-        app.register_blueprint(front.blueprint(self._moto, {"UpdateEndpoint": self._update}, amended))
+        actions: dict[str, front.Action] = {"UpdateEndpoint": self._update}
+        app.register_blueprint(front.blueprint(self._moto, actions, amended, self._records))
         return app
 
     def _watch(self) -> None:

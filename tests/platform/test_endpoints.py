@@ -110,9 +110,20 @@ def test_the_containers_lines_are_in_cloudwatch(platform: Platform, serving: Acc
     assert any("ready" in event["message"] for event in events)
 
 
+def scaled(platform: Platform, account: Account, count: int) -> None:
+    """Let ``plain`` have so many instances."""
+    account.sagemaker.update_endpoint_weights_and_capacities(
+        EndpointName="plain",
+        DesiredWeightsAndCapacities=[{"VariantName": "AllTraffic", "DesiredInstanceCount": count}],
+    )
+    until(lambda: len(platform.host.endpoints["plain"].instances) == count, what=f"{count} instances")
+    account.settled("plain")
+
+
 def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
     platform: Platform, serving: Account
 ) -> None:
+    scaled(platform, serving, 2)
     victim, other = platform.host.endpoints["plain"].instances
     lost: list[str] = []
     answered: list[str] = []
@@ -142,11 +153,7 @@ def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
 
 
 def test_fewer_instances_are_wanted_and_the_others_go(platform: Platform, serving: Account) -> None:
-    serving.sagemaker.update_endpoint_weights_and_capacities(
-        EndpointName="plain",
-        DesiredWeightsAndCapacities=[{"VariantName": "AllTraffic", "DesiredInstanceCount": 1}],
-    )
-    until(lambda: len(platform.host.endpoints["plain"].instances) == 1, what="one instance less")
+    scaled(platform, serving, 1)
     assert serving.settled("plain")["ProductionVariants"][0]["CurrentInstanceCount"] == 1
     assert "SO" in serving.ask("plain", "so")
 
@@ -160,13 +167,14 @@ def test_an_update_that_does_not_come_up_is_rolled_back_and_a_good_one_takes_ove
     assert record["EndpointConfigName"] == "plain"
     assert "did not pass the ping health check" in record["FailureReason"]
     assert "NOBODY" in serving.ask("plain", "name")
+    before = serving.describe("plain")["ProductionVariants"][0]["DesiredInstanceCount"]
     serving.configure("named", url, count=2, environment={"NAME": "ann"})
     serving.sagemaker.update_endpoint(
         EndpointName="plain", EndpointConfigName="named", RetainAllVariantProperties=True
     )
     record = serving.settled("plain")
     assert (record["EndpointConfigName"], record.get("FailureReason")) == ("named", None)
-    assert record["ProductionVariants"][0]["DesiredInstanceCount"] == 1, "as many as there were"
+    assert record["ProductionVariants"][0]["DesiredInstanceCount"] == before, "as many as there were"
     assert "ANN" in serving.ask("plain", "name")
 
 
@@ -183,8 +191,10 @@ def test_there_is_no_room_for_more_instances_than_the_host_has(serving: Account)
 
 
 def test_a_deleted_endpoint_leaves_no_process(platform: Platform, serving: Account) -> None:
-    instance = platform.host.endpoints["later"].instances[0]
-    serving.sagemaker.delete_endpoint(EndpointName="later")
+    serving.create("short", f"s3://{BUCKET}/plain/model.tar.gz")
+    serving.settled("short")
+    instance = platform.host.endpoints["short"].instances[0]
+    serving.sagemaker.delete_endpoint(EndpointName="short")
     until(lambda: not instance.machine.alive() and not instance.home.exists(), what="its end")
     with pytest.raises(ClientError, match="not found"):
-        serving.ask("later", "x")
+        serving.ask("short", "x")
