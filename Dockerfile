@@ -12,9 +12,10 @@ RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 python3-venv
 WORKDIR /opt/trireme
 COPY requirements.lock pyproject.toml ./
-# The router, and what reads, runs and compares ONNX graphs (build-model, and the wheel's python backend).
+# The router, what reads, runs and compares ONNX graphs (build-model, and the wheel's python backend), and
+# boto3, for TRIREME_S3_BUCKETS alone.
 RUN python3 -m venv /tmp/pip && python3 -m venv --without-pip .venv \
- && /tmp/pip/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*p["dependencies"], *p["optional-dependencies"]["cpu"], sep="\n")' > /tmp/packages.txt \
+ && /tmp/pip/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; e = p["optional-dependencies"]; print(*p["dependencies"], *e["cpu"], *e["deploy"], sep="\n")' > /tmp/packages.txt \
  && /tmp/pip/bin/pip --python .venv/bin/python install --quiet --no-cache-dir --constraint requirements.lock --requirement /tmp/packages.txt
 # The one step that differs: a base without Triton gets the wheel's. Its stubs for other Pythons, and the
 # whole Python 3.13 it brings for one of them, are no use here.
@@ -24,9 +25,12 @@ RUN if [ ! -e /opt/tritonserver ]; then \
    && find pytriton/tritonserver/python_backend_stubs -mindepth 1 -maxdepth 1 ! -name "$(basename "$(dirname "$PWD")" | cut -c7-)" -exec rm -r {} + \
    && { [ -e pytriton/tritonserver/python_backend_stubs/3.13 ] || rm nvidia_pytriton.libs/libpython3*; }; \
     fi
-# Tests of others, and the client of a model hub, which the tokenizers want for from_pretrained alone:
-# the box looks nothing up.
+# Tests of others; what boto3 knows of services that the box never asks, S3 and those that give credentials
+# left; and the client of a model hub, which the tokenizers want for from_pretrained alone: the box looks
+# nothing up.
 RUN find .venv \( -path '*/numpy/*/tests' -o -path '*/onnx/backend/test' \) -prune -exec rm -r {} + \
+ && find .venv -path '*/botocore/data/*' -prune -type d ! -name s3 ! -name sso ! -name sso-oidc ! -name sts ! -name signin -exec rm -r {} + \
+ && find .venv -path '*/boto3/examples' -prune -exec rm -r {} + \
  && /tmp/pip/bin/pip --python .venv/bin/python uninstall --quiet --yes huggingface-hub hf-xet
 
 # --- The box ----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ PYTHON ?= python3
 QUIET := $(if $(shell test -t 2 && echo terminal),,--quiet)
 PIP = .venv/bin/pip install $(QUIET) --disable-pip-version-check --retries 5 --constraint requirements.lock
 
-.PHONY: serve test check fix lock image clean
+.PHONY: serve test check fix lock image endpoint-life clean
 
 serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080; EXAMPLES=1 for more models, RELOAD=1 while you edit clients
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
@@ -55,6 +55,10 @@ lock: .venv/.dev  ## write requirements.lock anew, for every Python version at o
 	@echo "installing the test tools into .venv"
 	@$(PIP) --editable '.[cpu,dev]'
 	@touch $@
+
+endpoint-life: .venv/.dev  ## an endpoint from package to delete, on a SageMaker that is played here
+	@.venv/bin/sm prepare
+	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.platform examples/endpoint-life.sh
 
 clean:
 	rm -rf .venv build *.egg-info

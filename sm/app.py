@@ -20,6 +20,7 @@ from sm.registry import Registry
 from sm.routes import batch, control, conversations, invocations, models, pages, streams
 from sm.routes import v2 as v2_routes
 from sm.routes.answers import handle_errors
+from sm.s3.store import opened
 from sm.sessions import Sessions
 from sm.settings import Settings
 from sm.triton.http import Upstream
@@ -32,10 +33,12 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     handle_errors(app)
     upstream = Upstream(box.http_port, settings.timeout, settings.max_body)
     fronted = box.front == "nginx"
+    store = opened(settings)
     service = invocations.Service(
-        dispatcher=Dispatcher(registry, ThreadPoolExecutor(settings.threads, "records")),
+        dispatcher=Dispatcher(registry, ThreadPoolExecutor(settings.threads, "records"), store),
         lines=Lines(ThreadPoolExecutor(settings.threads, "lines"), settings.threads),
         sessions=sessions_of(settings, box),
+        store=store,
         triton=v2.Triton(upstream, registry, settings.inference_type),
         default_model=registry.default(settings.default_model),
         default_accept=settings.default_accept,
@@ -75,7 +78,7 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
     return Sessions((home, box.run / "sessions"), settings.sessions_expiration)
 
 
-def describe(registry: Registry, box: Box) -> None:
+def describe(registry: Registry, box: Box, s3: bool) -> None:
     """Write what is served, and in which form, for the control plane."""
     rows = [
         {
@@ -89,7 +92,8 @@ def describe(registry: Registry, box: Box) -> None:
         for client in registry.clients.values()
     ]
     _write(box.clients_file, json.dumps(rows).encode())
-    _write(box.openapi_file, dumps(document([described(client) for client in registry.clients.values()])))
+    shown = [described(client) for client in registry.clients.values()]
+    _write(box.openapi_file, dumps(document(shown, s3)))
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -17,6 +17,8 @@ from sm.invocation import JSON, Invocation, Raw, dumps
 from sm.metrics import stage
 from sm.payloads import BodyPayload, Payload
 from sm.registry import Registry
+from sm.s3.inlining import inlined
+from sm.s3.store import Store
 from sm.streaming.stream import finish
 
 log = logging.getLogger(__name__)
@@ -25,19 +27,21 @@ log = logging.getLogger(__name__)
 class Dispatcher:
     """Hands an invocation's records to its client; several of them run on ``executor``."""
 
-    def __init__(self, registry: Registry, executor: Executor) -> None:
+    def __init__(self, registry: Registry, executor: Executor, store: Store | None = None) -> None:
         self.registry = registry
         self._executor = executor
+        #: Of payloads that are in S3; None where that is off.
+        self._store = store
 
     def run(self, invocation: Invocation) -> list[object]:
         """A result for each record, in order; a :class:`TriremeError` in the place of one that failed."""
         client = self.registry.get(invocation.model)
         if not invocation.many:
-            return [_result(client, invocation, invocation.records[0], "payload")]
+            return [self._result(client, invocation, invocation.records[0], "payload")]
         # Side by side, so that Triton's dynamic batching finds something to batch.
         futures = [
             self._executor.submit(
-                contextvars.copy_context().run, _result, client, invocation, record, f"payload[{index}]"
+                contextvars.copy_context().run, self._result, client, invocation, record, f"payload[{index}]"
             )
             for index, record in enumerate(invocation.records)
         ]
@@ -50,7 +54,7 @@ class Dispatcher:
             raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
         try:
             with stage(client.name, "decode"):
-                payload = validated(client, invocation, invocation.records[0])
+                payload = self._payload(client, invocation, invocation.records[0], "payload")
             parts = client.stream(payload)
             try:
                 for part in parts:
@@ -61,14 +65,16 @@ class Dispatcher:
         except Exception as error:
             raise _failure(error, client, invocation, "payload") from None
 
+    def _result(self, client: Client, invocation: Invocation, record: object, path: str) -> object:
+        try:
+            with stage(client.name, "decode"):
+                payload = self._payload(client, invocation, record, path)
+            return client.inference(payload)
+        except Exception as error:
+            return _failure(error, client, invocation, path)
 
-def _result(client: Client, invocation: Invocation, record: object, path: str) -> object:
-    try:
-        with stage(client.name, "decode"):
-            payload = validated(client, invocation, record, path)
-        return client.inference(payload)
-    except Exception as error:
-        return _failure(error, client, invocation, path)
+    def _payload(self, client: Client, invocation: Invocation, record: object, path: str) -> Payload:
+        return validated(client, invocation, inlined(client.payload, record, path, self._store), path)
 
 
 def _failure(error: Exception, client: Client, invocation: Invocation, path: str) -> TriremeError:

@@ -26,7 +26,9 @@ PNG = "image/png"
 BINARY = "application/vnd.sagemaker-triton.binary+json"
 
 #: The members of a dispatch request.
-MEMBERS = {"modelname", "version", "payload", "parameters"}
+MEMBERS = {"modelname", "version", "payload", "parameters", "result_s3_uri"}
+#: What those may be that may be left out; null is as good as that.
+KINDS: Mapping[str, Any] = {"modelname": str, "version": (str, int), "parameters": dict, "result_s3_uri": str}
 PREFIX = "x-amzn-sagemaker-"
 
 
@@ -57,6 +59,8 @@ class Invocation:
     session: Session | None = None
     #: What its client has the answer say beside the body; filled while the client works.
     answer_headers: dict[str, str] = field(default_factory=dict)
+    #: Where in S3 the result is to go; empty: to the caller.
+    result_s3_uri: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,7 @@ def read(
         headers={name: value for name, value in message.headers.items() if name.startswith(PREFIX)},
         request_id=message.request_id,
         session=message.session,
+        result_s3_uri=members.get("result_s3_uri") or "",
     )
 
 
@@ -241,7 +246,7 @@ def _dispatch_json(message: Message) -> dict[str, Any]:
     for name in body:
         if name not in MEMBERS:
             raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
-    for name, kinds in (("modelname", str), ("version", (str, int)), ("parameters", dict)):
+    for name, kinds in KINDS.items():
         if isinstance(body.get(name), bool) or not isinstance(body.get(name), (kinds, type(None))):
             raise WrongPayload(f"{name}: may not be {_kind(body[name])}", field=name)
     if "payload" not in body:

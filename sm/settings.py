@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from sm.errors import StartError
 from sm.values import (
     arguments,
+    buckets,
     choice,
     folders,
     number,
@@ -202,6 +203,12 @@ class Settings:
         Path,
         None,
         "Where sessions are kept; in /dev/shm, removed with the box, if not set.",
+    )
+    s3_buckets: tuple[str, ...] = setting(
+        "TRIREME_S3_BUCKETS",
+        buckets,
+        (),
+        "Buckets that payloads may be read from and results written to: name or name/prefix, commas between.",
     )
     local_endpoints: bool = setting(
         "TRIREME_LOCAL_ENDPOINTS",

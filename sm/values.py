@@ -6,6 +6,7 @@ A reader raises :class:`ValueError` with the end of a sentence that begins with 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +93,15 @@ def arguments(text: str) -> tuple[str, ...]:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise ValueError(f"cannot be split into arguments ({error})") from None
+
+
+def buckets(text: str) -> tuple[str, ...]:
+    """Names of S3 buckets, each by itself or with a prefix behind a slash."""
+    places = tuple(text.replace(",", " ").split())
+    for place in places:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", place):
+            raise ValueError("is not a list of buckets such as team-inputs,team-results/answers")
+    return places
 
 
 def folders(text: str) -> tuple[Path, ...]:

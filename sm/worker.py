@@ -122,10 +122,11 @@ class DataPlane(Plane):
             flask = app.create(self.settings, self.box, clients)
         except StartError as error:
             refuse(self.box, error)
+        describe = partial(app.describe, clients, self.box, s3=bool(self.settings.s3_buckets))
         if not self.box.multi_model:
-            app.describe(clients, self.box)
+            describe()
         if isinstance(clients, LiveRegistry):
-            clients.clients.watch(lambda: app.describe(clients, self.box))
+            clients.clients.watch(describe)
         return flask
 
     def registry(self, transport: Transport) -> Registry:

@@ -52,6 +52,7 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
             Dispatcher(Registry(clients), pool),
             Lines(lines, 2),
             None,
+            None,
             v2.Triton(Upstream(1, 5.0), Registry(clients)),
             "upper",
             "application/json",
@@ -67,6 +68,12 @@ def test_an_answer_has_its_length(caller: FlaskClient) -> None:
     answer = caller.post("/invocations", json={"modelname": "upper", "payload": "a"})
     assert answer.json == {"modelname": "upper", "result": "A"}
     assert int(answer.headers["Content-Length"]) == len(answer.data)
+
+
+def test_a_result_goes_to_s3_only_where_that_is_allowed(caller: FlaskClient) -> None:
+    request = {"modelname": "upper", "payload": "a", "result_s3_uri": "s3://bucket/key"}
+    answer = caller.post("/invocations", json=request)
+    assert (answer.status_code, answer.json and answer.json["code"]) == (403, "forbidden")
 
 
 def test_a_body_over_the_limit_is_a_413_also_without_a_front(caller: FlaskClient) -> None:

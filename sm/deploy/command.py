@@ -32,7 +32,8 @@ def deploy(given: argparse.Namespace) -> int:
     try:
         if given.rollback:
             served = deployment.roll_back(_rollout(account, given))
-            account.progress.say(f"endpoint {given.name} serves {served} again")
+            if not given.dry_run:
+                account.progress.say(f"endpoint {given.name} serves {served} again")
             return 0
         plan = _plan(account, given, deployment)
         _apply(account, given, deployment, plan)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sm import __version__
+from sm.openapi import objects
 from sm.openapi.failures import responses
 from sm.openapi.parts import Json
 from sm.openapi.paths import paths
 from sm.openapi.schemas import COMMON, Described, of_client
 
 
-def document(clients: Sequence[Described]) -> Json:
-    """OpenAPI 3.1 for these clients; without any, what holds for every box."""
+def document(clients: Sequence[Described], s3: bool = False) -> Json:
+    """OpenAPI 3.1 for these clients; without any, what holds for every box. ``s3``: may they use it."""
     schemas = {**COMMON}
     for client in clients:
         schemas |= {**client["schemas"], **of_client(client)}
+        if s3:
+            objects.add(schemas, client)
     return {
         "openapi": "3.1.0",
         "info": {

@@ -13,11 +13,13 @@ from werkzeug.exceptions import MethodNotAllowed
 from sm import invocation as forms
 from sm import v2
 from sm.dispatch import Dispatcher
-from sm.errors import TriremeError
+from sm.errors import BadInput, Forbidden, TriremeError
 from sm.lines import Lines
 from sm.routes import serving
 from sm.routes.answers import request_id, respond
 from sm.routes.sessions import ANSWERED, attended
+from sm.s3.inlining import OFF
+from sm.s3.store import Store
 from sm.sessions import Sessions
 from sm.streaming import events
 
@@ -35,6 +37,8 @@ class Service:
     lines: Lines
     #: None where they are off.
     sessions: Sessions | None
+    #: Of payloads and results in S3; None where that is off.
+    store: Store | None
     #: Where v2 bodies go.
     triton: v2.Triton
     default_model: str
@@ -133,7 +137,7 @@ def made(
             # Filled by the client before its first part, looked at afterwards.
             answer = replace(events.write(call, service.dispatcher.stream(call)), headers=call.answer_headers)
         else:
-            answer = forms.write(call, service.dispatcher.run(call))
+            answer = finished(service, call)
         return serving.kept(answer, seen, held)
 
 
@@ -157,9 +161,23 @@ def one(service: Service, line: forms.Message, seen: serving.Seen) -> forms.Answ
         forms.parse_json(line.body)
         line = replace(line, body=b'{"payload":' + line.body + b"}")
     call = _read(service, line)
-    answer = forms.write(call, service.dispatcher.run(call))
+    answer = finished(service, call)
     seen.model = call.model
     return answer
+
+
+def finished(service: Service, call: forms.Invocation) -> forms.Answer:
+    """The client's answer: to the caller, or to S3 where the caller wants it there."""
+    if not call.result_s3_uri:
+        return forms.write(call, service.dispatcher.run(call))
+    if service.store is None:
+        raise Forbidden(f"result_s3_uri: {OFF}")
+    # Before the work, which would be for nothing.
+    place = service.store.at(call.result_s3_uri, "result_s3_uri")
+    answer = forms.write(replace(call, accept=forms.JSON), service.dispatcher.run(call))
+    service.store.write(place, answer.whole(), answer.content_type)
+    told = {"modelname": call.model, "result_s3_uri": str(place)}
+    return forms.Answer(forms.dumps(told), headers=answer.headers)
 
 
 def as_sent_on(message: forms.Message) -> forms.Message:
@@ -171,4 +189,7 @@ def as_sent_on(message: forms.Message) -> forms.Message:
 def _streamed(service: Service, call: forms.Invocation, seen: serving.Seen, in_parts: bool) -> bool:
     client = service.dispatcher.registry.get(call.model)
     seen.model = call.model
-    return events.wanted(call, client, in_parts)
+    streamed = events.wanted(call, client, in_parts)
+    if streamed and call.result_s3_uri:
+        raise BadInput("result_s3_uri: a stream goes to its caller, not to S3")
+    return streamed

@@ -87,6 +87,19 @@ def test_an_archive_on_s3_is_taken_as_it_is(cloud: Cloud) -> None:
     assert "there is no s3://ours/modle.tar.gz" in cloud.deploy(data="s3://ours/modle.tar.gz").err
 
 
+def test_a_client_whose_model_is_not_in_the_archive_is_no_difference(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cloud.deploy().code == 0
+    monkeypatch.setenv("TRIREME_CLIENTS", str(cloud.repository / "code"))
+    said = json.dumps({"error": "there is no model ship", "code": "unknown_model", "request_id": "1"})
+    body = {"Message": "the model failed", "OriginalStatusCode": 404, "OriginalMessage": said}
+    headers = {"x-amzn-ErrorType": "ModelError", "Content-Type": "application/json"}
+    cloud.proxy.refused["InvokeEndpoint"] = Answer(424, headers, json.dumps(body).encode())
+    done = cloud.deploy(data=cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]["ModelDataUrl"])
+    assert done.code == 0 and "its model is not served" in done.out and "nothing was compared" in done.err
+
+
 def test_multi_model_has_an_archive_for_each_and_asks_each(cloud: Cloud) -> None:
     repository(cloud.repository, model="boat")
     done = cloud.deploy("--mme")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sm.deploy import failures
-from tests.deploy.conftest import IMAGE, Cloud
+from tests.deploy.conftest import IMAGE, Cloud, repository
 from tests.deploy.proxy import Answer, error, xml_error
 
 THROTTLED = error(400, "ThrottlingException", "Rate exceeded")
@@ -77,12 +77,21 @@ def test_a_call_without_permission_names_the_action_and_takes_back_the_rest(clou
     assert f"There may be left: model {model}, configuration {configuration}" in done.err
 
 
-def test_two_runs_at_once_make_it_once(cloud: Cloud) -> None:
+def test_another_run_that_was_quicker_is_no_error(cloud: Cloud) -> None:
     said = "Cannot create already existing model arn:aws:sagemaker:eu-west-1:123456789012:model/ships-0"
     cloud.proxy.refused["CreateModel"] = error(400, "ValidationException", said)
     assert cloud.account().make("sagemaker", "create_model", "make it", ModelName="ships-0") == {}
-    assert cloud.deploy().code == 1, "the other's update goes on"
-    assert nothing_but_the_archive(cloud)
+
+
+def test_of_two_updates_at_once_one_is_made_and_the_other_leaves_nothing(cloud: Cloud) -> None:
+    assert cloud.deploy().code == 0
+    before = cloud.things() | {"archives": []}
+    repository(cloud.repository, "2")
+    said = "Cannot update in-progress endpoint"
+    cloud.proxy.refused["UpdateEndpoint"] = error(400, "ValidationException", said)
+    done = cloud.deploy()
+    assert done.code == 1 and said in done.err
+    assert cloud.things() | {"archives": []} == before
 
 
 def test_a_used_up_quota_says_so_and_leaves_nothing(cloud: Cloud) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from sm.deploy import images, logs
+from sm.settings import HERE
 from tests.deploy.conftest import BUCKET, IMAGE, Cloud, repository
 
 
@@ -84,6 +87,19 @@ def test_delete_takes_nothing_of_another_deployment(cloud: Cloud) -> None:
     assert cloud.deploy(data=archive, name="boats").code == 0
     assert cloud.sm("delete", "boats", "--yes").code == 0
     assert cloud.things()["archives"], "an archive that was named by its URL is not ours"
+
+
+def test_boto3_is_loaded_by_these_commands_only_and_asked_for_where_it_is_missing() -> None:
+    missing = (
+        "import sys; sys.modules['boto3'] = None; from sm import cli; sys.argv[1:] = ['status', 'ships']"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{missing}; sys.exit(cli.main())"], cwd=HERE, capture_output=True, text=True
+    )
+    assert (
+        done.returncode == 1
+        and done.stderr == "sm: this command needs boto3: pip install 'trireme[deploy]'.\n"
+    )
 
 
 @pytest.mark.parametrize(

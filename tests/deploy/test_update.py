@@ -16,6 +16,8 @@ def test_an_update_is_a_new_configuration_and_rollback_goes_back_and_forth(cloud
     assert cloud.deploy().code == 0
     second = cloud.serving()
     assert second != first and "DeploymentConfig" not in cloud.proxy.bodies["UpdateEndpoint"]
+    done = cloud.sm("deploy", "ships", "--rollback", "--dry-run")
+    assert done.code == 0 and "aws sagemaker update-endpoint" in done.out and cloud.serving() == second
     done = cloud.sm("deploy", "ships", "--rollback")
     assert done.code == 0 and f"serves {first} again" in done.err
     assert cloud.serving() == first

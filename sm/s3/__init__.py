@@ -1,0 +1,1 @@
+"""Payloads and results in S3, in the buckets that a setting names."""

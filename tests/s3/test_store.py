@@ -1,0 +1,105 @@
+"""Objects against a fake S3, one that is not there, and one that says nothing."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+import pytest
+
+from sm.deadline import Deadline, running
+from sm.errors import BadInput, DeadlinePassed, Forbidden, NotFound, NotReady, StartError, TooLarge
+from sm.s3.address import Address
+from sm.s3.store import Store, opened
+from sm.settings import Settings
+from tests.box.running import free_port
+from tests.s3.conftest import client
+
+PLACE = Address("inputs", "a/b.txt")
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[Executor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def store(url: str, executor: Executor, patience: float = 10) -> Store:
+    return Store(("inputs",), 1000, executor, client(url, patience))
+
+
+def test_what_is_written_is_read(aws: str, executor: Executor) -> None:
+    there = store(aws, executor)
+    there.write(PLACE, b"{}", "application/json")
+    assert there.read(PLACE) == b"{}"
+    assert client(aws).head_object(Bucket="inputs", Key="a/b.txt")["ContentType"] == "application/json"
+
+
+def test_an_object_or_a_bucket_that_is_missing_is_a_404(aws: str, executor: Executor) -> None:
+    with pytest.raises(NotFound, match="s3://inputs/none is not there"):
+        store(aws, executor).read(Address("inputs", "none"))
+    with pytest.raises(NotFound, match="NoSuchBucket"):
+        store(aws, executor).write(Address("nowhere", "a"), b"", "text/plain")
+
+
+def test_an_object_over_the_limit_is_a_413_and_not_read(aws: str, executor: Executor) -> None:
+    client(aws).put_object(Bucket="inputs", Key="large", Body=b"x" * 1001)
+    with pytest.raises(TooLarge, match=r"1,001 bytes, this box takes 1,000"):
+        store(aws, executor).read(Address("inputs", "large"))
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [("AccessDenied", 403, Forbidden), ("SlowDown", 503, NotReady), ("InvalidObjectState", 400, BadInput)],
+)
+def test_what_s3_refuses_is_told_with_its_code(
+    aws: str, executor: Executor, code: str, status: int, kind: type[Exception]
+) -> None:
+    body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+    head = f"HTTP/1.1 {status} No\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as other:
+
+        def refuse() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(head + body)
+
+        told = other.submit(refuse)
+        with pytest.raises(kind, match=code):
+            store(f"http://127.0.0.1:{server.getsockname()[1]}", executor).read(PLACE)
+        told.result()
+
+
+def test_an_s3_that_is_away_is_a_503(executor: Executor) -> None:
+    with pytest.raises(NotReady, match="cannot be reached"):
+        store(f"http://127.0.0.1:{free_port()}", executor).read(PLACE)
+
+
+def test_an_s3_that_says_nothing_costs_no_more_than_the_invocation_has(executor: Executor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        there = store(f"http://127.0.0.1:{server.getsockname()[1]}", executor, patience=2)
+        with running(Deadline(time.monotonic() + 0.3)), pytest.raises(DeadlinePassed):
+            there.read(PLACE)
+        # Without a deadline S3 itself is given up.
+        with pytest.raises(NotReady, match="ReadTimeoutError"):
+            there.read(PLACE)
+
+
+def test_without_a_bucket_there_is_no_store() -> None:
+    assert opened(Settings.read({})) is None
+
+
+def test_a_box_without_boto3_does_not_start_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(StartError, match=r"TRIREME_S3_BUCKETS is set, but .* pip install"):
+        opened(Settings.read({"TRIREME_S3_BUCKETS": "inputs"}))
+
+
+def test_a_router_that_reads_no_s3_does_not_load_boto3() -> None:
+    code = "import sys, sm.worker; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
