@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 #: Folders whose tests all share something that takes long to make: the image, a box in each mode, Triton.
-TOGETHER = {"container": "image", "push": "image", "contract": "contract", "triton": "triton"}
+TOGETHER = {
+    "container": "image",
+    "push": "image",
+    "contract": "contract",
+    "triton": "triton",
+    "gateway": "gateway",
+}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
