@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,10 +38,9 @@ def cloud(home: Path) -> Iterator[Cloud]:
 @pytest.fixture(scope="session")
 def tritons(home: Path) -> Iterator[list[Serving]]:
     """Two, with one repository between them."""
-    (home / "repository").mkdir()
     made = [new_triton(home / name, home / "repository") for name in ("first", "second")]
-    for serving in made:
-        serving.start()
+    with ThreadPoolExecutor(2) as executor:
+        list(executor.map(lambda serving: serving.start(), made))
     yield made
     for serving in made:
         serving.kill()

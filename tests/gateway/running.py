@@ -35,8 +35,12 @@ return {"logits": np.concatenate([means, 0.5 * means], axis=1).astype(np.float32
 """
 #: Who answers: the model's process.
 WHO = 'return {"y": np.array([os.getpid()])}'
-SLEEPS = 'time.sleep(float(tensor(request, "x")[0])); return {"y": tensor(request, "x")}'
-WORDS = 'return {"y": np.array([w.decode().upper() for w in tensor(request, "x").ravel()], dtype=object)}'
+#: After as many seconds as the first word says.
+WORDS = """
+words = [word.decode() for word in tensor(request, "x").ravel()]
+time.sleep(float(words[0]) if words[0].isdigit() else 0)
+return {"y": np.array([word.upper() for word in words], dtype=object)}
+"""
 
 PICTURE: dict[str, tuple[str, list[int]]] = {"input": ("FP32", [3, 8, 8])}
 LOGITS: dict[str, tuple[str, list[int]]] = {"logits": ("FP32", [6])}
@@ -48,7 +52,6 @@ MODELS = {
     # No client serves these.
     "colours": Model(CLASSIFIES, PICTURE, LOGITS, batch=4),
     "who": Model(WHO, ONE, {"y": ("INT64", [1])}),
-    "sleeps": Model(SLEEPS, ONE, {"y": ("FP32", [1])}),
     "words": Model(WORDS, {"x": ("STRING", [-1])}, {"y": ("STRING", [-1])}),
 }
 PICTURED = ("resnet", "colours")
@@ -161,6 +164,7 @@ def gunicorn(log: Path, env: dict[str, str]) -> Any:
 def new_triton(folder: Path, repository: Path, settings: Settings = SETTINGS) -> Serving:
     """A Triton without models, which loads what it is told to."""
     folder.mkdir()
+    repository.mkdir(exist_ok=True)
     box = Box(
         f"test{os.urandom(4).hex()}", folder, repository, *ports.draw(SETTINGS), "nginx", 0, multi_model=True
     )
