@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import sys
 import struct
+import sys
 import zlib
 from typing import Any
 
