@@ -92,12 +92,22 @@ class Storage:
                     _in_time()
                     file.write(part)
 
+    def _there(self, key: str) -> bool:
+        """Whether the object exists: to those who may list only some prefixes, S3 refuses what is missing."""
+        try:
+            found = self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key)
+        except (ClientError, BotoCoreError):
+            return True
+        return any(row["Key"] == key for row in found.get("Contents", []))
+
     @contextmanager
     def _calling(self, doing: str, key: str) -> Iterator[None]:
         _in_time()
         try:
             yield
         except ClientError as error:
+            if doing == "read" and _code(error) == "AccessDenied" and not self._there(key):
+                raise NoSuchObject(f"there is no object {key!r}") from None
             raise _refused(error, doing, self.bucket, key) from None
         except ReadTimeoutError:
             raise DeadlinePassed(f"S3 has not answered in time, to {doing} {key!r}") from None
@@ -127,7 +137,7 @@ def _in_time() -> None:
 
 
 def _refused(error: ClientError, doing: str, bucket: str, key: str) -> TriremeError:
-    code = error.response.get("Error", {}).get("Code", "")
+    code = _code(error)
     if code in MISSING:
         return NoSuchObject(f"there is no object {key!r}")
     if code == "NoSuchBucket":
@@ -137,3 +147,7 @@ def _refused(error: ClientError, doing: str, bucket: str, key: str) -> TriremeEr
     return StorageFailed(
         f"the gateway may not {doing} {key!r} ({code}); its role needs s3 permissions for it"
     )
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import fields
 
 import pytest
+from app import app
 from chalice.app import Request
 from chalicelib.failures import Unauthorized
 from chalicelib.front import Front
@@ -92,6 +93,13 @@ def test_what_is_missing_is_told_to_the_log_and_not_to_the_caller(
     assert "its log says" in answer.body
     assert "TRIREME_GATEWAY_KEYS" not in answer.body
     assert "TRIREME_GATEWAY_KEYS is not set" in caplog.text
+
+
+def test_every_route_is_documented() -> None:
+    page = (HERE / "docs" / "24-gateway.md").read_text()
+    for path, verbs in app.routes.items():
+        for verb in verbs:
+            assert f"| `{verb} {path}` |" in page
 
 
 def test_every_variable_is_documented_with_its_default() -> None:

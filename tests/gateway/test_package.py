@@ -43,7 +43,9 @@ def test_the_package_runs_where_nothing_else_of_ours_is(package: Path, tmp_path:
     with zipfile.ZipFile(package / "deployment.zip") as archive:
         archive.extractall(tmp_path)
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import app, sm.settings, json;"
+        # As in Lambda, without OpenCV.
+        "import sys; sys.path.insert(0, sys.argv[1]); sys.modules['cv2'] = None; import app, sm.settings, json;"
+        "import clients.resnet.client, clients.bert_base.client;"
         "from sm.registry import discover;"
         "folders = (sm.settings.HERE / 'clients',);"
         "print(json.dumps([sm.settings.__file__, app.__file__, [c.name for c in discover(folders)]]))"

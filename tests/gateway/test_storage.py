@@ -10,6 +10,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError
 from chalicelib.failures import NoSuchModel, NoSuchObject, StorageFailed
 from chalicelib.repository import Repository, Shelf, checked_name
 from chalicelib.storage import Storage, checked
@@ -40,6 +41,19 @@ def test_what_the_role_may_not_is_said_with_the_key() -> None:
     said = r"may not write 'results/x' \(AccessDenied\)"
     with refusing_aws("AccessDenied", "no") as address, pytest.raises(StorageFailed, match=said):
         Storage(BUCKET, 9, reaching(address)).put("results/x", b"{}")
+
+
+def test_a_missing_object_is_told_from_a_forbidden_one_where_s3_refuses_both(cloud: Cloud) -> None:
+    def refuse(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied"}}, "GetObject")
+
+    s3 = reaching(cloud.address)
+    s3.meta.events.register("before-call.s3.GetObject", refuse)
+    cloud.put("images/there", b"x")
+    with pytest.raises(NoSuchObject):
+        Storage(BUCKET, 9, s3).get("images/the")
+    with pytest.raises(StorageFailed, match="may not read"):
+        Storage(BUCKET, 9, s3).get("images/there")
 
 
 def test_an_s3_that_is_away_or_busy_is_not_ready() -> None:
