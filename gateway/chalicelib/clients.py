@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
+import tempfile
 import threading
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from .plain import PlainModel
 from .repository import Shelf
 
 log = logging.getLogger(__name__)
+LOCKS = 16
 
 
 class Clients:
@@ -26,22 +29,25 @@ class Clients:
         self._found = {found.name: found for found in reversed(list(registry.discover(folders)))}
         self._triton, self._shelf, self._folder = triton, shelf, folder
         self._made: dict[str, Client] = {}
-        self._lock = threading.Lock()
+        # By name, so that one that is slow to load holds up few others.
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
 
     def get(self, name: str) -> Client:
         """:class:`UnknownModel` if Triton has no such model, nor those that the client of that name calls."""
-        with self._lock:
+        client = self._made.get(name)
+        if client is not None:
+            return client
+        with self._locks[hash(name) % LOCKS]:
             if name not in self._made:
                 self._made[name] = self._make(name)
             return self._made[name]
 
     def forget(self, model: str) -> None:
         """What is known of a model is void: it has been loaded anew."""
-        with self._lock:
-            shutil.rmtree(self._folder / model, ignore_errors=True)
-            for name, client in list(self._made.items()):
-                if model in (name, *client.required_models()):
-                    del self._made[name]
+        shutil.rmtree(self._folder / model, ignore_errors=True)
+        for name, client in list(self._made.items()):
+            if model in (name, *client.required_models()):
+                self._made.pop(name, None)
 
     def _make(self, name: str) -> Client:
         found = self._found.get(name)
@@ -65,6 +71,14 @@ class Clients:
         return client
 
     def _fetch(self, model: str) -> None:
-        if not (self._folder / model).is_dir():
-            self._shelf.fetch(model, self._shelf.beside(model), self._folder / model)
-            (self._folder / model).mkdir(parents=True, exist_ok=True)
+        """All of the files or none: a folder that is there is taken for whole."""
+        if (self._folder / model).is_dir():
+            return
+        staged = Path(tempfile.mkdtemp(dir=self._folder))
+        try:
+            self._shelf.fetch(model, self._shelf.beside(model), staged)
+            # Another thread may have been first.
+            with contextlib.suppress(OSError):
+                staged.rename(self._folder / model)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)

@@ -59,9 +59,12 @@ class Service:
             self._repository.bring(model)
         else:
             self._shelf.files(model)
-        self._tritons.load(model)
-        self._clients.forget(model)
-        self._cache.clear()
+        try:
+            self._tritons.load(model)
+        finally:
+            # Some of the Tritons may have it.
+            self._clients.forget(model)
+            self._cache.clear()
         versions = self._tritons.loaded().get(model, [])
         return {"status": "loaded", "model": model, "versions": versions}
 

@@ -30,7 +30,7 @@ KEY = re.compile(r"[\w!.*'()\- /]{1,900}")
 MISSING = ("404", "NoSuchKey", "NotFound")
 BUSY = ("SlowDown", "503", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServiceUnavailable")
 #: Only whole reads and writes of one object: sending one again does no harm.
-CONFIG = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3})
+CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
 
 
 @dataclass(frozen=True)

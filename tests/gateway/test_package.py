@@ -91,7 +91,7 @@ def test_a_cold_start_imports_no_more_than_it_needs_and_within_a_second() -> Non
         row = next(line for line in done.stderr.splitlines() if line.endswith("| app"))
         return int(row.split("|")[1]) / 1e6, done.stdout.strip()
 
-    # The best of three: the machine has other work.
-    times, loaded = zip(*(started() for _ in range(3)), strict=True)
+    # The better of two: the machine has other work.
+    times, loaded = zip(*(started() for _ in range(2)), strict=True)
     assert set(loaded) == {"[]"}
     assert min(times) < COLD

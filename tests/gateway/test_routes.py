@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import base64
 import io
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from chalicelib.options import Options
+from chalicelib.service import Service
+from chalicelib.storage import Storage
+from chalicelib.tritons import Tritons
 from PIL import Image
 
-from tests.gateway.running import MODELS, Cloud, Gateway
+from sm.invocation import dumps
+from tests.gateway.running import BUCKET, MODELS, Cloud, Gateway
 
 
 def picture(colour: str, kind: str = "png") -> bytes:
@@ -143,6 +149,19 @@ def test_what_is_wrong_with_a_request_is_said(local: Gateway, body: bytes, statu
     answer = local.ask("POST", "/infer/resnet", data=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
     assert {"error", "code", "request_id"} <= answer.json().keys()
+
+
+def test_many_first_requests_at_once_find_one_client_whole(
+    env: dict[str, str], cloud: Cloud, local: Gateway
+) -> None:
+    options = Options.read(env)
+    tritons = Tritons(options.peers, 60)
+    service = Service(options, Storage(BUCKET, 2**20, cloud.s3), tritons)
+    body = dumps({"payload": {"image": base64.b64encode(RED).decode()}})
+    with ThreadPoolExecutor(8) as executor:
+        answers = list(executor.map(lambda _: service.infer("colours", body, "", "id"), range(16)))
+    tritons.close()
+    assert {answer["predictions"][0]["label"] for answer in answers} == {"tabby"}
 
 
 def test_what_chalice_refuses_has_the_same_shape(local: Gateway) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
@@ -34,6 +38,43 @@ def test_a_name_is_looked_up_for_what_each_server_must_hear() -> None:
 def test_several_servers_with_tls_have_a_name_in_common() -> None:
     with pytest.raises(StartError, match="in common"):
         Peers.named(["10.0.0.1:8001", "10.0.0.2:8001"], Tls())
+
+
+@pytest.fixture
+def refusing() -> Iterator[tuple[int, Counter[str]]]:
+    """A server that counts calls and says of each that it is not available, as a broken connection does."""
+    asked: Counter[str] = Counter()
+
+    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, call: Any) -> Any:
+            if "Health" in call.method:
+                # As Triton: it has nothing to subscribe to, which is no sign of illness.
+                return None
+            asked[call.method.rpartition("/")[2]] += 1
+            return grpc.unary_unary_rpc_method_handler(
+                lambda _, context: context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+            )
+
+    with ThreadPoolExecutor(2) as executor:
+        server = grpc.server(executor, handlers=[Handler()])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield port, asked
+        server.stop(0).wait()
+
+
+def test_what_only_asks_is_sent_again_and_an_inference_is_not(refusing: tuple[int, Counter[str]]) -> None:
+    port, asked = refusing
+    channel = Channel(Peers.named([f"127.0.0.1:{port}"]), 10)
+    for method, request in (
+        ("ModelMetadata", pb.ModelMetadataRequest(name="m")),
+        ("ModelInfer", pb.ModelInferRequest(model_name="m")),
+        ("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name="m")),
+    ):
+        with pytest.raises(Failed):
+            channel.call(method, request)
+    channel.close()
+    assert asked == {"ModelMetadata": 3, "ModelInfer": 1, "RepositoryModelLoad": 1}
 
 
 def openssl(*words: str, folder: Path) -> None:
