@@ -64,8 +64,12 @@ def local(env: dict[str, str], home: Path) -> Iterator[Gateway]:
 
 @pytest.fixture(scope="session")
 def wsgi(env: dict[str, str], local: Gateway, home: Path) -> Iterator[Gateway]:
-    """The same under gunicorn: two seconds for a request, answers are kept."""
-    more = {"TRIREME_GATEWAY_TIMEOUT": "2", "TRIREME_GATEWAY_CACHE_MB": "1"}
+    """The same under gunicorn: two seconds and 100 KiB for a request, answers are kept."""
+    more = {
+        "TRIREME_GATEWAY_TIMEOUT": "2",
+        "TRIREME_GATEWAY_CACHE_MB": "1",
+        "TRIREME_GATEWAY_MAX_MB": "0.1",
+    }
     with gunicorn(home / "wsgi.log", {**env, **more}) as gateway:
         yield gateway
 

@@ -63,6 +63,13 @@ def test_without_triton_health_is_503_with_the_reason_and_so_is_an_inference(los
         assert (answer.status_code, answer.json()["code"]) == (503, "not_ready"), answer.text
 
 
+def test_a_body_or_an_object_over_the_limit_is_a_413(wsgi: Gateway, cloud: Cloud) -> None:
+    cloud.put("images/large.png", bytes(200_000))
+    for body in ({"payload": {"image": "A" * 200_000}}, {"s3_key": "images/large.png"}):
+        answer = wsgi.infer("colours", body)
+        assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
 @pytest.mark.parametrize("length", ["1000000000", "ten"])
 def test_a_body_of_an_impossible_length_is_refused_unread(wsgi: Gateway, length: str) -> None:
     host, port = wsgi.url.removeprefix("http://").split(":")
