@@ -76,8 +76,10 @@ class Repository:
         """Copy the model from the bucket; :class:`Conflict` while somebody else does."""
         files = self._shelf.files(model)
         with self._alone(model):
-            # Triton is asked for no model of such a name.
-            staged = self._folder / f".{model}.{uuid.uuid4().hex}"
+            # Triton is asked for no model of such a name. Who died half way has left one.
+            for left in self._folder.glob(f".{model}@*"):
+                shutil.rmtree(left, ignore_errors=True)
+            staged = self._folder / f".{model}@{uuid.uuid4().hex}"
             try:
                 self._shelf.fetch(model, files, staged)
                 self._replace(model, staged)

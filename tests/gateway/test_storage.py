@@ -109,10 +109,13 @@ def shelf(cloud: Cloud, prefix: str) -> Shelf:
 
 def test_a_model_takes_the_place_of_the_old_one_and_leaves_no_trace(cloud: Cloud, tmp_path: Path) -> None:
     (tmp_path / "m" / "2").mkdir(parents=True)
+    # Of one that was killed half way.
+    (tmp_path / ".m@0123" / "1").mkdir(parents=True)
     Repository(tmp_path, shelf(cloud, "replaced/")).bring("m")
     files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert files == [".m.lock", "m/1/model.bin", "m/config.pbtxt"]
     assert not (tmp_path / "m" / "2").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]
 
 
 def test_a_disk_that_is_full_is_a_507_and_the_old_model_stays(
