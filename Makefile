@@ -34,7 +34,7 @@ image:  ## build the container image; BUILD_FLAGS are handed on
 
 lock: .venv/.dev  ## write requirements.lock anew, for every Python version at once
 	.venv/bin/uv pip compile --quiet --universal --python-version 3.10 --all-extras --upgrade \
-	    --no-emit-index-url --no-header --no-annotate pyproject.toml --output-file requirements.lock
+	    --no-emit-index-url --no-header --no-annotate --no-emit-package pip --no-emit-package setuptools pyproject.toml --output-file requirements.lock
 	echo "nvidia-pytriton==0.7.0" >> requirements.lock
 
 .venv/bin/python:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
 from sm.errors import BadInput
-from sm.image import decode
 from sm.sessions import Session
 
 #: What the platform carries as custom attributes.
@@ -134,6 +133,8 @@ class ImagePayload(Payload):
     @cached_property
     def pixels(self) -> NDArray[np.uint8]:
         """RGB uint8 [height, width, 3], upright. :class:`~sm.errors.BadInput` if it is no picture."""
+        from sm.image import decode  # OpenCV and Pillow: only who looks at pictures waits for them
+
         return decode(self.image)
 
 

@@ -6,13 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sm.errors import StartError
-from sm.image import resize
+from sm.image import resize, split
 
 Three = tuple[float, float, float]
 
@@ -57,7 +56,7 @@ class Preprocessing(BaseModel):
 
     def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """RGB uint8 [height, width, 3] to contiguous float32 [3, crop, crop], or [crop, crop, 3]."""
-        planes = cv2.split(resize(self.square(pixels), self.crop, self.crop))
+        planes = split(resize(self.square(pixels), self.crop, self.crop))
         if self.channels == "BGR":
             planes = planes[::-1]
         tensor = np.empty((3, self.crop, self.crop), np.float32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 import pybase64
 from numpy.typing import NDArray
@@ -18,6 +17,8 @@ class Picture:
     pixels: NDArray[np.uint8]
 
     def png(self) -> bytes:
+        import cv2  # only who draws pictures waits for it
+
         done, encoded = cv2.imencode(".png", self.pixels[..., ::-1])
         if not done:
             raise ValueError(f"a picture of shape {self.pixels.shape} cannot be encoded as PNG")

@@ -9,7 +9,13 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 #: Folders whose tests all share something that takes long to make: the image, a box in each mode, Triton.
-TOGETHER = {"container": "image", "push": "image", "contract": "contract", "triton": "triton"}
+TOGETHER = {
+    "container": "image",
+    "push": "image",
+    "contract": "contract",
+    "triton": "triton",
+    "gateway": "gateway",
+}
 
 
 class Together(LoadScopeScheduling):  # type: ignore[misc]  # the plugin has no types

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import zlib
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sm.errors import BadInput
-from sm.image import MAX_PIXELS, decode, resize
+from sm.image import MAX_PIXELS, decode, resize, split
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 BLOCK = 16
@@ -221,3 +222,18 @@ def test_shrinking_averages_and_growing_keeps_the_colours() -> None:
     board = (np.indices((64, 64)).sum(0) % 2 * 200).astype(np.uint8)[..., None].repeat(3, 2)
     assert (resize(board, 8, 8) == 100).all()
     assert resize(np.full((1, 1, 3), 9, np.uint8), 5, 7).tolist() == [[[9, 9, 9]] * 5] * 7
+
+
+@pytest.mark.parametrize("size", [(24, 24), (31, 17), (400, 300)])
+def test_without_opencv_a_picture_is_resized_alike(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (96, 120, 3), np.uint8)
+    usual = resize(pixels, *size)
+    # As it is where the package is not installed.
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    difference = np.abs(resize(pixels, *size).astype(int) - usual)
+    assert difference.max() <= 2
+    assert all(
+        (ours == theirs).all() for ours, theirs in zip(split(pixels), np.moveaxis(pixels, 2, 0), strict=True)
+    )

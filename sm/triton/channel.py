@@ -13,6 +13,7 @@ from sm.deadline import Deadline, current
 from sm.errors import CallerGone, NotReady, TriremeError
 from sm.triton.admin import NO_KEYS
 from sm.triton.failures import Failed, failed, told
+from sm.triton.peers import OPTIONS, Peers
 from sm.triton.watch import watching
 
 #: Seconds until the caller is looked after for the first time, and then each time.
@@ -20,26 +21,19 @@ FIRST_LOOK, NEXT_LOOK = 0.05, 0.1
 #: Seconds that calls about shared memory get: they do no work.
 HOUSEKEEPING = 2.0
 
-OPTIONS = (
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    # A restarted Triton is found again at once: gRPC would wait for up to two minutes.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 300),
-    # A proxy in the environment is not for loopback.
-    ("grpc.enable_http_proxy", 0),
-)
-
 
 class Channel:
     """One connection for all threads of a process. Make it after the fork: it does not survive one.
 
-    ``timeout`` in seconds, where no deadline holds; ``keys`` open what Triton restricts.
+    ``where``: a port on loopback, or Tritons elsewhere. ``timeout`` in seconds, where no deadline holds;
+    ``keys`` open what Triton restricts.
     """
 
-    def __init__(self, port: int, timeout: float, keys: Mapping[str, str] = NO_KEYS) -> None:
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS)
+    def __init__(self, where: int | Peers, timeout: float, keys: Mapping[str, str] = NO_KEYS) -> None:
+        if isinstance(where, Peers):
+            self._channel = where.connect()
+        else:
+            self._channel = grpc.insecure_channel(f"127.0.0.1:{where}", OPTIONS)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._timeout = timeout
         self._keys = tuple(keys.items())

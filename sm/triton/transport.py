@@ -39,10 +39,19 @@ LARGE = 2**16
 
 
 class Transport:
-    """The :class:`~sm.base.Triton` of a worker. Make it after the fork; one serves all threads."""
+    """The :class:`~sm.base.Triton` of a worker. Make it after the fork; one serves all threads.
 
-    def __init__(self, settings: Settings, box: Box, folder: Path = SHARED_MEMORY) -> None:
-        self._channel = Channel(box.grpc_port, settings.timeout, box.grpc_keys)
+    ``channel``: to Tritons elsewhere, with a box that has no shared memory.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        box: Box,
+        folder: Path = SHARED_MEMORY,
+        channel: Channel | None = None,
+    ) -> None:
+        self._channel = channel or Channel(box.grpc_port, settings.timeout, box.grpc_keys)
         self._large = LARGE if settings.shared_memory and box.shared_bytes else None
         self._pool = Pool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
         self._sizes = Sizes()

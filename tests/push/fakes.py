@@ -72,6 +72,8 @@ def refusing_aws(code: str, message: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body.encode())
 
+        do_PUT = do_POST
+
         def log_message(self, *_: object) -> None:
             """Nothing: pytest's output is no log."""
 

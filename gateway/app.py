@@ -1,0 +1,56 @@
+"""The Chalice app: ``chalice local``, ``chalice deploy``, and :mod:`wsgi` serve it."""
+
+from __future__ import annotations
+
+import threading
+
+from chalice.app import Chalice, Request, Response
+from chalicelib.front import Front, request_id, reshaped
+
+
+class Gateway(Chalice):
+    """Chalice keeps the request on the app; here each thread has its own, for a front with several."""
+
+    _of_thread = threading.local()
+
+    @property
+    def current_request(self) -> Request | None:
+        return getattr(self._of_thread, "request", None)
+
+    @current_request.setter
+    def current_request(self, value: Request | None) -> None:
+        self._of_thread.request = value
+
+
+app = Gateway(app_name="trireme-gateway", configure_logs=False)
+app.register_middleware(reshaped, "http")
+front = Front()
+
+
+@app.route("/health", methods=["GET"])
+def health() -> Response:
+    return front.answer(asked(), lambda service: service.health(), open_to_all=True)
+
+
+@app.route("/models", methods=["GET"], api_key_required=True)
+def models() -> Response:
+    return front.answer(asked(), lambda service: (200, service.models()))
+
+
+@app.route("/load_model/{model}", methods=["POST"], api_key_required=True, content_types=["*/*"])
+def load_model(model: str) -> Response:
+    return front.answer(asked(), lambda service: (200, service.load(model)))
+
+
+@app.route("/infer/{model}", methods=["POST"], api_key_required=True)
+def infer(model: str) -> Response:
+    request = asked()
+    version = request.query_params.get("version", "") if request.query_params else ""
+    body, identity = bytes(request.raw_body), request_id(request)  # type: ignore[arg-type]
+    return front.answer(request, lambda service: (200, service.infer(model, body, version, identity)))
+
+
+def asked() -> Request:
+    request = app.current_request
+    assert request is not None  # Chalice calls a view for a request only
+    return request

@@ -1,0 +1,1 @@
+"""The gateway: an API with keys in front of a Triton on another machine."""

@@ -1,0 +1,66 @@
+"""Answers to the same content: bounded in bytes and in age, the least recently used go first."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+#: Seconds: a model that somebody else has loaded anew answers for itself after no longer than this.
+LONGEST = 300.0
+
+
+class Cache:
+    """Bytes by hash, for all threads of a process. ``limit`` in bytes; with 0 nothing is kept."""
+
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit, self._clock = limit, clock
+        self._kept: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def name(*parts: bytes) -> str:
+        """The hash of everything that an answer depends on; each part's length is hashed with it."""
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+        return digest.hexdigest()
+
+    def get(self, name: str) -> bytes | None:
+        with self._lock:
+            at, answer = self._kept.get(name, (0.0, None))
+            if answer is None:
+                return None
+            if self._clock() - at > LONGEST:
+                self._drop(name)
+                return None
+            self._kept.move_to_end(name)
+            return answer
+
+    def put(self, name: str, answer: bytes) -> None:
+        """Keep an answer, unless it alone is larger than the limit."""
+        if len(answer) > self._limit:
+            return
+        with self._lock:
+            self._drop(name)
+            self._kept[name] = (self._clock(), answer)
+            self._size += len(answer)
+            while self._size > self._limit:
+                self._drop(next(iter(self._kept)))
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
+    @property
+    def on(self) -> bool:
+        return self._limit > 0
+
+    def _drop(self, name: str) -> None:
+        _, answer = self._kept.pop(name, (0.0, b""))
+        self._size -= len(answer)

@@ -1,0 +1,84 @@
+"""The box's clients, each loaded when its model is first asked for: a cold start waits for no other."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+from sm import registry
+from sm.base import Client, Triton
+from sm.errors import ClientFailed, StartError, UnknownModel
+from sm.registry import Found, ModelMissing
+
+from .plain import PlainModel
+from .repository import Shelf
+
+log = logging.getLogger(__name__)
+LOCKS = 16
+
+
+class Clients:
+    """``folder``: where the files beside the models are kept, which clients look for in the repository."""
+
+    def __init__(self, folders: tuple[Path, ...], triton: Triton, shelf: Shelf, folder: Path) -> None:
+        # The folders that are named first win.
+        self._found = {found.name: found for found in reversed(list(registry.discover(folders)))}
+        self._triton, self._shelf, self._folder = triton, shelf, folder
+        self._made: dict[str, Client] = {}
+        # By name, so that one that is slow to load holds up few others.
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+
+    def get(self, name: str) -> Client:
+        """:class:`UnknownModel` if Triton has no such model, nor those that the client of that name calls."""
+        client = self._made.get(name)
+        if client is not None:
+            return client
+        with self._locks[hash(name) % LOCKS]:
+            if name not in self._made:
+                self._made[name] = self._make(name)
+            return self._made[name]
+
+    def forget(self, model: str) -> None:
+        """What is known of a model is void: it has been loaded anew."""
+        shutil.rmtree(self._folder / model, ignore_errors=True)
+        for name, client in list(self._made.items()):
+            if model in (name, *client.required_models()):
+                self._made.pop(name, None)
+
+    def _make(self, name: str) -> Client:
+        found = self._found.get(name)
+        if found is None:
+            self._triton.metadata(name)
+            self._fetch(name)
+            return PlainModel.of(name, self._triton, self._folder)
+        try:
+            return self._load(found)
+        except ModelMissing as missing:
+            raise UnknownModel(f"{name!r}: {missing}") from None
+        except StartError as error:
+            log.error("%s", error)
+            raise ClientFailed(f"the client of {name!r} cannot be loaded; the log says why") from None
+
+    def _load(self, found: Found) -> Client:
+        client = registry.load(found, self._triton, self._folder)
+        for model in client.required_models():
+            self._fetch(model)
+        registry.check(client, found, self._triton)
+        return client
+
+    def _fetch(self, model: str) -> None:
+        """All of the files or none: a folder that is there is taken for whole."""
+        if (self._folder / model).is_dir():
+            return
+        staged = Path(tempfile.mkdtemp(dir=self._folder))
+        try:
+            self._shelf.fetch(model, self._shelf.beside(model), staged)
+            # Another thread may have been first.
+            with contextlib.suppress(OSError):
+                staged.rename(self._folder / model)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)

@@ -1,0 +1,104 @@
+"""HTTP ends here: whose key, how long, which status; each request a line in the log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from chalice.app import Request, Response
+
+from sm import logs
+from sm.deadline import Deadline, running
+from sm.errors import BadInput, ClientFailed, MethodNotAllowed, StartError, TriremeError, UnsupportedType
+from sm.invocation import JSON, dumps, write_error
+
+from .keys import HEADER, Keys
+from .options import Options
+from .service import Service
+
+log = logging.getLogger(__name__)
+#: Seconds before Lambda's own end: whoever is stopped by Lambda answers nothing.
+MARGIN = 1.0
+#: What Chalice says by itself, by its status.
+OF_CHALICE = {400: BadInput, 405: MethodNotAllowed, 415: UnsupportedType}
+View = Callable[[Service], tuple[int, dict[str, Any]]]
+
+
+class Front:
+    """``service`` is made with the first request: a process may fork before it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: tuple[Options, Service] | None = None
+
+    def answer(self, request: Request, view: View, open_to_all: bool = False) -> Response:
+        """``view``'s status and body as a response, whatever comes of it."""
+        identity = request_id(request)
+        started, status, owner = time.perf_counter(), 500, "-"
+        try:
+            options, service = self._service()
+            if not open_to_all and options.keys is not None:
+                owner = Keys(options.keys).owner(request.headers.get(HEADER) or "")
+            with running(Deadline(time.monotonic() + seconds(request, options.timeout), request_id=identity)):
+                status, body = view(service)
+            return response(status, dumps(body))
+        except TriremeError as error:
+            status = error.status
+            return failure(error, identity)
+        except Exception as error:
+            log.exception("unexpected error", extra={"request_id": identity})
+            return failure(ClientFailed(f"unexpected {type(error).__name__}"), identity)
+        finally:
+            took = round((time.perf_counter() - started) * 1000, 2)
+            line = {"path": request.path, "arguments": request.uri_params, "status": status, "ms": took}
+            log.info("request", extra={**line, "caller": owner, "request_id": identity})
+
+    def _service(self) -> tuple[Options, Service]:
+        with self._lock:
+            if self._made is None:
+                logs.configure("info")
+                logging.getLogger("botocore").setLevel(logging.WARNING)
+                try:
+                    options = Options.read(os.environ)
+                    self._made = options, Service.of(options)
+                except StartError as error:
+                    log.error("%s", error)
+                    raise ClientFailed("the gateway is not set up; its log says what is missing") from None
+            return self._made
+
+
+def seconds(request: Request, most: float) -> float:
+    """What is left of Lambda's time, less what an answer takes; at most ``most``."""
+    remaining = getattr(request.lambda_context, "get_remaining_time_in_millis", None)
+    return most if remaining is None else max(0.0, min(most, remaining() / 1000 - MARGIN))
+
+
+def request_id(request: Request) -> str:
+    given = getattr(request.lambda_context, "aws_request_id", "")
+    return str(given) or uuid.uuid4().hex
+
+
+def response(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:
+    return Response(body.decode(), {"Content-Type": JSON, **(headers or {})}, status)
+
+
+def failure(error: TriremeError, identity: str) -> Response:
+    """The box's one shape."""
+    answer = write_error(error, identity)
+    return response(answer.status, answer.whole(), dict(answer.headers))
+
+
+def reshaped(request: Request, get_response: Callable[[Request], Response]) -> Response:
+    """What Chalice refuses by itself, in the same shape as everything else."""
+    answer = get_response(request)
+    if not isinstance(answer.body, dict) or answer.body.keys() != {"Code", "Message"}:
+        return answer
+    error = OF_CHALICE.get(answer.status_code, ClientFailed)(answer.body["Message"])
+    made = failure(error, request_id(request))
+    made.headers.update(answer.headers)
+    return made

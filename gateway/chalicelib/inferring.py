@@ -1,0 +1,132 @@
+"""An inference: from what the caller sent, or has in the bucket, to an answer and a stored result."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from sm import invocation as forms
+from sm.base import Client
+from sm.dispatch import Dispatcher
+from sm.errors import BadInput, WrongPayload
+from sm.invocation import Invocation, Raw
+from sm.registry import Registry
+
+from .cache import Cache
+from .storage import Storage, Stored, checked
+
+MEMBERS = {"s3_key", "payload", "parameters", "version"}
+#: What Python's own table does not know everywhere.
+TYPES = {".npy": "application/x-npy", ".webp": "image/webp", ".txt": "text/plain", ".json": forms.JSON}
+#: What the reference answers where there are labels.
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A request to infer, read and checked. ``key`` is None where the payload is in it."""
+
+    key: str | None
+    payload: Any
+    parameters: Mapping[str, Any]
+    version: str
+
+
+def read(body: bytes, version: str, prefixes: tuple[str, ...]) -> Wanted:
+    """``{"s3_key"}`` or ``{"payload"}``, with ``parameters`` and ``version`` if wanted."""
+    members = forms.parse_json(body)
+    if not isinstance(members, dict):
+        raise BadInput("the body must be a JSON object with s3_key or payload")
+    for name in members:
+        if name not in MEMBERS:
+            raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
+    if ("s3_key" in members) == ("payload" in members):
+        raise BadInput("the body must have s3_key or payload, one of the two", field="s3_key")
+    parameters, chosen = members.get("parameters") or {}, members.get("version") or version
+    if not isinstance(parameters, dict):
+        raise WrongPayload("parameters: must be an object", field="parameters")
+    if isinstance(chosen, bool) or not str(chosen or "0").isdigit():
+        raise WrongPayload("version: must be a number", field="version")
+    if isinstance(members.get("payload"), list):
+        raise WrongPayload("payload: must be one record; a list of them is for /invocations", field="payload")
+    key = checked(members["s3_key"], prefixes) if "s3_key" in members else None
+    return Wanted(key, members.get("payload"), parameters, str(chosen))
+
+
+class Inference:
+    """Runs requests by the box's own dispatcher."""
+
+    def __init__(self, storage: Storage, results: str, cache: Cache, executor: Executor) -> None:
+        self._storage, self._results, self._cache, self._executor = storage, results, cache, executor
+
+    def run(self, client: Client, wanted: Wanted, request_id: str) -> dict[str, Any]:
+        """``status``, ``model``, ``predictions`` and the key under which the result is stored, if it is."""
+        record = self._record(wanted, client)
+        parameters = dict(wanted.parameters)
+        if "top" in client.payload.parameter_names():
+            parameters.setdefault("top", TOP)
+        call = Invocation(
+            client.name, [record], version=wanted.version, parameters=parameters, request_id=request_id
+        )
+        answer = {"status": "success", "model": client.name, "predictions": self._predictions(client, call)}
+        key = self._store(wanted.key, answer)
+        return {**answer, "result_s3_key": key}
+
+    def _record(self, wanted: Wanted, client: Client) -> Any:
+        if wanted.key is None:
+            return wanted.payload
+        stored = self._storage.get(wanted.key)
+        kind = content_type(wanted.key, stored, client.payload.content_types)
+        return forms.parse_json(stored.body) if kind == forms.JSON else Raw(stored.body, kind)
+
+    def _predictions(self, client: Client, call: Invocation) -> Any:
+        if not self._cache.on:
+            return self._computed(client, call)
+        name = _content(call)
+        kept = self._cache.get(name)
+        if kept is None:
+            computed = self._computed(client, call)
+            self._cache.put(name, orjson.dumps(computed))
+            return computed
+        return orjson.loads(kept)
+
+    def _computed(self, client: Client, call: Invocation) -> Any:
+        results = Dispatcher(Registry({client.name: client}), self._executor).run(call)
+        answer = forms.write(call, results)
+        if answer.content_type != forms.JSON:
+            return answer.whole().decode("utf-8", "replace")
+        written = orjson.loads(answer.whole())
+        # A client that writes its own bytes has put nothing around them.
+        return written["result"] if isinstance(written, dict) and "result" in written else written
+
+    def _store(self, key: str | None, answer: dict[str, Any]) -> str | None:
+        if key is None:
+            return None
+        place = f"{self._results}{key}_{answer['model']}_inference.json"
+        self._storage.put(place, orjson.dumps({**answer, "s3_key": key}))
+        return place
+
+
+def content_type(key: str, stored: Stored, takes: tuple[str, ...]) -> str:
+    """What S3 was told if the client takes it, else what the key's ending says."""
+    told = stored.content_type.split(";")[0].strip().lower()
+    if told in (*takes, forms.JSON):
+        return told
+    ending = key[key.rfind(".") :].lower() if "." in key else ""
+    return TYPES.get(ending) or mimetypes.guess_type(key)[0] or told
+
+
+def _content(call: Invocation) -> str:
+    record = call.records[0]
+    parts = (
+        (record.content_type.encode(), record.body)
+        if isinstance(record, Raw)
+        else (b"", orjson.dumps(record))
+    )
+    told = orjson.dumps(dict(call.parameters), option=orjson.OPT_SORT_KEYS)
+    return Cache.name(call.model.encode(), call.version.encode(), told, *parts)

@@ -1,0 +1,170 @@
+"""Every variable the gateway reads, in one table like the box's own (:mod:`sm.settings`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from sm.errors import StartError
+from sm.settings import HERE, setting, source
+from sm.triton.peers import Peers, Tls
+from sm.values import folders, number, truth
+
+HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Words between commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def prefix(text: str) -> str:
+    """The beginning of S3 keys, up to a slash; nothing would be the whole bucket."""
+    if not text.endswith("/") or text.startswith("/") or ".." in text:
+        raise ValueError("is no prefix such as images/")
+    return text
+
+
+def prefixes(text: str) -> tuple[str, ...]:
+    return tuple(prefix(part) for part in words(text))
+
+
+def hashed_keys(text: str) -> Mapping[str, str]:
+    """``name:sha256,...`` to hashes by name."""
+    pairs = [part.partition(":") for part in words(text)]
+    if not all(name and HASH.fullmatch(digest) for name, _, digest in pairs):
+        raise ValueError("is no list of NAME:SHA256, the hash in 64 lower-case hexadecimal digits")
+    return {name: digest for name, _, digest in pairs}
+
+
+# A wrong value of a list that guards something is not to be printed with the error.
+SECRET = ("TRIREME_GATEWAY_KEYS",)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the gateway runs with. Build one with :meth:`read`."""
+
+    triton: tuple[str, ...] = setting(
+        "TRIREME_GATEWAY_TRITON",
+        words,
+        (),
+        "Where Triton's gRPC port is, HOST:PORT: one name, which may stand for several machines, or IP "
+        "addresses separated by commas.",
+    )
+    bucket: str = setting("TRIREME_GATEWAY_BUCKET", str, "", "The bucket of inputs, results and models.")
+    inputs: tuple[str, ...] = setting(
+        "TRIREME_GATEWAY_INPUTS",
+        prefixes,
+        ("images/",),
+        "Beginnings of the keys that a caller may name, separated by commas.",
+    )
+    results: str = setting("TRIREME_GATEWAY_RESULTS", prefix, "results/", "Where results are stored.")
+    models: str = setting(
+        "TRIREME_GATEWAY_MODELS", prefix, "models/", "Where the bucket has models, a folder each."
+    )
+    repository: Path | None = setting(
+        "TRIREME_GATEWAY_REPOSITORY",
+        Path,
+        None,
+        "The folder that is Triton's model repository (a shared file system): models are copied there before "
+        "they are loaded. Not set where Triton's repository is the bucket's folder itself.",
+    )
+    clients: tuple[Path, ...] = setting(
+        "TRIREME_GATEWAY_CLIENTS",
+        folders,
+        (HERE / "clients",),
+        "Folders of client plugins, separated by colons.",
+    )
+    keys: Mapping[str, str] | None = setting(
+        "TRIREME_GATEWAY_KEYS",
+        hashed_keys,
+        None,
+        "The API keys, hashed: NAME:SHA256, separated by commas. Behind API Gateway, which checks keys of "
+        "its own, it may be left out; elsewhere the gateway does not start without.",
+    )
+    timeout: float = setting(
+        "TRIREME_GATEWAY_TIMEOUT",
+        number(0.1, 900, float),
+        25.0,
+        "Seconds a request may take. API Gateway waits for 29.",
+    )
+    max_body_mb: float = setting(
+        "TRIREME_GATEWAY_MAX_MB", number(0.001, 1024, float), 25.0, "The largest body or object in MiB."
+    )
+    cache_mb: float = setting(
+        "TRIREME_GATEWAY_CACHE_MB",
+        number(0, 4096, float),
+        0.0,
+        "Memory for answers to the same content, in MiB; 0: none are kept.",
+    )
+    tls: bool = setting("TRIREME_GATEWAY_TLS", truth, False, "Speak TLS to Triton.")
+    tls_ca: Path | None = setting(
+        "TRIREME_GATEWAY_TLS_CA",
+        Path,
+        None,
+        "Whose certificates count, PEM; those that gRPC brings if not set.",
+    )
+    tls_certificate: Path | None = setting(
+        "TRIREME_GATEWAY_TLS_CERTIFICATE", Path, None, "This gateway's own certificate, PEM, if Triton asks."
+    )
+    tls_key: Path | None = setting("TRIREME_GATEWAY_TLS_KEY", Path, None, "The key of that certificate, PEM.")
+    tls_name: str = setting(
+        "TRIREME_GATEWAY_TLS_NAME", str, "", "The name in Triton's certificate, where it is not the address."
+    )
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Options:
+        """Read every variable; :class:`StartError` names the first with a bad value."""
+        values: dict[str, Any] = {}
+        for row in fields(cls):
+            name = source(row.metadata["names"], environment)
+            if name is None:
+                continue
+            try:
+                values[row.name] = row.metadata["read"](environment[name])
+            except ValueError as error:
+                shown = name if name in SECRET else f"{name}={environment[name]!r}"
+                raise StartError(f"{shown} {error}.") from None
+        return cls(**values).checked("AWS_LAMBDA_FUNCTION_NAME" in environment)
+
+    def checked(self, in_lambda: bool) -> Options:
+        """Rules that join two variables, and what must be there."""
+        if not self.bucket:
+            raise StartError("TRIREME_GATEWAY_BUCKET is not set.")
+        if self.keys is None and not in_lambda:
+            raise StartError("TRIREME_GATEWAY_KEYS is not set: without API Gateway nobody else checks keys.")
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise StartError("TRIREME_GATEWAY_TLS_CERTIFICATE and TRIREME_GATEWAY_TLS_KEY belong together.")
+        if any(self.results.startswith(start) or start.startswith(self.results) for start in self.inputs):
+            raise StartError(
+                "TRIREME_GATEWAY_RESULTS lies within TRIREME_GATEWAY_INPUTS, or the other way round."
+            )
+        return self
+
+    @property
+    def max_body(self) -> int:
+        """Bytes."""
+        return int(self.max_body_mb * 2**20)
+
+    @property
+    def peers(self) -> Peers:
+        """The Tritons; :class:`StartError` for an address that is none or a PEM file that cannot be read."""
+        if not self.triton:
+            raise StartError("TRIREME_GATEWAY_TRITON is not set.")
+        return Peers.named(self.triton, self._tls() if self.tls else None)
+
+    def _tls(self) -> Tls:
+        return Tls(_pem(self.tls_ca), _pem(self.tls_certificate), _pem(self.tls_key), self.tls_name)
+
+
+def _pem(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StartError(f"{path} cannot be read: {error.strerror}.") from None

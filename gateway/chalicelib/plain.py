@@ -1,0 +1,140 @@
+"""The client of a model that has none of its own: a picture or a tensor in, labels or tensors out."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from sm.base import Array, Client, ModelMetadata, Parameters, Payload, TensorMetadata
+from sm.errors import BadInput, WrongPayload
+from sm.payloads import Base64Bytes
+from sm.triton.tensors import STRINGS, dtype
+
+NUMPY = b"\x93NUMPY"
+#: What most image classifiers have been trained with: ImageNet's mean and deviation.
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+USUAL_SIDE = 224
+
+
+class Options(Parameters):
+    top: int = Field(default=5, ge=1, le=1000, description="How many labels to answer.")
+
+
+class PlainPayload(Payload):
+    """Either of the two."""
+
+    content_types = ("image/jpeg", "image/png", "image/webp", "application/x-npy")
+
+    image: Base64Bytes | None = Field(default=None, description="A picture in base64.")
+    tensor: Any = Field(default=None, description="Nested lists of numbers or strings.")
+    parameters: Options = Field(default_factory=Options)
+
+    @classmethod
+    def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
+        if not body.startswith(NUMPY):
+            return {"image": body}
+        try:
+            return {"tensor": np.load(io.BytesIO(body), allow_pickle=False)}
+        except (ValueError, EOFError, OSError):
+            raise BadInput("the object is not a .npy array") from None
+
+
+class PlainModel(Client):
+    """For a model of one input. ``name`` is the model's; labels and ``preprocess.json`` lie beside it."""
+
+    payload = PlainPayload
+
+    @classmethod
+    def of(cls, model: str, triton: Any, repository: Path) -> PlainModel:
+        made = cls(triton, repository / model, repository)
+        made.name = model
+        files = sorted(made.folder.glob("*label*.txt"))
+        made.labels = files[0].read_text(encoding="utf-8").splitlines() if files else []
+        return made
+
+    labels: list[str]
+
+    def inference(self, payload: PlainPayload) -> object:
+        metadata = self.triton.metadata(self.name, payload.version)
+        given = _sole_input(metadata)
+        if payload.image is not None:
+            array = self.picture(payload.image, given)
+        elif payload.tensor is not None:
+            array = _cast(payload.tensor, given)
+        else:
+            raise WrongPayload("payload: needs an image or a tensor", field="payload")
+        batched = metadata.max_batch_size > 0 and array.ndim == len(given.shape)
+        outputs = self.triton.infer(
+            self.name, {given.name: array[None] if batched else array}, version=payload.version
+        )
+        arrays = {name: output[0] if batched else output for name, output in outputs.items()}
+        return self.labelled(arrays, payload.parameters.top) or {
+            name: _shown(output) for name, output in arrays.items()
+        }
+
+    def picture(self, content: bytes, given: TensorMetadata) -> Array:
+        """The picture as the model takes it: by ``preprocess.json``, else as ImageNet's classifiers do."""
+        from sm.image import decode
+        from sm.preprocessing import Preprocessing
+
+        described = self.folder / "preprocess.json"
+        if described.is_file():
+            return Preprocessing.read(described)(decode(content))
+        layout = _layout(given)
+        side = given.shape[1] if given.shape[1] > 0 else USUAL_SIDE
+        usual = Preprocessing(
+            resize=round(side / 0.875), crop=side, channels="RGB", scale=1 / 255,
+            mean=MEAN, std=DEVIATION, layout=layout,
+        )  # fmt: skip
+        return usual(decode(content))
+
+    def labelled(self, arrays: dict[str, Array], top: int) -> list[dict[str, object]]:
+        """The likeliest labels, where the one output has a number for each of them; else nothing."""
+        vectors = [np.squeeze(array) for array in arrays.values()]
+        if not self.labels or len(vectors) != 1 or vectors[0].shape != (len(self.labels),):
+            return []
+        best = np.argsort(-vectors[0].astype(np.float64), kind="stable")[:top]
+        return [
+            {"label": self.labels[index], "index": int(index), "score": float(vectors[0][index])}
+            for index in best
+        ]
+
+
+def _sole_input(metadata: ModelMetadata) -> TensorMetadata:
+    if len(metadata.inputs) != 1:
+        raise WrongPayload(
+            f"the model takes {', '.join(metadata.inputs)}: only a client can make several inputs",
+            field="payload",
+        )
+    return next(iter(metadata.inputs.values()))
+
+
+def _layout(given: TensorMetadata) -> Any:
+    shape = given.shape
+    if given.datatype == "FP32" and len(shape) == 3 and 3 in (shape[0], shape[2]):
+        return "CHW" if shape[0] == 3 else "HWC"
+    raise WrongPayload(
+        f"payload.image: the model takes {given.datatype} {list(shape)}, no picture; send a tensor",
+        field="payload.image",
+    )
+
+
+def _cast(tensor: Any, given: TensorMetadata) -> Array:
+    try:
+        if given.datatype == STRINGS:
+            return np.asarray(tensor, dtype=np.object_)
+        return np.asarray(tensor).astype(dtype(given.datatype))
+    except (ValueError, TypeError, OverflowError):
+        raise WrongPayload(
+            f"payload.tensor: is not a regular array of {given.datatype}", field="payload.tensor"
+        ) from None
+
+
+def _shown(array: Array) -> object:
+    if array.dtype != np.object_:
+        return array
+    return [item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in array.ravel()]

@@ -1,0 +1,123 @@
+"""A model's way from the bucket into Triton's repository, which is a folder that both can reach."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from sm.errors import BadInput, Conflict, NotReady, OutOfMemory
+
+from .failures import NoSuchModel
+from .storage import Storage
+
+MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+#: Bytes: what lies beside a model's configuration is no weights.
+SMALL = 32 * 2**20
+
+
+def checked_name(model: str) -> str:
+    """A name that is one folder."""
+    if not MODEL.fullmatch(model):
+        raise BadInput("a model's name is made of letters, digits, dots, dashes and underscores")
+    return model
+
+
+class Shelf:
+    """The models of the bucket, each a folder below ``prefix``."""
+
+    def __init__(self, storage: Storage, prefix: str) -> None:
+        self._storage, self._prefix = storage, prefix
+
+    def names(self) -> list[str]:
+        return sorted(filter(MODEL.fullmatch, self._storage.folders(self._prefix)))
+
+    def files(self, model: str) -> list[str]:
+        """Paths within the model's folder; :class:`NoSuchModel` lists the others if it has none."""
+        found = self._storage.below(f"{self._prefix}{model}/")
+        if not found:
+            names = self.names()
+            listed = ", ".join(names) or "none"
+            raise NoSuchModel(f"the bucket has no model {model!r}; there are: {listed}", models=names)
+        for name in found:
+            if not _is_within(name):
+                raise BadInput(f"the model {model!r} has an object {name[:200]!r}, which is no path")
+        return sorted(found)
+
+    def beside(self, model: str) -> list[str]:
+        """The small files beside the model's configuration: labels, a tokenizer. Empty if it is not there."""
+        found = self._storage.below(f"{self._prefix}{model}/")
+        return sorted(name for name, size in found.items() if "/" not in name and size <= SMALL)
+
+    def fetch(self, model: str, files: list[str], folder: Path) -> None:
+        """Write ``files`` of the model below ``folder``; :class:`OutOfMemory` where it has no room."""
+        try:
+            for name in files:
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._storage.download(f"{self._prefix}{model}/{name}", path)
+        except OSError as error:
+            raise _no_room(error, model) from None
+
+
+class Repository:
+    """Triton's repository, a folder. A model in it is there whole or as it was before."""
+
+    def __init__(self, folder: Path, shelf: Shelf) -> None:
+        self._folder, self._shelf = folder, shelf
+
+    def bring(self, model: str) -> None:
+        """Copy the model from the bucket; :class:`Conflict` while somebody else does."""
+        files = self._shelf.files(model)
+        with self._alone(model):
+            # Triton is asked for no model of such a name. Who died half way has left one.
+            for left in self._folder.glob(f".{model}@*"):
+                shutil.rmtree(left, ignore_errors=True)
+            staged = self._folder / f".{model}@{uuid.uuid4().hex}"
+            try:
+                self._shelf.fetch(model, files, staged)
+                self._replace(model, staged)
+            except OSError as error:
+                raise _no_room(error, model) from None
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)
+
+    def _replace(self, model: str, staged: Path) -> None:
+        place, old = self._folder / model, staged.with_name(f"{staged.name}.old")
+        if place.exists():
+            place.rename(old)
+        staged.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
+
+    @contextmanager
+    def _alone(self, model: str) -> Iterator[None]:
+        """Across processes and machines: the lock is the file system's, and ends with its holder."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self._folder / f".{model}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise _no_room(error, model) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise Conflict(f"the model {model!r} is being loaded by another request") from None
+        finally:
+            os.close(lock)
+
+
+def _is_within(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and "\\" not in name and "\0" not in name
+
+
+def _no_room(error: OSError, model: str) -> OutOfMemory | NotReady:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutOfMemory(f"there is no room for the files of {model!r}")
+    return NotReady(f"the files of {model!r} cannot be written: {error.strerror}")

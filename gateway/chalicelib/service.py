@@ -1,0 +1,100 @@
+"""What the routes do, without HTTP."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from sm.errors import TooLarge, TriremeError, UnknownModel
+
+from .cache import Cache
+from .clients import Clients
+from .failures import NoSuchModel
+from .inferring import Inference, read
+from .options import Options
+from .repository import Repository, Shelf, checked_name
+from .storage import Storage
+from .tritons import Tritons
+
+
+class Service:
+    """One for a process, kept across invocations: its gRPC channel, its clients, its cache."""
+
+    def __init__(self, options: Options, storage: Storage, tritons: Tritons) -> None:
+        self._options, self._tritons = options, tritons
+        self._shelf = Shelf(storage, options.models)
+        self._repository = Repository(options.repository, self._shelf) if options.repository else None
+        folder = Path(tempfile.mkdtemp(prefix="trireme-gateway-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        self._clients = Clients(options.clients, tritons.transport, self._shelf, folder)
+        self._cache = Cache(int(options.cache_mb * 2**20))
+        self._inference = Inference(storage, options.results, self._cache, ThreadPoolExecutor(1))
+
+    @classmethod
+    def of(cls, options: Options) -> Service:
+        """With the real S3 and the real Tritons."""
+        peers = options.peers
+        return cls(options, Storage(options.bucket, options.max_body), Tritons(peers, options.timeout))
+
+    def health(self) -> tuple[int, dict[str, Any]]:
+        """200 if one Triton at least can work, else 503; the reasons of those that cannot."""
+        seen = self._tritons.look()
+        tritons = {one.address: one.reason or "ready" for one in seen}
+        if any(not one.reason for one in seen):
+            return 200, {"status": "healthy", "tritons": tritons}
+        return 503, {"status": "unhealthy", "reason": seen[0].reason, "tritons": tritons}
+
+    def models(self) -> dict[str, Any]:
+        return {"bucket": self._shelf.names(), "loaded": self._tritons.loaded()}
+
+    def load(self, model: str) -> dict[str, Any]:
+        """From the bucket to the repository, and into every Triton."""
+        checked_name(model)
+        if self._repository:
+            self._repository.bring(model)
+        else:
+            self._shelf.files(model)
+        try:
+            self._tritons.load(model)
+        finally:
+            # Some of the Tritons may have it.
+            self._clients.forget(model)
+            self._cache.clear()
+        versions = self._tritons.loaded().get(model, [])
+        return {"status": "loaded", "model": model, "versions": versions}
+
+    def infer(self, model: str, body: bytes, version: str, request_id: str) -> dict[str, Any]:
+        checked_name(model)
+        if len(body) > self._options.max_body:
+            raise TooLarge(f"the body is larger than {self._options.max_body:,} bytes")
+        wanted = read(body, version, self._options.inputs)
+        try:
+            return self._inference.run(self._clients.get(model), wanted, request_id)
+        except UnknownModel:
+            raise self._unknown(model, wanted.version) from None
+
+    def _unknown(self, model: str, version: str) -> NoSuchModel:
+        loaded = self._tritons.loaded()
+        listed = ", ".join(loaded) or "none"
+        if version and model in loaded:
+            versions = loaded[model]
+            return NoSuchModel(
+                f"no version {version} of model {model!r}; there are: {', '.join(versions)}",
+                versions=versions,
+            )
+        in_bucket: list[str] = []
+        # It is no more than a hint: S3 may be away.
+        with contextlib.suppress(TriremeError):
+            in_bucket = self._shelf.names()
+        if model in in_bucket:
+            sentence = (
+                f"the model {model!r} is not loaded: POST /load_model/{model} loads it; loaded are: {listed}"
+            )
+        else:
+            sentence = f"no model {model!r}; loaded are: {listed}"
+        return NoSuchModel(sentence, models=list(loaded))

@@ -1,0 +1,153 @@
+"""The bucket: what callers put there, what they find there, and the models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,
+    HTTPClientError,
+    NoCredentialsError,
+    ReadTimeoutError,
+)
+
+from sm.deadline import current
+from sm.errors import BadInput, DeadlinePassed, Forbidden, NotReady, TooLarge, TriremeError
+
+from .failures import NoSuchObject, StorageFailed
+
+#: Characters that S3 itself calls safe, and a space.
+KEY = re.compile(r"[\w!.*'()\- /]{1,900}")
+MISSING = ("404", "NoSuchKey", "NotFound")
+BUSY = ("SlowDown", "503", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServiceUnavailable")
+#: Only whole reads and writes of one object: sending one again does no harm.
+CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An object, whole."""
+
+    body: bytes
+    content_type: str
+
+
+class Storage:
+    """One bucket. ``s3`` is a boto3 client, which serves all threads; ``largest``: bytes of an object."""
+
+    def __init__(self, bucket: str, largest: int, s3: Any = None) -> None:
+        self.bucket, self._largest = bucket, largest
+        self._s3 = s3 or boto3.client("s3", config=CONFIG)
+
+    def get(self, key: str) -> Stored:
+        """:class:`NoSuchObject`, :class:`TooLarge`, or what else S3 says."""
+        with self._calling("read", key):
+            answer = self._s3.get_object(Bucket=self.bucket, Key=key)
+            with closing(answer["Body"]) as body:
+                if answer["ContentLength"] > self._largest:
+                    raise TooLarge(f"{key!r} is larger than {self._largest:,} bytes")
+                return Stored(body.read(), answer.get("ContentType", ""))
+
+    def put(self, key: str, body: bytes) -> None:
+        """S3 stores an object whole or not at all."""
+        with self._calling("write", key):
+            self._s3.put_object(Bucket=self.bucket, Key=key, Body=body, ContentType="application/json")
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names right below ``prefix`` that have something in them."""
+        with self._calling("list", prefix):
+            pages = self._s3.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=prefix, Delimiter="/"
+            )
+            return [
+                row["Prefix"][len(prefix) : -1] for page in pages for row in page.get("CommonPrefixes", [])
+            ]
+
+    def below(self, prefix: str) -> dict[str, int]:
+        """Everything below ``prefix``: bytes by the rest of the key."""
+        with self._calling("list", prefix):
+            pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+            return {
+                row["Key"][len(prefix) :]: row["Size"]
+                for page in pages
+                for row in page.get("Contents", [])
+                if not row["Key"].endswith("/")
+            }
+
+    def download(self, key: str, path: Path) -> None:
+        """To a file, in parts. :class:`OSError` is the file's."""
+        with self._calling("read", key):
+            answer = self._s3.get_object(Bucket=self.bucket, Key=key)
+            with closing(answer["Body"]) as body, path.open("wb") as file:
+                for part in body.iter_chunks(2**20):
+                    _in_time()
+                    file.write(part)
+
+    def _there(self, key: str) -> bool:
+        """Whether the object exists: to those who may list only some prefixes, S3 refuses what is missing."""
+        try:
+            found = self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key)
+        except (ClientError, BotoCoreError):
+            return True
+        return any(row["Key"] == key for row in found.get("Contents", []))
+
+    @contextmanager
+    def _calling(self, doing: str, key: str) -> Iterator[None]:
+        _in_time()
+        try:
+            yield
+        except ClientError as error:
+            if doing == "read" and _code(error) == "AccessDenied" and not self._there(key):
+                raise NoSuchObject(f"there is no object {key!r}") from None
+            raise _refused(error, doing, self.bucket, key) from None
+        except ReadTimeoutError:
+            raise DeadlinePassed(f"S3 has not answered in time, to {doing} {key!r}") from None
+        except (ConnectionError, HTTPClientError):
+            raise NotReady("S3 cannot be reached") from None
+        except NoCredentialsError:
+            raise StorageFailed("the gateway has no AWS credentials") from None
+        except BotoCoreError as error:
+            raise StorageFailed(f"the gateway cannot {doing} {key!r}: {type(error).__name__}") from None
+
+
+def checked(key: object, prefixes: tuple[str, ...]) -> str:
+    """A key that a caller may name: below one of ``prefixes``, whoever reads it as a path."""
+    if not isinstance(key, str) or not key:
+        raise BadInput("s3_key: must be the key of an object, a string that is not empty", field="s3_key")
+    if not KEY.fullmatch(key) or any(part in ("", ".", "..") for part in key.split("/")):
+        raise BadInput("s3_key: has a character or a part that keys may not have here", field="s3_key")
+    if not key.startswith(prefixes):
+        raise Forbidden(f"s3_key: must begin with {' or '.join(prefixes)}", field="s3_key")
+    return key
+
+
+def _in_time() -> None:
+    deadline = current()
+    if deadline:
+        deadline.check()
+
+
+def _refused(error: ClientError, doing: str, bucket: str, key: str) -> TriremeError:
+    code = _code(error)
+    if code in MISSING:
+        return NoSuchObject(f"there is no object {key!r}")
+    if code == "NoSuchBucket":
+        return StorageFailed(f"there is no bucket {bucket!r}")
+    if code in BUSY:
+        return NotReady("S3 asks to be asked less often")
+    return StorageFailed(
+        f"the gateway may not {doing} {key!r} ({code}); its role needs s3 permissions for it"
+    )
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

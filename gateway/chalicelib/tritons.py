@@ -1,0 +1,124 @@
+"""The Tritons: calls to any of them by gRPC's balancing, and what has to be said to each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tritonclient.grpc import service_pb2 as pb
+
+from sm.box import Box
+from sm.deadline import Deadline, current, running
+from sm.errors import NotReady, TriremeError
+from sm.settings import Settings
+from sm.triton.channel import Channel
+from sm.triton.failures import Failed
+from sm.triton.loading import Loading
+from sm.triton.peers import Peers
+from sm.triton.transport import Transport
+
+T = TypeVar("T")
+#: Seconds that one server gets to say how it is.
+LOOK = 2.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A server, and why it is not ready; empty if it is."""
+
+    address: str
+    reason: str = ""
+
+
+class Tritons:
+    """Make it after a fork. ``timeout`` in seconds, where no deadline holds."""
+
+    def __init__(self, peers: Peers, timeout: float) -> None:
+        self._peers, self._timeout = peers, timeout
+        # The box's own transport; without shared memory, tensors travel as bytes.
+        box = Box("gateway", Path(), Path(), 0, 0, 0, front="", shared_bytes=0)
+        self.transport = Transport(Settings(), box, channel=Channel(peers, timeout))
+
+    def look(self) -> list[Seen]:
+        """How each server is, all asked at once."""
+
+        def one(address: str, channel: Channel) -> Seen:
+            ready = _said(channel, "ServerReady", pb.ServerReadyRequest()).ready
+            return Seen(address, "" if ready else "not all of its models are ready")
+
+        return [
+            result if isinstance(result, Seen) else Seen(address, result.sentence)
+            for address, result in self._asked(one, LOOK)
+        ]
+
+    def loaded(self) -> dict[str, list[str]]:
+        """Versions by model of what every server that answers has ready; :class:`NotReady` if none does."""
+
+        def one(_: str, channel: Channel) -> dict[str, set[str]]:
+            ready: dict[str, set[str]] = {}
+            for row in _said(channel, "RepositoryIndex", pb.RepositoryIndexRequest(ready=True)).models:
+                ready.setdefault(row.name, set()).add(row.version)
+            return ready
+
+        results = [result for _, result in self._asked(one, LOOK)]
+        answered = [result for result in results if isinstance(result, dict)]
+        if not answered:
+            raise next(result for result in results if isinstance(result, TriremeError))
+        first, *others = answered
+        common = {
+            name: versions.intersection(*(o.get(name, ()) for o in others))
+            for name, versions in first.items()
+        }
+        return {name: sorted(versions) for name, versions in sorted(common.items()) if versions}
+
+    def load(self, model: str) -> None:
+        """On every server, side by side; the first that fails says why."""
+
+        def one(_: str, channel: Channel) -> None:
+            Loading(channel, self._timeout).load(model)
+
+        for address, result in self._asked(one, self._timeout):
+            if isinstance(result, TriremeError):
+                raise type(result)(f"{result.sentence} ({address})")
+        self.transport.forget([model])
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def _asked(self, one: Callable[[str, Channel], T], seconds: float) -> list[tuple[str, T | TriremeError]]:
+        """What each server answers, in ``seconds`` or what the request has left; errors in their places."""
+        peers, outer = self._peers.each(), current()
+        left = min(seconds, outer.remaining()) if outer else seconds
+
+        def asked(peer: Peers) -> tuple[str, T | TriremeError]:
+            with _channel(peer, left) as channel, running(Deadline(time.monotonic() + left)):
+                try:
+                    return peer.addresses[0], one(peer.addresses[0], channel)
+                except TriremeError as error:
+                    return peer.addresses[0], error
+
+        with ThreadPoolExecutor(len(peers)) as executor:
+            return list(executor.map(asked, peers))
+
+
+@contextmanager
+def _channel(peer: Peers, seconds: float) -> Iterator[Channel]:
+    """To one server, for one question: only the channel to all of them is kept."""
+    channel = Channel(peer, seconds)
+    try:
+        yield channel
+    finally:
+        channel.close()
+
+
+def _said(channel: Channel, method: str, request: object) -> Any:
+    try:
+        return channel.call(method, request)
+    except Failed as failure:
+        kind = failure.error
+        raise (NotReady("Triton does not answer") if isinstance(kind, NotReady) else kind) from None

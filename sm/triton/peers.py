@@ -1,0 +1,131 @@
+"""Tritons on other machines: where they listen, TLS to them, and the calls spread over them."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+import grpc
+
+from sm.errors import NotReady, StartError
+
+OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # A restarted Triton is found again at once: gRPC would wait for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 300),
+    # A proxy in the environment is for web pages, not for Triton.
+    ("grpc.enable_http_proxy", 0),
+)
+SERVICE = "inference.GRPCInferenceService"
+#: Calls that change nothing, so that one whose fate nobody knows may be sent again.
+READS = ("ServerLive", "ServerReady", "ModelReady", "ModelMetadata", "ModelConfig", "RepositoryIndex")
+#: gRPC's own balancing: each call goes to the next server that is connected, and is healthy where it can say
+#: so. Triton to this day answers no subscription to its health, which gRPC takes for healthy.
+BALANCED = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "healthCheckConfig": {"serviceName": ""},
+    "methodConfig": [
+        {
+            "name": [{"service": SERVICE, "method": method} for method in READS],
+            "retryPolicy": {
+                "maxAttempts": 3,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "0.5s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How a server is known, and this caller to it: PEM bytes; without ``authorities`` gRPC's own."""
+
+    authorities: bytes | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+    #: The name in the server's certificate, where it is not the address.
+    name: str = ""
+
+    def credentials(self) -> Any:
+        return grpc.ssl_channel_credentials(self.authorities, self.key, self.certificate)
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Servers by ``host:port``: one name, which may stand for several, or any number of IP addresses."""
+
+    addresses: tuple[str, ...]
+    tls: Tls | None = None
+
+    @classmethod
+    def named(cls, addresses: Sequence[str], tls: Tls | None = None) -> Peers:
+        """:class:`StartError` for what is no address, and for several names: gRPC watches one."""
+        if not addresses:
+            raise StartError("No address of a Triton is given.")
+        for address in addresses:
+            host, port = split(address)
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise StartError(f"{address!r} is no address of a Triton, such as triton.internal:8001.")
+        if len(addresses) > 1 and not all(is_ip(address) for address in addresses):
+            raise StartError(
+                "Several Tritons are given by their IP addresses, or by one name for all of them."
+            )
+        if len(addresses) > 1 and tls and not tls.name:
+            raise StartError("Several Tritons with TLS need the name that their certificates have in common.")
+        return cls(tuple(addresses), tls)
+
+    @property
+    def target(self) -> str:
+        """As gRPC wants it."""
+        if not is_ip(self.addresses[0]):
+            return f"dns:///{self.addresses[0]}"
+        kind = "ipv6" if self.addresses[0].startswith("[") else "ipv4"
+        return f"{kind}:{','.join(self.addresses)}"
+
+    def connect(self) -> Any:
+        """A channel; it connects when it is first used. Make it after the fork: it does not survive one."""
+        options = [*OPTIONS, ("grpc.service_config", json.dumps(BALANCED))]
+        if self.tls is None:
+            return grpc.insecure_channel(self.target, options)
+        if self.tls.name:
+            options.append(("grpc.ssl_target_name_override", self.tls.name))
+        return grpc.secure_channel(self.target, self.tls.credentials(), options)
+
+    def each(self) -> list[Peers]:
+        """The servers one by one, those behind a name too; :class:`NotReady` if nobody knows the name."""
+        if is_ip(self.addresses[0]):
+            return [Peers((address,), self.tls) for address in self.addresses]
+        host, port = split(self.addresses[0])
+        try:
+            found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        except OSError:
+            raise NotReady(f"no machine has the name {host}") from None
+        tls = self.tls and Tls(
+            self.tls.authorities, self.tls.certificate, self.tls.key, self.tls.name or host
+        )
+        hosts = sorted({str(row[4][0]) for row in found})
+        return [Peers((f"[{host}]:{port}" if ":" in host else f"{host}:{port}",), tls) for host in hosts]
+
+
+def split(address: str) -> tuple[str, str]:
+    """Host and port; an IPv6 host in its brackets."""
+    host, _, port = address.rpartition(":")
+    return host, port
+
+
+def is_ip(address: str) -> bool:
+    try:
+        ip_address(split(address)[0].strip("[]"))
+    except ValueError:
+        return False
+    return True
