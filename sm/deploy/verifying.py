@@ -18,7 +18,6 @@ from sm.deploy.account import Account
 from sm.deploy.plan import Plan
 from sm.deploy.upload import Place
 from sm.errors import UnknownModel
-from sm.inspection import models
 from sm.registry import discover
 from sm.selftest import Outcome, compare, samples
 
@@ -40,9 +39,9 @@ class Verifier:
     def outcomes(self, clients: tuple[Path, ...], repository: Path | None) -> Iterator[Outcome]:
         """One for each client that has a sample. ``repository`` is the folder that was deployed, if any."""
         folders = (*clients, repository / CODE) if repository else clients
-        served = self._served(repository)
+        archives = self._archives() if self._plan.mme else None
         for name, sample in samples(in_force(discover(folders))):
-            if served is not None and name not in served:
+            if archives is not None and name not in archives:
                 yield Outcome(name, None)
                 continue
             try:
@@ -50,20 +49,18 @@ class Verifier:
             except _Unknown:
                 yield Outcome(name, None)
 
-    def _served(self, repository: Path | None) -> set[str] | None:
-        """The models' names, where they can be known."""
-        if self._plan.mme:
-            place = Place.read(self._plan.data)
-            found = self._account.each(
-                "s3",
-                "list_objects_v2",
-                "Contents",
-                f"list {place}",
-                Bucket=place.bucket,
-                Prefix=place.key,
-            )
-            return {Path(each["Key"]).name.removesuffix(".tar.gz") for each in found}
-        return {model.name for model in models.read(repository)} if repository else None
+    def _archives(self) -> set[str]:
+        """The models of a multi-model endpoint: another is refused by SageMaker, not by the box."""
+        place = Place.read(self._plan.data)
+        found = self._account.each(
+            "s3",
+            "list_objects_v2",
+            "Contents",
+            f"list {place}",
+            Bucket=place.bucket,
+            Prefix=place.key,
+        )
+        return {Path(each["Key"]).name.removesuffix(".tar.gz") for each in found}
 
     def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
         target = {"TargetModel": f"{body['modelname']}.tar.gz"} if self._plan.mme else {}

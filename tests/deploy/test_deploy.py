@@ -100,6 +100,12 @@ def test_a_client_whose_model_is_not_in_the_archive_is_no_difference(
     assert done.code == 0 and "its model is not served" in done.out and "nothing was compared" in done.err
 
 
+def test_a_client_that_is_not_called_as_a_model_is_compared_too(cloud: Cloud) -> None:
+    code = cloud.repository / "code"
+    (code / "ship").rename(code / "harbour")
+    assert "harbour  equal" in cloud.deploy().out
+
+
 def test_multi_model_has_an_archive_for_each_and_asks_each(cloud: Cloud) -> None:
     repository(cloud.repository, model="boat")
     done = cloud.deploy("--mme")
