@@ -84,6 +84,11 @@ class RunningBox:
         """The processes below this box whose command line has ``words``."""
         return [pid for pid in descendants(self.process.pid) if words in command_line(pid)]
 
+    def told(self, words: str) -> str:
+        """The log, once it has ``words``: a line may come after the answer that it is about."""
+        until(lambda: words in self.log.read_text(), what=f"{words!r} in the log")
+        return self.log.read_text()
+
     def wait_ready(self, seconds: float = PATIENCE) -> None:
         def ready() -> bool:
             assert self.process.poll() is None, (

@@ -15,7 +15,7 @@ from tests.box.running import free_port, until
 
 #: What the command of each example must print.
 SAYS = {
-    "bert_encode": '"result":[[',
+    "bert_encode": '"embedding":[',
     "detect_segment": '"label":"cat"',
     "efficientnet_lite": '"label":"espresso"',
     "t5_translate": '"result":"Das"',

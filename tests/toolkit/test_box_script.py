@@ -118,9 +118,7 @@ def test_what_it_raises_is_a_500_with_the_traceback_in_the_log_alone(four: Runni
         "code": "client_failed",
         "request_id": "raised-here",
     }
-    log = four.log.read_text()
-    assert "a secret of the script" in log
-    assert "in predict_fn" in log
+    assert "in predict_fn" in four.told("a secret of the script")
 
 
 def test_the_toolkits_own_errors_choose_their_status(four: RunningBox) -> None:
@@ -302,7 +300,7 @@ def test_a_script_that_never_comes_back_costs_its_worker_and_not_the_box(tmp_pat
     with running(tmp_path, home, True, (), **variables) as box:
         assert box.send(b"sleep", "text/plain").status_code == 504
         until(lambda: box.send(b"", "text/plain").status_code == 200, what="the script to answer again")
-        assert "has not come back from a request whose time is over" in box.log.read_text()
+        assert box.told("has not come back from a request whose time is over")
         assert box.ping()[0] == 200
 
 
