@@ -90,6 +90,7 @@ SHOWN_BY = {
     "log_level": (ENVIRONMENT, "test_at_the_level_of_errors_an_invocation_is_not_logged"),
     "log_format": (ENVIRONMENT, "test_the_log_is_text_where_that_is_asked_for"),
     "cache": ("build/test_prepare.py", "test_a_cache_that_cannot_be_written_is_one_sentence"),
+    "s3_buckets": ("s3/test_box.py", "test_a_picture_comes_from_s3_and_its_result_goes_there"),
 }
 
 
