@@ -7,32 +7,27 @@ import subprocess
 import sys
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from bench.driver import Request, wrk
 from sm.settings import HERE, Settings
+
+__all__ = ["Contestant", "Request"]
 
 Regime = Literal["real", "instant"]
 REGIMES: tuple[Regime, ...] = ("real", "instant")
 MODELS = ("resnet", "yolov5", "bert_base")
+#: JSON, with base64 where it is a picture; the picture or text itself.
 FORMS = ("json", "raw")
+#: What those contestants are given that do no more than a part of the work.
+READY = "ready"
 #: Processes that work side by side, and threads of ONNX Runtime in each: the same for every contestant.
 PROCESSES, THREADS = len(os.sched_getaffinity(0)), 1
 #: glibc's allocator, as the box sets it for its own workers: see sm/supervisor/commands.py. With the defaults
 #: every server that handles pictures spends much of its time on page faults.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20)}
-
-
-@dataclass(frozen=True)
-class Request:
-    """A POST. Every answer to it must be a 200 that contains ``expected``."""
-
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-    expected: bytes
 
 
 class Contestant(ABC):
@@ -54,11 +49,14 @@ class Contestant(ABC):
         self.port, self.regime, self.folder, self.files = port, regime, folder, files
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
-        """What is made once, before anything is measured; an error is a :class:`~sm.errors.StartError`."""
+        """Called before each start: what its command needs, such as packages, made if it is not there."""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """Starts the service in the foreground; SIGTERM ends it with all it has started."""
+        """Starts the service in the foreground; SIGTERM ends it with all it has started.
+
+        Empty where there is nothing to start, since what asks does the work.
+        """
 
     def environment(self) -> dict[str, str]:
         """Added to the program's own: which models, which regime, the allocator's settings."""
@@ -81,9 +79,19 @@ class Contestant(ABC):
         except OSError:
             return False
 
-    @abstractmethod
     def request(self, model: str, form: str) -> Request | None:
         """What to send for ``model`` in ``form`` (:data:`FORMS`); None where it takes no such form."""
+        del model, form
+        return None
+
+    def driver(self, model: str, form: str, callers: int, seconds: float) -> Sequence[str] | None:
+        """The command that asks, see :mod:`bench.driver`; None where it takes no such form."""
+        request = self.request(model, form) if form in FORMS else None
+        return wrk(request, self.port, callers, seconds, self.folder) if request else None
+
+    def callers(self, wanted: Sequence[int]) -> Sequence[int]:
+        """Those of ``wanted`` that mean something to it."""
+        return wanted
 
 
 def environment_of(name: str) -> Path:

@@ -33,20 +33,22 @@ def prepare(folder: Path, settings: Settings) -> None:
         for file in (graph, *(repository / model / name for name in BESIDE)):
             if file.exists():
                 (place / file.name).symlink_to(file)
-    (folder / "outputs").mkdir()
+    for part in ("inputs", "outputs"):
+        (folder / part).mkdir()
     for model in MODELS:
         record(model, folder)
 
 
 def record(model: str, folder: Path) -> None:
-    """Run ``model`` once on its sample, and keep what it gives."""
+    """Run ``model`` once on its sample, and keep what it takes and gives."""
     work = WORKS[model](folder, "real")
-    run, recorded = work.model.run, {}
+    run = work.model.run
 
     def recording(inputs: Mapping[str, Array]) -> Outputs:
-        recorded.update(run(inputs))
-        return recorded
+        outputs = run(inputs)
+        np.savez(folder / "inputs" / f"{model}.npz", **inputs)
+        np.savez(folder / "outputs" / f"{model}.npz", **outputs)
+        return outputs
 
     work.model.run = recording
     work(sample(model).content)
-    np.savez(folder / "outputs" / f"{model}.npz", **recorded)
