@@ -16,7 +16,7 @@ from bench.contestant import Contestant
 from sm.errors import StartError
 
 #: Seconds to be ready, and to end after SIGTERM: the box drains for 25.
-READY, END = 180.0, 40.0
+READY, END = 120.0, 40.0
 #: Processors that are busy for less than this are idle.
 IDLE, LOOK = 0.1, 0.3
 
