@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -121,7 +122,14 @@ def _drive(
     command = contestant.driver(model, form, callers, seconds)
     assert command is not None
     before = tree.processor_seconds(root) if root else 0.0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as driver:
+    environment = Contestant.environment(contestant) if contestant.asked_by_itself else {}
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as driver:
         roots = [pid for pid in (root, driver.pid if contestant.asked_by_itself else None) if pid]
         with contextlib.suppress(subprocess.TimeoutExpired):
             driver.wait(seconds / 2)
