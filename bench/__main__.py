@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -29,6 +30,7 @@ RESULTS = Path(__file__).with_name("results")
 def main(words: Sequence[str]) -> int:
     """0, or 1 with a sentence where nothing can be measured."""
     options = parse(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that contestants are ended too
     try:
         if options.flame:
             flame.record(options.flame, options.models[0])
