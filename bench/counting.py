@@ -3,7 +3,8 @@
     python -m bench.counting
 
 In a worker's environment (see :func:`bench.quick.counted`): the very application that gunicorn would serve,
-asked in this process, with a real Triton behind it. Prints a line of JSON: ``{"resnet json": {"bytecodes": ...}}``.
+asked in this process, with a real Triton behind it. Prints one line of JSON:
+``{"resnet json": {"bytecodes": 1, ...}}``.
 """
 
 from __future__ import annotations
