@@ -18,11 +18,11 @@ from bench.work import work
 PROCESSES = len(os.sched_getaffinity(0))
 
 
-@serve.deployment(
-    num_replicas=PROCESSES,
-    max_ongoing_requests=int(os.environ.get("MOR", "100")),
-    ray_actor_options={"num_cpus": 1},
-)
+#: Requests that a replica holds at once: a replica that has as many refuses further ones.
+HELD = 256
+
+
+@serve.deployment(num_replicas=PROCESSES, max_ongoing_requests=HELD, ray_actor_options={"num_cpus": 1})
 class Service:
     def __init__(self) -> None:
         self.answer = {model: work(model) for model in ("resnet", "yolov5", "bert_base")}
