@@ -63,7 +63,7 @@ def wrk(request: Request, port: int, callers: int, seconds: float, folder: Path)
     program = shutil.which("wrk")
     if program is None:
         raise StartError("there is no wrk, which makes the load; on Debian and Ubuntu: apt-get install wrk")
-    body, expected = folder / "body", folder / "expected"
+    body, expected = folder / "asked.body", folder / "asked.expected"
     body.write_bytes(request.body)
     expected.write_bytes(request.expected)
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -129,12 +130,20 @@ def _drive(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     ) as driver:
         roots = [pid for pid in (root, driver.pid if contestant.asked_by_itself else None) if pid]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            driver.wait(seconds / 2)
-        halfway = tree.memory(roots)
-        output, _ = driver.communicate(timeout=10 * LONGEST)
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.wait(seconds / 2)
+            halfway = tree.memory(roots)
+            output, _ = driver.communicate(timeout=10 * LONGEST)
+        except subprocess.TimeoutExpired:
+            raise StartError(f"what asks {contestant.name} did not end") from None
+        finally:
+            # Its group: some have processes of their own.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
         spent = (tree.processor_seconds(root) if root else 0.0) - before
     load = Load.read(output)
     return load, tree.Use(spent + load.processor, *map(max, halfway, tree.memory(roots)))

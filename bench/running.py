@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,9 +17,11 @@ from bench.contestant import Contestant
 from sm.errors import StartError
 
 #: Seconds to be ready, and to end after SIGTERM: the box drains for 25.
-READY, END = 180.0, 40.0
-#: Processors that are busy for less than this are idle.
-IDLE, LOOK = 0.1, 0.3
+READY, END = 120.0, 40.0
+#: Seconds that what a contestant leaves behind has to go by itself.
+GRACE = 2.0
+#: A tree that uses less than this share of a processor is idle; seconds of each look.
+IDLE, LOOK = 0.25, 0.3
 
 
 def free_port() -> int:
@@ -40,13 +43,12 @@ def running(contestant: Contestant) -> Iterator[int | None]:
     environment = {**os.environ, **contestant.environment()}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            contestant.command(),
+            (sys.executable, "-m", "bench.container", *contestant.command()),
             cwd=contestant.folder,
             env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=tree.adopt_orphans,
         )
     try:
         _wait_ready(contestant, process, log)
@@ -66,20 +68,30 @@ def stop(process: subprocess.Popen[bytes]) -> int:
     while process.poll() is None and time.monotonic() < until:
         known |= tree.pids(process.pid)
         time.sleep(0.05)
-    left = [pid for pid in known if pid != process.pid and pid in tree.pids(os.getpid())]
-    if process.poll() is None:
-        left.append(process.pid)
+    if process.poll() is not None:
+        # What it has left is ours now. Helpers of Python's multiprocessing end a moment after their parent.
+        known.discard(process.pid)
+        until = time.monotonic() + GRACE
+    while (left := _reaped(known)) and time.monotonic() < until:
+        time.sleep(0.05)
     for pid in left:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-    for pid in left:
-        with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+    while _reaped(known):
+        time.sleep(0.05)
     return len(left)
 
 
-def rest(root: int, seconds: float = 60.0) -> None:
+def _reaped(known: set[int]) -> set[int]:
+    """Which of these are still alive below this process; its dead children are waited for."""
+    for pid in known:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return known & tree.pids(os.getpid())
+
+
+def rest(root: int, seconds: float = 30.0) -> None:
     """Wait until the tree does nothing: what a caller has given up is still worked on by some."""
     until, before = time.monotonic() + seconds, tree.processor_seconds(root)
     while time.monotonic() < until:

@@ -23,6 +23,8 @@ CONTESTANTS = {
 }
 #: Those that run the models in their own processes, each an ordinary service.
 PEERS = ("fastapi", "litserve", "bentoml", "mlserver", "rayserve")
+#: Those that do only a part of the work.
+FLOORS = ("triton", "triton_bytes", "loop")
 
 
 def find(name: str) -> type[Contestant]:
