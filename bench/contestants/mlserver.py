@@ -36,7 +36,7 @@ class MlServer(Peer):
             **super().environment(),
             "MLSERVER_HTTP_PORT": str(self.port),
             "MLSERVER_GRPC_PORT": str(free_port()),
-            "MLSERVER_PARALLEL_WORKERS": __import__("os").environ["PW"],
+            "MLSERVER_PARALLEL_WORKERS": str(PROCESSES),
         }
 
     def request(self, model: str, form: str) -> Request | None:

@@ -44,7 +44,7 @@ def main() -> None:
         [Pictures(api_path="/resnet"), Pictures(api_path="/yolov5"), Texts(api_path="/bert_base")],
         accelerator="cpu",
         workers_per_device=PROCESSES,
-        fast_queue=os.environ.get("FQ", "1") == "1",
+        fast_queue=True,
         timeout=120,
     )
     server.run(
