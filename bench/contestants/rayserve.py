@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from secrets import token_hex
+from tempfile import mkdtemp
 
 from bench.contestant import PROCESSES
 from bench.contestants.peer import Peer
@@ -17,11 +21,16 @@ class RayServe(Peer):
     about = f"Ray Serve behind its HAProxy, {PROCESSES} replicas, optimised for throughput"
     raw_path = "/{model}/raw"
 
+    def prepare(self) -> None:
+        super().prepare()
+        # Names of sockets may have 107 characters; Ray's and HAProxy's add 65 to the folder's.
+        self.short = Path(mkdtemp(prefix="ray-"))
+        weakref.finalize(self, shutil.rmtree, self.short, ignore_errors=True)
+
     def command(self) -> Sequence[str]:
-        return (str(self.python), "-m", "bench.peers.rayserve_service")
+        return (str(self.python), "-m", "bench.peers.rayserve_service", str(self.short))
 
     def environment(self) -> dict[str, str]:
-        haproxy = self.folder / "haproxy"
         return {
             **super().environment(),
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -30,10 +39,11 @@ class RayServe(Peer):
             "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
             "RAY_SERVE_ENABLE_HA_PROXY": "1",
             "RAY_SERVE_HAPROXY_NBTHREAD": str(PROCESSES),
-            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
-            "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "admin.sock"),
-            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),
-            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(haproxy / "server-state"),
+            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(self.short / "haproxy.cfg"),
+            "RAY_SERVE_HAPROXY_SOCKET_PATH": str(self.short / "admin.sock"),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(self.short),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(self.short / "server-state"),
+            "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(self.short / "metrics.sock"),
             "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
             "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
         }

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -34,16 +32,9 @@ def common(requirements: Path) -> set[str]:
     return {line for line in lines if line.split("==")[0] in COMMON}
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A short path, since Ray's sockets are in it."""
-    with TemporaryDirectory(prefix="bench-") as place:
-        yield Path(place)
-
-
 @pytest.mark.parametrize("name", PEERS)
 def test_each_answers_right_and_ends(
-    name: str, folder: Path, shared: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = REQUIREMENTS / f"{name}.txt"
     mark = Settings.read(os.environ).cache / "bench" / name / "installed.txt"
@@ -52,7 +43,7 @@ def test_each_answers_right_and_ends(
             f"the packages of {name} are not installed; make bench ARGS='--contestants {name}' does it"
         )
     tree.adopt_orphans()
-    contestant = find(name)(free_port(), "instant", folder, shared)
+    contestant = find(name)(free_port(), "instant", tmp_path, shared)
     forms = set()
     with running(contestant) as root:
         assert root
