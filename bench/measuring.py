@@ -16,8 +16,8 @@ from bench.driver import Load
 from bench.running import rest, running
 from sm.errors import StartError
 
-#: Callers and seconds of the warm-up.
-WARM_CALLERS, WARM_SECONDS = 8, {"instant": 1.0, "real": 2.0}
+#: Callers and seconds of the warm-up; the longer one where no answer came in the shorter.
+WARM_CALLERS, WARM_SECONDS = 8, {"instant": (1.0, 10.0), "real": (2.0, 20.0)}
 #: Each caller is to have so many answers at least, for the sake of the high percentiles; if that takes
 #: no longer than so many seconds.
 ANSWERS_EACH, LONGEST = 4, 40.0
@@ -81,13 +81,14 @@ def draw(contestant: Contestant, number: int, wanted: Wanted, say: Callable[[str
 
 def _warmed(contestant: Contestant, root: int | None, model: str, form: str) -> Load:
     """:class:`StartError` if no answer is right: then there is nothing to be measured."""
-    load, _ = _drive(contestant, root, model, form, WARM_CALLERS, WARM_SECONDS[contestant.regime])
-    if not load.answers:
-        raise StartError(
-            f"{contestant.name} gives no right answer to {model} as {form}: {load.wrong} were wrong, "
-            f"{load.lost} were lost."
-        )
-    return load
+    for seconds in WARM_SECONDS[contestant.regime]:
+        load, _ = _drive(contestant, root, model, form, WARM_CALLERS, seconds)
+        if load.answers:
+            return load
+    raise StartError(
+        f"{contestant.name} gives no right answer to {model} as {form}: {load.wrong} were wrong, "
+        f"{load.lost} were lost."
+    )
 
 
 def _record(
