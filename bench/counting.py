@@ -14,7 +14,9 @@ import os
 import socket
 import sys
 import tracemalloc
+from base64 import b64encode
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,30 +25,46 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from bench.contestant import FORMS, MODELS
 from bench.contestants.trireme import ask
+from bench.driver import Request
 from sm import worker
 from sm.box import Box
 from sm.settings import Settings
 
 #: Requests before anything is counted, for the first ones fill caches; and counted ones: the least is kept.
 WARM, ROUNDS = 20, 5
+#: Bytes: the largest body.
+LARGE = 25 * 2**20
 Call = Callable[[], None]
 
 
 def main() -> None:
     plane = worker.PLANES["data"](Settings.read(os.environ), Box.load(Path(os.environ["TRIREME_RUN_DIR"])))
     application, found = plane.load(), {}
-    for model in MODELS:
-        for form in FORMS:
-            call = caller(application, model, form)
-            for _ in range(WARM):
-                call()
-            found[f"{model} {form}"] = {name: min(values) for name, values in counts(call)}
+    for name, request in requests():
+        call = caller(application, request)
+        for _ in range(WARM):
+            call()
+        found[name] = {measure: min(values) for measure, values in counts(call)}
     print(json.dumps(found))
 
 
-def caller(application: Any, model: str, form: str) -> Call:
+def requests() -> Iterator[tuple[str, Request]]:
+    """Each model in each form, and a picture that is as large as a body may be."""
+    for model in MODELS:
+        for form in FORMS:
+            yield f"{model} {form}", ask(model, form)
+    small = ask("resnet", "raw")
+    # What follows the end of a JPEG is nobody's.
+    body = small.body.ljust(LARGE, b"\0")
+    yield f"resnet raw, {LARGE // 2**20} MiB", replace(small, body=body)
+    document = json.loads(ask("resnet", "json").body)
+    document["payload"]["image"] = b64encode(body[: LARGE * 3 // 4 - 2**10]).decode()
+    whole = json.dumps(document).encode()
+    yield f"resnet json, {LARGE // 2**20} MiB", replace(ask("resnet", "json"), body=whole)
+
+
+def caller(application: Any, request: Request) -> Call:
     """Asks once, as nginx would, and looks at the answer."""
-    request = ask(model, form)
     ours, theirs = socket.socketpair()
 
     def call() -> None:

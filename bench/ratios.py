@@ -33,6 +33,8 @@ def ratios(results: Results) -> Iterator[Ratio]:
         yield from _real(results, callers)
     yield from _tail(results)
     yield from _many_callers(results)
+    for model in MODELS:
+        yield _rate(results, "instant", model, CALLERS[-1], "trireme", ("trireme_one",), 1.7)
     yield _memory(results)
 
 

@@ -11,6 +11,7 @@ from sm.errors import StartError
 CONTESTANTS = {
     "trireme": "trireme:Trireme",
     "trireme_same": "trireme:Same",
+    "trireme_one": "trireme:One",
     "reference": "reference:Reference",
     "fastapi": "fastapi:FastApi",
     "litserve": "litserve:LitServe",

@@ -62,6 +62,17 @@ class Same(Trireme):
         return self.folder / "repository"
 
 
+class One(Trireme):
+    """The box with a single worker: what the second one adds."""
+
+    name = "trireme_one"
+    about = "this box with one worker of the router, SAGEMAKER_MODEL_SERVER_WORKERS=1"
+    regimes = ("instant",)
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
+
+
 def ask(model: str, form: str) -> Request:
     """The box's own forms: dispatch JSON, and the raw body."""
     taken, parameters = sample(model), PARAMETERS.get(model, {})
