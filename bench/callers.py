@@ -22,10 +22,10 @@ from tritonclient.grpc import service_pb2_grpc
 
 from bench.contestant import PROCESSES
 from bench.together import Step, report
+from sm.triton.tensors import datatype
 
 Tensors = Mapping[str, NDArray[Any]]
 SHARED = Path("/dev/shm")  # noqa: S108
-TYPES = {"float32": "FP32", "int64": "INT64"}
 #: Bytes of an output that are looked at: 8.6 MB each time would be what is measured.
 LOOKED_AT = 64
 UNBOUNDED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
@@ -104,7 +104,7 @@ def shared(stub: Any, model: str, inputs: Tensors, outputs: Tensors, place: int)
 def request(model: str, inputs: Tensors) -> Any:
     message = pb.ModelInferRequest(model_name=model)
     for name, array in inputs.items():
-        message.inputs.add(name=name, datatype=TYPES[array.dtype.name], shape=array.shape)
+        message.inputs.add(name=name, datatype=datatype(array), shape=array.shape)
     return message
 
 
