@@ -60,8 +60,8 @@ endpoint-life: .venv/.dev  ## an endpoint from package to delete, on a SageMaker
 	@.venv/bin/sm prepare
 	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.platform examples/endpoint-life.sh
 
-# Where FULL=1 is given: all forms and numbers of callers, more draws. It takes over two hours.
-bench: .venv/.bench  ## this box against others, about 20 minutes; FULL=1 for all, ARGS="--help" for what can be chosen
+# Where FULL=1 is given: all forms and numbers of callers, more draws. It takes hours.
+bench: .venv/.bench  ## this box against others, under 20 minutes; FULL=1 for all, ARGS="--help" for what can be chosen
 	@.venv/bin/sm prepare
 	@.venv/bin/python -m bench $(if $(FULL),--forms json raw --callers 1 8 32 128 --seconds 3 --draws 3) $(ARGS)
 

@@ -56,7 +56,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     several("--forms", FORMS, FORMS[:1], ", ".join(FORMS))
     parser.add_argument("--callers", nargs="+", type=int, default=[8, 32], metavar="N", help="at once")
     parser.add_argument("--seconds", type=float, default=2.0, help="each measurement, if not longer")
-    parser.add_argument("--draws", type=int, default=2, help="fresh starts of each contestant")
+    parser.add_argument("--draws", type=int, default=1, help="fresh starts of each contestant")
     today = datetime.now(timezone.utc).strftime("%Y-%m-%d-%H%M")
     parser.add_argument("--out", type=Path, default=RESULTS / f"{today}.json", help="the result's file")
     parser.add_argument(

@@ -20,7 +20,7 @@ from sm.errors import StartError
 WARM_CALLERS, WARM_SECONDS = 8, {"instant": (1.0, 10.0), "real": (2.0, 20.0)}
 #: Each caller is to have so many answers at least, for the sake of the high percentiles; if that takes
 #: no longer than so many seconds.
-ANSWERS_EACH, LONGEST = 4, 40.0
+ANSWERS_EACH, LONGEST = 2, 40.0
 
 
 @dataclass(frozen=True)
