@@ -43,7 +43,8 @@ def _instant(results: Results, callers: int) -> Iterator[Ratio]:
         yield _rate(results, "instant", model, callers, "trireme", ("reference",), least)
     for model in MODELS[:2]:
         yield _rate(results, "instant", model, callers, "trireme", PEERS, 1.15)
-    yield _rate(results, "instant", "bert_base", callers, "trireme", ("litserve", "bentoml", "mlserver"), 1.0)
+    servers = ("litserve", "bentoml", "mlserver", "mlserver_one")
+    yield _rate(results, "instant", "bert_base", callers, "trireme", servers, 1.0)
     for model in MODELS:
         yield _cost(results, model, callers)
 

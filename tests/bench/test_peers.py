@@ -11,6 +11,7 @@ import pytest
 from bench import tree
 from bench.contestant import FORMS, MODELS
 from bench.contestants import PEERS, find
+from bench.contestants.peer import Peer
 from bench.running import free_port, running
 from sm.settings import HERE, Settings
 
@@ -21,7 +22,7 @@ COMMON = ("onnxruntime", "numpy", "opencv-python-headless", "pillow", "tokenizer
 RAW = {"fastapi", "bentoml", "rayserve"}
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", [path.stem for path in REQUIREMENTS.glob("*.txt")])
 def test_the_work_is_done_by_the_same_versions(name: str) -> None:
     assert common(REQUIREMENTS / f"{name}.txt") == common(HERE / "requirements.lock")
 
@@ -36,14 +37,17 @@ def common(requirements: Path) -> set[str]:
 def test_each_answers_right_and_ends(
     name: str, tmp_path: Path, shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = REQUIREMENTS / f"{name}.txt"
-    mark = Settings.read(os.environ).cache / "bench" / name / "installed.txt"
+    kind = find(name)
+    assert issubclass(kind, Peer)
+    packages = kind.packages or name
+    wanted = REQUIREMENTS / f"{packages}.txt"
+    mark = Settings.read(os.environ).cache / "bench" / packages / "installed.txt"
     if not mark.is_file() or mark.read_bytes() != wanted.read_bytes():
         pytest.skip(
             f"the packages of {name} are not installed; make bench ARGS='--contestants {name}' does it"
         )
     tree.adopt_orphans()
-    contestant = find(name)(free_port(), "instant", tmp_path, shared)
+    contestant = kind(free_port(), "instant", tmp_path, shared)
     forms = set()
     with running(contestant) as root:
         assert root
