@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from bench import tree
 from bench.contestant import READY, Contestant
-from bench.driver import Load
+from bench.driver import Load, sweep
 from bench.running import rest, running
 from sm.errors import StartError
 
@@ -145,6 +145,7 @@ def _drive(
             # Its group: some have processes of their own.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)
+            sweep(driver.pid)
         spent = (tree.processor_seconds(root) if root else 0.0) - before
     load = Load.read(output)
     return load, tree.Use(spent + load.processor, *map(max, halfway, tree.memory(roots)))
