@@ -72,9 +72,9 @@ class Engine:
         return artifact / GRAPH, f"model/{wanted.model}/recipe, {artifact.name}"
 
     def _picture(self, wanted: Order) -> Path:
-        """The description of the picture that the model takes: the repository's own, else git's."""
-        own = wanted.out / wanted.model / DESCRIPTION
-        return own if own.is_file() else self.models / wanted.model / DESCRIPTION
+        """The description of the picture that the model takes: git's, else the repository's own."""
+        ours, own = (folder / wanted.model / DESCRIPTION for folder in (self.models, wanted.out))
+        return own if own.is_file() and not ours.is_file() else ours
 
     def _make(self, wanted: Order, graphs: Graphs, version: Path, ranges: Mapping[str, Range]) -> Made:
         with self.progress.step(f"{wanted.model}: building for {wanted.target}"):
