@@ -144,7 +144,8 @@ class TensorClient(Client):
 
     #: The Triton model.
     model: ClassVar[str]
-    #: Names with dtype and shape (no batch dimension, -1 for any), as ``{"input": ("FP32", (3, 224, 224))}``.
+    #: Names with dtype and shape (no batch dimension, -1 for any), as ``{"input": ("FP32", (3, 224, 224))}``;
+    #: ``"FP32|UINT8"`` for a client that can give either.
     #: Optional; what is named here is compared with the served model at start.
     inputs: ClassVar[Mapping[str, tuple[str, tuple[int, ...]]]] = {}
     outputs: ClassVar[Mapping[str, tuple[str, tuple[int, ...]]]] = {}
@@ -161,6 +162,10 @@ class TensorClient(Client):
     def postprocess(self, outputs: Tensors, payload: Any) -> object:
         """Output tensors, without the batch dimension, to the result."""
 
+    def wanted(self, payload: Any) -> Sequence[str] | None:  # noqa: ARG002
+        """The outputs to ask for: those named in ``outputs``, or all if none is."""
+        return tuple(self.outputs) or None
+
     def inference(self, payload: Payload) -> object:
         with stage(self.name, "preprocess"):
             inputs = self.preprocess(payload)
@@ -171,7 +176,7 @@ class TensorClient(Client):
                 self.model,
                 {name: np.expand_dims(tensor, 0) for name, tensor in inputs.items()} if batched else inputs,
                 version=payload.version,
-                outputs=tuple(self.outputs) or None,
+                outputs=self.wanted(payload),
             )
         with stage(self.name, "postprocess"):
             return self.postprocess(

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard, cast
 
-from sm.base import Client, ModelMetadata, TensorClient, Triton
+from sm.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
 from sm.box import CODE
 from sm.claims import NameTaken, claim
 from sm.errors import StartError, TriremeError, UnknownModel
@@ -258,12 +258,18 @@ def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:
         for name, (datatype, shape) in named.items():
             if name not in served:
                 yield f"it names the {side} {name!r}, but {metadata.name!r} has {', '.join(served)}"
-            elif (served[name].datatype, len(served[name].shape)) != (datatype, len(shape)) or any(
-                -1 not in (ours, theirs) and ours != theirs
-                for ours, theirs in zip(shape, served[name].shape, strict=True)
-            ):
+            elif not _fits(served[name], datatype, shape):
                 theirs = f"{served[name].datatype} {list(served[name].shape)}"
-                yield f"its {side} {name!r} is {datatype} {list(shape)}, but {metadata.name!r} has {theirs}"
+                ours = f"{datatype.replace('|', ' or ')} {list(shape)}"
+                yield f"its {side} {name!r} is {ours}, but {metadata.name!r} has {theirs}"
+
+
+def _fits(served: TensorMetadata, datatypes: str, shape: tuple[int, ...]) -> bool:
+    return (
+        served.datatype in datatypes.split("|")
+        and len(served.shape) == len(shape)
+        and all(-1 in sizes or len(set(sizes)) == 1 for sizes in zip(shape, served.shape, strict=True))
+    )
 
 
 def unload(found: Found) -> None:

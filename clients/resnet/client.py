@@ -28,21 +28,24 @@ class Resnet(TensorClient):
 
     model = "resnet"
     payload = ClassifiedPicture
-    inputs = {"input": ("FP32", (-1, -1, -1))}
+    inputs = {"input": ("FP32|UINT8", (-1, -1, -1))}
     outputs = {"logits": ("FP32", (-1,))}
 
     def setup(self) -> None:
         """``preprocess.json`` and ``labels.txt`` travel with the model: another ResNet brings its own."""
         folder = self.repository / self.model
-        self.prepared = Preprocessing.read(folder / "preprocess.json")
+        prepared = Preprocessing.read(folder / "preprocess.json")
+        metadata = self.triton.metadata(self.model)
+        # A model that takes bytes has the arithmetic in its graph.
+        self.tensor = prepared.unscaled if metadata.inputs["input"].datatype == "UINT8" else prepared
         self.labels = (folder / "labels.txt").read_text(encoding="utf-8").splitlines()
-        (classes,) = self.triton.metadata(self.model).outputs["logits"].shape
+        (classes,) = metadata.outputs["logits"].shape
         if classes != len(self.labels):
             raise StartError(f"{folder / 'labels.txt'} has {len(self.labels)} labels for {classes} classes.")
 
     def preprocess(self, payload: ClassifiedPicture) -> dict[str, Array]:
-        """The picture to ``input``, float32 [3, 224, 224]."""
-        return {"input": self.prepared(payload.pixels)}
+        """The picture to ``input``, float32 or uint8 [3, 224, 224]."""
+        return {"input": self.tensor(payload.pixels)}
 
     def postprocess(self, outputs: Tensors, payload: ClassifiedPicture) -> list[str]:
         """``logits``, float32 [1000], to rows."""

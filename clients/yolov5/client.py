@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from sm.base import ImagePayload, Picture, TensorClient, Tensors
 
 from .drawing import Label, draw
+from .form import OBJECTS, ROWS, Form
 from .letterbox import Letterbox, Placement
-from .nms import Objects, objects
+from .nms import Objects, objects, suppressed
 
 
 class Options(BaseModel):
@@ -43,20 +45,36 @@ class Yolov5(TensorClient):
 
     model = "yolov5"
     payload = DetectionPayload
-    inputs = {"images": ("FP32", (3, -1, -1))}
-    outputs = {"output0": ("FP32", (-1, -1))}
+    inputs = {"images": ("FP32|UINT8", (3, -1, -1))}
 
     def setup(self) -> None:
         folder = self.repository / self.model
+        self.form = Form.of(self.triton.metadata(self.model), folder)
         self.letterbox = Letterbox.load(folder / "preprocess.json")
         self.labels = (folder / "labels.txt").read_text(encoding="utf-8").splitlines()
 
     def preprocess(self, payload: DetectionPayload) -> Tensors:
-        return {"images": self.letterbox.tensor(payload.pixels)}
+        options, letterbox = payload.parameters, self.letterbox
+        images = (
+            letterbox.unscaled(payload.pixels) if self.form.unscaled else letterbox.tensor(payload.pixels)
+        )
+        if not self.form.asks:
+            return {"images": images}
+        return {
+            "images": images,
+            "confidence": np.array([options.confidence], np.float32),
+            "iou": np.array([options.iou], np.float32),
+        }
+
+    def wanted(self, payload: DetectionPayload) -> tuple[str, ...]:
+        return (self.form.output(payload.parameters.confidence, payload.parameters.iou),)
 
     def postprocess(self, outputs: Tensors, payload: DetectionPayload) -> object:
         options = payload.parameters
-        found = objects(outputs["output0"], options.confidence, options.iou)
+        if OBJECTS in outputs:
+            found = suppressed(outputs[OBJECTS], options.confidence)
+        else:
+            found = objects(outputs[ROWS], options.confidence, options.iou)
         height, width, _ = payload.pixels.shape
         place = self.letterbox.place(width, height)
         if options.format == "image" or payload.accept == "image/png":

@@ -75,18 +75,36 @@ class Letterbox(BaseModel):
         return Placement(left, top, inner_width, inner_height, width, height)
 
     def tensor(self, pixels: Pixels) -> NDArray[np.float32]:
-        """RGB uint8 [height, width, 3] to float32 [3, size, size], resized bilinearly."""
-        place = self.place(pixels.shape[1], pixels.shape[0])
-        resized = cv2.resize(pixels, (place.width, place.height), interpolation=cv2.INTER_LINEAR)
-        grey = np.float32(self.fill) * np.float32(self.scale)
+        """RGB uint8 [height, width, 3] to float32 [3, size, size], resized bilinearly and scaled."""
+        resized, place = self._resized(pixels)
         tensor = np.empty((3, self.size, self.size), np.float32)
-        right, bottom = place.left + place.width, place.top + place.height
-        tensor[:, : place.top], tensor[:, bottom:] = grey, grey
-        tensor[:, :, : place.left], tensor[:, :, right:] = grey, grey
-        inner = tensor[:, place.top : bottom, place.left : right]
+        inner = _framed(tensor, place, np.float32(self.fill) * np.float32(self.scale))
         # Planes first, while they are bytes, then one pass that widens and scales: twice as fast as
         # multiplying the interleaved picture, ten times as fast as transpose, cast, divide.
-        planes = cv2.split(resized)
-        for target, plane in zip(inner, planes if self.channels == "RGB" else planes[::-1], strict=True):
+        for target, plane in zip(self._ordered(inner), cv2.split(resized), strict=True):
             np.multiply(plane, np.float32(self.scale), out=target)
         return tensor
+
+    def unscaled(self, pixels: Pixels) -> Pixels:
+        """The same in uint8, its values as they are: for a model that has the scale in its graph."""
+        resized, place = self._resized(pixels)
+        tensor = np.empty((3, self.size, self.size), np.uint8)
+        cv2.split(resized, self._ordered(_framed(tensor, place, np.uint8(self.fill))))
+        return tensor
+
+    def _resized(self, pixels: Pixels) -> tuple[Pixels, Placement]:
+        place = self.place(pixels.shape[1], pixels.shape[0])
+        size = place.width, place.height
+        return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR), np.uint8), place
+
+    def _ordered(self, planes: NDArray[Any]) -> list[NDArray[Any]]:
+        """The model's planes in the order of a picture's: red, green, blue."""
+        return list(planes if self.channels == "RGB" else planes[::-1])
+
+
+def _framed(tensor: NDArray[Any], place: Placement, grey: np.generic) -> NDArray[Any]:
+    """``tensor`` [3, size, size] gets its grey bars; the view where the picture belongs."""
+    right, bottom = place.left + place.width, place.top + place.height
+    tensor[:, : place.top], tensor[:, bottom:] = grey, grey
+    tensor[:, :, : place.left], tensor[:, :, right:] = grey, grey
+    return tensor[:, place.top : bottom, place.left : right]

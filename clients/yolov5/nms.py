@@ -45,6 +45,12 @@ def objects(rows: Floats, confidence: float, iou: float) -> Objects:
     return found.pick(kept(found, iou))
 
 
+def suppressed(found: Floats, confidence: float) -> Objects:
+    """What a model found that suppresses boxes itself: x1, y1, x2, y2, score, class, best first."""
+    sure = found[found[:, 4] > confidence]
+    return Objects(sure[:, :4], sure[:, 4], sure[:, 5].astype(np.intp))
+
+
 def candidates(rows: Floats, confidence: float) -> Objects:
     """The rows whose score is over ``confidence``, in their order."""
     hopeful = np.flatnonzero(rows[:, 4] > confidence)  # no class can raise the score over the objectness

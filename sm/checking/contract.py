@@ -61,7 +61,10 @@ def declared(client: Client, metadata: ModelMetadata) -> Iterator[str]:
     for sentence in registry.differences(client, metadata):
         served = {**metadata.inputs, **metadata.outputs}
         named = {**client.inputs, **client.outputs}
-        other = any(name in served and served[name].datatype != kind for name, (kind, _) in named.items())
+        other = any(
+            name in served and served[name].datatype not in kinds.split("|")
+            for name, (kinds, _) in named.items()
+        )
         yield f"wrong dtype: {sentence}" if other else f"wrong name or shape: {sentence}"
 
 
