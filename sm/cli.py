@@ -60,15 +60,19 @@ def prepare(options: argparse.Namespace) -> int:
 def build_model(options: argparse.Namespace) -> int:
     """Build a model for one target, from its recipe or an ONNX file, into a model repository."""
     from sm.build.cache import Cache
+    from sm.build.changes import OPTIONS, Changes
+    from sm.build.changes import options as words
     from sm.build.engine import Engine, default_out
     from sm.build.exporting import is_torch
     from sm.build.order import Order
     from sm.build.progress import Progress
 
-    usual = variables.HERE / "model" / options.name / "tensorrt.options"
-    if options.target == "tensorrt" and usual.is_file():
+    folder, target = variables.HERE / "model" / options.name, options.target
+    files = [folder / OPTIONS, *([folder / "tensorrt.options"] if target == "tensorrt" else [])]
+    usual = [word for file in files for word in words(file)]
+    if usual:
         # Before the words of the command line, which win.
-        options = parser().parse_args(["build-model", *usual.read_text().split(), *sys.argv[2:]])
+        options = parser().parse_args(["build-model", *usual, *sys.argv[2:]])
     settings = Settings.read(os.environ)
     out = (options.out or default_out(settings.cache, options.target)).absolute()
     source = Path(options.source) if options.source and not is_torch(options.source) else options.source
@@ -79,6 +83,7 @@ def build_model(options: argparse.Namespace) -> int:
         source=source,
         batch=options.batch,
         precision=options.precision,
+        changes=Changes(options.uint8, options.nms),
         shapes=dict(options.shapes),
         workspace=options.workspace,
         timing_cache=options.timing_cache,
@@ -261,6 +266,18 @@ def building(command: argparse.ArgumentParser) -> None:
         help="an input's shapes, such as input_ids=1x128,16x128,128x128; once for each input that needs it",
     )
     command.add_argument("--precision", choices=("fp32", "fp16", "bf16", "int8"), default="fp32")
+    command.add_argument(
+        "--uint8",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="the input is a picture's bytes; what preprocess.json does with them goes into the graph",
+    )
+    command.add_argument(
+        "--nms",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="YOLOv5: boxes are suppressed in the graph, which gives objects instead of all rows",
+    )
     command.add_argument("--calibration", type=Path, metavar="FOLDER", help="typical inputs, for int8")
     command.add_argument("--workspace", type=int, metavar="MIB", help="what TensorRT may use while building")
     command.add_argument("--timing-cache", type=Path, metavar="FILE", help="measurements to use and to keep")

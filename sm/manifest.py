@@ -17,6 +17,8 @@ from sm.hardware import Gpu, Hardware
 NAME = "manifest.json"
 Target = Literal["cpu", "onnxruntime", "tensorrt"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
+#: What was changed in the source's graph: pixels as its input, boxes suppressed in it.
+Change = Literal["uint8", "nms"]
 
 
 class Part(BaseModel):
@@ -79,6 +81,7 @@ class Manifest(Part):
     source: Source
     tool: Tool
     precision: Precision = "fp32"
+    changes: tuple[Change, ...] = ()
     gpu: GpuPart | None = None
     profiles: tuple[Profile, ...] = ()
     #: Whether a plan has its types from the graph.

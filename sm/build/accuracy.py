@@ -98,6 +98,8 @@ class Comparison:
         bound = None if value.datatype == "TYPE_BOOL" else self.graph.bounds.get(value.name)
         if bound:
             return generator.integers(0, min(bound, 2**7), shape).astype(kind)
+        if value.datatype == "TYPE_UINT8":
+            return generator.integers(0, 256, shape).astype(kind)
         # Without a table to look up in, a mask is its likeliest meaning; one that hides all means nothing.
         mask = generator.integers(0, 2, shape)
         mask[..., :1] = 1

@@ -7,7 +7,7 @@ backend, its instances) belongs to the target, so a line of that kind in git's f
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from sm.build.graph import Graph
+from sm.build.graph import Graph, Value
 from sm.errors import StartError
 from sm.manifest import Target
 
@@ -84,11 +84,8 @@ def of_graph(
     ready only after the first, slow call.
     """
     made = model_config_pb2.ModelConfig(name=name, max_batch_size=largest if graph.batched else 0)
-    for tensors, values in ((made.input, graph.inputs), (made.output, graph.outputs)):
-        for value in values:
-            dims = value.shape[1:] if graph.batched else value.shape
-            datatype = model_config_pb2.DataType.Value(value.datatype)
-            tensors.add(name=value.name, data_type=datatype, dims=dims)
+    tell(made.input, graph.inputs, batched=graph.batched)
+    tell(made.output, graph.outputs, batched=graph.batched)
     if graph.batched:
         made.dynamic_batching.SetInParent()
         if preferred > 1:
@@ -102,6 +99,14 @@ def of_graph(
             size if isinstance(size, int) else ranges.get(size, (1, WARM, 1))[1] for size in sizes
         )
     return made
+
+
+def tell(tensors: Any, values: Sequence[Value], *, batched: bool) -> None:
+    """Add a graph's inputs or outputs to a configuration's."""
+    for value in values:
+        dims = value.shape[1:] if batched else value.shape
+        datatype = model_config_pb2.DataType.Value(value.datatype)
+        tensors.add(name=value.name, data_type=datatype, dims=dims)
 
 
 def warmed(graph: Graph, config: Any) -> Any:

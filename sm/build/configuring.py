@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.build import config, order
+from sm.build.changes import Graphs, retold
 from sm.build.graph import Graph
 from sm.build.order import Order, Range
 from sm.errors import StartError
@@ -26,8 +27,9 @@ class Configuration:
     ranges: Mapping[str, Range]
 
 
-def configure(wanted: Order, graph: Graph, models: Path, say: Callable[[str], None]) -> Configuration:
+def configure(wanted: Order, graphs: Graphs, models: Path, say: Callable[[str], None]) -> Configuration:
     """Made for ``wanted``; :class:`StartError` where what a person wrote does not fit graph or order."""
+    graph = graphs.served
     own = wanted.out / wanted.model / "config.pbtxt"
     if own.is_file() and not own.read_text(errors="replace").startswith(OURS):
         return _kept(wanted, graph, own, say)
@@ -35,7 +37,7 @@ def configure(wanted: Order, graph: Graph, models: Path, say: Callable[[str], No
     if not path.is_file():
         ranges = order.ranges(wanted, graph, order.LARGEST)
         return Configuration(_generated(wanted, graph, ranges), False, ranges)
-    written = config.read(path)
+    written = retold(config.read(path), graphs.source, graph)
     ranges = order.ranges(wanted, graph, written.max_batch_size or order.LARGEST)
     generated = _generated(wanted, graph, ranges)
     if generated.max_batch_size and (wanted.batch or wanted.shapes):

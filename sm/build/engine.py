@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sm import manifest
-from sm.build import config, order, targets
+from sm.build import config, order, suppression, targets
 from sm.build.accuracy import Comparison, session
 from sm.build.cache import Cache
+from sm.build.changes import DESCRIPTION, Graphs
 from sm.build.configuring import OURS, configure
 from sm.build.exporting import export
 from sm.build.fetch import sha256
@@ -21,7 +22,7 @@ from sm.build.prepare import Preparation
 from sm.build.progress import Progress
 from sm.build.recipes import Recipe
 from sm.build.repository import GRAPH, descriptions, link
-from sm.build.samples import agreement
+from sm.build.samples import InProcess, agreement
 from sm.build.targets import Made
 from sm.errors import StartError
 from sm.manifest import Accuracy, Manifest
@@ -43,13 +44,15 @@ class Engine:
         """The model's folder in ``wanted.out``; :class:`StartError` says in a sentence why there is none."""
         with self._staged(wanted) as workshop, self._staged(wanted) as staged:
             source, name = self._source(wanted, workshop)
-            graph = Graph.read(source)
-            configuration = configure(wanted, graph, self.models, self.progress.say)
+            self._describe(wanted, source, staged)
+            graphs = wanted.changes.graphs(
+                Graph.read(source), self._picture(wanted), workshop, plugin=wanted.target == "tensorrt"
+            )
+            configuration = configure(wanted, graphs, self.models, self.progress.say)
             version = staged / VERSION
             version.mkdir()
-            made = self._make(wanted, graph, version, configuration.ranges)
-            self._describe(wanted, source, staged)
-            self._write_manifest(wanted, graph, name, made, configuration.final.max_batch_size, version)
+            made = self._make(wanted, graphs, version, configuration.ranges)
+            self._write_manifest(wanted, graphs, name, made, configuration.final.max_batch_size, version)
             if not configuration.kept:
                 (staged / "config.pbtxt").write_text(OURS + config.text(configuration.final))
             self._place(staged, wanted.out / wanted.model)
@@ -68,30 +71,36 @@ class Engine:
             artifact = Preparation(self.cache, self.models, self.progress).build(Recipe.load(folder))
         return artifact / GRAPH, f"model/{wanted.model}/recipe, {artifact.name}"
 
-    def _make(self, wanted: Order, graph: Graph, version: Path, ranges: Mapping[str, Range]) -> Made:
+    def _picture(self, wanted: Order) -> Path:
+        """The description of the picture that the model takes: the repository's own, else git's."""
+        own = wanted.out / wanted.model / DESCRIPTION
+        return own if own.is_file() else self.models / wanted.model / DESCRIPTION
+
+    def _make(self, wanted: Order, graphs: Graphs, version: Path, ranges: Mapping[str, Range]) -> Made:
         with self.progress.step(f"{wanted.model}: building for {wanted.target}"):
             if wanted.target == "tensorrt":
-                for size in order.fixed(graph, ranges):
+                for size in order.fixed(graphs.given, ranges):
                     self.progress.say(f"{wanted.model}: the plan takes {size}; callers have to pad to it")
-                return targets.tensorrt(graph, version, wanted, ranges)
+                return targets.tensorrt(graphs.given, version, wanted, ranges)
             if wanted.precision != "fp32":
                 raise StartError(f"--precision {wanted.precision} is for --target tensorrt.")
-            return (targets.cpu if wanted.target == "cpu" else targets.onnxruntime)(graph, version)
+            return (targets.cpu if wanted.target == "cpu" else targets.onnxruntime)(graphs.served, version)
 
     def _write_manifest(
-        self, wanted: Order, graph: Graph, name: str, made: Made, largest: int, version: Path
+        self, wanted: Order, graphs: Graphs, name: str, made: Made, largest: int, version: Path
     ) -> None:
         accuracy = None
         if (version / GRAPH).exists():
             with self.progress.step(f"{wanted.model}: comparing with its source"):
-                accuracy = self._accuracy(wanted, graph, largest, version)
+                accuracy = self._accuracy(wanted, graphs, largest, version)
             self.progress.say(f"{wanted.model}: {accuracy}")
         Manifest(
             model=wanted.model,
             target=wanted.target,
-            source=manifest.Source(name=name, sha256=sha256(graph.path)),
+            source=manifest.Source(name=name, sha256=sha256(graphs.source.path)),
             tool=made.tool,
             precision=wanted.precision,
+            changes=wanted.changes.names,
             gpu=made.gpu,
             profiles=made.profiles,
             strongly_typed=wanted.strongly_typed,
@@ -100,19 +109,28 @@ class Engine:
             accuracy=accuracy,
         ).write(version)
 
-    def _accuracy(self, wanted: Order, graph: Graph, largest: int, version: Path) -> Accuracy:
-        """On random inputs; and, of a model with a recipe, on the samples of its client."""
-        found = Comparison(graph, max(1, largest), wanted.precision).against(version / GRAPH)
-        if wanted.source:
-            return found
-        with tempfile.TemporaryDirectory() as repository:
-            (Path(repository) / wanted.model).symlink_to(version.parent)
+    def _accuracy(self, wanted: Order, graphs: Graphs, largest: int, version: Path) -> Accuracy:
+        """On random inputs; and, of a model with a recipe, on the samples of its client.
+
+        Suppression makes jumps of small differences, so the rows before it are compared, and the answers.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            served = plain = version / GRAPH
+            if wanted.changes.nms:
+                plain = suppression.removed(served, graphs.given, Path(folder) / GRAPH)
+            found = Comparison(graphs.given, max(1, largest), wanted.precision).against(plain)
+            if wanted.source:
+                return found
+            repository = Path(folder) / "repository"
+            repository.mkdir()
+            (repository / wanted.model).symlink_to(version.parent)
+            # No processor runs TensorRT's plugin.
+            built = Graph.read(plain if wanted.target == "tensorrt" else served)
             alike = agreement(
                 HERE / "clients" / wanted.model,
-                Path(repository),
-                graph,
-                session(graph.path, optimized=False),
-                session(version / GRAPH, optimized=wanted.precision == "fp32"),
+                repository,
+                InProcess(graphs.source, session(graphs.source.path, optimized=False)),
+                InProcess(built, session(built.path, optimized=wanted.precision == "fp32")),
             )
         return found.model_copy(update={"samples": alike})
 
@@ -125,6 +143,8 @@ class Engine:
         folder = self.models / wanted.model
         for path in descriptions(folder) if folder.is_dir() else ():
             shutil.copy(path, staged / path.name)
+        if wanted.changes.nms and wanted.target == "tensorrt":
+            suppression.describe(staged)
 
     @contextmanager
     def _staged(self, wanted: Order) -> Iterator[Path]:

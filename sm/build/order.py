@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sm.build.changes import Changes
 from sm.build.graph import Graph, Value
 from sm.errors import StartError
 from sm.manifest import Precision, Profile, Target
@@ -27,6 +28,7 @@ class Order:
     source: Path | str | None = None
     batch: Range | None = None
     precision: Precision = "fp32"
+    changes: Changes = field(default_factory=Changes)
     #: Of TensorRT alone: MiB, a file read and written, inputs for INT8, whether types are the graph's.
     workspace: int | None = None
     timing_cache: Path | None = None

@@ -11,13 +11,16 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
+from inspect import getfile
 from pathlib import Path
 
 from sm import manifest
-from sm.build import config
+from sm.build import config, pixels, suppression
 from sm.build.cache import Cache
+from sm.build.changes import DESCRIPTION, OPTIONS, Changes, retold
 from sm.build.fetch import sha256
 from sm.build.graph import Graph
 from sm.manifest import Manifest
@@ -64,12 +67,14 @@ class CpuRepository:
             shutil.copy(path, target / path.name)
         for path in artifact.iterdir():
             link(path, (version_folder if path.name == GRAPH else target) / path.name)
-        finish(target, source / "config.pbtxt", f"model/{target.name}/recipe, {artifact.name}")
+        origin = f"model/{target.name}/recipe, {artifact.name}"
+        finish(target, source / "config.pbtxt", origin, Changes.read(source))
 
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
-        files = [RUNNER, Path(config.__file__), Path(__file__)]
+        files = [RUNNER, *(Path(getfile(module)) for module in (config, pixels, suppression)), Path(__file__)]
         for name in built:
-            files += [self.models / name / "config.pbtxt", *descriptions(self.models / name)]
+            folder = self.models / name
+            files += [folder / "config.pbtxt", folder / OPTIONS, *descriptions(folder)]
         digests = {
             str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.exists()
         }
@@ -77,24 +82,31 @@ class CpuRepository:
         return {**digests, **{name: str(artifact) for name, artifact in built.items()}}
 
 
-def finish(model: Path, described: Path, source: str) -> None:
-    """Have a folder with a graph in version 1 run it on the CPU.
+def finish(model: Path, described: Path, source: str, changes: Changes | None = None) -> None:
+    """Have a folder with a graph in version 1 run it on the CPU, with ``changes`` if any.
 
     ``described`` is git's file that its ``config.pbtxt`` is a copy of, ``source`` what its manifest names as
     the graph's. It runs as its recipe made it: there is nothing to compare it with.
     """
+    changes = changes or Changes()
     version_folder = model / "1"
     graph = version_folder / GRAPH
+    digest = sha256(graph)
     said = config.read(described)
     config.check(said, graph, described)
-    final = config.warmed(Graph.read(graph), config.for_target(said, "cpu"))
-    (model / "config.pbtxt").write_text(config.text(final))
+    with tempfile.TemporaryDirectory(dir=model) as workshop:
+        graphs = changes.graphs(Graph.read(graph), model / DESCRIPTION, Path(workshop))
+        final = config.for_target(retold(said, graphs.source, graphs.served), "cpu")
+        (model / "config.pbtxt").write_text(config.text(config.warmed(graphs.served, final)))
+        # In the place of the link, never through it: the recipe's graph is another's too.
+        graphs.served.path.replace(graph)
     shutil.copy(RUNNER, version_folder / "model.py")
     Manifest(
         model=model.name,
         target="cpu",
-        source=manifest.Source(name=source, sha256=sha256(graph)),
+        source=manifest.Source(name=source, sha256=digest),
         tool=manifest.Tool(name="onnxruntime", version=version("onnxruntime")),
+        changes=changes.names,
         built=manifest.now(),
     ).write(version_folder)
 

@@ -55,19 +55,16 @@ class InProcess:
         }
 
 
-def agreement(
-    folder: Path, repository: Path, graph: Graph, source: Runner, built: Runner
-) -> tuple[int, int] | None:
+def agreement(folder: Path, repository: Path, source: InProcess, built: InProcess) -> tuple[int, int] | None:
     """How many samples are answered alike, of how many; None where ``folder`` is no client with samples.
 
-    ``repository`` has the model's folder with its labels. Alike is what :mod:`sm.golden` calls so.
+    ``repository`` has the model's folder with its labels. Alike is what :mod:`sm.golden` calls so. The two
+    graphs may take and give other tensors, as long as the client knows both forms.
     """
     file = folder / "client.py"
     if not (file.is_file() and (folder / "sample").is_dir()):
         return None
-    ours, theirs = (
-        _answers(Found(folder.name, file), repository, InProcess(graph, runner)) for runner in (built, source)
-    )
+    ours, theirs = (_answers(Found(folder.name, file), repository, model) for model in (built, source))
     alike = [not list(differences(found, known)) for found, known in zip(ours, theirs, strict=True)]
     return (sum(alike), len(alike)) if alike else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,14 +32,14 @@ class Made:
 
 def cpu(graph: Graph, folder: Path) -> Made:
     """The graph with the python-backend model that runs it."""
-    _graph(graph, folder)
+    put(graph, folder)
     shutil.copy(RUNNER, folder / "model.py")
     return Made(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 
 def onnxruntime(graph: Graph, folder: Path) -> Made:
     """The graph alone, for Triton's own backend; the version is of the library that it was compared with."""
-    _graph(graph, folder)
+    put(graph, folder)
     return Made(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 
@@ -46,9 +47,11 @@ def tensorrt(graph: Graph, folder: Path, wanted: Order, known: Mapping[str, Rang
     """The plan with the graph that it was built of, from which a start can build it again."""
     profiles = order.profiles(graph, known)
     weak = not wanted.strongly_typed and wanted.precision != "int8"
-    typed = graph if weak else converted(graph, wanted.precision, wanted.calibration, folder / GRAPH)
-    if typed is graph:
-        _graph(graph, folder)
+    with tempfile.TemporaryDirectory(dir=folder) as workshop:
+        precise = Path(workshop) / GRAPH
+        typed = graph if weak else converted(graph, wanted.precision, wanted.calibration, precise)
+        # Last, since it stays in float32 and no conversion knows the plugin.
+        put(wanted.changes.suppressed(typed, Path(workshop), plugin=True), folder)
     started = time.monotonic()
     made = Plan(
         model=wanted.model,
@@ -68,7 +71,8 @@ def tensorrt(graph: Graph, folder: Path, wanted: Order, known: Mapping[str, Rang
     return Made(Tool(name="TensorRT", version=version), of(gpus[0]) if gpus else None, profiles, seconds)
 
 
-def _graph(graph: Graph, folder: Path) -> None:
+def put(graph: Graph, folder: Path) -> None:
+    """A graph into a version folder, with its weights' files."""
     link(graph.path, folder / GRAPH)
     for path in graph.data:
         link(path, folder / path.name)

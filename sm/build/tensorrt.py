@@ -29,6 +29,7 @@ def build(plan: Plan, trt: Any) -> str:
 
 def _built(plan: Plan, trt: Any, log: TextIO) -> Any:
     logger = _logger(trt, log)
+    trt.init_libnvinfer_plugins(logger, "")  # the parser looks among them for what ONNX has not
     builder = trt.Builder(logger)
     # TensorRT 11 knows only this and ignores the flag.
     flag = trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED

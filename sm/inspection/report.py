@@ -74,7 +74,8 @@ def _state(model: Model, number: int) -> str:
     if manifest is None:
         return "none"
     gpu = f", compute capability {manifest.gpu.compute_capability}" if manifest.gpu else ""
-    return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {manifest.precision}{gpu}"
+    graph = ", ".join((manifest.precision, *manifest.changes))
+    return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {graph}{gpu}"
 
 
 def _sizes(folder: Path) -> Iterator[int]:

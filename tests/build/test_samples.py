@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from sm.build.accuracy import session
-from sm.build.samples import agreement
+from sm.build.samples import InProcess, agreement
 from tests.build.graphs import one_size, plus_one
 
 CLIENT = """
@@ -32,13 +32,13 @@ def client(folder: Path) -> Path:
 
 def test_the_same_graph_answers_alike_and_another_does_not(tmp_path: Path) -> None:
     graph, home = plus_one(tmp_path / "model.onnx"), client(tmp_path)
-    runner = session(graph.path)
-    assert agreement(home, tmp_path, graph, runner, runner) == (1, 1)
-    other = session(one_size(tmp_path / "other.onnx").path)
-    assert agreement(home, tmp_path, graph, runner, other) == (0, 1)
+    model = InProcess(graph, session(graph.path))
+    assert agreement(home, tmp_path, model, model) == (1, 1)
+    other = InProcess(graph, session(one_size(tmp_path / "other.onnx").path))
+    assert agreement(home, tmp_path, model, other) == (0, 1)
 
 
 def test_a_model_without_a_client_or_samples_has_none(tmp_path: Path) -> None:
     graph = plus_one(tmp_path / "model.onnx")
-    runner = session(graph.path)
-    assert agreement(tmp_path / "nobody", tmp_path, graph, runner, runner) is None
+    model = InProcess(graph, session(graph.path))
+    assert agreement(tmp_path / "nobody", tmp_path, model, model) is None

@@ -48,6 +48,7 @@ def standin(calls: list[Any], **answers: Any) -> Any:
         OnnxParser=lambda *_: recorder,
         NetworkDefinitionCreationFlag=SimpleNamespace(STRONGLY_TYPED=1),
         MemoryPoolType=SimpleNamespace(WORKSPACE="workspace"),
+        init_libnvinfer_plugins=recorder.init_libnvinfer_plugins,
         BuilderFlag=SimpleNamespace(**({"FP16": "fp16"} if answers.get("weak", True) else {})),
     )
 
@@ -62,6 +63,7 @@ def test_standin_gets_the_builders_calls_in_order(tmp_path: Path) -> None:
     made = plan(tmp_path, workspace=512, timing_cache=tmp_path / "times")
     assert tensorrt.build(made, standin(calls)) == "10.13.3"
     assert calls == [
+        ("init_libnvinfer_plugins", ("",)),
         ("create_network", (2,)),
         ("parse_from_file", (str(tmp_path / "m.onnx"),)),
         ("create_builder_config", ()),

@@ -1,0 +1,78 @@
+"""What a build changes in a graph so that less has to be sent: pixels go in, objects come out."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sm.build import config, pixels, suppression
+from sm.build.graph import Graph
+from sm.errors import StartError
+from sm.manifest import Change
+
+#: Words of sm build-model that belong to a model, for every target; beside its config.pbtxt in git.
+OPTIONS = "build.options"
+#: What the description of a picture is called.
+DESCRIPTION = "preprocess.json"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """``uint8``: the input is the picture's bytes. ``nms``: boxes are suppressed in the graph."""
+
+    uint8: bool = False
+    nms: bool = False
+
+    @classmethod
+    def read(cls, model: Path) -> Changes:
+        """What the model's folder in git says of the demo's build."""
+        words = options(model / OPTIONS)
+        unknown = set(words) - {"--uint8", "--nms"}
+        if unknown:
+            raise StartError(f"{model / OPTIONS}: {min(unknown)} is not for every target.")
+        return cls("--uint8" in words, "--nms" in words)
+
+    @property
+    def names(self) -> tuple[Change, ...]:
+        """For the manifest."""
+        both: tuple[tuple[Change, bool], ...] = (("uint8", self.uint8), ("nms", self.nms))
+        return tuple(name for name, wanted in both if wanted)
+
+    def graphs(self, source: Graph, description: Path, workshop: Path, *, plugin: bool = False) -> Graphs:
+        """Made in ``workshop``; ``description`` is what ``preprocess.json`` is to be read for ``uint8``."""
+        given = pixels.given(source, description, workshop / "pixels.onnx") if self.uint8 else source
+        return Graphs(source, given, self.suppressed(given, workshop, plugin=plugin))
+
+    def suppressed(self, graph: Graph, workshop: Path, *, plugin: bool) -> Graph:
+        """TensorRT takes a ``plugin``, ONNX Runtime the operator."""
+        return suppression.added(graph, workshop / "objects.onnx", plugin=plugin) if self.nms else graph
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """``given`` has the input of ``served`` and the outputs of ``source``: both can be compared with it."""
+
+    source: Graph
+    given: Graph
+    served: Graph
+
+
+def options(path: Path) -> list[str]:
+    """The words in a file of options; none where there is no file."""
+    return shlex.split(path.read_text(), comments=True) if path.is_file() else []
+
+
+def retold(written: Any, before: Graph, after: Graph) -> Any:
+    """A configuration of the one graph for the other: the tensors that are others are the new graph's."""
+    made = type(written)()
+    made.CopyFrom(written)
+    for tensors, old, new in (
+        (made.input, before.inputs, after.inputs),
+        (made.output, before.outputs, after.outputs),
+    ):
+        if old != new:
+            del tensors[:]
+            config.tell(tensors, new, batched=after.batched)
+    return made
