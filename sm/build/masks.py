@@ -90,16 +90,14 @@ def added(graph: Graph, mask: int, out: Path) -> Graph:
     return Graph.read(out)
 
 
-def mask(model: Path) -> int:
-    """The mask's place in the vocabulary, of the folder with ``preprocess.json`` and ``tokenizer.json``."""
+def mask(description: Path, tokenizer: Path) -> int:
+    """The mask's place in the vocabulary: ``preprocess.json`` has its word, ``tokenizer.json`` the place."""
     try:
-        said = json.loads((model / "preprocess.json").read_text())["mask_token"]
-        tokens = json.loads((model / "tokenizer.json").read_text())["added_tokens"]
+        said = json.loads(description.read_text())["mask_token"]
+        tokens = json.loads(tokenizer.read_text())["added_tokens"]
         return next(int(token["id"]) for token in tokens if token["content"] == said)
     except (OSError, ValueError, LookupError, TypeError, StopIteration) as error:
-        raise StartError(
-            f"{model} does not say what its mask is, in preprocess.json and tokenizer.json: {error!r}."
-        ) from error
+        raise StartError(f"{description} and {tokenizer} do not say what the mask is: {error!r}.") from error
 
 
 def _decoder(graph: Graph, proto: onnx.GraphProto) -> Decoder:

@@ -65,8 +65,8 @@ def test_another_graph_is_refused(tmp_path: Path) -> None:
         masks.added(words(tmp_path / "m.onnx"), MASK, tmp_path / "masks.onnx")
 
 
-def test_a_folder_that_names_no_mask_is_a_sentence(tmp_path: Path) -> None:
+def test_files_that_name_no_mask_are_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "preprocess.json").write_text('{"mask_token": "[MASK]"}')
     (tmp_path / "tokenizer.json").write_text('{"added_tokens": [{"id": 0, "content": "[PAD]"}]}')
-    with pytest.raises(StartError, match="does not say what its mask is"):
-        masks.mask(tmp_path)
+    with pytest.raises(StartError, match="do not say what the mask is"):
+        masks.mask(tmp_path / "preprocess.json", tmp_path / "tokenizer.json")
