@@ -105,7 +105,7 @@ def _openvino(file: Path, threads: int) -> Run:
     import openvino
 
     core = openvino.Core()
-    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
     request = core.compile_model(core.read_model(file), "CPU", settings).create_infer_request()
     return lambda feed: [value.copy() for value in request.infer(dict(feed), share_inputs=True).values()]
 
