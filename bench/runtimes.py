@@ -4,9 +4,10 @@
                              [--processes 2 --threads 1] [--draws 5] [--seconds 1]
 
 Every way is loaded in processes of its own; they take turns, a short run each, so that a machine that is busy
-with something else is busy for all. Printed is each way's throughput against the first's of the same turn,
-and how many of the client's samples it answers alike (:mod:`sm.golden`), with the largest difference of an
-output. No server takes part. docs/28-cpu-target.md has a result.
+with something else is busy for all. Printed are each way's records a second, the processors' time for a
+record, the ratio of the first way's time to it (over 1 is better) in the same turn, and how many of the
+client's samples are answered alike (:mod:`sm.golden`), with an output's largest difference. No server takes
+part. docs/28-cpu-target.md has a result.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -134,18 +135,25 @@ def accuracy(of: Subject, way: str, file: Path) -> str:
 def serve(
     pipe: Connection, way: str, file: Path, names: tuple[list[str], list[str]], threads: int, sample: Feed
 ) -> None:
-    """One process: for each (batch, seconds) how many records a second it ran."""
+    """One process: for each (batch, seconds) the records, the seconds and those of the processor."""
     run = engines.runner(way, file, names, threads)
-    pipe.send(0.0)
+    pipe.send(None)
     while order := pipe.recv():
         batch, seconds = order
         feed = {name: np.repeat(value, batch, axis=0) for name, value in sample.items()}
         run(feed)
-        started, count = time.monotonic(), 0
+        started, spent, count = time.monotonic(), time.process_time(), 0
         while time.monotonic() - started < seconds:
             run(feed)
             count += batch
-        pipe.send(count / (time.monotonic() - started))
+        pipe.send((count, time.monotonic() - started, time.process_time() - spent))
+
+
+class Turn(NamedTuple):
+    """Records a second, and seconds of the processors for each."""
+
+    rate: float
+    cost: float
 
 
 class Team:
@@ -165,11 +173,13 @@ class Team:
         for pipe in self.pipes:
             pipe.recv()
 
-    def rate(self, batch: int, seconds: float) -> float:
-        """Records a second, all processes together."""
+    def run(self, batch: int, seconds: float) -> Turn:
+        """All processes at once."""
         for pipe in self.pipes:
             pipe.send((batch, seconds))
-        return float(sum(pipe.recv() for pipe in self.pipes))
+        done = [pipe.recv() for pipe in self.pipes]
+        rate = sum(count / seconds for count, seconds, _ in done)
+        return Turn(rate, sum(spent for *_, spent in done) / sum(count for count, *_ in done))
 
     def end(self) -> None:
         for pipe, member in zip(self.pipes, self.members, strict=True):
@@ -178,17 +188,18 @@ class Team:
 
 
 def measure(teams: Mapping[str, Team], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """For each way and batch: records a second, and the ratio to the first way and batch of the same turn."""
+    """For each way and batch: medians, and the ratio of costs to the first way and batch of the same turn."""
     cases = [(way, batch) for batch in options.batches for way in teams]
     turns = [
-        {case: teams[case[0]].rate(case[1], options.seconds) for case in cases} for _ in range(options.draws)
+        {case: teams[case[0]].run(case[1], options.seconds) for case in cases} for _ in range(options.draws)
     ]
     for case in cases:
-        ratios = sorted(turn[case] / turn[cases[0]] for turn in turns)
+        ratios = sorted(turn[cases[0]].cost / turn[case].cost for turn in turns)
         yield {
             "way": case[0],
             "batch": case[1],
-            "rate": statistics.median(turn[case] for turn in turns),
+            "rate": statistics.median(turn[case].rate for turn in turns),
+            "cost": statistics.median(turn[case].cost for turn in turns),
             "ratio": statistics.median(ratios),
             "range": (ratios[0], ratios[-1]),
         }
@@ -203,12 +214,15 @@ def compare(name: str, options: argparse.Namespace) -> None:
         answers = {way: accuracy(of, way, file) for way, file in ways.items()}
         teams = {way: Team(of, way, file, options.processes, options.threads) for way, file in ways.items()}
         print(f"\n{name}, {options.processes} processes of {options.threads} threads\n")
-        print("| way | batch | records a second | ratio | from – to | samples |\n|---|---|---|---|---|---|")
+        print(
+            "| way | batch | a second | ms of processor | ratio | from – to | samples |\n"
+            "|---|---|---|---|---|---|---|"
+        )
         for row in measure(teams, options):
             least, most = row["range"]
             print(
-                f"| {row['way']} | {row['batch']} | {row['rate']:.1f} | {row['ratio']:.2f} "
-                f"| {least:.2f} – {most:.2f} | {answers[row['way']]} |"
+                f"| {row['way']} | {row['batch']} | {row['rate']:.1f} | {1000 * row['cost']:.1f} "
+                f"| {row['ratio']:.2f} | {least:.2f} – {most:.2f} | {answers[row['way']]} |"
             )
         for team in teams.values():
             team.end()
