@@ -76,9 +76,9 @@ class Engine:
         return artifact / GRAPH, f"model/{wanted.model}/recipe, {artifact.name}"
 
     def _described(self, wanted: Order, name: str, folder: Path) -> Path:
-        """What says how the model is asked: the repository's own file, else that of ``folder``."""
-        own = wanted.out / wanted.model / name
-        return own if own.is_file() else folder / name
+        """What says how the model is asked: that of ``folder``, else the repository's own."""
+        ours, own = folder / name, wanted.out / wanted.model / name
+        return own if own.is_file() and not ours.is_file() else ours
 
     def _make(self, wanted: Order, graphs: Graphs, version: Path, ranges: Mapping[str, Range]) -> Made:
         with self.progress.step(f"{wanted.model}: building for {wanted.target}"):

@@ -15,9 +15,12 @@ from PIL import Image
 from pydantic import ValidationError
 
 from clients.resnet.client import ClassifiedPicture, Resnet
-from sm.base import Client
+from sm.base import Client, Triton
 from sm.box import Box
+from sm.build.accuracy import session
+from sm.build.graph import Graph
 from sm.build.prepare import prepare
+from sm.build.samples import InProcess
 from sm.errors import StartError
 from sm.registry import Found, check, load
 from sm.settings import HERE, Settings
@@ -54,7 +57,7 @@ def transport(repository: Path) -> Iterator[Transport]:
         serving.stop()
 
 
-def ready(transport: Transport, repository: Path) -> Client:
+def ready(transport: Triton, repository: Path) -> Client:
     found = Found("resnet", FOLDER / "client.py")
     client = load(found, transport, repository)
     check(client, found, transport)
@@ -130,7 +133,20 @@ def test_many_callers_get_each_their_own_answer(client: Client) -> None:
         assert_equal(answer, PICTURES[name])
 
 
-def test_the_models_description_decides_how_pixels_are_fed(transport: Transport, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def plain() -> InProcess:
+    """The recipe's own graph, which takes numbers, as a team's may."""
+    (graph,) = (Settings.read({}).cache / "models" / "resnet").glob("*/model.onnx")
+    return InProcess(Graph.read(graph), session(graph))
+
+
+def test_a_model_that_takes_numbers_gets_the_same_answers(plain: InProcess, repository: Path) -> None:
+    client = ready(plain, repository)
+    for name, golden in PICTURES.items():
+        assert_equal(client.inference(asked((SAMPLE / name).read_bytes())), golden)
+
+
+def test_the_models_description_decides_how_pixels_are_fed(plain: InProcess, tmp_path: Path) -> None:
     """A torchvision ResNet beside the same client: only the description is another."""
     folder = tmp_path / "resnet"
     folder.mkdir()
@@ -138,7 +154,7 @@ def test_the_models_description_decides_how_pixels_are_fed(transport: Transport,
     torchvision = {"resize": 256, "crop": 224, "channels": "RGB", "scale": 1 / 255}
     normal = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
     (folder / "preprocess.json").write_text(json.dumps({**torchvision, **normal}))
-    other = ready(transport, tmp_path)
+    other = ready(plain, tmp_path)
     assert isinstance(other, Client)
     tensor = other.preprocess(asked((SAMPLE / "cat.png").read_bytes()))["input"]  # type: ignore[attr-defined]
     assert tensor.shape == (3, 224, 224)

