@@ -51,15 +51,21 @@ class Changes:
         return tuple(name for name, wanted in every if wanted)
 
     def graphs(
-        self, source: Graph, description: Path, tokenizer: Path, workshop: Path, *, plugin: bool = False
+        self,
+        source: Graph,
+        description: Path,
+        workshop: Path,
+        *,
+        plugin: bool = False,
+        tokenizer: Path | None = None,
     ) -> Graphs:
         """Made in ``workshop``; ``description`` is what ``preprocess.json`` is to be read.
 
-        ``tokenizer`` is read for ``masks`` alone.
+        ``tokenizer``, beside it if None, is read for ``masks`` alone.
         """
         given = pixels.given(source, description, workshop / "pixels.onnx") if self.uint8 else source
         if self.masks:
-            mask = masks.mask(description, tokenizer)
+            mask = masks.mask(description, tokenizer or description.with_name(TOKENIZER))
             return Graphs(source, given, masks.added(given, mask, workshop / "masks.onnx"))
         return Graphs(source, given, self.suppressed(given, workshop, plugin=plugin))
 
