@@ -48,9 +48,9 @@ class Engine:
             graphs = wanted.changes.graphs(
                 Graph.read(source),
                 self._described(wanted, DESCRIPTION, self.models / wanted.model),
-                self._described(wanted, TOKENIZER, staged),
                 workshop,
                 plugin=wanted.target == "tensorrt",
+                tokenizer=self._described(wanted, TOKENIZER, staged),
             )
             configuration = configure(wanted, graphs, self.models, self.progress.say)
             version = staged / VERSION

@@ -20,7 +20,7 @@ from pathlib import Path
 from sm import manifest
 from sm.build import config, masks, pixels, suppression
 from sm.build.cache import Cache
-from sm.build.changes import DESCRIPTION, OPTIONS, TOKENIZER, Changes, retold
+from sm.build.changes import DESCRIPTION, OPTIONS, Changes, retold
 from sm.build.fetch import sha256
 from sm.build.graph import Graph
 from sm.manifest import Manifest
@@ -99,7 +99,7 @@ def finish(model: Path, described: Path, source: str, changes: Changes | None = 
     said = config.read(described)
     config.check(said, graph, described)
     with tempfile.TemporaryDirectory(dir=model) as workshop:
-        graphs = changes.graphs(Graph.read(graph), model / DESCRIPTION, model / TOKENIZER, Path(workshop))
+        graphs = changes.graphs(Graph.read(graph), model / DESCRIPTION, Path(workshop))
         final = config.for_target(retold(said, graphs.source, graphs.served), "cpu")
         (model / "config.pbtxt").write_text(config.text(config.warmed(graphs.served, final)))
         # In the place of the link, never through it: the recipe's graph is another's too.
