@@ -139,6 +139,11 @@ class Engine:
                 InProcess(graphs.source, session(graphs.source.path, optimized=False)),
                 InProcess(built, session(built.path, optimized=wanted.precision == "fp32")),
             )
+        if wanted.precision == "fp32" and alike and alike[0] < alike[1]:
+            raise StartError(
+                f"{wanted.model} as built answers {alike[1] - alike[0]} of {alike[1]} samples otherwise than "
+                "its source does: leave out what changes the graph."
+            )
         return found.model_copy(update={"samples": alike})
 
     def _describe(self, wanted: Order, source: Path, staged: Path) -> None:
