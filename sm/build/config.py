@@ -70,6 +70,18 @@ def for_target(config: Any, target: Target) -> Any:
     return made
 
 
+def for_processors(config: Any, graph: Graph) -> Any:
+    """The same model for the CPU target; batching that somebody has described stays.
+
+    Batches make a processor read weights once for many records. A convolution reads them once for a whole
+    picture, and a batch of pictures is too large for any cache: so these are run one by one.
+    """
+    made = for_target(config, "cpu")
+    if graph.convolves and not made.dynamic_batching.ListFields():
+        made.ClearField("dynamic_batching")
+    return made
+
+
 def of_graph(
     graph: Graph,
     name: str,
