@@ -74,7 +74,7 @@ def for_processors(config: Any, graph: Graph) -> Any:
     """The same model for the CPU target; batching that somebody has described stays.
 
     Batches make a processor read weights once for many records. A convolution reads them once for a whole
-    picture, and a batch of pictures is too large for any cache: so these are run one by one.
+    picture: a batch costs what its pictures cost one by one, takes more memory, and all wait for the last.
     """
     made = for_target(config, "cpu")
     if graph.convolves and not made.dynamic_batching.ListFields():
