@@ -99,6 +99,7 @@ def test_processors_run_convolutions_one_by_one_unless_batching_is_described(
     made = configuration(engine.build(Order("pixels", target, out, graph.path)))
     assert made.max_batch_size == 8
     assert made.HasField("dynamic_batching") == joined
+    assert made.instance_group[0].count == (2 if target == "cpu" else 1)
 
 
 def test_a_free_length_is_warmed_up_at_some_length(engine: Engine, tmp_path: Path, out: Path) -> None:
