@@ -83,7 +83,8 @@ def build_model(options: argparse.Namespace) -> int:
         source=source,
         batch=options.batch,
         precision=options.precision,
-        changes=Changes(options.uint8, options.nms),
+        # No plan has an output whose size depends on what is in the inputs.
+        changes=Changes(options.uint8, options.nms, options.masks and target != "tensorrt"),
         shapes=dict(options.shapes),
         workspace=options.workspace,
         timing_cache=options.timing_cache,
@@ -277,6 +278,12 @@ def building(command: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         default=False,
         help="YOLOv5: boxes are suppressed in the graph, which gives objects instead of all rows",
+    )
+    command.add_argument(
+        "--masks",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="a masked language model gives the logits of its masks alone (not on tensorrt)",
     )
     command.add_argument("--calibration", type=Path, metavar="FOLDER", help="typical inputs, for int8")
     command.add_argument("--workspace", type=int, metavar="MIB", help="what TensorRT may use while building")

@@ -11,12 +11,14 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from tokenizers import Tokenizer
 
-from sm.base import Array, Parameters, TensorClient, Tensors, TextPayload
-from sm.errors import WrongPayload
+from sm.base import Array, ModelMetadata, Parameters, TensorClient, Tensors, TextPayload
+from sm.errors import StartError, WrongPayload
 from sm.manifest import Manifest
 
 from .filling import Ids, Span, combined, filled, likeliest, window
 
+#: What a model gives: the logits of its masks alone, or of all words.
+MASKS, LOGITS = "mask_logits", "logits"
 #: Words of the vocabulary that stand for nothing: [CLS], [unused7].
 RESERVED = re.compile(r"\[.+\]")
 
@@ -66,10 +68,10 @@ class BertBase(TensorClient):
     model = "bert_base"
     payload = MaskedText
     inputs: ClassVar = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ("INT64", (-1,)))
-    outputs: ClassVar = {"logits": ("FP32", (-1, -1))}
 
     def setup(self) -> None:
         folder = self.repository / self.model
+        self.rows = rows(self.triton.metadata(self.model))
         self.limits = Preprocess.model_validate_json((folder / "preprocess.json").read_bytes())
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         # What is too long is for this client to say; a tokenizer.json may come with its own idea.
@@ -91,18 +93,22 @@ class BertBase(TensorClient):
             "token_type_ids": np.pad(np.zeros_like(masked.ids), missing),
         }
 
+    def wanted(self, payload: MaskedText) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
+        return (self.rows,)
+
     def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
         masked, top = payload._masked or self.read(payload), payload.parameters.top
-        ids, scores = self.choices(outputs["logits"], masked, top)
+        # Either the masks' rows in their order, or those of all words.
+        places = range(len(masked.places)) if self.rows == MASKS else masked.places
+        ids, scores = self.choices([outputs[self.rows][place] for place in places], top)
         return [
             {"token": filled(payload.text, masked.spans, self.words(row)), "score": float(np.exp(score))}
             for row, score in zip(ids, scores, strict=True)
         ]
 
-    def choices(self, logits: Array, masked: Masked, top: int) -> tuple[Array, Array]:
-        """Ids [n, masks] and log probabilities [n]. Only the masks' rows of the logits are ever copied."""
-        candidates = [likeliest(logits[place], self.barred, top) for place in masked.places]
-        return combined(candidates, top)
+    def choices(self, logits: list[Array], top: int) -> tuple[Array, Array]:
+        """Ids [n, masks] and log probabilities [n], of each mask's logits [words]."""
+        return combined([likeliest(row, self.barred, top) for row in logits], top)
 
     def words(self, ids: Array) -> list[str]:
         return [self.tokenizer.id_to_token(int(index)) or "" for index in ids]
@@ -135,6 +141,14 @@ class BertBase(TensorClient):
             raise _wrong(f"cannot be truncated: {error}") from None
         ids = np.concatenate((masked.ids[:1], masked.ids[1:-1][part], masked.ids[-1:]))
         return Masked(ids, tuple(place - part.start for place in masked.places), masked.spans)
+
+
+def rows(model: ModelMetadata) -> str:
+    """The output to ask for; :class:`~sm.errors.StartError` if there is neither."""
+    for name in (MASKS, LOGITS):
+        if name in model.outputs:
+            return name
+    raise StartError(f"{model.name} gives {', '.join(model.outputs)}: neither {MASKS} nor {LOGITS}.")
 
 
 def least_length(model: Path) -> int:

@@ -1,4 +1,4 @@
-"""What a build changes in a graph so that less has to be sent: pixels go in, objects come out."""
+"""What a build changes in a graph, to send and compute less: pixels go in, objects or masks come out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sm.build import config, pixels, suppression
+from sm.build import config, masks, pixels, suppression
 from sm.build.graph import Graph
 from sm.errors import StartError
 from sm.manifest import Change
@@ -16,33 +16,57 @@ from sm.manifest import Change
 OPTIONS = "build.options"
 #: What the description of a picture is called.
 DESCRIPTION = "preprocess.json"
+#: Where a language model has its vocabulary.
+TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True)
 class Changes:
-    """``uint8``: the input is the picture's bytes. ``nms``: boxes are suppressed in the graph."""
+    """``uint8``: the input is the picture's bytes. ``nms``: boxes are suppressed in the graph.
+
+    ``masks``: a language model gives the logits of its masks alone.
+    """
 
     uint8: bool = False
     nms: bool = False
+    masks: bool = False
 
     @classmethod
     def read(cls, model: Path) -> Changes:
         """What the model's folder in git says of the demo's build."""
         words = options(model / OPTIONS)
-        unknown = set(words) - {"--uint8", "--nms"}
+        unknown = set(words) - {"--uint8", "--nms", "--masks"}
         if unknown:
             raise StartError(f"{model / OPTIONS}: {min(unknown)} is not for every target.")
-        return cls("--uint8" in words, "--nms" in words)
+        return cls("--uint8" in words, "--nms" in words, "--masks" in words)
 
     @property
     def names(self) -> tuple[Change, ...]:
         """For the manifest."""
-        both: tuple[tuple[Change, bool], ...] = (("uint8", self.uint8), ("nms", self.nms))
-        return tuple(name for name, wanted in both if wanted)
+        every: tuple[tuple[Change, bool], ...] = (
+            ("uint8", self.uint8),
+            ("nms", self.nms),
+            ("masks", self.masks),
+        )
+        return tuple(name for name, wanted in every if wanted)
 
-    def graphs(self, source: Graph, description: Path, workshop: Path, *, plugin: bool = False) -> Graphs:
-        """Made in ``workshop``; ``description`` is what ``preprocess.json`` is to be read for ``uint8``."""
+    def graphs(
+        self,
+        source: Graph,
+        description: Path,
+        workshop: Path,
+        *,
+        plugin: bool = False,
+        tokenizer: Path | None = None,
+    ) -> Graphs:
+        """Made in ``workshop``; ``description`` is what ``preprocess.json`` is to be read.
+
+        ``tokenizer``, beside it if None, is read for ``masks`` alone.
+        """
         given = pixels.given(source, description, workshop / "pixels.onnx") if self.uint8 else source
+        if self.masks:
+            mask = masks.mask(description, tokenizer or description.with_name(TOKENIZER))
+            return Graphs(source, given, masks.added(given, mask, workshop / "masks.onnx"))
         return Graphs(source, given, self.suppressed(given, workshop, plugin=plugin))
 
     def suppressed(self, graph: Graph, workshop: Path, *, plugin: bool) -> Graph:

@@ -25,6 +25,9 @@ TARGET_FIELDS = ("backend", "platform", "runtime", "default_model_filename", "op
 #: The length of a warm-up where nobody said another.
 WARM = 16
 
+#: Of a graph with convolutions, on processors.
+INSTANCES = 2
+
 Groups = model_config_pb2.ModelInstanceGroup
 
 #: Name, Triton's datatype, and the dimensions with -1 for any size.
@@ -67,6 +70,24 @@ def for_target(config: Any, target: Target) -> Any:
             group.kind = Groups.KIND_CPU
         elif target == "tensorrt" and group.kind == Groups.KIND_AUTO:
             group.kind = Groups.KIND_GPU
+    return made
+
+
+def for_processors(config: Any, graph: Graph) -> Any:
+    """The same model for the CPU target; instances and batching that somebody has described stay.
+
+    Batches make a processor read weights once for many records. A convolution reads them once for a whole
+    picture: a batch costs what its pictures cost one by one, takes more memory, and all wait for the last.
+    Instead two instances part the cores (see sm/triton/onnx_cpu/model.py): threads that share one picture
+    wait for each other.
+    """
+    made = for_target(config, "cpu")
+    if not graph.convolves:
+        return made
+    if not made.dynamic_batching.ListFields():
+        made.ClearField("dynamic_batching")
+    if not config.instance_group:
+        made.instance_group[0].count = INSTANCES
     return made
 
 

@@ -42,7 +42,7 @@ def configure(wanted: Order, graphs: Graphs, models: Path, say: Callable[[str], 
     generated = _generated(wanted, graph, ranges)
     if generated.max_batch_size and (wanted.batch or wanted.shapes):
         written.max_batch_size = generated.max_batch_size  # the order's own word
-    final = config.for_target(config.merged(generated, written), wanted.target)
+    final = _of_target(wanted, graph, config.merged(generated, written))
     return _checked(Configuration(final, False, ranges), graph, generated, path, say)
 
 
@@ -75,4 +75,10 @@ def _checked(
 def _generated(wanted: Order, graph: Graph, ranges: Mapping[str, Range]) -> Any:
     _, best, largest = ranges[str(graph.inputs[0].sizes[0])] if graph.batched else (1, 1, 1)
     preferred = best if wanted.target == "tensorrt" and best < largest else 0
-    return config.for_target(config.of_graph(graph, wanted.model, largest, preferred, ranges), wanted.target)
+    return _of_target(wanted, graph, config.of_graph(graph, wanted.model, largest, preferred, ranges))
+
+
+def _of_target(wanted: Order, graph: Graph, said: Any) -> Any:
+    if wanted.target == "cpu":
+        return config.for_processors(said, graph)
+    return config.for_target(said, wanted.target)

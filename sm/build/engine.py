@@ -12,7 +12,7 @@ from sm import manifest
 from sm.build import config, order, suppression, targets
 from sm.build.accuracy import Comparison, session
 from sm.build.cache import Cache
-from sm.build.changes import DESCRIPTION, Graphs
+from sm.build.changes import DESCRIPTION, TOKENIZER, Graphs
 from sm.build.configuring import OURS, configure
 from sm.build.exporting import export
 from sm.build.fetch import sha256
@@ -46,7 +46,11 @@ class Engine:
             source, name = self._source(wanted, workshop)
             self._describe(wanted, source, staged)
             graphs = wanted.changes.graphs(
-                Graph.read(source), self._picture(wanted), workshop, plugin=wanted.target == "tensorrt"
+                Graph.read(source),
+                self._described(wanted, DESCRIPTION, self.models / wanted.model),
+                workshop,
+                plugin=wanted.target == "tensorrt",
+                tokenizer=self._described(wanted, TOKENIZER, staged),
             )
             configuration = configure(wanted, graphs, self.models, self.progress.say)
             version = staged / VERSION
@@ -71,9 +75,9 @@ class Engine:
             artifact = Preparation(self.cache, self.models, self.progress).build(Recipe.load(folder))
         return artifact / GRAPH, f"model/{wanted.model}/recipe, {artifact.name}"
 
-    def _picture(self, wanted: Order) -> Path:
-        """The description of the picture that the model takes: git's, else the repository's own."""
-        ours, own = (folder / wanted.model / DESCRIPTION for folder in (self.models, wanted.out))
+    def _described(self, wanted: Order, name: str, folder: Path) -> Path:
+        """What says how the model is asked: that of ``folder``, else the repository's own."""
+        ours, own = folder / name, wanted.out / wanted.model / name
         return own if own.is_file() and not ours.is_file() else ours
 
     def _make(self, wanted: Order, graphs: Graphs, version: Path, ranges: Mapping[str, Range]) -> Made:
@@ -112,12 +116,15 @@ class Engine:
     def _accuracy(self, wanted: Order, graphs: Graphs, largest: int, version: Path) -> Accuracy:
         """On random inputs; and, of a model with a recipe, on the samples of its client.
 
-        Suppression makes jumps of small differences, so the rows before it are compared, and the answers.
+        Suppression makes jumps of small differences, so the rows before it are compared, and the answers;
+        the masks' rows have a shape of their own, so it is all words' rows.
         """
         with tempfile.TemporaryDirectory() as folder:
             served = plain = version / GRAPH
             if wanted.changes.nms:
                 plain = suppression.removed(served, graphs.given, Path(folder) / GRAPH)
+            elif wanted.changes.masks:
+                plain = graphs.given.path
             found = Comparison(graphs.given, max(1, largest), wanted.precision).against(plain)
             if wanted.source:
                 return found
@@ -131,6 +138,11 @@ class Engine:
                 repository,
                 InProcess(graphs.source, session(graphs.source.path, optimized=False)),
                 InProcess(built, session(built.path, optimized=wanted.precision == "fp32")),
+            )
+        if wanted.precision == "fp32" and alike and alike[0] < alike[1]:
+            raise StartError(
+                f"{wanted.model} as built answers {alike[1] - alike[0]} of {alike[1]} samples otherwise than "
+                "its source does: leave out what changes the graph."
             )
         return found.model_copy(update={"samples": alike})
 

@@ -52,6 +52,8 @@ class Graph:
     bounds: dict[str, int]
     #: Files with weights, beside the graph's own.
     data: tuple[Path, ...] = ()
+    #: Whether it has convolutions, which use each weight all over a picture.
+    convolves: bool = False
 
     @classmethod
     def read(cls, path: Path) -> Graph:
@@ -67,7 +69,8 @@ class Graph:
         if not inputs or not graph.output:
             raise StartError(f"{path} is no ONNX model: it has no inputs or no outputs.")
         outputs = tuple(_value(each) for each in graph.output)
-        return cls(path, inputs, outputs, dict(_bounds(graph, weights)), _data(path, graph))
+        convolves = any(node.op_type == "Conv" for node in graph.node)
+        return cls(path, inputs, outputs, dict(_bounds(graph, weights)), _data(path, graph), convolves)
 
     @property
     def batched(self) -> bool:

@@ -18,7 +18,7 @@ from inspect import getfile
 from pathlib import Path
 
 from sm import manifest
-from sm.build import config, pixels, suppression
+from sm.build import config, masks, pixels, suppression
 from sm.build.cache import Cache
 from sm.build.changes import DESCRIPTION, OPTIONS, Changes, retold
 from sm.build.fetch import sha256
@@ -71,7 +71,11 @@ class CpuRepository:
         finish(target, source / "config.pbtxt", origin, Changes.read(source))
 
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
-        files = [RUNNER, *(Path(getfile(module)) for module in (config, pixels, suppression)), Path(__file__)]
+        files = [
+            RUNNER,
+            *(Path(getfile(module)) for module in (config, masks, pixels, suppression)),
+            Path(__file__),
+        ]
         for name in built:
             folder = self.models / name
             files += [folder / "config.pbtxt", folder / OPTIONS, *descriptions(folder)]
@@ -96,7 +100,7 @@ def finish(model: Path, described: Path, source: str, changes: Changes | None = 
     config.check(said, graph, described)
     with tempfile.TemporaryDirectory(dir=model) as workshop:
         graphs = changes.graphs(Graph.read(graph), model / DESCRIPTION, Path(workshop))
-        final = config.for_target(retold(said, graphs.source, graphs.served), "cpu")
+        final = config.for_processors(retold(said, graphs.source, graphs.served), graphs.served)
         (model / "config.pbtxt").write_text(config.text(config.warmed(graphs.served, final)))
         # In the place of the link, never through it: the recipe's graph is another's too.
         graphs.served.path.replace(graph)

@@ -67,3 +67,10 @@ def one_size(path: Path) -> Graph:
     ]
     sizes = (TensorProto.FLOAT, ["b", 4])
     return saved(path, nodes, {"x": sizes}, {"y": sizes}, (axes,))
+
+
+def convolution(path: Path) -> Graph:
+    """x [b, 1, 4, 4] to y [b, 1, 4, 4], a convolution of one pixel."""
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [2.0])
+    sizes = (TensorProto.FLOAT, ["b", 1, 4, 4])
+    return saved(path, [helper.make_node("Conv", ["x", "w"], ["y"])], {"x": sizes}, {"y": sizes}, (weight,))

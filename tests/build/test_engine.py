@@ -18,7 +18,7 @@ from sm.build.progress import Progress
 from sm.errors import StartError
 from sm.inspection import problems
 from sm.manifest import Manifest
-from tests.build.graphs import one_size, plus_one, words
+from tests.build.graphs import convolution, one_size, plus_one, words
 from tests.build.standin import StandIn
 
 GROUPS = model_config_pb2.ModelInstanceGroup
@@ -75,6 +75,31 @@ def test_names_types_and_sizes_are_the_same_on_every_target(engine: Engine, sour
     for field in ("name", "max_batch_size", "input", "output", "model_warmup", "dynamic_batching"):
         assert getattr(made[0], field) == getattr(made[1], field), field
     assert (made[0].max_batch_size, list(made[0].input[0].dims)) == (8, [4])
+
+
+@pytest.mark.parametrize(
+    ("target", "batching", "joined"),
+    [
+        ("cpu", "", False),
+        ("cpu", "dynamic_batching { }", False),
+        ("cpu", "dynamic_batching { preferred_batch_size: 4 }", True),
+        ("onnxruntime", "dynamic_batching { }", True),
+    ],
+)
+def test_processors_run_convolutions_one_by_one_unless_batching_is_described(
+    engine: Engine, tmp_path: Path, out: Path, target: Any, batching: str, joined: bool
+) -> None:
+    graph = convolution(tmp_path / "pixels.onnx")
+    written = engine.models / "pixels" / "config.pbtxt"
+    written.parent.mkdir(parents=True)
+    tensor = "data_type: TYPE_FP32 dims: [ 1, 4, 4 ]"
+    written.write_text(
+        f'name: "pixels" max_batch_size: 8 {batching} input {{ name: "x" {tensor} }} output {{ name: "y" {tensor} }}'
+    )
+    made = configuration(engine.build(Order("pixels", target, out, graph.path)))
+    assert made.max_batch_size == 8
+    assert made.HasField("dynamic_batching") == joined
+    assert made.instance_group[0].count == (2 if target == "cpu" else 1)
 
 
 def test_a_free_length_is_warmed_up_at_some_length(engine: Engine, tmp_path: Path, out: Path) -> None:

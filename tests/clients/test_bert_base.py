@@ -152,14 +152,8 @@ def test_the_score_of_several_masks_is_the_product_of_theirs(client: Client) -> 
     loaded: Any = client
     payload = loaded.payload(text=text)
     inputs = loaded.preprocess(payload)
-    logits = loaded.triton.infer("bert_base", {name: value[None] for name, value in inputs.items()})[
-        "logits"
-    ][0]
-    places = payload._masked.places
-    alone = [
-        loaded.choices(logits, type(payload._masked)(inputs["input_ids"], (place,), ()), 1)
-        for place in places
-    ]
+    outputs = loaded.triton.infer("bert_base", {name: value[None] for name, value in inputs.items()})
+    alone = [loaded.choices([row], 1) for row in outputs["mask_logits"][0]]
     best = ask(client, text, top=1)[0]
     first, second = (loaded.words(ids[0])[0] for ids, _ in alone)
     assert best["token"] == f"{first} is the capital of {second}."

@@ -38,8 +38,10 @@ class Served:
         row = np.array([ids], np.int64)
         row[0, place] = self.mask
         inputs = {"input_ids": row, "attention_mask": np.ones_like(row), "token_type_ids": 0 * row}
-        (logits,) = self.session.run(["logits"], inputs)
-        return [int(index) for index in np.argsort(-logits[0, place])[:5]]
+        (logits,) = self.session.run(None, inputs)
+        # Of all words, or of the masks alone, and there is the one.
+        row = logits[0, place if logits.shape[1] == len(ids) else 0]
+        return [int(index) for index in np.argsort(-row)[:5]]
 
     def words(self, text: str) -> str:
         """The five words for the mask of ``text``."""

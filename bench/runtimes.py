@@ -1,0 +1,249 @@
+"""Ways to run the demo's graphs on this machine's processors, against each other: speed and answers.
+
+    python -m bench.runtimes [--models resnet ...] [--ways onnxruntime openvino ...] [--batches 1 8]
+                             [--processes 2 --threads 1] [--draws 5] [--seconds 1]
+
+Every way is loaded in processes of its own; they take turns, a short run each, so that a machine that is busy
+with something else is busy for all. Printed are each way's records a second, the processors' time for a
+record, the ratio of the first way's time to it (over 1 is better) in the same turn, and how many of the
+client's samples are answered alike (:mod:`sm.golden`), with an output's largest difference. No server takes
+part. docs/28-cpu-target.md has a result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench import engines
+from bench.engines import Feed, Run
+from sm.base import Client
+from sm.build.cache import Cache
+from sm.build.graph import Graph
+from sm.build.recipes import Recipe
+from sm.build.samples import PICTURES, InProcess
+from sm.golden import differences
+from sm.invocation import dumps
+from sm.registry import Found, check, load
+from sm.settings import HERE, Settings
+
+MODELS = ("resnet", "yolov5", "bert_base")
+TEXTS = (
+    "The world has [MASK] people.",
+    "Paris is the [MASK] of France.",
+    "She opened the [MASK] and looked out.",
+    "A [MASK] is a small animal that eats [MASK].",
+    "They sailed across the [MASK] in a wooden boat.",
+    "He wrote a long letter to his [MASK] before he left the country for good.",
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model's plain graph with what its client makes of the samples."""
+
+    name: str
+    graph: Path
+    repository: Path
+    feeds: tuple[Feed, ...]
+    answers: tuple[Any, ...]
+    outputs: tuple[list[Any], ...]
+
+    @property
+    def names(self) -> tuple[list[str], list[str]]:
+        graph = Graph.read(self.graph)
+        return [value.name for value in graph.inputs], [value.name for value in graph.outputs]
+
+
+class Recorder:
+    """A way to run a graph, as a session has it; it keeps what went in and out."""
+
+    def __init__(self, run: Run, names: Sequence[str]) -> None:
+        self.run_feed, self.names = run, list(names)
+        self.feeds: list[Feed] = []
+        self.outputs: list[list[Any]] = []
+
+    def run(self, wanted: list[str], feed: Feed, /) -> list[Any]:
+        found = self.run_feed(feed)
+        self.feeds.append(feed)
+        self.outputs.append(found)
+        return [found[self.names.index(name)] for name in wanted]
+
+
+def subject(name: str, folder: Path) -> Subject:
+    """Of the cache that ``sm prepare`` has filled, with the samples' answers as ONNX Runtime gives them."""
+    recipe = Recipe.load(HERE / "model" / name)
+    built = Cache(Settings.read({}).cache).models / name / recipe.key
+    repository = folder / "repository"
+    (repository / name).mkdir(parents=True)
+    for path in (*built.iterdir(), HERE / "model" / name / "preprocess.json"):
+        (repository / name / path.name).symlink_to(path)
+    plain = Subject(name, built / "model.onnx", repository, (), (), ())
+    recorder = Recorder(engines.runner("onnxruntime", plain.graph, plain.names, 2), plain.names[1])
+    answers = tuple(ask(plain, plain.graph, recorder))
+    return Subject(name, plain.graph, repository, tuple(recorder.feeds), answers, tuple(recorder.outputs))
+
+
+def ask(of: Subject, graph: Path, recorder: Recorder) -> Iterator[Any]:
+    """The client's answers to its samples, with ``graph`` as ``recorder`` runs it."""
+    found = Found(of.name, HERE / "clients" / of.name / "client.py")
+    triton = InProcess(Graph.read(graph), recorder)
+    client = load(found, triton, of.repository)
+    check(client, found, triton)
+    for payload in payloads(client):
+        yield json.loads(dumps(client.inference(client.payload.model_validate(payload))))
+
+
+def payloads(client: Client) -> Iterator[dict[str, Any]]:
+    if "image" not in client.payload.model_fields:
+        yield from ({"text": text} for text in TEXTS)
+        return
+    for path in sorted((client.folder / "sample").iterdir()):
+        if path.suffix in PICTURES:
+            yield {"image": path.read_bytes()}
+
+
+def accuracy(of: Subject, way: str, file: Path) -> str:
+    """``5 of 6 alike, within 0.02``; where a way gives other tensors, the answers alone."""
+    graph = file if way in engines.ONNXRUNTIME else of.graph
+    names = [value.name for value in Graph.read(graph).outputs]
+    recorder = Recorder(engines.runner(way, file, of.names, 2), names)
+    answers = list(ask(of, graph, recorder))
+    alike = sum(not list(differences(one, known)) for one, known in zip(answers, of.answers, strict=True))
+    if [each.shape for each in recorder.outputs[0]] != [each.shape for each in of.outputs[0]]:
+        return f"{alike} of {len(answers)} alike"
+    worst = max(
+        float(np.abs(a - b).max())
+        for one, other in zip(recorder.outputs, of.outputs, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
+    return f"{alike} of {len(answers)} alike, within {worst:.2g}"
+
+
+def serve(
+    pipe: Connection, way: str, file: Path, names: tuple[list[str], list[str]], threads: int, sample: Feed
+) -> None:
+    """One process: for each (batch, seconds) the records, the seconds and those of the processor."""
+    run = engines.runner(way, file, names, threads)
+    pipe.send(None)
+    while order := pipe.recv():
+        batch, seconds = order
+        feed = {name: np.repeat(value, batch, axis=0) for name, value in sample.items()}
+        run(feed)
+        started, spent, count = time.monotonic(), time.process_time(), 0
+        while time.monotonic() - started < seconds:
+            run(feed)
+            count += batch
+        pipe.send((count, time.monotonic() - started, time.process_time() - spent))
+
+
+class Turn(NamedTuple):
+    """Records a second, and seconds of the processors for each."""
+
+    rate: float
+    cost: float
+
+
+class Team:
+    """The processes of one way."""
+
+    def __init__(self, of: Subject, way: str, file: Path, processes: int, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipes, self.members = [], []
+        for _ in range(processes):
+            ours, theirs = context.Pipe()
+            member = context.Process(
+                target=serve, args=(theirs, way, file, of.names, threads, of.feeds[0]), daemon=True
+            )
+            member.start()
+            self.pipes.append(ours)
+            self.members.append(member)
+        for pipe in self.pipes:
+            pipe.recv()
+
+    def run(self, batch: int, seconds: float) -> Turn:
+        """All processes at once."""
+        for pipe in self.pipes:
+            pipe.send((batch, seconds))
+        done = [pipe.recv() for pipe in self.pipes]
+        rate = sum(count / seconds for count, seconds, _ in done)
+        return Turn(rate, sum(spent for *_, spent in done) / sum(count for count, *_ in done))
+
+    def end(self) -> None:
+        for pipe, member in zip(self.pipes, self.members, strict=True):
+            pipe.send(None)
+            member.join()
+
+
+def measure(teams: Mapping[str, Team], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """For each way and batch: medians, and the ratio of costs to the first way and batch of the same turn."""
+    cases = [(way, batch) for batch in options.batches for way in teams]
+    turns = [
+        {case: teams[case[0]].run(case[1], options.seconds) for case in cases} for _ in range(options.draws)
+    ]
+    for case in cases:
+        ratios = sorted(turn[cases[0]].cost / turn[case].cost for turn in turns)
+        yield {
+            "way": case[0],
+            "batch": case[1],
+            "rate": statistics.median(turn[case].rate for turn in turns),
+            "cost": statistics.median(turn[case].cost for turn in turns),
+            "ratio": statistics.median(ratios),
+            "range": (ratios[0], ratios[-1]),
+        }
+
+
+def compare(name: str, options: argparse.Namespace) -> None:
+    """One model's table, printed as Markdown."""
+    with tempfile.TemporaryDirectory() as folder:
+        of = subject(name, Path(folder))
+        files = {way: engines.graph(way, of.graph, of.feeds, Path(folder)) for way in options.ways}
+        ways = {way: file for way, file in files.items() if file}
+        answers = {way: accuracy(of, way, file) for way, file in ways.items()}
+        teams = {way: Team(of, way, file, options.processes, options.threads) for way, file in ways.items()}
+        print(f"\n{name}, {options.processes} processes of {options.threads} threads\n")
+        print(
+            "| way | batch | a second | ms of processor | ratio | from – to | samples |\n"
+            "|---|---|---|---|---|---|---|"
+        )
+        for row in measure(teams, options):
+            least, most = row["range"]
+            print(
+                f"| {row['way']} | {row['batch']} | {row['rate']:.1f} | {1000 * row['cost']:.1f} "
+                f"| {row['ratio']:.2f} | {least:.2f} – {most:.2f} | {answers[row['way']]} |"
+            )
+        for team in teams.values():
+            team.end()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--ways", nargs="+", choices=engines.WAYS, default=engines.WAYS)
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    options = parser.parse_args()
+    for way in [way for way in options.ways if engines.missing(way)]:
+        print(f"{way} is left out: pip install {engines.missing(way)}", file=sys.stderr)
+        options.ways = [each for each in options.ways if each != way]
+    for name in options.models:
+        compare(name, options)
+
+
+if __name__ == "__main__":
+    main()
