@@ -1,0 +1,139 @@
+"""The benchmark: python -m bench [options], or make bench. docs/26-speed.md says what is measured and how."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from bench import decoding, files, flame, plots, tree
+from bench.contestant import FORMS, MODELS, PROCESSES, REGIMES, THREADS
+from bench.contestants import CONTESTANTS, find
+from bench.measuring import Wanted, draw
+from bench.results import Results
+from bench.running import free_port
+from bench.table import markdown
+from sm.errors import StartError
+from sm.settings import Settings
+
+RESULTS = Path(__file__).with_name("results")
+
+
+def main(words: Sequence[str]) -> int:
+    """0, or 1 with a sentence where nothing can be measured."""
+    options = parse(words)
+    try:
+        if options.flame:
+            flame.record(options.flame, options.models[0])
+        elif options.show:
+            write(Results.load(options.show), options.show)
+        else:
+            run(options)
+    except StartError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure this box against others.")
+
+    def several(name: str, of: Sequence[str], default: Sequence[str], what: str) -> None:
+        parser.add_argument(name, nargs="+", choices=of, default=default, metavar="NAME", help=what)
+
+    several("--contestants", list(CONTESTANTS), list(CONTESTANTS), ", ".join(CONTESTANTS))
+    several("--regimes", REGIMES, REGIMES, ", ".join(REGIMES))
+    several("--models", MODELS, MODELS, ", ".join(MODELS))
+    several("--forms", FORMS, FORMS[:1], ", ".join(FORMS))
+    parser.add_argument("--callers", nargs="+", type=int, default=[8, 32], metavar="N", help="at once")
+    parser.add_argument("--seconds", type=float, default=3.0, help="each measurement, if not longer")
+    parser.add_argument("--draws", type=int, default=2, help="fresh starts of each contestant")
+    today = datetime.now(timezone.utc).strftime("%Y-%m-%d-%H%M")
+    parser.add_argument("--out", type=Path, default=RESULTS / f"{today}.json", help="the result's file")
+    parser.add_argument(
+        "--show", type=Path, metavar="FILE", help="tables and plots of a result that is there"
+    )
+    parser.add_argument(
+        "--flame", type=Path, metavar="FILE", help="a flame graph of one of the box's workers, as SVG"
+    )
+    return parser.parse_args(words)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure; what is there already is saved after each contestant."""
+    tree.adopt_orphans()
+    wanted = Wanted(options.models, options.forms, options.callers, options.seconds)
+    results = Results(machine(), settings(options), about(options.contestants))
+    results.decoding = {model: decoding.seconds(model) for model in options.models}
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        shared = Path(folder) / "files"
+        shared.mkdir()
+        files.prepare(shared, Settings.read(os.environ))
+        for number in range(options.draws):
+            for regime in options.regimes:
+                for name in options.contestants:
+                    one(results, name, regime, number, wanted, shared)
+                    results.save(options.out)
+    write(results, options.out)
+
+
+def one(results: Results, name: str, regime: str, number: int, wanted: Wanted, shared: Path) -> None:
+    """One draw of one contestant; one that cannot be measured is said, and the others are not held up."""
+    if name in results.missing or regime not in find(name).regimes:
+        return
+    with tempfile.TemporaryDirectory(prefix=f"trireme-bench-{name}-") as folder:
+        contestant = find(name)(free_port(), regime, Path(folder), shared)
+        try:
+            results.records += draw(contestant, number, wanted, progress)
+        except StartError as error:
+            results.missing[name] = str(error)
+            progress(f"{name} is left out: {error}")
+
+
+def about(names: Sequence[str]) -> dict[str, str]:
+    return {name: find(name).about for name in names}
+
+
+def machine() -> dict[str, object]:
+    """What it was measured on. The load before it tells whether others were at work."""
+    said = re.search("^model name.*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    model = said[1] if said else platform.machine()
+    return {
+        "when": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": f"{PROCESSES} cores of {model}, {platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load before": f"{os.getloadavg()[0]:.2f}",
+    }
+
+
+def settings(options: argparse.Namespace) -> dict[str, object]:
+    return {
+        "command": f"python -m bench {' '.join(sys.argv[1:])}".strip(),
+        "draws": f"{options.draws}, interleaved, a fresh start each",
+        "allocator": "glibc's, MALLOC_MMAP_THRESHOLD_ 32 MiB and MALLOC_TRIM_THRESHOLD_ 128 MiB for everyone",
+        "ONNX Runtime": f"{PROCESSES} processes with {THREADS} thread each, but trireme: its own defaults",
+    }
+
+
+def progress(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+
+
+def write(results: Results, out: Path) -> None:
+    """The tables on standard output and beside the result, with the plots."""
+    text = markdown(results)
+    out.with_suffix(".md").write_text(text)
+    print(text)
+    for path in plots.write(results, out):
+        print(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,125 @@
+"""Callers of a Triton whose tensors are ready.
+
+    python -m bench.callers PORT shared|bytes MODEL FILES CALLERS SECONDS
+
+Messages are made once; each caller has, in shared memory, a region of its own.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from bench.contestant import PROCESSES
+from bench.together import Step, report
+
+Tensors = Mapping[str, NDArray[Any]]
+SHARED = Path("/dev/shm")  # noqa: S108
+TYPES = {"float32": "FP32", "int64": "INT64"}
+#: Bytes of an output that are looked at: 8.6 MB each time would be what is measured.
+LOOKED_AT = 64
+UNBOUNDED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+
+def main(port: int, tensors: str, model: str, files: Path, callers: int, seconds: float) -> None:
+    inputs, outputs = (load(files / part / f"{model}.npz") for part in ("inputs", "outputs"))
+    make = {"shared": shared, "bytes": in_message}[tensors]
+
+    def steps(count: int) -> list[Step]:
+        channel = grpc.insecure_channel(f"127.0.0.1:{port}", UNBOUNDED)
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        return [make(stub, model, inputs, outputs, place) for place in range(count)]
+
+    processes = min(PROCESSES, callers)
+    try:
+        report(steps, [len(range(place, callers, processes)) for place in range(processes)], seconds)
+    finally:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            # No name: every one. Triton would keep the memory for as long as it lives.
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest())
+        for region in SHARED.glob(f"bench-{os.getpid()}-*"):
+            region.unlink()
+
+
+def load(file: Path) -> Tensors:
+    with np.load(file) as tensors:
+        return dict(tensors)
+
+
+def in_message(stub: Any, model: str, inputs: Tensors, outputs: Tensors, _place: int) -> Step:
+    """Tensors as bytes, there and back."""
+    message = request(model, inputs)
+    message.raw_input_contents.extend(array.tobytes() for array in inputs.values())
+    message.outputs.extend(pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in outputs)
+
+    def step() -> bool:
+        answer = stub.ModelInfer(message)
+        got = dict(zip((tensor.name for tensor in answer.outputs), answer.raw_output_contents, strict=True))
+        return all(alike(got[name], array) for name, array in outputs.items())
+
+    return step
+
+
+def shared(stub: Any, model: str, inputs: Tensors, outputs: Tensors, place: int) -> Step:
+    """Tensors in a region of this caller's own: the inputs written once, the outputs anew each time."""
+    path = SHARED / f"bench-{os.getppid()}-{os.getpid()}-{place}"
+    size = sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
+    with path.open("w+b") as file:
+        file.truncate(size)
+        memory = mmap.mmap(file.fileno(), size)
+    stub.SystemSharedMemoryRegister(
+        pb.SystemSharedMemoryRegisterRequest(name=path.name, key=f"/{path.name}", offset=0, byte_size=size)
+    )
+    message, offset, places = request(model, inputs), 0, {}
+    for tensor, array in zip(message.inputs, inputs.values(), strict=True):
+        memory[offset : offset + array.nbytes] = array.tobytes()
+        refer(tensor, path.name, offset, array.nbytes)
+        offset += array.nbytes
+    for name, array in outputs.items():
+        refer(message.outputs.add(name=name), path.name, offset, array.nbytes)
+        places[name], offset = offset, offset + array.nbytes
+
+    def step() -> bool:
+        for start in places.values():
+            memory[start : start + LOOKED_AT] = bytes(LOOKED_AT)
+        stub.ModelInfer(message)
+        return all(
+            alike(memory[places[name] : places[name] + LOOKED_AT], array) for name, array in outputs.items()
+        )
+
+    return step
+
+
+def request(model: str, inputs: Tensors) -> Any:
+    message = pb.ModelInferRequest(model_name=model)
+    for name, array in inputs.items():
+        message.inputs.add(name=name, datatype=TYPES[array.dtype.name], shape=array.shape)
+    return message
+
+
+def refer(tensor: Any, region: str, offset: int, size: int) -> None:
+    tensor.parameters["shared_memory_region"].string_param = region
+    tensor.parameters["shared_memory_byte_size"].int64_param = size
+    tensor.parameters["shared_memory_offset"].int64_param = offset
+
+
+def alike(raw: bytes, array: NDArray[Any]) -> bool:
+    """Whether the first bytes are those of ``array``; a real model's values differ in the last digits."""
+    got = np.frombuffer(raw[:LOOKED_AT], array.dtype)
+    return bool(np.allclose(got, array.ravel()[: len(got)], rtol=1e-2, atol=1e-2))
+
+
+if __name__ == "__main__":
+    _, port, tensors, model, files, callers, seconds = sys.argv
+    main(int(port), tensors, model, Path(files), int(callers), float(seconds))

@@ -1,0 +1,109 @@
+"""What is measured: a service that starts, answers requests over HTTP, and stops."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from bench.driver import Request, wrk
+from sm.settings import HERE, Settings
+
+__all__ = ["Contestant", "Request"]
+
+Regime = Literal["real", "instant"]
+REGIMES: tuple[Regime, ...] = ("real", "instant")
+MODELS = ("resnet", "yolov5", "bert_base")
+#: JSON, with base64 where it is a picture; the picture or text itself.
+FORMS = ("json", "raw")
+#: What those contestants are given that do no more than a part of the work.
+READY = "ready"
+#: Processes that work side by side, and threads of ONNX Runtime in each: the same for every contestant.
+PROCESSES, THREADS = len(os.sched_getaffinity(0)), 1
+#: glibc's allocator, as the box sets it for its own workers: see sm/supervisor/commands.py. With the defaults
+#: every server that handles pictures spends much of its time on page faults.
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20)}
+
+
+class Contestant(ABC):
+    """A service on a port of loopback. ``folder`` is its own, for one run; it is removed afterwards.
+
+    ``files`` has what all contestants share (see :mod:`bench.files`).
+    """
+
+    name: ClassVar[str]
+    #: One line for the table: what it is, and the settings that matter.
+    about: ClassVar[str]
+    #: What a GET of this path says with 200.
+    ready_path: ClassVar[str] = "/ping"
+    #: Whether what asks it is a part of it: then its processor time and memory count too.
+    asked_by_itself: ClassVar[bool] = False
+    regimes: ClassVar[tuple[Regime, ...]] = REGIMES
+
+    def __init__(self, port: int, regime: Regime, folder: Path, files: Path) -> None:
+        self.port, self.regime, self.folder, self.files = port, regime, folder, files
+
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
+        """Called before each start: what its command needs, such as packages, made if it is not there."""
+
+    @abstractmethod
+    def command(self) -> Sequence[str]:
+        """Starts the service in the foreground; SIGTERM ends it with all it has started.
+
+        Empty where there is nothing to start, since what asks does the work.
+        """
+
+    def environment(self) -> dict[str, str]:
+        """Added to the program's own: which models, which regime, the allocator's settings."""
+        return {
+            **ALLOCATOR,
+            "PYTHONPATH": str(HERE),
+            "BENCH_PORT": str(self.port),
+            "BENCH_REGIME": self.regime,
+            "BENCH_FILES": str(self.files),
+            "BENCH_FOLDER": str(self.folder),
+        }
+
+    def ready(self) -> bool:
+        """Whether it answers; asked until it does."""
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}{self.ready_path}", timeout=2
+            ) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def request(self, model: str, form: str) -> Request | None:
+        """What to send for ``model`` in ``form`` (:data:`FORMS`); None where it takes no such form."""
+        del model, form
+        return None
+
+    def driver(self, model: str, form: str, callers: int, seconds: float) -> Sequence[str] | None:
+        """The command that asks, see :mod:`bench.driver`; None where it takes no such form."""
+        request = self.request(model, form) if form in FORMS else None
+        return wrk(request, self.port, callers, seconds, self.folder) if request else None
+
+    def callers(self, wanted: Sequence[int]) -> Sequence[int]:
+        """Those of ``wanted`` that mean something to it."""
+        return wanted
+
+
+def environment_of(name: str) -> Path:
+    """The Python of a contestant's own virtual environment: ``contestants/NAME.txt``, installed once."""
+    wanted = HERE / "bench" / "contestants" / f"{name}.txt"
+    place = Settings.read(os.environ).cache / "bench" / name
+    python, mark = place / "bin" / "python", place / "installed.txt"
+    if mark.is_file() and mark.read_bytes() == wanted.read_bytes():
+        return python
+    print(f"{name}: installing its packages into {place}", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", wanted)
+    subprocess.run(pip, check=True)
+    mark.write_bytes(wanted.read_bytes())
+    return python

@@ -1,0 +1,33 @@
+"""Who is measured, by name; each in a module of its own, loaded when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from bench.contestant import Contestant
+from sm.errors import StartError
+
+#: Module and class. The order is that of the tables.
+CONTESTANTS = {
+    "trireme": "trireme:Trireme",
+    "trireme_same": "trireme:Same",
+    "reference": "reference:Reference",
+    "fastapi": "fastapi:FastApi",
+    "litserve": "litserve:LitServe",
+    "bentoml": "bentoml:BentoMl",
+    "mlserver": "mlserver:MlServer",
+    "rayserve": "rayserve:RayServe",
+    "triton": "triton:SharedMemory",
+    "triton_bytes": "triton:Bytes",
+    "loop": "loop:Loop",
+}
+#: Those that run the models in their own processes, each an ordinary service.
+PEERS = ("fastapi", "litserve", "bentoml", "mlserver", "rayserve")
+
+
+def find(name: str) -> type[Contestant]:
+    """The class of a contestant; :class:`StartError` names those that there are."""
+    if name not in CONTESTANTS:
+        raise StartError(f"there is no contestant {name!r}; there are {', '.join(CONTESTANTS)}.")
+    module, _, kind = CONTESTANTS[name].partition(":")
+    return getattr(import_module(f"bench.contestants.{module}"), kind)  # type: ignore[no-any-return]

@@ -1,0 +1,21 @@
+"""FastAPI on uvicorn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.contestant import PROCESSES
+from bench.contestants.peer import Peer
+
+
+class FastApi(Peer):
+    name = "fastapi"
+    about = f"FastAPI on uvicorn with uvloop and httptools, {PROCESSES} workers"
+    raw_path = "/{model}/raw"
+
+    def command(self) -> Sequence[str]:
+        return (
+            *(str(self.python), "-m", "uvicorn", "--factory", "bench.peers.fastapi_service:create"),
+            *("--host", "127.0.0.1", "--port", str(self.port), "--workers", str(PROCESSES)),
+            *("--no-access-log", "--log-level", "warning"),
+        )

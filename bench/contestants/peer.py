@@ -1,0 +1,38 @@
+"""A server that runs the models in its own processes: its packages, and what it is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import ClassVar
+
+from bench.contestant import Contestant, Request, environment_of
+from bench.samples import sample
+
+
+class Peer(Contestant):
+    """The service is a module of :mod:`bench.peers`; it runs on the Python that ``<name>.txt`` describes.
+
+    A model's path takes JSON with a field ``image``, as base64, or ``text``.
+    """
+
+    #: Where the content itself may be sent; None where the server has no such way.
+    raw_path: ClassVar[str | None] = None
+
+    def prepare(self) -> None:
+        environment_of(self.name)
+
+    @property
+    def python(self) -> Path:
+        return environment_of(self.name)
+
+    def request(self, model: str, form: str) -> Request | None:
+        taken = sample(model)
+        if form == "json":
+            field = {"text": taken.text} if model == "bert_base" else {"image": taken.base64}
+            body = json.dumps(field).encode()
+            return Request(f"/{model}", {"Content-Type": "application/json"}, body, taken.expected)
+        if self.raw_path is None:
+            return None
+        path = self.raw_path.format(model=model)
+        return Request(path, {"Content-Type": taken.content_type}, taken.content, taken.expected)

@@ -1,0 +1,30 @@
+"""The reference design: the same parts as this box's, put together in the plain way."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from bench.contestant import PROCESSES, Contestant, Request
+from bench.reference.settings import THREADS
+from bench.samples import sample
+
+
+class Reference(Contestant):
+    name = "reference"
+    about = (
+        f"nginx, gunicorn ({PROCESSES} workers, {THREADS} threads each), Flask, the standard base64, "
+        "Pillow, a gRPC client a request, tensors as bytes to the same Triton"
+    )
+
+    def command(self) -> Sequence[str]:
+        return (sys.executable, "-m", "bench.reference")
+
+    def request(self, model: str, form: str) -> Request | None:
+        if form != "json":
+            return None
+        taken = sample(model)
+        payload = {"text": taken.text} if model == "bert_base" else {"image": taken.base64}
+        body = json.dumps({"modelname": model, "payload": payload}).encode()
+        return Request("/invocations", {"Content-Type": "application/json"}, body, taken.expected)

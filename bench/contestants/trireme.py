@@ -1,0 +1,77 @@
+"""This box, as ``serve`` starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import ClassVar
+
+from bench import repositories
+from bench.contestant import REGIMES, Contestant, Regime, Request
+from bench.samples import sample
+from sm.build.cache import Cache
+from sm.settings import HERE, Settings
+
+#: Invocations that may wait: with the default, 128 callers at once would be told to come again (429).
+QUEUE = 128
+PARAMETERS = {"yolov5": {"format": "detections"}}
+
+
+class Trireme(Contestant):
+    """Real models: the demo's repository, as ``make serve`` has it."""
+
+    name = "trireme"
+    about = f"this box with its defaults, but TRIREME_QUEUE={QUEUE}"
+    regimes: ClassVar[tuple[Regime, ...]] = REGIMES
+
+    def prepare(self) -> None:
+        if self.regime == "instant":
+            repositories.instant(self.folder / "repository", self.files)
+
+    def command(self) -> Sequence[str]:
+        return (sys.executable, str(HERE / "serve"))
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **super().environment(),
+            "SAGEMAKER_BIND_TO_PORT": str(self.port),
+            "TRIREME_MODEL_REPOSITORY": str(self.repository()),
+            "TRIREME_QUEUE": str(QUEUE),
+        }
+
+    def repository(self) -> object:
+        if self.regime == "instant":
+            return self.folder / "repository"
+        return Cache(Settings.read(os.environ).cache).repositories / "cpu"
+
+    def request(self, model: str, form: str) -> Request | None:
+        return ask(model, form)
+
+
+class Same(Trireme):
+    """The box with the files and settings of ONNX Runtime that the others have."""
+
+    name = "trireme_same"
+    about = "this box with the others' graphs and settings of ONNX Runtime: a process per core, 1 thread each"
+    regimes = ("real",)
+
+    def prepare(self) -> None:
+        repositories.same(self.folder / "repository", self.files)
+
+    def repository(self) -> object:
+        return self.folder / "repository"
+
+
+def ask(model: str, form: str) -> Request:
+    """The box's own forms: dispatch JSON, and the raw body."""
+    taken, parameters = sample(model), PARAMETERS.get(model, {})
+    if form == "raw":
+        query = "&".join(f"{name}={value}" for name, value in {"modelname": model, **parameters}.items())
+        return Request(
+            f"/invocations?{query}", {"Content-Type": taken.content_type}, taken.content, taken.expected
+        )
+    payload = {"text": taken.text} if model == "bert_base" else {"image": taken.base64}
+    body = json.dumps({"modelname": model, "payload": payload, "parameters": parameters}).encode()
+    return Request("/invocations", {"Content-Type": "application/json"}, body, taken.expected)

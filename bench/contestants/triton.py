@@ -1,0 +1,48 @@
+"""The transport's floor: Triton itself, asked over gRPC with tensors that are ready."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import ClassVar
+
+from bench import repositories
+from bench.contestant import READY, Contestant
+from bench.serving import triton
+from sm.triton import server
+
+
+class SharedMemory(Contestant):
+    name = "triton"
+    about = (
+        "Triton by gRPC, ready tensors in shared memory, no picture decoded; its callers count as part of it"
+    )
+    asked_by_itself = True
+    tensors: ClassVar[str] = "shared"
+
+    def prepare(self) -> None:
+        repository = self.folder / "repository"
+        make = repositories.instant if self.regime == "instant" else repositories.same
+        make(repository, self.files)
+        self._command, self._box = triton(self.folder, repository, super().environment())
+
+    def command(self) -> Sequence[str]:
+        return self._command.arguments
+
+    def environment(self) -> dict[str, str]:
+        return dict(self._command.environment)
+
+    def ready(self) -> bool:
+        return server.ready(self._box.http_port)
+
+    def driver(self, model: str, form: str, callers: int, seconds: float) -> Sequence[str] | None:
+        if form != READY:
+            return None
+        values = (self._box.grpc_port, self.tensors, model, self.files, callers, seconds)
+        return (sys.executable, "-m", "bench.callers", *map(str, values))
+
+
+class Bytes(SharedMemory):
+    name = "triton_bytes"
+    about = "Triton by gRPC, ready tensors as bytes of the message; its callers count as part of it"
+    tensors = "bytes"

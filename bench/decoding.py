@@ -1,0 +1,23 @@
+"""What decoding alone costs the box."""
+
+from __future__ import annotations
+
+import time
+
+from bench.samples import sample
+from sm.image import decode
+
+ROUNDS = 30
+
+
+def seconds(model: str) -> float:
+    """Seconds of processor time that the box's own decoder takes for the model's sample; 0 for a text."""
+    content = sample(model).content
+    if sample(model).content_type == "text/plain":
+        return 0.0
+    for _ in range(3):
+        decode(content)
+    before = time.process_time()
+    for _ in range(ROUNDS):
+        decode(content)
+    return (time.process_time() - before) / ROUNDS

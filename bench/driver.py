@@ -1,0 +1,81 @@
+"""What asks: a program that prints one line of JSON, and what the line says."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sm.errors import StartError
+
+SCRIPT = Path(__file__).with_name("wrk.lua")
+#: Seconds after which an answer counts as lost: more than any queue here takes.
+PATIENCE = 120
+
+
+@dataclass(frozen=True)
+class Request:
+    """A POST. Every answer to it must be a 200 that contains ``expected``."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    expected: bytes
+
+
+@dataclass(frozen=True)
+class Load:
+    """What was asked and answered; times in seconds.
+
+    ``wrong``: another status or content than expected. ``lost``: no answer. ``processor``: the driver's
+    own seconds of processor time, where it is a part of the contestant.
+    """
+
+    answers: int
+    wrong: int
+    lost: int
+    seconds: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+    processor: float = 0.0
+
+    @classmethod
+    def read(cls, output: str) -> Load:
+        """The last line of a driver's output; :class:`StartError` with the whole of it if it is none."""
+        try:
+            return cls(**json.loads(output.strip().splitlines()[-1]))
+        except (ValueError, IndexError, TypeError):
+            raise StartError(f"the driver's last line is no result:\n{output}") from None
+
+    @property
+    def rate(self) -> float:
+        """Right answers a second."""
+        return self.answers / self.seconds
+
+
+def wrk(request: Request, port: int, callers: int, seconds: float, folder: Path) -> Sequence[str]:
+    """wrk's command line; :class:`StartError` says how to get it."""
+    program = shutil.which("wrk")
+    if program is None:
+        raise StartError("there is no wrk, which makes the load; on Debian and Ubuntu: apt-get install wrk")
+    body, expected = folder / "asked.body", folder / "asked.expected"
+    body.write_bytes(request.body)
+    expected.write_bytes(request.expected)
+    return (
+        program,
+        "--threads=1",
+        f"--connections={callers}",
+        f"--duration={math.ceil(seconds)}s",
+        f"--timeout={PATIENCE}s",
+        f"--script={SCRIPT}",
+        f"http://127.0.0.1:{port}{request.path}",
+        "--",
+        str(body),
+        str(expected),
+        *(f"{name}: {value}" for name, value in request.headers.items()),
+    )

@@ -1,0 +1,60 @@
+"""A flame graph of one of the box's workers under load. Needs py-spy: the extra ``bench``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bench import files, tree
+from bench.contestants.trireme import Trireme
+from bench.running import free_port, running
+from sm.errors import StartError
+from sm.settings import Settings
+
+#: Callers, seconds of the recording, samples a second.
+CALLERS, SECONDS, RATE = 8, 10, 200
+
+
+def record(path: Path, model: str) -> None:
+    """Load the box with JSON bodies for the instant ``model``, and write the SVG."""
+    spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    if spy is None:
+        raise StartError("there is no py-spy; pip install -e '.[bench]'")
+    tree.adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        shared, own = Path(folder) / "files", Path(folder) / "box"
+        shared.mkdir()
+        own.mkdir()
+        files.prepare(shared, Settings.read(os.environ))
+        contestant = Trireme(free_port(), "instant", own, shared)
+        with running(contestant) as root:
+            load = contestant.driver(model, "json", CALLERS, SECONDS + 2)
+            assert root is not None
+            assert load is not None
+            with subprocess.Popen(load, stdout=subprocess.DEVNULL):
+                spied = subprocess.run(
+                    [
+                        *(spy, "record", "--pid", str(worker(root)), "--output", str(path)),
+                        *("--duration", str(SECONDS), "--rate", str(RATE), "--nonblocking"),
+                    ],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+    if spied.returncode:
+        raise StartError(f"py-spy failed: {spied.stderr.strip()[-500:]}")
+
+
+def worker(root: int) -> int:
+    """The gunicorn worker of the data plane that has the lowest number."""
+    for pid in sorted(tree.pids(root)):
+        words = (tree.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+        if words[-2:-1] == [b"data"] and b"sm.worker" in words:
+            workers = sorted(tree.descendants(pid))
+            if workers:
+                return workers[0]
+    raise StartError("the box has no worker to look at")

@@ -1,0 +1,149 @@
+"""One contestant's draw: started fresh, warmed up, measured in every way that is wanted, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from bench import tree
+from bench.contestant import READY, Contestant
+from bench.driver import Load
+from bench.running import rest, running
+from sm.errors import StartError
+
+#: Callers and seconds of the warm-up.
+WARM_CALLERS, WARM_SECONDS = 8, {"instant": 1.0, "real": 2.0}
+#: Each caller is to have so many answers at least, for the sake of the high percentiles; if that takes
+#: no longer than so many seconds.
+ANSWERS_EACH, LONGEST = 4, 40.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to measure; ``seconds`` each, or longer where the queue is long."""
+
+    models: Sequence[str]
+    forms: Sequence[str]
+    callers: Sequence[int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement. ``processor``: seconds of processor time over all processes of the contestant."""
+
+    contestant: str
+    regime: str
+    model: str
+    form: str
+    callers: int
+    draw: int
+    rate: float
+    answers: int
+    wrong: int
+    lost: int
+    seconds: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+    processor: float
+    memory: int
+    own_memory: int
+
+    @property
+    def cost(self) -> float:
+        """Seconds of processor time for each answer."""
+        return self.processor / max(1, self.answers)
+
+
+def draw(contestant: Contestant, number: int, wanted: Wanted, say: Callable[[str], None]) -> Iterator[Record]:
+    """Every record of a contestant that is started for it; :class:`StartError` if it cannot be."""
+    with running(contestant) as root:
+        for model in wanted.models:
+            for form in (*wanted.forms, READY):
+                if contestant.driver(model, form, 1, 1) is None:
+                    continue
+                warm = _warmed(contestant, root, model, form)
+                for callers in contestant.callers(wanted.callers):
+                    needed = min(LONGEST, ANSWERS_EACH * callers / max(warm.rate, 0.1))
+                    record = _record(
+                        contestant, root, number, model, form, callers, max(wanted.seconds, needed)
+                    )
+                    say(_line(record))
+                    yield record
+
+
+def _warmed(contestant: Contestant, root: int | None, model: str, form: str) -> Load:
+    """:class:`StartError` if no answer is right: then there is nothing to be measured."""
+    load, _ = _drive(contestant, root, model, form, WARM_CALLERS, WARM_SECONDS[contestant.regime])
+    if not load.answers:
+        raise StartError(
+            f"{contestant.name} gives no right answer to {model} as {form}: {load.wrong} were wrong, "
+            f"{load.lost} were lost."
+        )
+    return load
+
+
+def _record(
+    contestant: Contestant,
+    root: int | None,
+    number: int,
+    model: str,
+    form: str,
+    callers: int,
+    seconds: float,
+) -> Record:
+    if root is not None:
+        rest(root)
+    load, use = _drive(contestant, root, model, form, callers, seconds)
+    return Record(
+        contestant.name,
+        contestant.regime,
+        model,
+        form,
+        callers,
+        number,
+        load.rate,
+        **{**asdict(load), "processor": use.seconds},
+        memory=use.memory,
+        own_memory=use.own_memory,
+    )
+
+
+def _drive(
+    contestant: Contestant, root: int | None, model: str, form: str, callers: int, seconds: float
+) -> tuple[Load, tree.Use]:
+    """Ask for so long. Memory is looked at halfway, under load, and at the end."""
+    command = contestant.driver(model, form, callers, seconds)
+    assert command is not None
+    before = tree.processor_seconds(root) if root else 0.0
+    environment = Contestant.environment(contestant) if contestant.asked_by_itself else {}
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as driver:
+        roots = [pid for pid in (root, driver.pid if contestant.asked_by_itself else None) if pid]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            driver.wait(seconds / 2)
+        halfway = tree.memory(roots)
+        output, _ = driver.communicate(timeout=10 * LONGEST)
+        spent = (tree.processor_seconds(root) if root else 0.0) - before
+    load = Load.read(output)
+    return load, tree.Use(spent + load.processor, *map(max, halfway, tree.memory(roots)))
+
+
+def _line(record: Record) -> str:
+    failed = f", {record.wrong} wrong, {record.lost} lost" if record.wrong or record.lost else ""
+    return (
+        f"{record.regime} {record.contestant} {record.model} {record.form} {record.callers}: "
+        f"{record.rate:.1f}/s, p50 {1000 * record.p50:.1f} ms, p99 {1000 * record.p99:.1f} ms, "
+        f"{1000 * record.cost:.2f} ms of processor, {math.ceil(record.memory / 2**20)} MB{failed}"
+    )

@@ -1,0 +1,1 @@
+"""The reference design that this box is measured against."""

@@ -1,0 +1,6 @@
+"""What of the reference design was chosen, and why."""
+
+from __future__ import annotations
+
+#: Threads of each of gunicorn's workers: most of a request's time it waits for Triton.
+THREADS = 8

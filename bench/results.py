@@ -1,0 +1,60 @@
+"""What a run gave: its records, kept as JSON, and the medians of their draws."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.measuring import Record
+
+#: What can be shown of a record.
+Value = Callable[[Record], float]
+
+
+@dataclass
+class Results:
+    """``machine`` and ``settings`` in words, for people; ``missing``: why a contestant was not measured."""
+
+    machine: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    about: Mapping[str, str]
+    records: list[Record] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    #: Seconds of processor time that the box's own decoder takes for the sample of a model.
+    decoding: dict[str, float] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        said = json.loads(path.read_text())
+        return cls(**{**said, "records": [Record(**record) for record in said["records"]]})
+
+    def of(self, **wanted: object) -> list[Record]:
+        """The records with these values."""
+        return [
+            record
+            for record in self.records
+            if all(getattr(record, name) == value for name, value in wanted.items())
+        ]
+
+    def median(self, value: Value, **wanted: object) -> float | None:
+        """Of the draws; None where nothing was measured, or an answer was wrong or lost."""
+        found = self.of(**wanted)
+        if not found or any(record.wrong or record.lost for record in found):
+            return None
+        return median(map(value, found))
+
+    def values(self, name: str) -> list[Any]:
+        """The different values of a field, in the order of the records."""
+        return distinct(getattr(record, name) for record in self.records)
+
+
+def distinct(items: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(items))

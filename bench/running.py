@@ -1,0 +1,111 @@
+"""A contestant, started and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bench import tree
+from bench.contestant import Contestant
+from sm.errors import StartError
+
+#: Seconds to be ready, and to end after SIGTERM: the box drains for 25.
+READY, END = 120.0, 40.0
+#: Seconds that what a contestant leaves behind has to go by itself.
+GRACE = 2.0
+#: Processors that are busy for less than this are idle.
+IDLE, LOOK = 0.1, 0.3
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def running(contestant: Contestant) -> Iterator[int | None]:
+    """The process, ready when this begins and gone when it ends; None where there is nothing to start.
+
+    :class:`StartError` has its last words where it does not get ready.
+    """
+    contestant.prepare()
+    if not contestant.command():
+        yield None
+        return
+    log = contestant.folder / "log"
+    environment = {**os.environ, **contestant.environment()}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            (sys.executable, "-m", "bench.container", *contestant.command()),
+            cwd=contestant.folder,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        _wait_ready(contestant, process, log)
+        yield process.pid
+    finally:
+        left = stop(process)
+        if left:
+            print(f"{contestant.name} left {left} processes behind; they were killed")
+
+
+def stop(process: subprocess.Popen[bytes]) -> int:
+    """SIGTERM, then SIGKILL for what is left; how many of its processes had to be killed."""
+    known = tree.pids(process.pid)
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    until = time.monotonic() + END
+    while process.poll() is None and time.monotonic() < until:
+        known |= tree.pids(process.pid)
+        time.sleep(0.05)
+    if process.poll() is not None:
+        # What it has left is ours now. Helpers of Python's multiprocessing end a moment after their parent.
+        known.discard(process.pid)
+        until = time.monotonic() + GRACE
+    while (left := _reaped(known)) and time.monotonic() < until:
+        time.sleep(0.05)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+    while _reaped(known):
+        time.sleep(0.05)
+    return len(left)
+
+
+def _reaped(known: set[int]) -> set[int]:
+    """Which of these are still alive below this process; its dead children are waited for."""
+    for pid in known:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return known & tree.pids(os.getpid())
+
+
+def rest(root: int, seconds: float = 60.0) -> None:
+    """Wait until the tree does nothing: what a caller has given up is still worked on by some."""
+    until, before = time.monotonic() + seconds, tree.processor_seconds(root)
+    while time.monotonic() < until:
+        time.sleep(LOOK)
+        now = tree.processor_seconds(root)
+        if now - before < IDLE * LOOK:
+            return
+        before = now
+
+
+def _wait_ready(contestant: Contestant, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + READY
+    while not contestant.ready():
+        if process.poll() is not None or time.monotonic() > until:
+            ended = f"ended with {process.returncode}" if process.returncode is not None else "is not ready"
+            raise StartError(f"{contestant.name} {ended}:\n{log.read_text(errors='replace')[-3000:]}")
+        time.sleep(0.1)

@@ -1,0 +1,22 @@
+"""A Triton alone, for the contestants that bring another way to it or none: the same server as the box's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from sm.box import Box
+from sm.settings import Settings
+from sm.supervisor import ports
+from sm.triton import server
+
+
+def triton(folder: Path, repository: Path, environment: Mapping[str, str]) -> tuple[server.Command, Box]:
+    """Its command, and the ports it will have; what the server needs beside it is put into ``folder``."""
+    settings = Settings.read({"SAGEMAKER_TRITON_LOG_INFO": "false"})
+    run = folder / "run"
+    run.mkdir()
+    http, grpc, metrics = ports.draw(settings)
+    box = Box(f"bench{os.getpid()}", run, repository, http, grpc, metrics, "nginx", 0)
+    return server.command(settings, box, {**os.environ, **environment}), box

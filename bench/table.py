@@ -1,0 +1,88 @@
+"""Results as Markdown: the targets, then a table for each regime, model and form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from bench.contestant import READY
+from bench.measuring import Record
+from bench.ratios import MEGABYTE, Ratio, ratios
+from bench.results import Results, Value
+
+COLUMNS: Sequence[tuple[str, Value, str]] = (
+    ("answers/s", lambda record: record.rate, "{:,.1f}"),
+    ("p50 ms", lambda record: 1000 * record.p50, "{:,.1f}"),
+    ("p99 ms", lambda record: 1000 * record.p99, "{:,.1f}"),
+    ("processor ms/answer", lambda record: 1000 * record.cost, "{:,.2f}"),
+    ("peak MB", lambda record: record.memory / MEGABYTE, "{:,.0f}"),
+    ("without Triton", lambda record: record.own_memory / MEGABYTE, "{:,.0f}"),
+)
+
+
+def markdown(results: Results) -> str:
+    """The whole report, a line each."""
+    return "\n".join([*_head(results), *_targets(results), *_tables(results)]) + "\n"
+
+
+def _head(results: Results) -> Iterator[str]:
+    for name, value in {**results.machine, **results.settings}.items():
+        yield f"- {name}: {value}"
+    yield ""
+    yield from _rows(("contestant", "what it is"), results.about.items())
+    for name, reason in results.missing.items():
+        yield f"\nNot measured: {name}. {reason}"
+
+
+def _targets(results: Results) -> Iterator[str]:
+    found = [_target(ratio) for ratio in ratios(results) if ratio.reached is not None]
+    yield "\nRatios of medians.\n"
+    yield from _rows(("what", "against", "target", "reached", ""), found)
+
+
+def _target(ratio: Ratio) -> tuple[str, ...]:
+    assert ratio.reached is not None
+    return (ratio.what, ratio.against, ratio.target, f"{ratio.reached:.2f}", "met" if ratio.met else "missed")
+
+
+def _tables(results: Results) -> Iterator[str]:
+    """The floors, which have no form, stand beside the services in each table."""
+    for regime in results.values("regime"):
+        for model in results.values("model"):
+            for form in (form for form in results.values("form") if form != READY):
+                rows = [*_cells(results, regime, model, (form, READY))]
+                if rows:
+                    yield f"\n{regime}, {model}, {form}: medians of the draws, and the range of answers/s.\n"
+                    yield from _rows(("contestant", "callers", *(column[0] for column in COLUMNS)), rows)
+
+
+def _cells(results: Results, regime: str, model: str, forms: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    cell = {"regime": regime, "model": model}
+    for callers in sorted(results.values("callers")):
+        for contestant in results.about:
+            found = [
+                record
+                for record in results.of(contestant=contestant, callers=callers, **cell)
+                if record.form in forms
+            ]
+            if found:
+                yield (contestant, str(callers), *_columns(found))
+
+
+def _columns(found: Sequence[Record]) -> Iterator[str]:
+    failed = sum(record.wrong + record.lost for record in found)
+    for number, (_, value, shape) in enumerate(COLUMNS):
+        values = sorted(map(value, found))
+        middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+        text = shape.format(middle)
+        if number == 0:
+            text += f" ({math.floor(values[0])}–{math.ceil(values[-1])})" if len(values) > 1 else ""
+            text += f", **{failed} wrong or lost**" if failed else ""
+        yield text
+
+
+def _rows(head: Sequence[str], rows: object) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:  # type: ignore[attr-defined]
+        yield f"| {' | '.join(row)} |"

@@ -1,0 +1,79 @@
+"""The processes of a contestant: their processor time and memory, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+TICKS = os.sysconf("SC_CLK_TCK")
+#: prctl's PR_SET_CHILD_SUBREAPER: what a dead parent leaves becomes its child, as PID 1's in a container.
+SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """From now on this process gets what its descendants leave behind. It outlives an exec."""
+    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Use:
+    """``seconds`` of processor time, ``memory`` in bytes; ``own_memory`` is without Triton's."""
+
+    seconds: float
+    memory: int
+    own_memory: int
+
+
+def processor_seconds(root: int) -> float:
+    """Of ``root`` and all below it so far, with the dead that were waited for."""
+    return sum(map(_seconds, pids(root)))
+
+
+def memory(roots: Iterable[int]) -> tuple[int, int]:
+    """Bytes of these and all below them, and the same without Triton's; of shared pages the share."""
+    everyone = set().union(*map(pids, roots))
+    triton = set().union(*(pids(pid) for pid in everyone if _name(pid) == "tritonserver"))
+    sizes = {pid: _memory(pid) for pid in everyone}
+    return sum(sizes.values()), sum(size for pid, size in sizes.items() if pid not in triton)
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Every process below ``pid``, by the kernel's own word."""
+    for task in PROC.glob(f"{pid}/task/*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                yield child
+                yield from descendants(child)
+
+
+def pids(root: int) -> set[int]:
+    return {root, *descendants(root)}
+
+
+def _seconds(pid: int) -> float:
+    """User and system time of a process and of its children that it has waited for."""
+    try:
+        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / TICKS
+
+
+def _memory(pid: int) -> int:
+    try:
+        lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def _name(pid: int) -> str:
+    try:
+        return (PROC / str(pid) / "comm").read_text().strip()
+    except OSError:
+        return ""

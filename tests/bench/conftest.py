@@ -1,0 +1,20 @@
+"""What contestants share, made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import files
+from sm.build.prepare import prepare
+from sm.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    settings = Settings.read({})
+    prepare(settings)
+    folder = tmp_path_factory.mktemp("files")
+    files.prepare(folder, settings)
+    return folder
