@@ -159,7 +159,7 @@ class Connection:
             return False
 
     def ask(self, head: bytes, message: bytes, seconds: float) -> None:
-        """Send a call. The server is told of a little more time than it has: the end is for this side to say."""
+        """Send a call. The server is told of a little more time: its end is for this side to say."""
         self._stream += 2
         self._status, self._said, self._parts, self._ended = b"", b"", [], False
         block = head + b"\x00" + _text("grpc-timeout") + _text(f"{int(seconds * 1000) + GRACE}m")
