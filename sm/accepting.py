@@ -14,15 +14,25 @@ import select
 import socket
 import threading
 import time
+from typing import NamedTuple
 
+from gunicorn.http.errors import NoMoreData
+from gunicorn.http.parser import RequestParser
 from gunicorn.util import close_graceful
-from gunicorn.workers.gthread import TConn
 
 from sm import refusals
 
 #: Seconds between two signs of life, between two looks at what still runs, and after a connection that could
 #: not be taken for want of descriptors.
 BEAT, LOOK, PAUSE = 1.0, 0.02, 0.1
+
+
+class Connection(NamedTuple):
+    """What gunicorn wants to know of one."""
+
+    sock: socket.socket
+    client: object
+    server: object
 
 
 class Worker(refusals.Worker):
@@ -63,20 +73,25 @@ class Worker(refusals.Worker):
                 continue
             self._serving.add(own)
             try:
-                self._answer(TConn(self.cfg, client, address, server))
+                self._answer(Connection(client, address, server))
             finally:
                 self._serving.discard(own)
 
-    def _answer(self, connection: TConn) -> None:
-        # nginx has the whole request before it connects.
-        connection.data_ready = True
+    def _answer(self, connection: Connection) -> None:
+        """Whatever comes of the request, the connection ends."""
+        request = None
         try:
-            self.handle(connection)
+            request = next(RequestParser(self.cfg, connection.sock, connection.client))
+            self.handle_request(request, connection)
+        except (StopIteration, NoMoreData, BrokenPipeError, ConnectionResetError):
+            pass  # nginx has left, or the answer is as whole as it gets
+        except Exception as error:
+            self.handle_error(request, connection.sock, connection.client, error)
         finally:
             if unread(connection.sock):
                 close_graceful(connection.sock)
             else:
-                connection.close()
+                connection.sock.close()
 
 
 def unread(connection: socket.socket) -> bool:

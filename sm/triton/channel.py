@@ -110,11 +110,10 @@ class Channel:
     def _wired(self, line: Line, message: bytes, seconds: float, deadline: Deadline | None) -> bytes:
         if self._closed:
             raise Failed(NotReady, "the worker is ending", settled=True)
-        end, look = time.monotonic() + seconds, FIRST_LOOK
+        end = time.monotonic() + seconds
         connection = line.lend(message, seconds)
         try:
-            while (answer := connection.answer(min(look, end - time.monotonic()))) is None:
-                look = NEXT_LOOK
+            while (answer := connection.answer(min(FIRST_LOOK, end - time.monotonic()))) is None:
                 if deadline and deadline.hung_up():
                     raise Failed(CallerGone, "the caller hung up", settled=False)
                 if time.monotonic() >= end:

@@ -134,6 +134,9 @@ class Connection:
         except OSError:
             raise failed(StatusCode.UNAVAILABLE, "failed to connect") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The kernel minds the time: with a time-out of Python's own, each look at the socket is two calls.
+        self._socket.settimeout(None)
+        self._patience = 0.0
         self._stream = -1
         #: Received and not yet looked at.
         self._buffer = b""
@@ -148,9 +151,8 @@ class Connection:
 
     def fresh(self) -> bool:
         """Whether it can take a call: the server may have closed it meanwhile, or said that it will."""
-        self._socket.settimeout(0)
         try:
-            while content := self._socket.recv(2**16):
+            while content := self._socket.recv(2**16, socket.MSG_DONTWAIT):
                 self._take(content)
             return False
         except BlockingIOError:
@@ -164,7 +166,6 @@ class Connection:
         self._status, self._said, self._parts, self._ended = b"", b"", [], False
         block = head + b"\x00" + _text("grpc-timeout") + _text(f"{int(seconds * 1000) + GRACE}m")
         self._window -= len(message) + 5
-        self._socket.settimeout(seconds)
         self._send(
             frame(HEADERS, END_HEADERS, self._stream, block)
             + frame(DATA, END_STREAM, self._stream, b"\0" + struct.pack(">I", len(message)) + message)
@@ -172,11 +173,11 @@ class Connection:
 
     def answer(self, seconds: float) -> bytes | None:
         """The answer's message; None if it is not there by then. :class:`Failed` for any other status."""
-        self._socket.settimeout(max(0.001, seconds))
+        self._wait_for(max(0.001, seconds))
         while not self._ended:
             try:
                 content = self._socket.recv(2**18)
-            except TimeoutError:
+            except BlockingIOError:
                 return None
             except OSError:
                 content = b""
@@ -191,6 +192,12 @@ class Connection:
     def close(self) -> None:
         """The server drops what this connection has asked for."""
         self._socket.close()
+
+    def _wait_for(self, seconds: float) -> None:
+        if seconds != self._patience:
+            interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
+            self._patience = seconds
 
     def _send(self, content: bytes) -> None:
         try:
