@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from grpc import StatusCode
@@ -79,15 +80,22 @@ def _number(value: int, bits: int) -> bytes:
     return bytes((*coded, value))
 
 
+@lru_cache(maxsize=64)  # most blocks say the same
+def fields(block: bytes) -> Mapping[bytes, bytes]:
+    """The headers whose names stand in a block that refers to no table but the fixed one, as was asked for.
+
+    ValueError or IndexError for what this cannot read.
+    """
+    return dict(Block(block).named())
+
+
 class Block:
-    """The headers of a block that refers to no table but the fixed one, as was asked for."""
+    """A header block, read from its start."""
 
     def __init__(self, block: bytes) -> None:
         self._block, self._at = block, 0
 
-    def fields(self) -> dict[bytes, bytes]:
-        """Those whose names stand in the block; ValueError for what this cannot read."""
-        found = {}
+    def named(self) -> Iterator[tuple[bytes, bytes]]:
         while self._at < len(self._block):
             first = self._block[self._at]
             if first & 0x80:  # a header of the fixed table
@@ -96,9 +104,7 @@ class Block:
                 self._integer(5)
             else:
                 index = self._integer(6 if first & 0x40 else 4)
-                name = b"" if index else self._string()
-                found[name] = self._string()
-        return found
+                yield b"" if index else self._string(), self._string()
 
     def _integer(self, bits: int) -> int:
         most = (1 << bits) - 1
@@ -247,11 +253,11 @@ class Connection:
         if flags & PADDED:
             payload = payload[1 : len(payload) - payload[0]]
         try:
-            fields = Block(payload[5:] if flags & PRIORITY else payload).fields()
+            said = fields(payload[5:] if flags & PRIORITY else payload)
         except (ValueError, IndexError):
             raise failed(StatusCode.INTERNAL, "Triton's headers cannot be read") from None
-        self._status = fields.get(b"grpc-status", self._status)
-        self._said = fields.get(b"grpc-message", self._said)
+        self._status = said.get(b"grpc-status", self._status)
+        self._said = said.get(b"grpc-message", self._said)
         self._ended = bool(flags & END_STREAM)
 
 
