@@ -85,7 +85,7 @@ class Worker(refusals.Worker):
             self.handle_request(request, connection)
         except (StopIteration, NoMoreData, BrokenPipeError, ConnectionResetError):
             pass  # nginx has left, or the answer is as whole as it gets
-        except Exception as error:
+        except BaseException as error:  # a client may say sys.exit: this thread has to go on
             self.handle_error(request, connection.sock, connection.client, error)
         finally:
             if unread(connection.sock):
