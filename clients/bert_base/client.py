@@ -56,7 +56,7 @@ class Masked:
 class MaskedText(TextPayload):
     """A text with ``[MASK]`` in it, once or more."""
 
-    parameters: Options = Options()
+    parameters: Options = Field(default_factory=Options)
     #: What ``preprocess`` read, for ``postprocess``.
     _masked: Masked | None = PrivateAttr(default=None)
 
