@@ -3,7 +3,7 @@ PYTHON ?= python3
 QUIET := $(if $(shell test -t 2 && echo terminal),,--quiet)
 PIP = .venv/bin/pip install $(QUIET) --disable-pip-version-check --retries 5 --constraint requirements.lock
 
-.PHONY: serve test check fix lock image bench endpoint-life clean
+.PHONY: serve test check fix lock image bench bench-quick endpoint-life clean
 
 serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080; EXAMPLES=1 for more models, RELOAD=1 while you edit clients
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
@@ -60,10 +60,14 @@ endpoint-life: .venv/.dev  ## an endpoint from package to delete, on a SageMaker
 	@.venv/bin/sm prepare
 	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.platform examples/endpoint-life.sh
 
-# Where FULL=1 is given: all forms and numbers of callers, more draws. It takes about two hours.
-bench: .venv/.bench  ## this box against others, about 20 minutes; FULL=1 for all, ARGS="--help" for what can be chosen
+# Where FULL=1 is given: all forms and numbers of callers, more draws. It takes hours.
+bench: .venv/.bench  ## this box against others, under 20 minutes; FULL=1 for all, ARGS="--help" for what can be chosen
 	@.venv/bin/sm prepare
-	@.venv/bin/python -m bench $(if $(FULL),--forms json raw --callers 1 8 32 128 --draws 3) $(ARGS)
+	@.venv/bin/python -m bench $(if $(FULL),--forms json raw --callers 1 8 32 128 --seconds 3 --draws 3) $(ARGS)
+
+bench-quick: .venv/.serve  ## what a request makes a worker do, in counts that no other load changes; ARGS=--keep keeps them
+	@.venv/bin/sm prepare
+	@.venv/bin/python -m bench.quick $(ARGS)
 
 .venv/.bench: .venv/.serve
 	@echo "installing what the benchmark draws with into .venv"

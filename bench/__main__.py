@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -29,6 +30,7 @@ RESULTS = Path(__file__).with_name("results")
 def main(words: Sequence[str]) -> int:
     """0, or 1 with a sentence where nothing can be measured."""
     options = parse(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that contestants are ended too
     try:
         if options.flame:
             flame.record(options.flame, options.models[0])
@@ -53,8 +55,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     several("--models", MODELS, MODELS, ", ".join(MODELS))
     several("--forms", FORMS, FORMS[:1], ", ".join(FORMS))
     parser.add_argument("--callers", nargs="+", type=int, default=[8, 32], metavar="N", help="at once")
-    parser.add_argument("--seconds", type=float, default=3.0, help="each measurement, if not longer")
-    parser.add_argument("--draws", type=int, default=2, help="fresh starts of each contestant")
+    parser.add_argument("--seconds", type=float, default=2.0, help="each measurement, if not longer")
+    parser.add_argument("--draws", type=int, default=1, help="fresh starts of each contestant")
     today = datetime.now(timezone.utc).strftime("%Y-%m-%d-%H%M")
     parser.add_argument("--out", type=Path, default=RESULTS / f"{today}.json", help="the result's file")
     parser.add_argument(
@@ -93,7 +95,7 @@ def one(results: Results, name: str, regime: str, number: int, wanted: Wanted, s
         try:
             results.records += draw(contestant, number, wanted, progress)
         except StartError as error:
-            results.missing[name] = str(error)
+            results.missing[name] = str(error).splitlines()[0]
             progress(f"{name} is left out: {error}")
 
 

@@ -21,11 +21,11 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from bench.contestant import PROCESSES
+from bench.driver import SHARED, sweep
 from bench.together import Step, report
+from sm.triton.tensors import datatype
 
 Tensors = Mapping[str, NDArray[Any]]
-SHARED = Path("/dev/shm")  # noqa: S108
-TYPES = {"float32": "FP32", "int64": "INT64"}
 #: Bytes of an output that are looked at: 8.6 MB each time would be what is measured.
 LOOKED_AT = 64
 UNBOUNDED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
@@ -48,8 +48,7 @@ def main(port: int, tensors: str, model: str, files: Path, callers: int, seconds
             # No name: every one. Triton would keep the memory for as long as it lives.
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest())
-        for region in SHARED.glob(f"bench-{os.getpid()}-*"):
-            region.unlink()
+        sweep(os.getpid())
 
 
 def load(file: Path) -> Tensors:
@@ -104,7 +103,7 @@ def shared(stub: Any, model: str, inputs: Tensors, outputs: Tensors, place: int)
 def request(model: str, inputs: Tensors) -> Any:
     message = pb.ModelInferRequest(model_name=model)
     for name, array in inputs.items():
-        message.inputs.add(name=name, datatype=TYPES[array.dtype.name], shape=array.shape)
+        message.inputs.add(name=name, datatype=datatype(array), shape=array.shape)
     return message
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from bench.driver import Request, wrk
+from sm.errors import StartError
 from sm.settings import HERE, Settings
 
 __all__ = ["Contestant", "Request"]
@@ -102,8 +103,11 @@ def environment_of(name: str) -> Path:
     if mark.is_file() and mark.read_bytes() == wanted.read_bytes():
         return python
     print(f"{name}: installing its packages into {place}", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", wanted)
-    subprocess.run(pip, check=True)
+    try:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+        subprocess.run(pip, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise StartError(f"the packages of {name} could not be installed: {error}") from None
     mark.write_bytes(wanted.read_bytes())
     return python

@@ -26,6 +26,16 @@ class Request:
     expected: bytes
 
 
+#: Where a driver may have files of its own, each named for it: see :mod:`bench.callers`.
+SHARED = Path("/dev/shm")  # noqa: S108
+
+
+def sweep(driver: int) -> None:
+    """Remove what a driver has in shared memory, however it ended."""
+    for region in SHARED.glob(f"bench-{driver}-*"):
+        region.unlink(missing_ok=True)
+
+
 @dataclass(frozen=True)
 class Load:
     """What was asked and answered; times in seconds.

@@ -1,54 +1,78 @@
-"""What all contestants of a run share: graphs, labels, vocabularies, and recorded outputs.
+"""What all contestants of a run share: graphs, labels, vocabularies, and recorded tensors.
 
-FILES/models/<model>/     model.onnx, and what lies beside it, linked from the demo's repository
-FILES/outputs/<model>.npz the outputs for the sample, each under its name
+FILES/models/<model>/                  what the model's recipe built: model.onnx, labels, a vocabulary
+FILES/{inputs,outputs}/<model>.npz     the sample's tensors: what an ordinary service makes of it, a batch
+                                       of one, and what the graph makes of that
+FILES/box/{inputs,outputs}/<model>.npz the same of the box's own client and the demo's graph
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from bench.contestant import MODELS
+from bench.repositories import demo
 from bench.samples import sample
-from bench.work import WORKS, Array, Outputs
+from bench.work import WORKS, Array, Outputs, Run, runner
 from sm.build.cache import Cache
+from sm.build.graph import Graph
+from sm.build.recipes import Recipe
+from sm.build.samples import InProcess
 from sm.errors import StartError
-from sm.settings import Settings
-
-BESIDE = ("labels.txt", "tokenizer.json", "preprocess.json")
+from sm.registry import Found, check, load
+from sm.settings import HERE, Settings
 
 
 def prepare(folder: Path, settings: Settings) -> None:
     """Fill ``folder``; :class:`StartError` where the demo's models are not there."""
-    repository = Cache(settings.cache).repositories / "cpu"
+    for part in ("models", "inputs", "outputs", "box/inputs", "box/outputs"):
+        (folder / part).mkdir(parents=True)
     for model in MODELS:
-        graph = repository / model / "1" / "model.onnx"
-        if not graph.is_file():
-            raise StartError(f"{graph} is missing; make it with: sm prepare")
-        place = folder / "models" / model
-        place.mkdir(parents=True)
-        for file in (graph, *(repository / model / name for name in BESIDE)):
-            if file.exists():
-                (place / file.name).symlink_to(file)
-    for part in ("inputs", "outputs"):
-        (folder / part).mkdir()
-    for model in MODELS:
-        record(model, folder)
+        recipe = Recipe.load(HERE / "model" / model)
+        built = Cache(settings.cache).models / model / recipe.key
+        if not (built / "model.onnx").is_file() or not (demo() / model).is_dir():
+            raise StartError(f"{model} is not there; make it with: sm prepare")
+        (folder / "models" / model).symlink_to(built)
+        _record(model, folder)
+        _record_box(model, folder / "box")
 
 
-def record(model: str, folder: Path) -> None:
-    """Run ``model`` once on its sample, and keep what it takes and gives."""
+def _record(model: str, folder: Path) -> None:
+    """Run the common work once on the sample, and keep what goes into the graph and comes out."""
     work = WORKS[model](folder, "real")
-    run = work.model.run
+    work.model.run = _Recording(work.model.run, folder, model)
+    work(sample(model).content)
 
-    def recording(inputs: Mapping[str, Array]) -> Outputs:
-        outputs = run(inputs)
-        np.savez(folder / "inputs" / f"{model}.npz", **inputs)
-        np.savez(folder / "outputs" / f"{model}.npz", **outputs)
+
+class _Recording:
+    """A graph's runner that keeps what it takes and gives."""
+
+    def __init__(self, run: Run, folder: Path, model: str) -> None:
+        self._run, self._folder, self._model = run, folder, model
+
+    def __call__(self, inputs: Mapping[str, Array]) -> Outputs:
+        outputs = self._run(inputs)
+        np.savez(self._folder / "inputs" / f"{self._model}.npz", **inputs)
+        np.savez(self._folder / "outputs" / f"{self._model}.npz", **outputs)
         return outputs
 
-    work.model.run = recording
-    work(sample(model).content)
+    def run(self, names: Sequence[str] | None, inputs: Mapping[str, Array]) -> list[Array]:
+        """As a session of ONNX Runtime has it."""
+        outputs = self(inputs)
+        return [outputs[name] for name in names or outputs]
+
+
+def _record_box(model: str, folder: Path) -> None:
+    """The same of the box's client, with the demo's graph in this process in the place of Triton."""
+    graph = demo() / model / "1" / "model.onnx"
+    recording = _Recording(runner(graph, 1), folder, model)
+    found = Found(model, HERE / "clients" / model / "client.py")
+    triton = InProcess(Graph.read(graph), recording)
+    client = load(found, triton, demo())
+    check(client, found, triton)
+    payload = json.loads((found.file.parent / "sample" / "payload.json").read_bytes())
+    client.inference(client.payload.model_validate(payload))

@@ -1,4 +1,8 @@
-"""A flame graph of one of the box's workers under load. Needs py-spy: the extra ``bench``."""
+"""A flame graph of one of the box's workers under load. Needs py-spy: the extra ``bench``.
+
+Of threads that hold the interpreter's lock: that is what bounds a worker, and py-spy takes threads that wait
+for work to be busy. What lets go of the lock, as resizing does, is not in it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from sm.errors import StartError
 from sm.settings import Settings
 
 #: Callers, seconds of the recording, samples a second.
-CALLERS, SECONDS, RATE = 8, 10, 200
+CALLERS, SECONDS, RATE = 8, 10, 250
 
 
 def record(path: Path, model: str) -> None:
@@ -39,7 +43,7 @@ def record(path: Path, model: str) -> None:
                 spied = subprocess.run(
                     [
                         *(spy, "record", "--pid", str(worker(root)), "--output", str(path)),
-                        *("--duration", str(SECONDS), "--rate", str(RATE), "--nonblocking"),
+                        *("--duration", str(SECONDS), "--rate", str(RATE), "--gil", "--nonblocking"),
                     ],
                     capture_output=True,
                     text=True,

@@ -16,6 +16,9 @@ from bench.samples import sample
 from bench.together import Step, report
 from bench.work import work
 
+#: Rounds before the clock runs.
+WARM = 3
+
 
 def main(model: str, seconds: float) -> None:
     asked = sample(model)
@@ -23,6 +26,8 @@ def main(model: str, seconds: float) -> None:
     def steps(_count: int) -> list[Step]:
         # Within the process: a session does not survive a fork.
         answer = work(model)
+        for _ in range(WARM):
+            answer(asked.content)
         return [lambda: asked.expected in json.dumps(answer(asked.content)).encode()]
 
     report(steps, [1] * PROCESSES, seconds)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from bench import tree
 from bench.contestant import READY, Contestant
-from bench.driver import Load
+from bench.driver import Load, sweep
 from bench.running import rest, running
 from sm.errors import StartError
 
-#: Callers and seconds of the warm-up.
-WARM_CALLERS, WARM_SECONDS = 8, {"instant": 1.0, "real": 2.0}
+#: Callers and seconds of the warm-up; the longer one where no answer came in the shorter.
+WARM_CALLERS, WARM_SECONDS = 8, {"instant": (1.0, 10.0), "real": (2.0, 20.0)}
 #: Each caller is to have so many answers at least, for the sake of the high percentiles; if that takes
 #: no longer than so many seconds.
-ANSWERS_EACH, LONGEST = 4, 40.0
+ANSWERS_EACH, LONGEST = 2, 40.0
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,14 @@ def draw(contestant: Contestant, number: int, wanted: Wanted, say: Callable[[str
 
 def _warmed(contestant: Contestant, root: int | None, model: str, form: str) -> Load:
     """:class:`StartError` if no answer is right: then there is nothing to be measured."""
-    load, _ = _drive(contestant, root, model, form, WARM_CALLERS, WARM_SECONDS[contestant.regime])
-    if not load.answers:
-        raise StartError(
-            f"{contestant.name} gives no right answer to {model} as {form}: {load.wrong} were wrong, "
-            f"{load.lost} were lost."
-        )
-    return load
+    for seconds in WARM_SECONDS[contestant.regime]:
+        load, _ = _drive(contestant, root, model, form, WARM_CALLERS, seconds)
+        if load.answers:
+            return load
+    raise StartError(
+        f"{contestant.name} gives no right answer to {model} as {form}: {load.wrong} were wrong, "
+        f"{load.lost} were lost."
+    )
 
 
 def _record(
@@ -129,12 +131,21 @@ def _drive(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     ) as driver:
         roots = [pid for pid in (root, driver.pid if contestant.asked_by_itself else None) if pid]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            driver.wait(seconds / 2)
-        halfway = tree.memory(roots)
-        output, _ = driver.communicate(timeout=10 * LONGEST)
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.wait(seconds / 2)
+            halfway = tree.memory(roots)
+            output, _ = driver.communicate(timeout=10 * LONGEST)
+        except subprocess.TimeoutExpired:
+            raise StartError(f"what asks {contestant.name} did not end") from None
+        finally:
+            # Its group: some have processes of their own.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+            sweep(driver.pid)
         spent = (tree.processor_seconds(root) if root else 0.0) - before
     load = Load.read(output)
     return load, tree.Use(spent + load.processor, *map(max, halfway, tree.memory(roots)))

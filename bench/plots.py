@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contestant import READY
+from bench.contestants import FLOORS
 from bench.results import Results
 
 #: What is plotted of latencies.
@@ -49,7 +50,7 @@ def _throughput(panel: Any, results: Results, cell: dict[str, str], callers: int
     for place, (name, records) in enumerate(_contestants(results, cell, callers)):
         rates = sorted(record.rate for record in records)
         middle = (rates[(len(rates) - 1) // 2] + rates[len(rates) // 2]) / 2
-        panel.barh(place, middle, color="tab:blue" if name.startswith("trireme") else "tab:gray")
+        panel.barh(place, middle, color=_colour(name))
         panel.plot((rates[0], rates[-1]), (place, place), color="black", linewidth=1)
     _named(panel, [name for name, _ in _contestants(results, cell, callers)])
     panel.set_xlabel("answers a second")
@@ -62,10 +63,9 @@ def _latency(panel: Any, results: Results, cell: dict[str, str], callers: int) -
             1000 * sorted(getattr(record, percentile) for record in records)[len(records) // 2]
             for percentile in PERCENTILES
         ]
-        colour = "tab:blue" if name.startswith("trireme") else "tab:gray"
-        panel.plot(values, [place] * len(values), color=colour, linewidth=1)
+        panel.plot(values, [place] * len(values), color=_colour(name), linewidth=1)
         for value, mark in zip(values, "o|D", strict=True):
-            panel.plot(value, place, mark, color=colour)
+            panel.plot(value, place, mark, color=_colour(name))
     _named(panel, [name for name, _ in _contestants(results, cell, callers)])
     panel.set_xscale("log")
     panel.set_xlabel(f"milliseconds: {', '.join(PERCENTILES)}")
@@ -81,6 +81,13 @@ def _contestants(results: Results, cell: dict[str, str], callers: int) -> Iterat
         ]
         if found:
             yield name, found
+
+
+def _colour(name: str) -> str:
+    """This box, the services, the floors."""
+    if name.startswith("trireme"):
+        return "tab:blue"
+    return "silver" if name in FLOORS else "tab:gray"
 
 
 def _named(panel: Any, names: list[str]) -> None:

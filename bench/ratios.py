@@ -33,6 +33,8 @@ def ratios(results: Results) -> Iterator[Ratio]:
         yield from _real(results, callers)
     yield from _tail(results)
     yield from _many_callers(results)
+    for model in MODELS:
+        yield _rate(results, "instant", model, CALLERS[-1], "trireme", ("trireme_one",), 1.7)
     yield _memory(results)
 
 
@@ -41,7 +43,8 @@ def _instant(results: Results, callers: int) -> Iterator[Ratio]:
         yield _rate(results, "instant", model, callers, "trireme", ("reference",), least)
     for model in MODELS[:2]:
         yield _rate(results, "instant", model, callers, "trireme", PEERS, 1.15)
-    yield _rate(results, "instant", "bert_base", callers, "trireme", ("litserve", "bentoml", "mlserver"), 1.0)
+    servers = ("litserve", "bentoml", "mlserver", "mlserver_one")
+    yield _rate(results, "instant", "bert_base", callers, "trireme", servers, 1.0)
     for model in MODELS:
         yield _cost(results, model, callers)
 

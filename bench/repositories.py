@@ -10,44 +10,62 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from bench.contestant import MODELS, PROCESSES, THREADS
 from sm.build.cache import Cache
+from sm.build.repository import GRAPH, descriptions, finish
 from sm.settings import HERE, Settings
 
-ONNX_MODEL = HERE / "sm" / "triton" / "onnx_cpu" / "model.py"
 INSTANT_MODEL = Path(__file__).with_name("instant_model.py")
+RUNNER = "model.py"
 
 
-def instant(repository: Path, files: Path) -> None:
-    """Each model under its own name and configuration, but its outputs are the recorded ones."""
+def demo() -> Path:
+    """The repository of the CPU target, as ``sm prepare`` leaves it."""
+    return Cache(Settings.read(os.environ).cache).repositories / "cpu"
+
+
+def box_instant(repository: Path, files: Path) -> None:
+    """The demo's configurations and what lies beside them; the outputs are those its graphs once gave."""
     for model in MODELS:
-        version = _model(repository, model, files, _config(model))
-        (version / "model.py").symlink_to(INSTANT_MODEL)
-        (version / "outputs.npz").symlink_to(files / "outputs" / f"{model}.npz")
+        folder = repository / model
+        folder.mkdir(parents=True)
+        for file in (demo() / model).iterdir():
+            if file.is_file():
+                (folder / file.name).symlink_to(file)
+        _answer_at_once(folder, files / "box" / "outputs" / f"{model}.npz")
 
 
-def same(repository: Path, files: Path) -> None:
+def plain_instant(repository: Path, files: Path) -> None:
+    """The configurations of the graphs that all have, and those graphs' outputs."""
+    for model in MODELS:
+        _plain(repository / model, files)
+        _answer_at_once(repository / model, files / "outputs" / f"{model}.npz")
+
+
+def plain(repository: Path, files: Path) -> None:
     """The graphs that all have, each in as many processes, with as many threads, as all have."""
     for model in MODELS:
-        config = _config(model)
+        _plain(repository / model, files)
+        file = repository / model / "config.pbtxt"
+        config = text_format.Parse(file.read_text(), pb.ModelConfig())
         del config.instance_group[:]
         config.instance_group.add(count=PROCESSES, kind=pb.ModelInstanceGroup.KIND_CPU)
         config.parameters["threads"].string_value = str(THREADS)
-        version = _model(repository, model, files, config)
-        (version / "model.py").symlink_to(ONNX_MODEL)
-        (version / "model.onnx").symlink_to(files / "models" / model / "model.onnx")
+        file.write_text(text_format.MessageToString(config))
 
 
-def _config(model: str) -> pb.ModelConfig:
-    """The demo's own."""
-    demo = Cache(Settings.read(os.environ).cache).repositories / "cpu" / model / "config.pbtxt"
-    return text_format.Parse(demo.read_text(), pb.ModelConfig())
+def _plain(folder: Path, files: Path) -> None:
+    """A model of the graph that all have, as ``sm prepare`` would finish it."""
+    described = HERE / "model" / folder.name
+    (folder / "1").mkdir(parents=True)
+    for file in (files / "models" / folder.name).iterdir():
+        (folder / "1" / file.name if file.name == GRAPH else folder / file.name).symlink_to(file.resolve())
+    for file in descriptions(described):
+        (folder / file.name).symlink_to(file)
+    finish(folder, described / "config.pbtxt", "the benchmark's graph")
 
 
-def _model(repository: Path, model: str, files: Path, config: pb.ModelConfig) -> Path:
-    """The model's folder but for its version's content; that version's folder."""
-    version = repository / model / "1"
-    version.mkdir(parents=True)
-    (repository / model / "config.pbtxt").write_text(text_format.MessageToString(config))
-    for file in (files / "models" / model).iterdir():
-        if file.suffix != ".onnx":
-            (repository / model / file.name).symlink_to(file)
-    return version
+def _answer_at_once(folder: Path, outputs: Path) -> None:
+    version = folder / "1"
+    version.mkdir(exist_ok=True)
+    (version / RUNNER).unlink(missing_ok=True)
+    (version / RUNNER).symlink_to(INSTANT_MODEL)
+    (version / "outputs.npz").symlink_to(outputs)

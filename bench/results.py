@@ -11,6 +11,8 @@ from typing import Any
 
 from bench.measuring import Record
 
+#: The share of wrong and lost answers over which a measurement says nothing.
+FAILED = 0.01
 #: What can be shown of a record.
 Value = Callable[[Record], float]
 
@@ -45,9 +47,9 @@ class Results:
         ]
 
     def median(self, value: Value, **wanted: object) -> float | None:
-        """Of the draws; None where nothing was measured, or an answer was wrong or lost."""
+        """Of the draws; None where nothing was measured, or more than :data:`FAILED` was wrong or lost."""
         found = self.of(**wanted)
-        if not found or any(record.wrong or record.lost for record in found):
+        if not found or any(record.wrong + record.lost > FAILED * record.answers for record in found):
             return None
         return median(map(value, found))
 

@@ -20,8 +20,8 @@ from sm.errors import StartError
 READY, END = 120.0, 40.0
 #: Seconds that what a contestant leaves behind has to go by itself.
 GRACE = 2.0
-#: Processors that are busy for less than this are idle.
-IDLE, LOOK = 0.1, 0.3
+#: A tree that uses less than this share of a processor is idle; seconds of each look.
+IDLE, LOOK = 0.25, 0.3
 
 
 def free_port() -> int:
@@ -91,7 +91,7 @@ def _reaped(known: set[int]) -> set[int]:
     return known & tree.pids(os.getpid())
 
 
-def rest(root: int, seconds: float = 60.0) -> None:
+def rest(root: int, seconds: float = 30.0) -> None:
     """Wait until the tree does nothing: what a caller has given up is still worked on by some."""
     until, before = time.monotonic() + seconds, tree.processor_seconds(root)
     while time.monotonic() < until:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from sm.box import Box
+from sm.box import Box, shared_bytes
 from sm.settings import Settings
 from sm.supervisor import ports
 from sm.triton import server
@@ -18,5 +18,14 @@ def triton(folder: Path, repository: Path, environment: Mapping[str, str]) -> tu
     run = folder / "run"
     run.mkdir()
     http, grpc, metrics = ports.draw(settings)
-    box = Box(f"bench{os.getpid()}", run, repository, http, grpc, metrics, "nginx", 0)
+    box = Box(
+        f"bench{os.getpid()}",
+        run,
+        repository,
+        http,
+        grpc,
+        metrics,
+        "nginx",
+        shared_bytes(settings, repository),
+    )
     return server.command(settings, box, {**os.environ, **environment}), box

@@ -15,10 +15,8 @@ import numpy as np
 
 #: One round of one thread: whether its result was right.
 Step = Callable[[], bool]
-#: Makes the step of each thread of a process, after the fork.
+#: Makes the step of each thread of a process, after the fork, before the clock runs.
 Maker = Callable[[int], list[Step]]
-#: Rounds before the clock runs.
-WARM = 3
 
 
 def report(maker: Maker, threads: list[int], seconds: float) -> None:
@@ -51,9 +49,6 @@ def report(maker: Maker, threads: list[int], seconds: float) -> None:
 
 def _process(maker: Maker, threads: int, seconds: float, start: Barrier, results: Any) -> None:
     steps = maker(threads)
-    for step in steps:
-        for _ in range(WARM):
-            step()
     times: list[list[float]] = [[] for _ in steps]
     wrong = [0] * len(steps)
     start.wait()

@@ -19,6 +19,7 @@ from PIL import Image
 
 Array = NDArray[Any]
 Outputs = dict[str, Array]
+Run = Callable[[Mapping[str, Array]], Outputs]
 #: The mean of ImageNet's pixels in BGR, as Keras' ResNet-50 wants it.
 MEAN = np.array([103.939, 116.779, 123.68], np.float32)
 SIDE, SHORT, INPUT, GREY = 224, 256, 640, 114
@@ -32,7 +33,7 @@ class Model:
     """
 
     def __init__(self, name: str, files: Path, regime: str, threads: int = 1) -> None:
-        self.run: Callable[[Mapping[str, Array]], Outputs]
+        self.run: Run
         if regime == "instant":
             with np.load(files / "outputs" / f"{name}.npz") as recorded:
                 outputs = dict(recorded)
@@ -41,7 +42,7 @@ class Model:
             self.run = runner(files / "models" / name / "model.onnx", threads)
 
 
-def runner(graph: Path, threads: int) -> Callable[[Mapping[str, Array]], Outputs]:
+def runner(graph: Path, threads: int) -> Run:
     """A session whose ``threads`` sleep while there is nothing to do, as in the box."""
     import onnxruntime
 

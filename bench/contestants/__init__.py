@@ -11,18 +11,22 @@ from sm.errors import StartError
 CONTESTANTS = {
     "trireme": "trireme:Trireme",
     "trireme_same": "trireme:Same",
+    "trireme_one": "trireme:One",
     "reference": "reference:Reference",
     "fastapi": "fastapi:FastApi",
     "litserve": "litserve:LitServe",
     "bentoml": "bentoml:BentoMl",
     "mlserver": "mlserver:MlServer",
+    "mlserver_one": "mlserver:OneProcess",
     "rayserve": "rayserve:RayServe",
     "triton": "triton:SharedMemory",
     "triton_bytes": "triton:Bytes",
     "loop": "loop:Loop",
 }
 #: Those that run the models in their own processes, each an ordinary service.
-PEERS = ("fastapi", "litserve", "bentoml", "mlserver", "rayserve")
+PEERS = ("fastapi", "litserve", "bentoml", "mlserver", "mlserver_one", "rayserve")
+#: Those that do only a part of the work.
+FLOORS = ("triton", "triton_bytes", "loop")
 
 
 def find(name: str) -> type[Contestant]:

@@ -10,7 +10,7 @@ from bench.contestants.peer import Peer
 
 class BentoMl(Peer):
     name = "bentoml"
-    about = f"BentoML, {PROCESSES} workers, without metrics and access log"
+    about = f"BentoML, {PROCESSES} workers, without traces, metrics and access log"
     ready_path = "/readyz"
     raw_path = "/{model}/raw"
 

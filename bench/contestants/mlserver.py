@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from typing import ClassVar
 
-from bench.contestant import PROCESSES, Request
+from bench.contestant import PROCESSES, Regime, Request
 from bench.contestants.peer import Peer
 from bench.running import free_port
 from bench.samples import sample
@@ -19,6 +20,7 @@ class MlServer(Peer):
 
     name = "mlserver"
     about = f"MLServer, {PROCESSES} parallel workers, without metrics, access log and gzip"
+    workers = PROCESSES
     ready_path = "/v2/health/ready"
 
     def prepare(self) -> None:
@@ -36,7 +38,7 @@ class MlServer(Peer):
             **super().environment(),
             "MLSERVER_HTTP_PORT": str(self.port),
             "MLSERVER_GRPC_PORT": str(free_port()),
-            "MLSERVER_PARALLEL_WORKERS": str(PROCESSES),
+            "MLSERVER_PARALLEL_WORKERS": str(self.workers),
         }
 
     def request(self, model: str, form: str) -> Request | None:
@@ -54,3 +56,13 @@ class MlServer(Peer):
         body = json.dumps({"inputs": [given]}).encode()
         path = f"/v2/models/{model}/infer"
         return Request(path, {"Content-Type": "application/json"}, body, taken.expected)
+
+
+class OneProcess(MlServer):
+    """What crosses no process costs less: an instant BERT is faster so, pictures on two cores are not."""
+
+    name = "mlserver_one"
+    about = "MLServer without parallel workers: one process does it all; else as above"
+    packages = "mlserver"
+    workers = 0
+    regimes: ClassVar[tuple[Regime, ...]] = ("instant",)

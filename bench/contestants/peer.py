@@ -11,20 +11,22 @@ from bench.samples import sample
 
 
 class Peer(Contestant):
-    """The service is a module of :mod:`bench.peers`; it runs on the Python that ``<name>.txt`` describes.
+    """The service is a module of :mod:`bench.peers`; it runs on a Python of its own.
 
     A model's path takes JSON with a field ``image``, as base64, or ``text``.
     """
 
+    #: Whose packages it runs on: those of ``<packages>.txt``; its own name's if None.
+    packages: ClassVar[str | None] = None
     #: Where the content itself may be sent; None where the server has no such way.
     raw_path: ClassVar[str | None] = None
 
     def prepare(self) -> None:
-        environment_of(self.name)
+        environment_of(self.packages or self.name)
 
     @property
     def python(self) -> Path:
-        return environment_of(self.name)
+        return environment_of(self.packages or self.name)
 
     def request(self, model: str, form: str) -> Request | None:
         taken = sample(model)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,8 +10,7 @@ from typing import ClassVar
 from bench import repositories
 from bench.contestant import REGIMES, Contestant, Regime, Request
 from bench.samples import sample
-from sm.build.cache import Cache
-from sm.settings import HERE, Settings
+from sm.settings import HERE
 
 #: Invocations that may wait: with the default, 128 callers at once would be told to come again (429).
 QUEUE = 128
@@ -28,7 +26,7 @@ class Trireme(Contestant):
 
     def prepare(self) -> None:
         if self.regime == "instant":
-            repositories.instant(self.folder / "repository", self.files)
+            repositories.box_instant(self.folder / "repository", self.files)
 
     def command(self) -> Sequence[str]:
         return (sys.executable, str(HERE / "serve"))
@@ -44,7 +42,7 @@ class Trireme(Contestant):
     def repository(self) -> object:
         if self.regime == "instant":
             return self.folder / "repository"
-        return Cache(Settings.read(os.environ).cache).repositories / "cpu"
+        return repositories.demo()
 
     def request(self, model: str, form: str) -> Request | None:
         return ask(model, form)
@@ -58,10 +56,21 @@ class Same(Trireme):
     regimes = ("real",)
 
     def prepare(self) -> None:
-        repositories.same(self.folder / "repository", self.files)
+        repositories.plain(self.folder / "repository", self.files)
 
     def repository(self) -> object:
         return self.folder / "repository"
+
+
+class One(Trireme):
+    """The box with a single worker: what the second one adds."""
+
+    name = "trireme_one"
+    about = "this box with one worker of the router, SAGEMAKER_MODEL_SERVER_WORKERS=1"
+    regimes = ("instant",)
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
 
 
 def ask(model: str, form: str) -> Request:

@@ -22,7 +22,7 @@ class SharedMemory(Contestant):
 
     def prepare(self) -> None:
         repository = self.folder / "repository"
-        make = repositories.instant if self.regime == "instant" else repositories.same
+        make = repositories.box_instant if self.regime == "instant" else repositories.plain
         make(repository, self.files)
         self._command, self._box = triton(self.folder, repository, super().environment())
 
@@ -38,7 +38,9 @@ class SharedMemory(Contestant):
     def driver(self, model: str, form: str, callers: int, seconds: float) -> Sequence[str] | None:
         if form != READY:
             return None
-        values = (self._box.grpc_port, self.tensors, model, self.files, callers, seconds)
+        # The tensors are those that the model takes: the box's own, or everybody's.
+        recorded = self.files / "box" if self.regime == "instant" else self.files
+        values = (self._box.grpc_port, self.tensors, model, recorded, callers, seconds)
         return (sys.executable, "-m", "bench.callers", *map(str, values))
 
 

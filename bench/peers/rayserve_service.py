@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from base64 import b64decode
 from typing import Any
@@ -16,13 +17,11 @@ from starlette.requests import Request
 from bench.work import work
 
 PROCESSES = len(os.sched_getaffinity(0))
+#: Requests that a replica holds at once: a replica that has as many refuses further ones.
+HELD = 256
 
 
-@serve.deployment(
-    num_replicas=PROCESSES,
-    max_ongoing_requests=int(os.environ.get("MOR", "100")),
-    ray_actor_options={"num_cpus": 1},
-)
+@serve.deployment(num_replicas=PROCESSES, max_ongoing_requests=HELD, ray_actor_options={"num_cpus": 1})
 class Service:
     def __init__(self) -> None:
         self.answer = {model: work(model) for model in ("resnet", "yolov5", "bert_base")}
@@ -39,7 +38,7 @@ class Service:
         return self.answer[model](content)
 
 
-def main() -> None:
+def main(folder: str) -> None:
     ended = threading.Event()
     ray.init(
         num_cpus=PROCESSES,
@@ -48,7 +47,7 @@ def main() -> None:
         # Nothing but the answers passes through it.
         object_store_memory=100 * 2**20,
         _node_ip_address="127.0.0.1",
-        _temp_dir=os.environ["BENCH_FOLDER"],
+        _temp_dir=folder,
     )
     serve.start(http_options={"host": "127.0.0.1", "port": int(os.environ["BENCH_PORT"])})
     serve.run(Service.bind())  # type: ignore[attr-defined]
@@ -58,4 +57,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

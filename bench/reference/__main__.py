@@ -20,7 +20,7 @@ from sm.triton import server
 
 
 def main(port: int, regime: str, folder: Path, files: Path) -> None:
-    make = repositories.instant if regime == "instant" else repositories.same
+    make = repositories.plain_instant if regime == "instant" else repositories.plain
     make(folder / "repository", files)
     command, box = triton(folder, folder / "repository", {})
     started = [subprocess.Popen(command.arguments, env=command.environment)]

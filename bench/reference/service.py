@@ -78,8 +78,8 @@ def yolov5(payload: Mapping[str, str]) -> list[dict[str, Any]]:
     left, top = (INPUT - size[0]) // 2, (INPUT - size[1]) // 2
     square = Image.new("RGB", (INPUT, INPUT), GREY)
     square.paste(image.resize(size), (left, top))
-    pixels = np.array(square).astype(np.float32) / 255
-    rows = infer("yolov5", {"images": pixels.transpose(2, 0, 1)[None]}, "output0")
+    planes = np.ascontiguousarray(np.array(square).transpose(2, 0, 1))
+    rows = infer("yolov5", {"images": planes[None].astype(np.float32) / np.float32(255)}, "output0")
     rows = rows[rows[:, 4] > CONFIDENCE]
     scores = rows[:, 5:].max(axis=1) * rows[:, 4]
     return [
@@ -118,12 +118,13 @@ def bert_base(payload: Mapping[str, str]) -> list[dict[str, Any]]:
     inputs = {name: np.array([values], np.int64) for name, values in parts.items()}
     logits = infer("bert_base", inputs, "logits")[encoding.tokens.index("[MASK]")]
     powers = np.exp(logits - logits.max())
+    total, best = powers.sum(), np.argpartition(-logits, TOP_WORDS)[:TOP_WORDS]
     return [
         {
             "token": payload["text"].replace("[MASK]", tokenizer.id_to_token(int(index)) or "", 1),
-            "score": float(powers[index] / powers.sum()),
+            "score": float(powers[index] / total),
         }
-        for index in np.argsort(-logits)[:TOP_WORDS]
+        for index in best[np.argsort(-logits[best])]
     ]
 
 

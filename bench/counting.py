@@ -1,0 +1,136 @@
+"""What one request makes the router do, in numbers that do not depend on the machine's mood.
+
+    python -m bench.counting
+
+In a worker's environment (see :func:`bench.quick.counted`): the very application that gunicorn would serve,
+asked in this process, with a real Triton behind it. Prints one line of JSON:
+``{"resnet json": {"bytecodes": 1, ...}}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tracemalloc
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+from bench.contestant import FORMS, MODELS
+from bench.contestants.trireme import ask
+from bench.driver import Request
+from sm import worker
+from sm.box import Box
+from sm.settings import Settings
+
+#: Requests before anything is counted, for the first ones fill caches; and counted ones: the least is kept.
+WARM, ROUNDS = 20, 5
+#: Bytes: the largest body.
+LARGE = 25 * 2**20
+Call = Callable[[], None]
+
+
+def main() -> None:
+    plane = worker.PLANES["data"](Settings.read(os.environ), Box.load(Path(os.environ["TRIREME_RUN_DIR"])))
+    application, found = plane.load(), {}
+    for name, request in requests():
+        call = caller(application, request)
+        for _ in range(WARM):
+            call()
+        found[name] = {measure: min(values) for measure, values in counts(call)}
+    print(json.dumps(found))
+
+
+def requests() -> Iterator[tuple[str, Request]]:
+    """Each model in each form, and a picture that is as large as a body may be."""
+    for model in MODELS:
+        for form in FORMS:
+            yield f"{model} {form}", ask(model, form)
+    small = ask("resnet", "raw")
+    # What follows the end of a JPEG is nobody's.
+    body = small.body.ljust(LARGE, b"\0")
+    yield f"resnet raw, {LARGE // 2**20} MiB", replace(small, body=body)
+    document = json.loads(ask("resnet", "json").body)
+    document["payload"]["image"] = b64encode(body[: LARGE * 3 // 4 - 2**10]).decode()
+    whole = json.dumps(document).encode()
+    yield f"resnet json, {LARGE // 2**20} MiB", replace(ask("resnet", "json"), body=whole)
+
+
+def caller(application: Any, request: Request) -> Call:
+    """Asks once, as nginx would, and looks at the answer."""
+    ours, theirs = socket.socketpair()
+
+    def call() -> None:
+        builder = EnvironBuilder(
+            request.path, method="POST", data=request.body, headers=request.headers.items()
+        )
+        environ = {**builder.get_environ(), "gunicorn.socket": ours}
+        answer, status, _ = run_wsgi_app(application, environ, buffered=True)
+        body = b"".join(answer)
+        assert status.startswith("200"), body
+        assert request.expected in body, body
+        assert theirs.fileno() >= 0  # the caller is there until the answer is
+
+    return call
+
+
+def counts(call: Call) -> Iterator[tuple[str, list[int]]]:
+    """Of each measure a number for each round."""
+    yield "bytecodes", [bytecodes(call) for _ in range(ROUNDS)]
+    yield "calls", [calls(call) for _ in range(ROUNDS)]
+    tracemalloc.start()
+    yield "peak bytes", [peak(call) for _ in range(ROUNDS)]
+    tracemalloc.stop()
+
+
+def bytecodes(call: Call) -> int:
+    """Instructions of the interpreter, of this thread."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+def calls(call: Call) -> int:
+    """Of functions, Python's and those in C."""
+    count = 0
+
+    def profile(_: FrameType, event: str, __: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def peak(call: Call) -> int:
+    """Bytes that the request holds at its worst moment, of what Python and NumPy allocate."""
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    call()
+    return tracemalloc.get_traced_memory()[1] - before
+
+
+if __name__ == "__main__":
+    main()

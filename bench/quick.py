@@ -1,0 +1,98 @@
+"""The guard for every change: python -m bench.quick [--keep], or make bench-quick. Under a minute.
+
+Prints what one request makes a worker do, and how that compares with what was kept in ``quick.json``.
+Nothing in it is a time, so it says the same on every machine; with another Python the counts are others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bench import files, repositories
+from bench.contestant import ALLOCATOR
+from bench.serving import triton
+from sm.errors import StartError
+from sm.settings import HERE, Settings
+from sm.triton import server
+
+KEPT = Path(__file__).with_name("quick.json")
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+#: Seconds for Triton to be ready, and for the counting.
+READY, COUNTING = 60.0, 150.0
+Counts = Mapping[str, Mapping[str, int]]
+
+
+def main(keep: bool) -> int:
+    """0, or 1 with a sentence where nothing can be counted."""
+    try:
+        found = counted()
+    except StartError as error:
+        print(error, file=sys.stderr)
+        return 1
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    print("\n".join(table(found, kept.get(VERSION, {}))))
+    if keep:
+        KEPT.write_text(json.dumps({**kept, VERSION: found}, indent=1, sort_keys=True) + "\n")
+    return 0
+
+
+def counted() -> Counts:
+    """Start a Triton whose models are instant, and count in a process like a worker's."""
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
+        folder = Path(name)
+        files.prepare(folder / "files", Settings.read(os.environ))
+        repositories.box_instant(folder / "repository", folder / "files")
+        command, box = triton(folder, folder / "repository", ALLOCATOR)
+        box.save()
+        environment = {
+            **os.environ,
+            **ALLOCATOR,
+            "PYTHONPATH": str(HERE),
+            "PROMETHEUS_MULTIPROC_DIR": str(box.metrics_folder),
+            "TRIREME_RUN_DIR": str(box.run),
+            "TRIREME_MODEL_REPOSITORY": str(box.repository),
+            "SAGEMAKER_CONTAINER_LOG_LEVEL": "warning",
+        }
+        with (folder / "log").open("wb") as log:
+            serving = subprocess.Popen(command.arguments, env=command.environment, stdout=log, stderr=log)
+        try:
+            until = time.monotonic() + READY
+            while not server.ready(box.http_port):
+                if serving.poll() is not None or time.monotonic() > until:
+                    raise StartError(f"Triton is not ready:\n{(folder / 'log').read_text()[-2000:]}")
+                time.sleep(0.1)
+            counting = (sys.executable, "-m", "bench.counting")
+            done = subprocess.run(
+                counting, env=environment, capture_output=True, text=True, check=False, timeout=COUNTING
+            )
+        finally:
+            serving.terminate()
+            serving.wait()
+    if done.returncode:
+        raise StartError(f"counting failed:\n{done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def table(found: Counts, kept: Counts) -> Iterator[str]:
+    """Markdown; beside each count its ratio to the one kept."""
+    measures = list(next(iter(found.values())))
+    yield f"| Python {VERSION}, one request | {' | '.join(measures)} |"
+    yield f"|---|{'---|' * len(measures)}"
+    for name, counts in found.items():
+        cells = (_cell(counts[measure], kept.get(name, {}).get(measure)) for measure in measures)
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _cell(count: int, before: int | None) -> str:
+    return f"{count:,}" if not before else f"{count:,} ({count / before:.2f} ×)"
+
+
+if __name__ == "__main__":
+    sys.exit(main("--keep" in sys.argv[1:]))
