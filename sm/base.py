@@ -174,7 +174,7 @@ class TensorClient(Client):
         with stage(self.name, "infer"):
             outputs = self.triton.infer(
                 self.model,
-                {name: np.expand_dims(tensor, 0) for name, tensor in inputs.items()} if batched else inputs,
+                {name: np.asarray(tensor)[None] for name, tensor in inputs.items()} if batched else inputs,
                 version=payload.version,
                 outputs=self.wanted(payload),
             )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from sm import jpeg
 from sm.errors import BadInput
 
 #: More pixels than any camera's picture; 30,000 x 30,000 in a small PNG would be 2.7 GB of RGB.
@@ -33,10 +34,13 @@ def decode(content: bytes) -> NDArray[np.uint8]:
     """RGB uint8 [height, width, 3] of a JPEG, PNG or WebP.
 
     The EXIF orientation is applied, transparency is laid on white, 16 bits become the upper 8.
-    Pillow and not OpenCV decodes, since OpenCV fills a truncated JPEG with grey and says nothing.
+    Pillow decodes what :mod:`sm.jpeg` leaves to it: OpenCV fills a truncated JPEG with grey and says nothing.
 
     Raises :class:`~sm.errors.BadInput`, with the reason, for everything that is no whole picture.
     """
+    plain = jpeg.whole(content, MAX_PIXELS)
+    if plain is not None:
+        return plain
     with warnings.catch_warnings():
         # What is odd in a stranger's picture, such as damaged EXIF data, is no news for our log.
         warnings.simplefilter("ignore")

@@ -196,6 +196,8 @@ def accepted(header: str, default: str) -> str:
 def write(invocation: Invocation, results: Sequence[object]) -> Answer:
     """Results to an answer, with the headers that the client has set."""
     answer = _written(invocation, results)
+    if not invocation.answer_headers:
+        return answer
     return replace(answer, headers={**answer.headers, **invocation.answer_headers})
 
 

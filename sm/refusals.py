@@ -37,7 +37,9 @@ class HeadersTooLong(BadInput):
 class Worker(ThreadWorker):  # type: ignore[misc]
     """gunicorn's own worker with threads, but for its error page."""
 
-    def handle_error(self, _request: object, client: socket.socket, _address: object, exc: Exception) -> None:
+    def handle_error(
+        self, _request: object, client: socket.socket, _address: object, exc: BaseException
+    ) -> None:
         error = refusal(exc)
         if error.status >= 500:
             log.error("the front failed", exc_info=exc)
@@ -45,7 +47,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             write_nonblock(client, response(error))
 
 
-def refusal(error: Exception) -> TriremeError:
+def refusal(error: BaseException) -> TriremeError:
     """What the caller is told of an error that never reached the router."""
     if isinstance(error, errors.LimitRequestLine):
         return RequestTooLong("the URL is too long")

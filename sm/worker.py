@@ -79,6 +79,7 @@ class DataPlane(Plane):
         return {
             # The supervisor holds the public port and lends it to the front.
             "bind": f"unix:{self.box.data_socket}" if fronted else f"fd://{os.environ['TRIREME_LISTENER']}",
+            "worker_class": "sm.accepting.Worker" if fronted else "sm.refusals.Worker",
             "workers": self.settings.worker_count,
             "threads": self.settings.threads,
             # A client may hold the interpreter's lock, and so keep its worker silent, as long as it may work.

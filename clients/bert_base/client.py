@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -57,7 +58,7 @@ class Masked:
 class MaskedText(TextPayload):
     """A text with ``[MASK]`` in it, once or more."""
 
-    parameters: Options = Options()
+    parameters: Options = Field(default_factory=Options)
     #: What ``preprocess`` read, for ``postprocess``.
     _masked: Masked | None = PrivateAttr(default=None)
 
@@ -85,13 +86,13 @@ class BertBase(TensorClient):
 
     def preprocess(self, payload: MaskedText) -> Tensors:
         payload._masked = masked = self.read(payload)
-        missing = (0, max(0, self.shortest - len(masked.ids)))
+        length = len(masked.ids)
+        ids = np.full(max(length, self.shortest), self.padding, np.int64)
+        ids[:length] = masked.ids
+        attention = np.zeros_like(ids)
         # Where the attention is 0 the model does not look.
-        return {
-            "input_ids": np.pad(masked.ids, missing, constant_values=self.padding),
-            "attention_mask": np.pad(np.ones_like(masked.ids), missing),
-            "token_type_ids": np.pad(np.zeros_like(masked.ids), missing),
-        }
+        attention[:length] = 1
+        return {"input_ids": ids, "attention_mask": attention, "token_type_ids": np.zeros_like(ids)}
 
     def wanted(self, payload: MaskedText) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
         return (self.rows,)
@@ -102,16 +103,16 @@ class BertBase(TensorClient):
         places = range(len(masked.places)) if self.rows == MASKS else masked.places
         ids, scores = self.choices([outputs[self.rows][place] for place in places], top)
         return [
-            {"token": filled(payload.text, masked.spans, self.words(row)), "score": float(np.exp(score))}
-            for row, score in zip(ids, scores, strict=True)
+            {"token": filled(payload.text, masked.spans, self.words(row)), "score": score}
+            for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True)
         ]
 
     def choices(self, logits: list[Array], top: int) -> tuple[Array, Array]:
         """Ids [n, masks] and log probabilities [n], of each mask's logits [words]."""
         return combined([likeliest(row, self.barred, top) for row in logits], top)
 
-    def words(self, ids: Array) -> list[str]:
-        return [self.tokenizer.id_to_token(int(index)) or "" for index in ids]
+    def words(self, ids: Sequence[int]) -> list[str]:
+        return [self.tokenizer.id_to_token(index) or "" for index in ids]
 
     def read(self, payload: MaskedText) -> Masked:
         """:class:`~sm.errors.WrongPayload` if there is no mask, or more text than the model takes."""

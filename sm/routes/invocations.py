@@ -109,7 +109,7 @@ def answered(service: Service, in_parts: bool = False, model: str = "") -> forms
     """
     with ExitStack() as held:
         seen = held.enter_context(serving.observed())
-        message = replace(serving.message(request), model=model)
+        message = serving.message(request, model)
         if in_parts:
             message = as_sent_on(message)
         return made(service, message, in_parts, seen, held)
@@ -122,7 +122,8 @@ def made(
     session = attended(service.sessions, message)
     if isinstance(session, forms.Answer):
         return session
-    message = replace(message, session=session)
+    if session is not None:
+        message = replace(message, session=session)
     if has_lines(service, message):
         with serving.in_time(request, service.timeout, service.fronted):
             return service.lines.run(message, lambda line: one(service, line, seen))

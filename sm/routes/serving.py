@@ -5,29 +5,47 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from flask import Request
 
+from sm import metrics
 from sm.deadline import Deadline, running
 from sm.errors import CallerGone, TriremeError
 from sm.invocation import Answer, Message
-from sm.metrics import IN_FLIGHT, INVOCATIONS, MODELS, SECONDS
 from sm.routes.answers import request_id
 from sm.streaming.stream import Stream
 
 log = logging.getLogger(__name__)
 
+#: Headers that have variables of their own in WSGI, and what would be mistaken for them.
+OWN_PLACE = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
+NO_HEADERS = frozenset(f"HTTP_{name}" for name in OWN_PLACE)
 
-def message(incoming: Request) -> Message:
+
+def message(incoming: Request, model: str = "") -> Message:
+    """``model``: the one that the path names."""
     return Message(
         body=incoming.get_data(cache=False),
-        headers={name.lower(): value for name, value in incoming.headers.items()},
-        query=incoming.args.to_dict(),
+        headers=headers(incoming.environ),
+        query=incoming.args.to_dict() if incoming.query_string else {},
         request_id=request_id(),
+        model=model,
     )
+
+
+def headers(environ: Mapping[str, Any]) -> dict[str, str]:
+    """The request's, names in lower case: from where WSGI puts them, as Flask writes each name twice anew."""
+    found = {
+        name[5:].replace("_", "-").lower(): value
+        for name, value in environ.items()
+        if name.startswith("HTTP_") and name not in NO_HEADERS
+    }
+    found.update((header, environ[name]) for name, header in OWN_PLACE.items() if environ.get(name))
+    return found
 
 
 @dataclass
@@ -48,7 +66,7 @@ def observed() -> Iterator[Seen]:
     """Count one invocation and log a line for it: never its payload."""
     seen, identity = Seen(), request_id()
     started, status = time.perf_counter(), 500
-    IN_FLIGHT.inc()
+    metrics.IN_FLIGHT.inc()
     try:
         yield seen
         status = 200
@@ -60,11 +78,10 @@ def observed() -> Iterator[Seen]:
         status = CallerGone.status
         raise
     finally:
-        IN_FLIGHT.dec()
+        metrics.IN_FLIGHT.dec()
         seconds = time.perf_counter() - started
-        label = MODELS.of(seen.model)
-        INVOCATIONS.labels(label, str(status)).inc()
-        SECONDS.labels(label).observe(seconds)
+        metrics.invocations(seen.model, status).inc()
+        metrics.seconds(seen.model).observe(seconds)
         line = {
             "model": seen.model,
             "status": status,

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from sm.logs import LEVELS
 
 #: Bytes of a line, or of a traceback's lines together, that are kept.
@@ -49,10 +51,7 @@ def parse(line: str) -> Members:
 def _json(line: str) -> Members | None:
     if not line.startswith("{"):
         return None
-    try:
-        members = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    members = _loaded(line)
     if not isinstance(members, dict) or not isinstance(members.get("message"), str):
         return None
     if members.get("level") not in LEVELS:
@@ -60,6 +59,16 @@ def _json(line: str) -> Members | None:
     if "time" in members and not _is_time(members["time"]):
         del members["time"]
     return members
+
+
+def _loaded(line: str) -> Any:
+    """None for what is no JSON; Python's own is a little more."""
+    for loads in (orjson.loads, json.loads):
+        try:
+            return loads(line)
+        except (ValueError, RecursionError):
+            continue
+    return None
 
 
 def _is_time(value: object) -> bool:

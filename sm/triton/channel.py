@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -15,11 +16,13 @@ from sm.triton.admin import NO_KEYS
 from sm.triton.failures import Failed, failed, told
 from sm.triton.peers import OPTIONS, Peers
 from sm.triton.watch import watching
+from sm.triton.wire import LONGEST, Line
 
 #: Seconds until the caller is looked after for the first time, and then each time.
 FIRST_LOOK, NEXT_LOOK = 0.05, 0.1
 #: Seconds that calls about shared memory get: they do no work.
 HOUSEKEEPING = 2.0
+INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
 class Channel:
@@ -34,6 +37,8 @@ class Channel:
             self._channel = where.connect()
         else:
             self._channel = grpc.insecure_channel(f"127.0.0.1:{where}", OPTIONS)
+        self._line = Line(where, INFER, keys) if isinstance(where, int) else None
+        self._closed = False
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._timeout = timeout
         self._keys = tuple(keys.items())
@@ -42,6 +47,17 @@ class Channel:
         """The answer to ``request``, in the time the invocation has left; :class:`Failed` otherwise."""
         deadline = _checked()
         return self._call(method, request, deadline.remaining() if deadline else self._timeout, deadline)
+
+    def infer(self, request: Any) -> Any:
+        """The answer to a ModelInferRequest; on loopback by :mod:`sm.triton.wire`, if it is not too long."""
+        if self._line is None:
+            return self.call("ModelInfer", request)
+        message = request.SerializeToString()
+        if len(message) > LONGEST:
+            return self.call("ModelInfer", request)
+        deadline = _checked()
+        seconds = deadline.remaining() if deadline else self._timeout
+        return pb.ModelInferResponse.FromString(self._wired(self._line, message, seconds, deadline))
 
     def stream(self, request: Any) -> Generator[Any, None, None]:
         """Each of a model's answers to ``request`` as it comes; closing it cancels the work in Triton."""
@@ -80,13 +96,36 @@ class Channel:
         )
 
     def close(self) -> None:
+        self._closed = True
         self._channel.close()
+        if self._line:
+            self._line.close()
 
     def _housekeeping(self, method: str, request: Any) -> Any:
         try:
             return self._call(method, request, HOUSEKEEPING, None)
         except Failed as failure:
             raise failure.error from None
+
+    def _wired(self, line: Line, message: bytes, seconds: float, deadline: Deadline | None) -> bytes:
+        if self._closed:
+            raise Failed(NotReady, "the worker is ending", settled=True)
+        end = time.monotonic() + seconds
+        connection = line.lend(message, seconds)
+        try:
+            while (answer := connection.answer(min(FIRST_LOOK, end - time.monotonic()))) is None:
+                if deadline and deadline.hung_up():
+                    raise Failed(CallerGone, "the caller hung up", settled=False)
+                if time.monotonic() >= end:
+                    raise failed(grpc.StatusCode.DEADLINE_EXCEEDED, "")
+        except BaseException as error:
+            # Triton drops what is asked on a connection that closes.
+            connection.close()
+            if isinstance(error, Failed) and error.kind is NotReady and time.monotonic() >= end:
+                raise failed(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
+            raise
+        line.take_back(connection)
+        return answer
 
     def _call(self, method: str, request: Any, seconds: float, deadline: Deadline | None) -> Any:
         # gRPC tells Triton when the time is over, and Triton drops what is still in its queue.

@@ -155,13 +155,13 @@ class Transport:
         """Triton's answer; None if it is a new Triton and refuses the region."""
         request = plan.request(lease.region.name)
         try:
-            return self._channel.call("ModelInfer", request)
+            return self._channel.infer(request)
         except Failed as failure:
             if not failure.lost_region:
                 raise
         self._metadata.clear()
         try:
-            return self._channel.call("ModelInfer", request) if self._pool.renew(lease) else None
+            return self._channel.infer(request) if self._pool.renew(lease) else None
         except NotReady as error:
             raise Failed(type(error), error.sentence, settled=True) from None
 
@@ -179,7 +179,7 @@ class Transport:
             raise
 
     def _by_bytes(self, plan: Plan) -> dict[str, Array]:
-        response = self._channel.call("ModelInfer", plan.request())
+        response = self._channel.infer(plan.request())
         self._by_message.inc()
         self._learn(plan, response)
         return plan.read(response)

@@ -179,6 +179,6 @@ def test_a_key_is_wanted_and_neither_it_nor_a_wrong_one_is_ever_logged(local: Ga
         assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
     assert local.ask("GET", "/models").status_code == 200
     log = local.log.read_text()
-    assert '"caller": "tests"' in log
+    assert '"caller":"tests"' in log
     assert "a-wrong-key" not in log
     assert "the-key-of-a-test" not in log

@@ -1,0 +1,101 @@
+"""A worker behind nginx: each of its threads takes a connection, answers the one request on it, and ends it.
+
+gunicorn's own worker accepts in its main thread, hands the connection to a thread and takes it back to close
+it: for clients that are slow or keep their connections. nginx is neither, and each handing over costs two
+switches of the interpreter's lock. The kernel gives connections to those who wait in the order in which they
+came, so that workers get equal shares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import select
+import socket
+import threading
+import time
+from typing import NamedTuple
+
+from gunicorn.http.errors import NoMoreData
+from gunicorn.http.parser import RequestParser
+from gunicorn.util import close_graceful
+
+from sm import refusals
+
+#: Seconds between two signs of life, between two looks at what still runs, and after a connection that could
+#: not be taken for want of descriptors.
+BEAT, LOOK, PAUSE = 1.0, 0.02, 0.1
+
+
+class Connection(NamedTuple):
+    """What gunicorn wants to know of one."""
+
+    sock: socket.socket
+    client: object
+    server: object
+
+
+class Worker(refusals.Worker):
+    """For unix sockets that nobody but nginx connects to, without ``keepalive``."""
+
+    alive: bool
+
+    def run(self) -> None:
+        self._serving: set[int] = set()
+        for listener in self.sockets:
+            listener.setblocking(True)
+            for number in range(self.cfg.threads):
+                threading.Thread(
+                    target=self._serve, args=(listener.sock,), name=f"serve_{number}", daemon=True
+                ).start()
+        stopping = self.method_queue.fileno()
+        while self.alive and self.is_parent_alive():
+            self.notify()
+            select.select([stopping], [], [], BEAT)
+        self.alive = False
+        self._finish()
+
+    def _finish(self) -> None:
+        """Wait for what runs. Threads that wait for a connection end with the process."""
+        until = time.monotonic() + self.cfg.graceful_timeout
+        while self._serving and time.monotonic() < until:
+            self.notify()
+            time.sleep(LOOK)
+
+    def _serve(self, listener: socket.socket) -> None:
+        server, own = listener.getsockname(), threading.get_ident()
+        while self.alive:
+            try:
+                client, address = listener.accept()
+            except OSError as error:
+                if error.errno not in (errno.ECONNABORTED, errno.EINTR):
+                    time.sleep(PAUSE)
+                continue
+            self._serving.add(own)
+            try:
+                self._answer(Connection(client, address, server))
+            finally:
+                self._serving.discard(own)
+
+    def _answer(self, connection: Connection) -> None:
+        """Whatever comes of the request, the connection ends."""
+        request = None
+        try:
+            request = next(RequestParser(self.cfg, connection.sock, connection.client))
+            self.handle_request(request, connection)
+        except (StopIteration, NoMoreData, BrokenPipeError, ConnectionResetError):
+            pass  # nginx has left, or the answer is as whole as it gets
+        except BaseException as error:  # a client may say sys.exit: this thread has to go on
+            self.handle_error(request, connection.sock, connection.client, error)
+        finally:
+            if unread(connection.sock):
+                close_graceful(connection.sock)
+            else:
+                connection.sock.close()
+
+
+def unread(connection: socket.socket) -> bool:
+    """Whether something was sent that nobody read: closing right away would take the answer back."""
+    with contextlib.suppress(OSError):
+        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    return False
