@@ -199,56 +199,58 @@ def parser() -> argparse.ArgumentParser:
         "serve": serve,
         **deploying.COMMANDS,
     }
+    taken: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+        "settings": showing,
+        "prepare": preparing,
+        "build-model": building,
+        "inspect": inspecting,
+        "package": packaging.take,
+        "pack-env": environments.take,
+        "new-client": scaffolding.options,
+        "check-client": checking.options,
+        "invoke": invoking.take,
+        "cost": cost_options.take,
+        "template": templates.template,
+        "iam": templates.iam,
+        "test": testing,
+        "serve": serving,
+        **deploying.TAKEN,
+    }
     for name, run in named.items():
         command = commands.add_parser(name, help=run.__doc__, description=run.__doc__)
         command.set_defaults(run=run)
-        if name == "prepare":
-            command.add_argument(
-                "models", nargs="*", metavar="MODEL", help="only these (all of model/ if none)"
-            )
-            command.add_argument("--examples", action="store_true", help="all of them, and the examples")
-        if name == "build-model":
-            building(command)
-        if name == "inspect":
-            command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
-            form = command.add_mutually_exclusive_group()
-            form.add_argument("--json", action="store_true", help="for programs")
-            form.add_argument(
-                "--graph",
-                nargs="?",
-                const="-",
-                metavar="FILE.svg",
-                help="draw its ensembles (to standard output)",
-            )
-        if name == "package":
-            packaging.take(command)
-        if name == "pack-env":
-            environments.take(command)
-        if name == "invoke":
-            invoking.take(command)
-        if name == "cost":
-            cost_options.take(command)
-        if name == "template":
-            templates.template(command)
-        if name == "iam":
-            templates.iam(command)
-        if name == "new-client":
-            scaffolding.options(command)
-        if name == "check-client":
-            checking.options(command)
-        if name == "settings":
-            command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
-        if name == "test":
-            command.add_argument("--url", help="a box that runs; else one is started for as long as it takes")
-        if name in deploying.TAKEN:
-            deploying.TAKEN[name](command)
-        if name == "serve":
-            command.add_argument("--demo", action="store_true", help="serve the demo's models")
-            command.add_argument("--examples", action="store_true", help="serve these and the examples")
-            command.add_argument(
-                "--reload", action="store_true", help="development: a client that is edited is live at once"
-            )
+        taken[name](command)
     return top
+
+
+def showing(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
+
+
+def preparing(command: argparse.ArgumentParser) -> None:
+    command.add_argument("models", nargs="*", metavar="MODEL", help="only these (all of model/ if none)")
+    command.add_argument("--examples", action="store_true", help="all of them, and the examples")
+
+
+def inspecting(command: argparse.ArgumentParser) -> None:
+    command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument(
+        "--graph", nargs="?", const="-", metavar="FILE.svg", help="draw its ensembles (to standard output)"
+    )
+
+
+def testing(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--url", help="a box that runs; else one is started for as long as it takes")
+
+
+def serving(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--demo", action="store_true", help="serve the demo's models")
+    command.add_argument("--examples", action="store_true", help="serve these and the examples")
+    command.add_argument(
+        "--reload", action="store_true", help="development: a client that is edited is live at once"
+    )
 
 
 def building(command: argparse.ArgumentParser) -> None:

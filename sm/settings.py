@@ -7,7 +7,7 @@ Names beginning with ``SAGEMAKER_`` are the contract of the platform and of its 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -326,15 +326,7 @@ class Settings:
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
         """Read every variable; :class:`StartError` names the first with a bad value, and the value."""
-        values: dict[str, Any] = {}
-        for row in fields(cls):
-            name = source(row.metadata["names"], environment)
-            if name is None:
-                continue
-            try:
-                values[row.name] = row.metadata["read"](environment[name])
-            except ValueError as error:
-                raise StartError(f"{name}={environment[name]!r} {error}.") from None
+        values = read_all(cls, environment)
         if values.get("batch"):
             values.setdefault("timeout", BATCH_TIMEOUT)
         return cls(**values).checked()
@@ -378,6 +370,21 @@ class Settings:
         return {"10": "debug", "20": "info", "30": "warning", "40": "error"}.get(
             self.log_level, self.log_level
         )
+
+
+def read_all(kind: Any, environment: Mapping[str, str], secret: Collection[str] = ()) -> dict[str, Any]:
+    """What is set of a dataclass of :func:`setting`; :class:`StartError` shows no value of ``secret``."""
+    values: dict[str, Any] = {}
+    for row in fields(kind):
+        name = source(row.metadata["names"], environment)
+        if name is None:
+            continue
+        try:
+            values[row.name] = row.metadata["read"](environment[name])
+        except ValueError as error:
+            told = name if name in secret else f"{name}={environment[name]!r}"
+            raise StartError(f"{told} {error}.") from None
+    return values
 
 
 def source(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:

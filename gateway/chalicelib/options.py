@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sm.errors import StartError
-from sm.settings import HERE, setting, source
+from sm.settings import HERE, read_all, setting
 from sm.triton.peers import Peers, Tls
 from sm.values import folders, number, truth
 
@@ -119,16 +118,7 @@ class Options:
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Options:
         """Read every variable; :class:`StartError` names the first with a bad value."""
-        values: dict[str, Any] = {}
-        for row in fields(cls):
-            name = source(row.metadata["names"], environment)
-            if name is None:
-                continue
-            try:
-                values[row.name] = row.metadata["read"](environment[name])
-            except ValueError as error:
-                shown = name if name in SECRET else f"{name}={environment[name]!r}"
-                raise StartError(f"{shown} {error}.") from None
+        values = read_all(cls, environment, SECRET)
         return cls(**values).checked("AWS_LAMBDA_FUNCTION_NAME" in environment)
 
     def checked(self, in_lambda: bool) -> Options:
