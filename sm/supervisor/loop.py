@@ -32,6 +32,8 @@ TICK = 0.05
 PARTING = 0.5
 #: Bytes taken from a child's pipe at a time.
 CHUNK = 1 << 16
+#: Seconds in which lines gather. To be woken for each would cost the writer more than the line, and as much again here.
+GATHER = 0.02
 
 
 class Loop:
@@ -58,6 +60,8 @@ class Loop:
         self._probes = Probes(box, settings.port)
         self._memory = Memory(kills, time.monotonic)
         self._outputs: dict[int, tuple[int, Lines]] = {}
+        #: A child prints faster than is read: no time to rest.
+        self._behind = False
         front = (NGINX,) if box.front == "nginx" else ()
         self.crew = Crew(
             self,
@@ -78,13 +82,16 @@ class Loop:
             if self.crew.ever_ready:
                 when_ready, self._when_ready = self._when_ready, lambda: None
                 when_ready()
-            self._turn(LOOK_EVERY if self.crew.settled and not self._doorman.busy else TICK)
+            quiet = self.crew.settled and not self._doorman.busy
+            self._turn(LOOK_EVERY if quiet else TICK)
+            if quiet and not self._behind:
+                time.sleep(GATHER)
         self._part()
         return self.crew.exit_code
 
     def _turn(self, seconds: float) -> None:
         """Wait for something to happen, and see to it."""
-        registered = self._selector.get_map()
+        registered, self._behind = self._selector.get_map(), False
         for key, _ in self._selector.select(seconds):
             # An event before this one may have closed what this one is about.
             if registered.get(key.fd) is key:
@@ -166,6 +173,7 @@ class Loop:
         except BlockingIOError:
             return False
         if data:
+            self._behind |= len(data) == CHUNK
             lines.feed(data)
             return True
         lines.end()
