@@ -1,0 +1,115 @@
+"""A model to be run in several ways: its plain graph, and what its client makes of its samples with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import engines
+from bench.engines import Feed, Run
+from sm.base import Client
+from sm.build.cache import Cache
+from sm.build.graph import Graph
+from sm.build.recipes import Recipe
+from sm.build.samples import PICTURES, InProcess
+from sm.golden import differences
+from sm.invocation import dumps
+from sm.registry import Found, check, load
+from sm.settings import HERE, Settings
+
+MODELS = ("resnet", "yolov5", "bert_base")
+TEXTS = (
+    "The world has [MASK] people.",
+    "Paris is the [MASK] of France.",
+    "She opened the [MASK] and looked out.",
+    "A [MASK] is a small animal that eats [MASK].",
+    "They sailed across the [MASK] in a wooden boat.",
+    "He wrote a long letter to his [MASK] before he left the country for good.",
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model's plain graph with what its client makes of the samples."""
+
+    name: str
+    graph: Path
+    repository: Path
+    feeds: tuple[Feed, ...]
+    answers: tuple[Any, ...]
+    outputs: tuple[list[Any], ...]
+
+    @property
+    def names(self) -> tuple[list[str], list[str]]:
+        graph = Graph.read(self.graph)
+        return [value.name for value in graph.inputs], [value.name for value in graph.outputs]
+
+
+class Recorder:
+    """A way to run a graph, as a session has it; it keeps what went in and out."""
+
+    def __init__(self, run: Run, names: Sequence[str]) -> None:
+        self.run_feed, self.names = run, list(names)
+        self.feeds: list[Feed] = []
+        self.outputs: list[list[Any]] = []
+
+    def run(self, wanted: list[str], feed: Feed, /) -> list[Any]:
+        found = self.run_feed(feed)
+        self.feeds.append(feed)
+        self.outputs.append(found)
+        return [found[self.names.index(name)] for name in wanted]
+
+
+def subject(name: str, folder: Path) -> Subject:
+    """Of the cache that ``sm prepare`` has filled, with the samples' answers as ONNX Runtime gives them."""
+    recipe = Recipe.load(HERE / "model" / name)
+    built = Cache(Settings.read({}).cache).models / name / recipe.key
+    repository = folder / "repository"
+    (repository / name).mkdir(parents=True)
+    for path in (*built.iterdir(), HERE / "model" / name / "preprocess.json"):
+        (repository / name / path.name).symlink_to(path)
+    plain = Subject(name, built / "model.onnx", repository, (), (), ())
+    recorder = Recorder(engines.runner("onnxruntime", plain.graph, plain.names, 2), plain.names[1])
+    answers = tuple(ask(plain, plain.graph, recorder))
+    return Subject(name, plain.graph, repository, tuple(recorder.feeds), answers, tuple(recorder.outputs))
+
+
+def ask(of: Subject, graph: Path, recorder: Recorder) -> Iterator[Any]:
+    """The client's answers to its samples, with ``graph`` as ``recorder`` runs it."""
+    found = Found(of.name, HERE / "clients" / of.name / "client.py")
+    triton = InProcess(Graph.read(graph), recorder)
+    client = load(found, triton, of.repository)
+    check(client, found, triton)
+    for payload in payloads(client):
+        yield json.loads(dumps(client.inference(client.payload.model_validate(payload))))
+
+
+def payloads(client: Client) -> Iterator[dict[str, Any]]:
+    if "image" not in client.payload.model_fields:
+        yield from ({"text": text} for text in TEXTS)
+        return
+    for path in sorted((client.folder / "sample").iterdir()):
+        if path.suffix in PICTURES:
+            yield {"image": path.read_bytes()}
+
+
+def accuracy(of: Subject, way: str, file: Path) -> str:
+    """``5 of 6 alike, within 0.02``; where a way gives other tensors, the answers alone."""
+    graph = file if way in engines.ONNXRUNTIME else of.graph
+    names = [value.name for value in Graph.read(graph).outputs]
+    recorder = Recorder(engines.runner(way, file, of.names, 2), names)
+    answers = list(ask(of, graph, recorder))
+    alike = sum(not list(differences(one, known)) for one, known in zip(answers, of.answers, strict=True))
+    if [each.shape for each in recorder.outputs[0]] != [each.shape for each in of.outputs[0]]:
+        return f"{alike} of {len(answers)} alike"
+    worst = max(
+        float(np.abs(a - b).max())
+        for one, other in zip(recorder.outputs, of.outputs, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
+    return f"{alike} of {len(answers)} alike, within {worst:.2g}"
