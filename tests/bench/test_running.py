@@ -49,7 +49,6 @@ def scripted(folder: Path, code: str = LEAVES_ONE) -> Scripted:
 
 
 def test_orphans_count_and_are_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tree.adopt_orphans()
     with running(scripted(tmp_path)) as root:
         assert root
         until = time.monotonic() + 10
