@@ -94,8 +94,10 @@ class Engine:
         self, wanted: Order, graphs: Graphs, name: str, made: Made, largest: int, version: Path
     ) -> None:
         accuracy = None
-        # One that came with its suppression is served as it came, and takes no random numbers as thresholds.
-        if (version / GRAPH).exists() and graphs.made.nms == wanted.changes.nms:
+        # A graph that came with its end inside is served as it came: it takes no random thresholds, and its
+        # rows for masks cannot be stacked.
+        whole = (graphs.made.nms, graphs.made.masks) == (wanted.changes.nms, wanted.changes.masks)
+        if (version / GRAPH).exists() and whole:
             with self.progress.step(f"{wanted.model}: comparing with its source"):
                 accuracy = self._accuracy(wanted, graphs, largest, version)
             self.progress.say(f"{wanted.model}: {accuracy}")
