@@ -221,11 +221,9 @@ class Crew:
     def _end(self, child: Child, status: int) -> str:
         """How it ended, in a sentence."""
         starved = status == -SIGKILL and self.hands.starved(0.0)
+        why = STARVED if starved else self._starved_model(child)
         refusal = self.hands.failure(child.name) if status in CANNOT_LOAD else ""
-        return (
-            refusal
-            or f"{child.name} ended: {how(status)}{STARVED if starved else self._starved_model(child)}"
-        )
+        return refusal or f"{child.name} ended: {how(status)}{why}"
 
     def _starved_model(self, child: Child) -> str:
         """Why Triton fails, if that is why: version 2.51 may crash over the end of a model's process."""
