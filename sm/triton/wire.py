@@ -2,7 +2,8 @@
 
 gRPC's Python client spends five times as long on a call as this does: it hands each from thread to thread.
 Here the thread that asks also waits. HTTP/2: RFC 9113, its header blocks: RFC 7541; gRPC over them:
-https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md.
+https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. Headers are read in the forms that gRPC's
+servers use; any other is :class:`Unreadable`, and a case for gRPC's own client.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ GRACE = 20
 #: Of received data that nobody told the other side that there is room for again.
 MOST_UNTOLD = 2**30
 LAST_STREAM = 2**31 - 1
+#: Entries of the table of headers that everybody knows.
+FIXED = 61
 CODES = {code.value[0]: code for code in StatusCode}
+
+
+class Unreadable(Exception):
+    """An answer in a form that is not read here. Headers come with it: the server has done with the call."""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -99,11 +106,11 @@ class Block:
         while self._at < len(self._block):
             first = self._block[self._at]
             if first & 0x80:  # a header of the fixed table
-                self._integer(7)
+                _fixed(self._integer(7))
             elif first & 0xE0 == 0x20:  # the size of the table that there is none of
                 self._integer(5)
             else:
-                index = self._integer(6 if first & 0x40 else 4)
+                index = _fixed(self._integer(6 if first & 0x40 else 4))
                 yield b"" if index else self._string(), self._string()
 
     def _integer(self, bits: int) -> int:
@@ -128,6 +135,12 @@ class Block:
         if coded:
             raise ValueError("a string in Huffman's code")
         return text
+
+
+def _fixed(index: int) -> int:
+    if index > FIXED:
+        raise ValueError("a table that nobody keeps")
+    return index
 
 
 class Connection:
@@ -163,7 +176,7 @@ class Connection:
             return False
         except BlockingIOError:
             return self.usable and self._window >= LONGEST + 5 and self._stream < LAST_STREAM
-        except (OSError, Failed):
+        except (OSError, Failed, Unreadable):
             return False
 
     def ask(self, head: bytes, message: bytes, seconds: float) -> None:
@@ -178,7 +191,10 @@ class Connection:
         )
 
     def answer(self, seconds: float) -> bytes | None:
-        """The answer's message; None if it is not there by then. :class:`Failed` for any other status."""
+        """The answer's message; None if it is not there by then.
+
+        :class:`Failed` for any other status, :class:`Unreadable` where nothing is known of the answer.
+        """
         self._wait_for(max(0.001, seconds))
         while not self._ended:
             try:
@@ -190,10 +206,13 @@ class Connection:
             if not content:
                 raise failed(StatusCode.UNAVAILABLE, "the connection ended")
             self._take(content)
-        if self._status != b"0":
-            code = CODES.get(int(self._status or 2), StatusCode.UNKNOWN)
-            raise failed(code, unquote_to_bytes(self._said).decode(errors="replace"))
-        return b"".join(self._parts)[5:]
+        message = b"".join(self._parts)
+        if self._status == b"0" and message[:1] == b"\0":
+            return message[5:]
+        if self._status == b"0" or not self._status.isdigit():
+            raise Unreadable("the answer is compressed or has no status")
+        code = CODES.get(int(self._status), StatusCode.UNKNOWN)
+        raise failed(code, unquote_to_bytes(self._said).decode(errors="replace"))
 
     def close(self) -> None:
         """The server drops what this connection has asked for."""
@@ -235,7 +254,8 @@ class Connection:
             self._send(frame(kind, ACK, 0, payload if kind == PING else b""))
         elif kind == GOAWAY:
             self.usable = False
-        elif kind == RST_STREAM and stream == self._stream:
+        elif kind == RST_STREAM and stream == self._stream and not self._ended:
+            # Behind an answer it says only that the rest of the question is not wanted.
             raise failed(StatusCode.UNAVAILABLE, "the call was ended")
 
     def _data(self, flags: int, stream: int, payload: bytes) -> None:
@@ -250,12 +270,14 @@ class Connection:
     def _headers(self, flags: int, stream: int, payload: bytes) -> None:
         if stream != self._stream:
             return
+        if not flags & END_HEADERS:
+            raise Unreadable("its headers have more than one frame")
         if flags & PADDED:
             payload = payload[1 : len(payload) - payload[0]]
         try:
             said = fields(payload[5:] if flags & PRIORITY else payload)
-        except (ValueError, IndexError):
-            raise failed(StatusCode.INTERNAL, "Triton's headers cannot be read") from None
+        except (ValueError, IndexError) as error:
+            raise Unreadable(f"its headers have {error}") from None
         self._status = said.get(b"grpc-status", self._status)
         self._said = said.get(b"grpc-message", self._said)
         self._ended = bool(flags & END_STREAM)
