@@ -16,6 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import Overloaded, Unsupported
 from sm.triton.failures import Failed
+from sm.triton.headers import fields, head
 from sm.triton.transport import Transport
 from sm.triton.wire import (
     DATA,
@@ -27,9 +28,7 @@ from sm.triton.wire import (
     SETTINGS,
     Line,
     Unreadable,
-    fields,
     frame,
-    head,
 )
 from tests.triton.serving import Serving
 
