@@ -226,7 +226,7 @@ class Crew:
         return refusal or f"{child.name} ended: {how(status)}{why}"
 
     def _starved_model(self, child: Child) -> str:
-        """Why Triton fails, if that is why: 2.51 crashes when a model's process ends during its warm-up."""
+        """Why Triton fails, if that is why: 2.51 crashes when one of two instances dies in its warm-up."""
         return STARVED_MODEL if child.name == TRITON and self.hands.starved(0.0) else ""
 
     def _hopeless(self, child: Child, status: int) -> bool:
