@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Generator, Mapping
@@ -46,6 +47,11 @@ class Channel:
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._timeout = timeout
         self._keys = tuple(keys.items())
+
+    def connect(self, seconds: float) -> None:
+        """Wait for the connection. Each try of gRPC's is short, and the first calls would fail with it."""
+        with contextlib.suppress(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(self._channel).result(seconds)
 
     def call(self, method: str, request: Any) -> Any:
         """The answer to ``request``, in the time the invocation has left; :class:`Failed` otherwise."""
