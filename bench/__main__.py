@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench import decoding, files, flame, plots, tree
+from bench import decoding, files, flame, plots
 from bench.contestant import FORMS, MODELS, PROCESSES, REGIMES, THREADS
 from bench.contestants import CONTESTANTS, find
 from bench.measuring import Wanted, draw
@@ -70,7 +70,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Measure; what is there already is saved after each contestant."""
-    tree.adopt_orphans()
     wanted = Wanted(options.models, options.forms, options.callers, options.seconds)
     results = Results(machine(), settings(options), about(options.contestants))
     results.decoding = {model: decoding.seconds(model) for model in options.models}

@@ -28,7 +28,6 @@ def record(path: Path, model: str) -> None:
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is None:
         raise StartError("there is no py-spy; pip install -e '.[bench]'")
-    tree.adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
         shared, own = Path(folder) / "files", Path(folder) / "box"
         shared.mkdir()

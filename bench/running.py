@@ -54,7 +54,8 @@ def running(contestant: Contestant) -> Iterator[int | None]:
         _wait_ready(contestant, process, log)
         yield process.pid
     finally:
-        left = stop(process)
+        with tree.adopting():
+            left = stop(process)
         if left:
             print(f"{contestant.name} left {left} processes behind; they were killed")
 

@@ -11,13 +11,26 @@ from pathlib import Path
 
 PROC = Path("/proc")
 TICKS = os.sysconf("SC_CLK_TCK")
-#: prctl's PR_SET_CHILD_SUBREAPER: what a dead parent leaves becomes its child, as PID 1's in a container.
-SUBREAPER = 36
+#: prctl's PR_SET_ and PR_GET_CHILD_SUBREAPER: what a dead parent leaves becomes its child, as PID 1's in a
+#: container.
+SUBREAPER, IS_SUBREAPER = 36, 37
 
 
 def adopt_orphans() -> None:
     """From now on this process gets what its descendants leave behind. It outlives an exec."""
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def adopting() -> Iterator[None]:
+    """Only meanwhile: a process that does not wait for every child it gets would keep them as zombies."""
+    prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
+    prctl(IS_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    adopt_orphans()
+    try:
+        yield
+    finally:
+        prctl(SUBREAPER, before.value, 0, 0, 0)
 
 
 @dataclass(frozen=True)

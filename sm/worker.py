@@ -33,6 +33,9 @@ from sm.toolkit import requirements
 from sm.toolkit.code import Code
 from sm.triton.transport import Transport, remove_worker_files
 
+#: Seconds that a worker waits for Triton, which was ready when it was started, before it loads its clients.
+CONNECTING = 10.0
+
 
 class PlainLogger(Logger):  # type: ignore[misc]
     """gunicorn's lines through the same handler as the router's."""
@@ -137,6 +140,7 @@ class DataPlane(Plane):
         code = Code.of(self.settings, self.box.repository)
         skip = self.box.reload or self.settings.broken_clients == "skip"
         build = partial(registry.build, self.settings.clients, transport, self.box.repository, skip, code)
+        transport.connect(CONNECTING)
         models = tuple(transport.ready_models())
         if not self.box.reload:
             return replace(build(), models=models)

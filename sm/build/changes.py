@@ -64,10 +64,15 @@ class Changes:
         ``tokenizer``, beside it if None, is read for ``masks`` alone.
         """
         given = pixels.given(source, description, workshop / "pixels.onnx") if self.uint8 else source
-        if self.masks:
+        if self.masks and not masks.within(given):
             mask = masks.mask(description, tokenizer or description.with_name(TOKENIZER))
-            return Graphs(source, given, masks.added(given, mask, workshop / "masks.onnx"))
-        return Graphs(source, given, self.suppressed(given, workshop, plugin=plugin))
+            served = masks.added(given, mask, workshop / "masks.onnx")
+        else:
+            served = self.suppressed(given, workshop, plugin=plugin)
+        # What the source has inside already, having been built so, comes back as it is.
+        ends = served is not given
+        made = Changes(given is not source, self.nms and ends, self.masks and ends)
+        return Graphs(source, given, served, made)
 
     def suppressed(self, graph: Graph, workshop: Path, *, plugin: bool) -> Graph:
         """TensorRT takes a ``plugin``, ONNX Runtime the operator."""
@@ -76,11 +81,15 @@ class Changes:
 
 @dataclass(frozen=True)
 class Graphs:
-    """``given`` has the input of ``served`` and the outputs of ``source``: both can be compared with it."""
+    """``given`` has the input of ``served`` and the outputs of ``source``: both can be compared with it.
+
+    ``made``: how ``served`` differs from ``source``.
+    """
 
     source: Graph
     given: Graph
     served: Graph
+    made: Changes
 
 
 def options(path: Path) -> list[str]:
@@ -88,15 +97,15 @@ def options(path: Path) -> list[str]:
     return shlex.split(path.read_text(), comments=True) if path.is_file() else []
 
 
-def retold(written: Any, before: Graph, after: Graph) -> Any:
-    """A configuration of the one graph for the other: the tensors that are others are the new graph's."""
+def retold(written: Any, changes: Changes, graph: Graph) -> Any:
+    """A configuration of the plain graph for one with ``changes``: the tensors that these touch are its."""
     made = type(written)()
     made.CopyFrom(written)
-    for tensors, old, new in (
-        (made.input, before.inputs, after.inputs),
-        (made.output, before.outputs, after.outputs),
+    for tensors, values, others in (
+        (made.input, graph.inputs, changes.uint8 or changes.nms),
+        (made.output, graph.outputs, changes.nms or changes.masks),
     ):
-        if old != new:
+        if others:
             del tensors[:]
-            config.tell(tensors, new, batched=after.batched)
+            config.tell(tensors, values, batched=graph.batched)
     return made

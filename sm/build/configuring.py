@@ -37,7 +37,7 @@ def configure(wanted: Order, graphs: Graphs, models: Path, say: Callable[[str], 
     if not path.is_file():
         ranges = order.ranges(wanted, graph, order.LARGEST)
         return Configuration(_generated(wanted, graph, ranges), False, ranges)
-    written = retold(config.read(path), graphs.source, graph)
+    written = retold(config.read(path), wanted.changes, graph)
     ranges = order.ranges(wanted, graph, written.max_batch_size or order.LARGEST)
     generated = _generated(wanted, graph, ranges)
     if generated.max_batch_size and (wanted.batch or wanted.shapes):

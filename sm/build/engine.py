@@ -94,7 +94,10 @@ class Engine:
         self, wanted: Order, graphs: Graphs, name: str, made: Made, largest: int, version: Path
     ) -> None:
         accuracy = None
-        if (version / GRAPH).exists():
+        # A graph that came with its end inside is served as it came: it takes no random thresholds, and its
+        # rows for masks cannot be stacked.
+        whole = (graphs.made.nms, graphs.made.masks) == (wanted.changes.nms, wanted.changes.masks)
+        if (version / GRAPH).exists() and whole:
             with self.progress.step(f"{wanted.model}: comparing with its source"):
                 accuracy = self._accuracy(wanted, graphs, largest, version)
             self.progress.say(f"{wanted.model}: {accuracy}")
@@ -104,7 +107,7 @@ class Engine:
             source=manifest.Source(name=name, sha256=sha256(graphs.source.path)),
             tool=made.tool,
             precision=wanted.precision,
-            changes=wanted.changes.names,
+            changes=graphs.made.names,
             gpu=made.gpu,
             profiles=made.profiles,
             strongly_typed=wanted.strongly_typed,
@@ -121,9 +124,9 @@ class Engine:
         """
         with tempfile.TemporaryDirectory() as folder:
             served = plain = version / GRAPH
-            if wanted.changes.nms:
+            if graphs.made.nms:
                 plain = suppression.removed(served, graphs.given, Path(folder) / GRAPH)
-            elif wanted.changes.masks:
+            elif graphs.made.masks:
                 plain = graphs.given.path
             found = Comparison(graphs.given, max(1, largest), wanted.precision).against(plain)
             if wanted.source:

@@ -68,6 +68,11 @@ class Decoder:
     steps: tuple[int, int]
 
 
+def within(graph: Graph) -> bool:
+    """Whether it has this output already."""
+    return [value.name for value in graph.outputs] == [OUTPUT]
+
+
 def added(graph: Graph, mask: int, out: Path) -> Graph:
     """The graph with this output, at ``out``; ``mask`` is the mask's place in the vocabulary."""
     model = onnx.load(graph.path)

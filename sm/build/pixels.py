@@ -22,10 +22,18 @@ PREFIX, SCALED = "pixels", "pixels_scaled"
 def given(graph: Graph, description: Path, out: Path) -> Graph:
     """The same graph at ``out`` with pixels as its input; :class:`StartError` where it takes no pictures.
 
-    ``description`` is the model's ``preprocess.json``.
+    One that takes them as bytes already is given back. ``description`` is the model's ``preprocess.json``.
     """
     normalisation = Normalisation.read(description)
-    picture = _picture(graph, normalisation.layout)
+    pictures = _pictures(graph, normalisation.layout, "TYPE_FP32")
+    if not pictures and len(_pictures(graph, normalisation.layout, "TYPE_UINT8")) == 1:
+        return graph
+    if len(pictures) != 1:
+        raise StartError(
+            f"{graph.path} has {len(pictures)} inputs that are a picture (FP32, {normalisation.layout}, "
+            "three channels); --uint8 is for a graph with one."
+        )
+    (picture,) = pictures
     model = onnx.load(graph.path)
     for node in model.graph.node:
         node.input[:] = [SCALED if name == picture.name else name for name in node.input]
@@ -39,20 +47,14 @@ def given(graph: Graph, description: Path, out: Path) -> Graph:
     return Graph.read(out)
 
 
-def _picture(graph: Graph, layout: str) -> Value:
-    """The one input that can be a picture: float32 with four sizes, three channels where they belong."""
+def _pictures(graph: Graph, layout: str, datatype: str) -> list[Value]:
+    """The inputs that can be a picture: four sizes, three channels where they belong."""
     channels = layout.index("C") + 1
-    pictures = [
+    return [
         value
         for value in graph.inputs
-        if value.datatype == "TYPE_FP32" and len(value.sizes) == 4 and value.sizes[channels] == 3
+        if value.datatype == datatype and len(value.sizes) == 4 and value.sizes[channels] == 3
     ]
-    if len(pictures) != 1:
-        raise StartError(
-            f"{graph.path} has {len(pictures)} inputs that are a picture (FP32, {layout}, three channels); "
-            "--uint8 is for a graph with one."
-        )
-    return pictures[0]
 
 
 def _scaling(name: str, said: Normalisation) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:

@@ -100,7 +100,7 @@ def finish(model: Path, described: Path, source: str, changes: Changes | None = 
     config.check(said, graph, described)
     with tempfile.TemporaryDirectory(dir=model) as workshop:
         graphs = changes.graphs(Graph.read(graph), model / DESCRIPTION, Path(workshop))
-        final = config.for_processors(retold(said, graphs.source, graphs.served), graphs.served)
+        final = config.for_processors(retold(said, changes, graphs.served), graphs.served)
         (model / "config.pbtxt").write_text(config.text(config.warmed(graphs.served, final)))
         # In the place of the link, never through it: the recipe's graph is another's too.
         graphs.served.path.replace(graph)
@@ -110,7 +110,7 @@ def finish(model: Path, described: Path, source: str, changes: Changes | None = 
         target="cpu",
         source=manifest.Source(name=source, sha256=digest),
         tool=manifest.Tool(name="onnxruntime", version=version("onnxruntime")),
-        changes=changes.names,
+        changes=graphs.made.names,
         built=manifest.now(),
     ).write(version_folder)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sm.supervisor.child import READY, RESTARTING, WAITING, Child, exit_code, how
 from sm.supervisor.hands import Hands
-from sm.supervisor.memory import STARVED
+from sm.supervisor.memory import STARVED, STARVED_MODEL
 from sm.supervisor.shutdown import Shutdown, Stage
 
 NGINX, CONTROL, TRITON, DATA = "nginx", "control", "triton", "data"
@@ -69,7 +69,8 @@ class Crew:
                     self._look_after(child, now)
                 if self.shutdown:
                     break
-            if self.hands.starved(UNNOTICED):
+            # Until all models are loaded it is most likely one of theirs, and its end a reason to give up.
+            if self.children[TRITON].ever_ready and self.hands.starved(UNNOTICED):
                 self.hands.say(
                     "error", f"a process of the router's or of nginx has died{STARVED}: it is replaced"
                 )
@@ -166,7 +167,8 @@ class Crew:
         child.silent(now)
         failure = "" if child.ever_ready else self.hands.failure(child.name)
         if failure:
-            self._give_up(1, failure)
+            why = self._starved_model(child)
+            self._give_up(1, f"{failure.removesuffix('.')}{why}." if why else failure)
         elif child.overdue(now, self.startup):
             self._too_slow(child)
 
@@ -219,8 +221,13 @@ class Crew:
     def _end(self, child: Child, status: int) -> str:
         """How it ended, in a sentence."""
         starved = status == -SIGKILL and self.hands.starved(0.0)
+        why = STARVED if starved else self._starved_model(child)
         refusal = self.hands.failure(child.name) if status in CANNOT_LOAD else ""
-        return refusal or f"{child.name} ended: {how(status)}{STARVED if starved else ''}"
+        return refusal or f"{child.name} ended: {how(status)}{why}"
+
+    def _starved_model(self, child: Child) -> str:
+        """Why Triton fails, if that is why: 2.51 crashes when one of two instances dies in its warm-up."""
+        return STARVED_MODEL if child.name == TRITON and self.hands.starved(0.0) else ""
 
     def _hopeless(self, child: Child, status: int) -> bool:
         """Whether trying again would end the same: a wrong option, a client that cannot load."""

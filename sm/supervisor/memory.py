@@ -14,6 +14,7 @@ STARVED = (
     ", killed by the kernel because memory ran out (give the container more, as with --memory, or let it "
     "serve fewer models, or with fewer SAGEMAKER_MODEL_SERVER_WORKERS)"
 )
+STARVED_MODEL = f": the process of a python model has died{STARVED}"
 
 
 class Memory:

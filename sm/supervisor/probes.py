@@ -38,8 +38,8 @@ class Probes:
         if name == DATA:
             return self._refusal()
         found = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}
-        reasons = "; ".join(f"the model {model!r} cannot be loaded: {why}" for model, why in found.items())
-        return f"{reasons.rstrip('.')}." if reasons else ""
+        reasons = [f"the model {model!r} cannot be loaded: {why.rstrip('.')}" for model, why in found.items()]
+        return f"{'; '.join(reasons)}." if reasons else ""
 
     def _refusal(self) -> str:
         try:

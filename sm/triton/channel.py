@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
 from collections.abc import Generator, Mapping
 from typing import Any
@@ -16,7 +18,9 @@ from sm.triton.admin import NO_KEYS
 from sm.triton.failures import Failed, failed, told
 from sm.triton.peers import OPTIONS, Peers
 from sm.triton.watch import watching
-from sm.triton.wire import LONGEST, Line
+from sm.triton.wire import LONGEST, Line, Unreadable
+
+log = logging.getLogger(__name__)
 
 #: Seconds until the caller is looked after for the first time, and then each time.
 FIRST_LOOK, NEXT_LOOK = 0.05, 0.1
@@ -38,10 +42,16 @@ class Channel:
         else:
             self._channel = grpc.insecure_channel(f"127.0.0.1:{where}", OPTIONS)
         self._line = Line(where, INFER, keys) if isinstance(where, int) else None
+        self._readable = True
         self._closed = False
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._timeout = timeout
         self._keys = tuple(keys.items())
+
+    def connect(self, seconds: float) -> None:
+        """Wait for the connection. Each try of gRPC's is short, and the first calls would fail with it."""
+        with contextlib.suppress(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(self._channel).result(seconds)
 
     def call(self, method: str, request: Any) -> Any:
         """The answer to ``request``, in the time the invocation has left; :class:`Failed` otherwise."""
@@ -50,14 +60,21 @@ class Channel:
 
     def infer(self, request: Any) -> Any:
         """The answer to a ModelInferRequest; on loopback by :mod:`sm.triton.wire`, if it is not too long."""
-        if self._line is None:
+        if self._line is None or not self._readable:
             return self.call("ModelInfer", request)
         message = request.SerializeToString()
         if len(message) > LONGEST:
             return self.call("ModelInfer", request)
         deadline = _checked()
         seconds = deadline.remaining() if deadline else self._timeout
-        return pb.ModelInferResponse.FromString(self._wired(self._line, message, seconds, deadline))
+        try:
+            answer = self._wired(self._line, message, seconds, deadline)
+        except Unreadable as error:
+            if self._readable:
+                log.warning("Triton's answer cannot be read, gRPC's own client asks from now on: %s", error)
+            self._readable = False
+            return self.call("ModelInfer", request)
+        return pb.ModelInferResponse.FromString(answer)
 
     def stream(self, request: Any) -> Generator[Any, None, None]:
         """Each of a model's answers to ``request`` as it comes; closing it cancels the work in Triton."""

@@ -8,12 +8,14 @@ to let go of a region, or puts that off, while a request uses it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import secrets
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +27,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks at retired regions.
 REAP_EVERY = 0.2
+#: Seconds that the end waits for regions in use, and between two tries.
+PARTING, NEXT_TRY = 0.3, 0.02
 #: Seconds without new regions after the machine or Triton refused one.
 PAUSE = 10.0
 
@@ -94,13 +98,13 @@ class Pool:
             self._account(-self._held)
         for region in regions:
             region.unlink()
-        for region in regions:
-            try:
-                self._registrar.unregister(region.name)
-            except NotReady:
-                return
-            except TriremeError:
-                continue
+        # Triton sends an answer a moment before it has done with the region, and refuses until then.
+        end = time.monotonic() + PARTING
+        with contextlib.suppress(TriremeError):
+            while regions and time.monotonic() < end:
+                in_use = self._let_go(regions)
+                regions = {region for region in regions if region.name in in_use}
+                time.sleep(NEXT_TRY if regions else 0)
 
     def _take_idle(self, size: int) -> Region | None:
         """The smallest idle region that is large enough; of equals the last used, its pages are warm."""
@@ -199,7 +203,7 @@ class Pool:
                     self._regions.remove(region)
                     self._account(-region.size)
 
-    def _let_go(self, regions: list[Region]) -> set[str]:
+    def _let_go(self, regions: Iterable[Region]) -> set[str]:
         """Ask Triton to unmap ``regions``; the names of those it still has afterwards."""
         for region in regions:
             try:

@@ -111,6 +111,10 @@ class Transport:
             self._metadata.pop(known, None)
         self._sizes.forget(models)
 
+    def connect(self, seconds: float) -> None:
+        """Wait for Triton for so long; where it is not there by then, calls say so."""
+        self._channel.connect(seconds)
+
     def ready_models(self) -> dict[str, tuple[str, ...]]:
         """The models that Triton serves now, each with its versions."""
         ready: dict[str, tuple[str, ...]] = {}

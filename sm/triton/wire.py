@@ -1,8 +1,9 @@
 """One unary gRPC call at a time on a connection of its own: plain sockets, and of HTTP/2 what that takes.
 
 gRPC's Python client spends five times as long on a call as this does: it hands each from thread to thread.
-Here the thread that asks also waits. HTTP/2: RFC 9113, its header blocks: RFC 7541; gRPC over them:
-https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md.
+Here the thread that asks also waits. HTTP/2: RFC 9113; gRPC over it:
+https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. Headers are read in the forms that gRPC's
+servers use; any other is :class:`Unreadable`, and a case for gRPC's own client.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
 from grpc import StatusCode
 
 from sm.triton.failures import Failed, failed
+from sm.triton.headers import fields, head, literal
 
 #: Bytes of a message that go into one frame, whatever the other side's settings.
 LONGEST = 2**14 - 5
@@ -33,6 +34,10 @@ LAST_STREAM = 2**31 - 1
 CODES = {code.value[0]: code for code in StatusCode}
 
 
+class Unreadable(Exception):
+    """An answer in a form that is not read here. Headers come with it: the server has done with the call."""
+
+
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
@@ -47,87 +52,6 @@ PREFACE = (
     + frame(SETTINGS, 0, 0, _settings({1: 0, 2: 0, 4: WIDEST, 5: 2**24 - 1}))
     + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WIDEST - FIRST_WINDOW))
 )
-
-
-def head(path: str, authority: str, metadata: Mapping[str, str]) -> bytes:
-    """The header block of a call but for its time: POST, http, and what follows as literals."""
-    named = {"te": "trailers", **metadata}
-    return b"".join(
-        (
-            # Entries of RFC 7541's table: 3 and 6 whole, of 4, 1 and 31 the name.
-            b"\x83\x86\x04" + _text(path),
-            b"\x01" + _text(authority),
-            b"\x0f\x10" + _text("application/grpc"),
-            *(b"\x00" + _text(name) + _text(value) for name, value in named.items()),
-        )
-    )
-
-
-def _text(text: str) -> bytes:
-    content = text.encode()
-    return _number(len(content), 7) + content
-
-
-def _number(value: int, bits: int) -> bytes:
-    """RFC 7541's integers, the bits before them 0."""
-    most = (1 << bits) - 1
-    if value < most:
-        return bytes((value,))
-    coded, value = [most], value - most
-    while value >= 128:
-        coded.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*coded, value))
-
-
-@lru_cache(maxsize=64)  # most blocks say the same
-def fields(block: bytes) -> Mapping[bytes, bytes]:
-    """The headers whose names stand in a block that refers to no table but the fixed one, as was asked for.
-
-    ValueError or IndexError for what this cannot read.
-    """
-    return dict(Block(block).named())
-
-
-class Block:
-    """A header block, read from its start."""
-
-    def __init__(self, block: bytes) -> None:
-        self._block, self._at = block, 0
-
-    def named(self) -> Iterator[tuple[bytes, bytes]]:
-        while self._at < len(self._block):
-            first = self._block[self._at]
-            if first & 0x80:  # a header of the fixed table
-                self._integer(7)
-            elif first & 0xE0 == 0x20:  # the size of the table that there is none of
-                self._integer(5)
-            else:
-                index = self._integer(6 if first & 0x40 else 4)
-                yield b"" if index else self._string(), self._string()
-
-    def _integer(self, bits: int) -> int:
-        most = (1 << bits) - 1
-        value, shift = self._block[self._at] & most, 0
-        self._at += 1
-        if value < most:
-            return value
-        while True:
-            byte = self._block[self._at]
-            self._at += 1
-            value += (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    def _string(self) -> bytes:
-        coded = self._block[self._at] & 0x80
-        size = self._integer(7)
-        text = self._block[self._at : self._at + size]
-        self._at += size
-        if coded:
-            raise ValueError("a string in Huffman's code")
-        return text
 
 
 class Connection:
@@ -163,14 +87,14 @@ class Connection:
             return False
         except BlockingIOError:
             return self.usable and self._window >= LONGEST + 5 and self._stream < LAST_STREAM
-        except (OSError, Failed):
+        except (OSError, Failed, Unreadable):
             return False
 
     def ask(self, head: bytes, message: bytes, seconds: float) -> None:
         """Send a call. The server is told of a little more time: its end is for this side to say."""
         self._stream += 2
         self._status, self._said, self._parts, self._ended = b"", b"", [], False
-        block = head + b"\x00" + _text("grpc-timeout") + _text(f"{int(seconds * 1000) + GRACE}m")
+        block = head + b"\x00" + literal("grpc-timeout") + literal(f"{int(seconds * 1000) + GRACE}m")
         self._window -= len(message) + 5
         self._send(
             frame(HEADERS, END_HEADERS, self._stream, block)
@@ -178,7 +102,10 @@ class Connection:
         )
 
     def answer(self, seconds: float) -> bytes | None:
-        """The answer's message; None if it is not there by then. :class:`Failed` for any other status."""
+        """The answer's message; None if it is not there by then.
+
+        :class:`Failed` for any other status, :class:`Unreadable` where nothing is known of the answer.
+        """
         self._wait_for(max(0.001, seconds))
         while not self._ended:
             try:
@@ -190,10 +117,13 @@ class Connection:
             if not content:
                 raise failed(StatusCode.UNAVAILABLE, "the connection ended")
             self._take(content)
-        if self._status != b"0":
-            code = CODES.get(int(self._status or 2), StatusCode.UNKNOWN)
-            raise failed(code, unquote_to_bytes(self._said).decode(errors="replace"))
-        return b"".join(self._parts)[5:]
+        message = b"".join(self._parts)
+        if self._status == b"0" and message[:1] == b"\0":
+            return message[5:]
+        if self._status == b"0" or not self._status.isdigit():
+            raise Unreadable("the answer is compressed or has no status")
+        code = CODES.get(int(self._status), StatusCode.UNKNOWN)
+        raise failed(code, unquote_to_bytes(self._said).decode(errors="replace"))
 
     def close(self) -> None:
         """The server drops what this connection has asked for."""
@@ -235,7 +165,8 @@ class Connection:
             self._send(frame(kind, ACK, 0, payload if kind == PING else b""))
         elif kind == GOAWAY:
             self.usable = False
-        elif kind == RST_STREAM and stream == self._stream:
+        elif kind == RST_STREAM and stream == self._stream and not self._ended:
+            # Behind an answer it says only that the rest of the question is not wanted.
             raise failed(StatusCode.UNAVAILABLE, "the call was ended")
 
     def _data(self, flags: int, stream: int, payload: bytes) -> None:
@@ -250,12 +181,14 @@ class Connection:
     def _headers(self, flags: int, stream: int, payload: bytes) -> None:
         if stream != self._stream:
             return
+        if not flags & END_HEADERS:
+            raise Unreadable("its headers have more than one frame")
         if flags & PADDED:
             payload = payload[1 : len(payload) - payload[0]]
         try:
             said = fields(payload[5:] if flags & PRIORITY else payload)
-        except (ValueError, IndexError):
-            raise failed(StatusCode.INTERNAL, "Triton's headers cannot be read") from None
+        except (ValueError, IndexError) as error:
+            raise Unreadable(f"its headers have {error}") from None
         self._status = said.get(b"grpc-status", self._status)
         self._said = said.get(b"grpc-message", self._said)
         self._ended = bool(flags & END_STREAM)

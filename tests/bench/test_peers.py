@@ -46,7 +46,6 @@ def test_each_answers_right_and_ends(
         pytest.skip(
             f"the packages of {name} are not installed; make bench ARGS='--contestants {name}' does it"
         )
-    tree.adopt_orphans()
     contestant = kind(free_port(), "instant", tmp_path, shared)
     forms = set()
     with running(contestant) as root:

@@ -49,7 +49,6 @@ def scripted(folder: Path, code: str = LEAVES_ONE) -> Scripted:
 
 
 def test_orphans_count_and_are_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tree.adopt_orphans()
     with running(scripted(tmp_path)) as root:
         assert root
         until = time.monotonic() + 10
@@ -105,4 +104,5 @@ def test_every_answer_is_checked(tmp_path: Path) -> None:
     assert load.answers > 3
     assert abs(load.wrong - 2 * load.answers) <= 2
     assert load.lost == 0
-    assert 0 < load.p50 <= load.p99 <= load.max < 1
+    # Seconds.
+    assert 0 < load.p50 <= load.p99 <= load.max < 10

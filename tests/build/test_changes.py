@@ -46,6 +46,14 @@ def detector(path: Path) -> Graph:
     return saved(path, nodes, {"rows": sizes}, {"output0": sizes})
 
 
+def detector_of_pictures(path: Path) -> Path:
+    """``images`` [b, 3, 6, 2], and their own numbers as rows."""
+    flat = helper.make_tensor("flat", TensorProto.INT64, [3], [0, 4, 9])
+    node = helper.make_node("Reshape", ["images", "flat"], ["rows"])
+    given, taken = {"images": (FLOAT, ["b", 3, 6, 2])}, {"rows": (FLOAT, ["b", 4, 9])}
+    return saved(path, [node], given, taken, (flat,)).path
+
+
 def rows(count: int = 3000) -> NDArray[np.float32]:
     """Boxes in crowds, and scores of every height."""
     centres = RANDOM.integers(0, 12, (count, 2)) * 50 + RANDOM.normal(0, 8, (count, 2))
@@ -116,18 +124,38 @@ def test_a_model_is_built_with_both_and_says_so(tmp_path: Path) -> None:
     out, models = tmp_path / "out", tmp_path / "model"
     (models / "tiny").mkdir(parents=True)
     (models / "tiny" / "preprocess.json").write_text(json.dumps({"scale": 1 / 255}))
-    sizes, flat = (FLOAT, ["b", 3, 6, 2]), helper.make_tensor("flat", TensorProto.INT64, [3], [0, 4, 9])
-    node = helper.make_node("Reshape", ["images", "flat"], ["rows"])
-    taken = {"rows": (FLOAT, ["b", 4, 9])}
-    graph = saved(tmp_path / "x.onnx", [node], {"images": sizes}, taken, (flat,))
     engine = Engine(Cache(tmp_path / "cache"), models, Progress(io.StringIO()))
-    folder = engine.build(Order("tiny", "onnxruntime", out, graph.path, changes=Changes(True, True)))
+    source = detector_of_pictures(tmp_path / "x.onnx")
+    folder = engine.build(Order("tiny", "onnxruntime", out, source, changes=Changes(True, True)))
     assert problems.all_of(out) == []
     manifest = Manifest.read(folder / "1")
     assert manifest is not None
     assert manifest.changes == ("uint8", "nms")
     text = (folder / "config.pbtxt").read_text()
     assert [words in text for words in ("TYPE_UINT8", '"confidence"', '"objects"', '"rows"')] == [1, 1, 1, 0]
+
+
+def test_a_model_is_built_again_from_the_graph_that_was_built(tmp_path: Path) -> None:
+    models = tmp_path / "model"
+    (models / "tiny").mkdir(parents=True)
+    (models / "tiny" / "preprocess.json").write_text(json.dumps({"scale": 1 / 255}))
+    (models / "tiny" / "config.pbtxt").write_text(
+        'name: "tiny" max_batch_size: 8\n'
+        'input [{ name: "images" data_type: TYPE_FP32 dims: [3, 6, 2] }]\n'
+        'output [{ name: "rows" data_type: TYPE_FP32 dims: [4, 9] }]\n'
+    )
+    engine = Engine(Cache(tmp_path / "cache"), models, Progress(io.StringIO()))
+    source, changes = detector_of_pictures(tmp_path / "x.onnx"), []
+    for out in (tmp_path / "first", tmp_path / "second"):
+        folder = engine.build(Order("tiny", "onnxruntime", out, source, changes=Changes(True, True)))
+        assert problems.all_of(out) == []
+        manifest = Manifest.read(folder / "1")
+        assert manifest is not None
+        changes.append(manifest.changes)
+        before, source = source, folder / "1" / "model.onnx"
+    # What it says is how it differs from its source.
+    assert changes == [("uint8", "nms"), ()]
+    assert source.read_bytes() == before.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from sm.build import masks
 from sm.build.accuracy import session
+from sm.build.changes import Changes
 from sm.build.graph import Graph
 from sm.errors import StartError
 from tests.build.graphs import saved, words
@@ -46,6 +47,10 @@ def test_the_masks_rows_are_those_of_all_words_in_their_order(tmp_path: Path, op
     graph = language_model(tmp_path / "m.onnx", opset)
     made = masks.added(graph, MASK, tmp_path / "masks.onnx")
     assert [(value.name, value.shape) for value in made.outputs] == [("mask_logits", (-1, -1, 5))]
+    # Built again it stays as it is, and needs no tokenizer.
+    (tmp_path / "preprocess.json").touch()
+    graphs = Changes(masks=True).graphs(made, tmp_path / "preprocess.json", tmp_path)
+    assert (graphs.served, graphs.made) == (made, Changes())
     ids = np.array([[1, MASK, 2, MASK], [MASK, 3, 4, 5], [1, 2, 3, 4]])
     (every,) = session(graph.path).run(["logits"], {"input_ids": ids})
     (found,) = session(made.path).run(["mask_logits"], {"input_ids": ids})

@@ -12,6 +12,8 @@ from tests.box.running import running, until
 from tests.container.running import Container, container, team_repository
 
 GOLDEN = HERE / "clients" / "resnet" / "sample" / "golden-pictures.json"
+#: A hundred words to guess: 12 MB of logits.
+MASKS = json.dumps({"modelname": "bert_base", "payload": {"text": " ".join(["[MASK]"] * 100)}}).encode()
 MASKED = b'{"modelname":"bert_base","payload":{"text":"The world has [MASK] people."}}'
 
 
@@ -50,14 +52,13 @@ def test_answers_are_those_of_make_serve_byte_for_byte(
                 assert inside.json()["error"] == direct.json()["error"]
 
 
-def test_docker_s_own_64_mb_of_shared_memory_answer_large_tensors_too(
-    shared: Container, street: bytes
-) -> None:
+def test_docker_s_own_64_mb_of_shared_memory_answer_large_tensors_too(shared: Container) -> None:
     before = shared.transports()
-    answers = {shared.send(street, "image/jpeg", "yolov5").content for _ in range(4)}
+    answers = [shared.send(MASKS) for _ in range(4)]
     after = shared.transports()
-    assert len(answers) == 1
-    # 13.5 MB of tensors do not fit beside the pools of three python models: they went as bytes.
+    assert [len(answer.json()["result"]) for answer in answers] == [5] * 4
+    assert len({answer.content for answer in answers}) == 1
+    # 12 MB of tensors do not fit beside the pools of three python models: they went as bytes.
     assert after["grpc"] - before.get("grpc", 0) == 4
 
 
@@ -112,11 +113,22 @@ def test_a_team_s_own_model_and_client_come_by_a_read_only_mount(image: str, tmp
         assert [row["modelName"] for row in served] == ["team"]
 
 
-def test_in_a_gigabyte_of_memory_the_demo_answers_or_says_that_it_ran_out(
+def test_in_a_gigabyte_of_memory_the_demo_does_not_start_and_says_why(image: str, demo: Path) -> None:
+    # Idle it has 1.4 GB.
+    with container(image, demo, "--memory", "1g", "--memory-swap", "1g", wait=False) as box:
+        assert box.wait_end()[0] != 0
+        lines = [json.loads(line) for line in box.logs().splitlines() if line.startswith("{")]
+    # Triton itself may crash over it, and is tried again.
+    errors = [line["message"] for line in lines if line["process"] == "serve" and line["level"] == "error"]
+    assert errors
+    assert all("memory ran out" in error for error in errors), errors
+
+
+def test_in_two_gigabytes_of_memory_the_demo_answers_or_says_that_it_ran_out(
     image: str, demo: Path, cat: bytes, street: bytes
 ) -> None:
-    # Idle it has 950 MB, so either may happen; not a container that ends, nor a failure without its reason.
-    with container(image, demo, "--memory", "1g", "--memory-swap", "1g") as box:
+    # Either may happen; not a container that ends, nor a failure without its reason.
+    with container(image, demo, "--memory", "2g", "--memory-swap", "2g") as box:
         answers = [
             box.send(cat, "image/png", "resnet"),
             box.send(street, "image/jpeg", "yolov5"),

@@ -227,6 +227,28 @@ def test_a_model_that_cannot_load_stops_the_first_start_with_its_sentence() -> N
     assert ship.crew.shutdown.code == 1
 
 
+def test_memory_that_runs_out_while_the_models_load_is_said_with_the_model() -> None:
+    ship = Ship().after(0).answers(CONTROL)
+    ship.hands.starving = True
+    ship.after(4)
+    assert not any("memory ran out" in sentence for sentence in ship.hands.said)
+    ship.hands.failures[TRITON] = "the model 'cat' cannot be loaded: Stub process is not healthy."
+    ship.after(0.2)
+    (said,) = (sentence for sentence in ship.hands.said if "memory ran out" in sentence)
+    assert said.startswith(
+        "the model 'cat' cannot be loaded: Stub process is not healthy: the process of a python model has "
+        "died, killed by the kernel"
+    )
+
+
+def test_a_triton_that_crashes_over_a_starved_process_is_said_to() -> None:
+    ship = Ship().after(0)
+    ship.hands.starving = True
+    ship.dies(TRITON, -11).after(0.2)
+    assert "SIGSEGV): the process of a python model has died, killed by the kernel" in ship.hands.said[-1]
+    assert ship.hands.done[-1] == ("spawn", TRITON)
+
+
 @pytest.mark.parametrize("status", [3, 4])
 def test_a_client_that_cannot_load_stops_the_first_start(status: int) -> None:
     ship = Ship().after(0).answers(TRITON).dies(DATA, status)

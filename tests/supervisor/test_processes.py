@@ -198,14 +198,19 @@ def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
 
 def test_a_dead_child_that_nobody_waited_for_is_seen(processes: Processes) -> None:
     code = """
-import subprocess, sys
+import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-print("started", flush=True)
-child.stdin.close()
-sys.stdin.read()
-import time; time.sleep(30)
+if sys.argv[1] == "end":
+    child.stdin.close()
+print("done", flush=True)
+time.sleep(30)
 """
-    pid, output = processes.spawn(python(code))
-    assert until(lambda: has_dead_child(pid))
-    assert not has_dead_child(os.getpid())
-    os.close(output)
+    pids = []
+    for word in ("end", "live"):
+        command = Command((sys.executable, "-c", code, word), {"PATH": os.defpath})
+        pid, output = processes.spawn(command)
+        assert first_line(output) == "done\n"
+        pids.append(pid)
+        os.close(output)
+    assert until(lambda: has_dead_child(pids[0]))
+    assert not has_dead_child(pids[1])

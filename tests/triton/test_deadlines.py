@@ -72,6 +72,20 @@ def test_what_a_late_writer_had_is_free_in_the_end(
     assert admin.regions(triton.box.http_port) == triton.files()
 
 
+def test_a_region_in_use_at_the_end_is_let_go_of_when_its_request_has_ended(
+    triton: Serving, notes: Path
+) -> None:
+    transport = Transport(triton.settings, triton.box)
+    slow(transport, 0)
+    notes.joinpath("began").unlink()
+    asking = threading.Thread(target=slow, args=(transport, 0.15))
+    asking.start()
+    assert eventually(notes / "began")
+    transport.close()
+    asking.join()
+    assert admin.regions(triton.box.http_port) == []
+
+
 def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, notes: Path) -> None:
     gone = threading.Event()
     threading.Timer(0.3, gone.set).start()

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Thread
+
 import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
+from sm.errors import Overloaded, Unsupported
 from sm.triton.failures import Failed
-from sm.triton.wire import Line, fields, head
+from sm.triton.headers import fields, head
+from sm.triton.transport import Transport
+from sm.triton.wire import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    Line,
+    Unreadable,
+    frame,
+)
 from tests.triton.serving import Serving
+
+#: Status 0 by a name and a value as they are, and by Huffman's code of the value.
+STATUS, CODED = b"\x00\x0bgrpc-status\x010", b"\x00\x0bgrpc-status\x81\x07"
+REFUSED = b"\x00\x0bgrpc-status\x018"
+MESSAGE = frame(DATA, 0, 1, b"\0\0\0\0\x02hi")
+#: Blocks of headers that the answer ends with.
+UNREADABLE = {
+    "a string in Huffman's code": frame(HEADERS, END_HEADERS | END_STREAM, 1, CODED),
+    "a table that nobody keeps": frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\xbe"),
+    "more than one frame": frame(HEADERS, END_STREAM, 1, STATUS[:5]),
+    "has no status": frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x88"),
+}
 
 PATH = "/inference.GRPCInferenceService/"
 
@@ -60,3 +94,85 @@ def test_a_block_of_headers_is_read_as_it_was_written() -> None:
         b"long": b"x" * 5000,
         b"grpc-status": b"0",
     }
+
+
+@contextmanager
+def server(answer: bytes, otherwise: int = 0) -> Iterator[int]:
+    """A port where each caller of ours gets this ``answer``; others are led on to the port ``otherwise``."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                caller = listener.accept()[0]
+                said = caller.recv(2**16)
+                if said.startswith(PREFACE):
+                    caller.sendall(frame(SETTINGS, 0, 0, b"") + answer)
+                    kept.append(caller)
+                else:
+                    onwards = socket.create_connection(("127.0.0.1", otherwise))
+                    onwards.sendall(said)
+                    for pair in ((caller, onwards), (onwards, caller)):
+                        Thread(target=lead, args=pair).start()
+
+    kept: list[socket.socket] = []
+    thread = Thread(target=serve)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for each in (listener, *kept):
+            each.close()
+
+
+def lead(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError), source:
+        while content := source.recv(2**16):
+            target.sendall(content)
+        target.shutdown(socket.SHUT_RDWR)
+
+
+def told(answer: bytes) -> bytes | None:
+    with server(answer) as port:
+        connection = Line(port, PATH + "ServerLive", {}).lend(b"", 10)
+        try:
+            return connection.answer(10)
+        finally:
+            connection.close()
+
+
+def test_an_answer_is_read_whatever_comes_behind_it() -> None:
+    end = frame(HEADERS, END_HEADERS | END_STREAM, 1, STATUS) + frame(RST_STREAM, 0, 1, bytes(4))
+    assert told(MESSAGE + end) == b"hi"
+    refusal = frame(HEADERS, END_HEADERS | END_STREAM, 1, REFUSED) + frame(RST_STREAM, 0, 1, bytes(4))
+    with pytest.raises(Failed) as refused:
+        told(refusal)
+    assert refused.value.kind is Overloaded
+
+
+def test_a_method_that_is_not_there_is_a_refusal(triton: Serving) -> None:
+    with pytest.raises(Failed) as refused:
+        asked(triton, "Nobody", b"x" * 10_000)
+    assert refused.value.kind is Unsupported
+
+
+@pytest.mark.parametrize("sentence", UNREADABLE)
+def test_what_cannot_be_read_is_said(sentence: str) -> None:
+    with pytest.raises(Unreadable, match=sentence):
+        told(MESSAGE + UNREADABLE[sentence])
+
+
+def test_grpcs_own_client_goes_on_where_answers_cannot_be_read(
+    triton: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = UNREADABLE["a string in Huffman's code"]
+    with server(answer, triton.box.grpc_port) as port, caplog.at_level(logging.WARNING):
+        transport = Transport(triton.settings, replace(triton.box, grpc_port=port))
+        for size in (8, 100_000, 8):
+            x = np.full((1, size), size, np.float32)
+            assert np.array_equal(transport.infer("echo", {"x": x})["y"], x)
+        transport.close()
+    (record,) = caplog.records
+    assert "a string in Huffman's code" in record.getMessage()
