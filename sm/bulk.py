@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -18,11 +17,11 @@ import pybase64
 LONG = 2**20
 
 
-@dataclass(frozen=True)
 class Bulk:
     """A long string of base64, as what it stands for."""
 
-    content: bytes
+    def __init__(self, content: bytes) -> None:
+        self.content = content
 
     @property
     def text(self) -> str:
