@@ -16,13 +16,15 @@ from sm.errors import StartError
 ROUND = {"bert_base": 4.0, "resnet": 1.0, "yolov5": 1.0}
 #: Seconds after which a box at rest has given back what it does not need.
 REST = 2 * rest.EVERY + 1
+#: The box's own memory. The share of a library's pages depends on who else on the machine has it open.
+OWN = ("Pss_Anon", "Pss_Shmem")
 #: Flat is less than this: bytes for 10,000 requests, and the share of the whole, since the last quarter.
 MOST, SHARE = 2**20, 0.03
 
 
 @dataclass(frozen=True)
 class Look:
-    """Bytes after so many requests: of all processes, and of all but Triton's; of shared pages the share."""
+    """Bytes after so many requests, of all processes and of all but Triton's; libraries are left out."""
 
     requests: int
     memory: int
@@ -38,7 +40,7 @@ def looks(box: Trireme, root: int, requests: int, longest: float, pause: float =
                 return
             done += asked(box, root)
         time.sleep(pause)
-        yield Look(done, *tree.memory([root]))
+        yield Look(done, *tree.memory([root], OWN))
 
 
 def asked(box: Trireme, root: int) -> int:
