@@ -41,10 +41,12 @@ def _settings(values: Mapping[int, int]) -> bytes:
     return b"".join(struct.pack(">HI", *pair) for pair in values.items())
 
 
-#: No table of headers that later blocks refer to (1), no pushes (2), windows (4) and frames (5) of any size.
+#: Bytes that are read at a time, and a frame's at most: what is there of one is copied with each reading.
+CHUNK = 2**18
+#: No table of headers that later blocks refer to (1), no pushes (2), windows (4) of any size, frames (5).
 PREFACE = (
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-    + frame(SETTINGS, 0, 0, _settings({1: 0, 2: 0, 4: WIDEST, 5: 2**24 - 1}))
+    + frame(SETTINGS, 0, 0, _settings({1: 0, 2: 0, 4: WIDEST, 5: CHUNK}))
     + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WIDEST - FIRST_WINDOW))
 )
 
@@ -182,7 +184,7 @@ class Connection:
         self._wait_for(max(0.001, seconds))
         while not self._ended:
             try:
-                content = self._socket.recv(2**18)
+                content = self._socket.recv(CHUNK)
             except BlockingIOError:
                 return None
             except OSError:
@@ -193,7 +195,9 @@ class Connection:
         if self._status != b"0":
             code = CODES.get(int(self._status or 2), StatusCode.UNKNOWN)
             raise failed(code, unquote_to_bytes(self._said).decode(errors="replace"))
-        return b"".join(self._parts)[5:]
+        # Not kept until the next call: it may be megabytes.
+        parts, self._parts = self._parts, []
+        return b"".join(parts)[5:]
 
     def close(self) -> None:
         """The server drops what this connection has asked for."""
