@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ ROUND = {"bert_base": 4.0, "resnet": 1.0, "yolov5": 1.0}
 REST = 2 * rest.EVERY + 1
 #: The box's own memory. The share of a library's pages depends on who else on the machine has it open.
 OWN = ("Pss_Anon", "Pss_Shmem")
-#: Flat is less than this: bytes for 10,000 requests, and the share of the whole, since the last quarter.
+#: Flat is less than this: bytes for 10,000 requests, and the share of the whole.
 MOST, SHARE = 2**20, 0.03
 
 
@@ -55,13 +56,16 @@ def asked(box: Trireme, root: int) -> int:
 
 
 def grown(found: Sequence[Look]) -> tuple[float, float]:
-    """Over the last quarter and a little more: bytes for 10,000 requests, and the share of the whole."""
-    last = found[-1]
-    before = max(
-        (look for look in found if look.requests <= last.requests * 3 / 4), key=lambda look: look.requests
+    """From the third quarter to the last, medians: bytes for 10,000 requests, and the share of the whole.
+
+    Single looks differ by some MB: of how many pictures at once a worker had last is chance.
+    """
+    most = found[-1].requests
+    third, last = (
+        statistics.median(look.memory for look in found if start < look.requests / most <= start + 0.25)
+        for start in (0.5, 0.75)
     )
-    more = last.memory - before.memory
-    return more * 10_000 / (last.requests - before.requests), more / before.memory
+    return (last - third) * 10_000 / (most / 4), (last - third) / third
 
 
 def flat(found: Sequence[Look]) -> bool:

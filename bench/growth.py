@@ -110,10 +110,10 @@ def of_memory(found: Sequence[endurance.Look]) -> Promise:
     reached = (
         f"{_megabytes(first.memory)} after {first.requests:,}, {_megabytes(last.memory)} at the end "
         f"(without Triton {_megabytes(first.own_memory)}, {_megabytes(last.own_memory)}); "
-        f"in the last quarter {each / MEGABYTE:+.2f} MB for 10,000, {share:+.1%}"
+        f"from the third quarter to the last {each / MEGABYTE:+.2f} MB for 10,000, {share:+.1%}"
     )
     what = f"memory over {last.requests:,} requests"
-    target = f"last quarter < {endurance.MOST / MEGABYTE:g} MB for 10,000, < {endurance.SHARE:.0%}"
+    target = f"last quarter grows < {endurance.MOST / MEGABYTE:g} MB for 10,000, < {endurance.SHARE:.0%}"
     return Promise(what, target, reached, endurance.flat(found))
 
 
