@@ -82,7 +82,7 @@ def draw(contestant: Contestant, number: int, wanted: Wanted, say: Callable[[str
 def _warmed(contestant: Contestant, root: int | None, model: str, form: str) -> Load:
     """:class:`StartError` if no answer is right: then there is nothing to be measured."""
     for seconds in WARM_SECONDS[contestant.regime]:
-        load, _ = _drive(contestant, root, model, form, WARM_CALLERS, seconds)
+        load, _ = drive(contestant, root, model, form, WARM_CALLERS, seconds)
         if load.answers:
             return load
     raise StartError(
@@ -102,7 +102,7 @@ def _record(
 ) -> Record:
     if root is not None:
         rest(root)
-    load, use = _drive(contestant, root, model, form, callers, seconds)
+    load, use = drive(contestant, root, model, form, callers, seconds)
     return Record(
         contestant.name,
         contestant.regime,
@@ -117,7 +117,7 @@ def _record(
     )
 
 
-def _drive(
+def drive(
     contestant: Contestant, root: int | None, model: str, form: str, callers: int, seconds: float
 ) -> tuple[Load, tree.Use]:
     """Ask for so long. Memory is looked at halfway, under load, and at the end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,11 +47,14 @@ def processor_seconds(root: int) -> float:
     return sum(map(_seconds, pids(root)))
 
 
-def memory(roots: Iterable[int]) -> tuple[int, int]:
-    """Bytes of these and all below them, and the same without Triton's; of shared pages the share."""
+def memory(roots: Iterable[int], kinds: Sequence[str] = ("Pss",)) -> tuple[int, int]:
+    """Bytes of these and all below them, and the same without Triton's; of shared pages the share.
+
+    ``kinds``: lines of the kernel's account that are added up.
+    """
     everyone = set().union(*map(pids, roots))
     triton = set().union(*(pids(pid) for pid in everyone if _name(pid) == "tritonserver"))
-    sizes = {pid: _memory(pid) for pid in everyone}
+    sizes = {pid: _memory(pid, kinds) for pid in everyone}
     return sum(sizes.values()), sum(size for pid, size in sizes.items() if pid not in triton)
 
 
@@ -77,12 +80,12 @@ def _seconds(pid: int) -> float:
     return sum(map(int, fields[11:15])) / TICKS
 
 
-def _memory(pid: int) -> int:
+def _memory(pid: int, kinds: Sequence[str]) -> int:
     try:
         lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.partition(":")[0] in kinds)
 
 
 def _name(pid: int) -> str:

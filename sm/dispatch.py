@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from sm import deadline
 from sm.base import Client
+from sm.bulk import Bulk
 from sm.errors import ClientFailed, OutOfMemory, TriremeError, UnsupportedType, WrongPayload
 from sm.invocation import JSON, Invocation, Raw, dumps
 from sm.metrics import stage
@@ -107,7 +108,10 @@ def _within(error: WrongPayload, path: str) -> WrongPayload:
 def validated(client: Client, invocation: Invocation, record: object, path: str = "payload") -> Payload:
     """A record as the client's typed payload; :class:`WrongPayload` names the field that is not."""
     kind = client.payload
-    members = {**_members(client, record, path)}
+    members = {
+        name: value.text if isinstance(value, Bulk) and not kind.takes_bulk(name) else value
+        for name, value in _members(client, record, path).items()
+    }
     parameters = _parameters(kind, invocation.parameters, invocation.attributes)
     if parameters:
         members["parameters"] = parameters
@@ -134,7 +138,7 @@ def _members(client: Client, record: object, path: str) -> Mapping[str, Any]:
             takes = ", ".join(("application/json", *kind.content_types))
             raise UnsupportedType(f"{client.name} takes {takes}, not {record.content_type[:100]!r}")
         return kind.fields_of_raw(record.body)
-    if isinstance(record, str) and kind.main_field:
+    if isinstance(record, (str, Bulk)) and kind.main_field:
         return {kind.main_field: record}
     if not isinstance(record, dict):
         hint = f" or a string ({kind.main_field})" if kind.main_field else ""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from sm import bulk
 from sm.errors import BadInput, ClientFailed, TriremeError, WrongPayload
 from sm.results import Encoded, Picture, encodable
 from sm.sessions import Session
@@ -162,12 +163,12 @@ def is_dispatch(message: Message) -> bool:
     return isinstance(body, dict) and {"modelname", "payload"} <= body.keys() <= MEMBERS
 
 
-def parse_json(body: bytes) -> Any:
+def parse_json(body: bytes, parser: Callable[[bytes], Any] = orjson.loads) -> Any:
     """JSON as the standard has it: no NaN, and no deeper than the parser's 1,024 levels."""
-    if not body.strip():
+    if not body or body.isspace():
         raise BadInput("the body is empty")
     try:
-        return orjson.loads(body)
+        return parser(body)
     except orjson.JSONDecodeError as error:
         raise BadInput(f"the body is not JSON: {error}") from None
 
@@ -242,7 +243,7 @@ def dumps(value: object) -> bytes:
 
 def _dispatch_json(message: Message) -> dict[str, Any]:
     """Form 1: ``{"modelname", "version", "payload", "parameters"}``."""
-    body = parse_json(message.body)
+    body = parse_json(message.body, bulk.parse)
     if not isinstance(body, dict):
         raise BadInput(f"the body must be a JSON object with modelname and payload, not {_kind(body)}")
     for name in body:

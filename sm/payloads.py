@@ -12,6 +12,7 @@ import pybase64
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
+from sm.bulk import Bulk
 from sm.errors import BadInput
 from sm.sessions import Session
 
@@ -90,6 +91,14 @@ class Payload(BaseModel):
         return frozenset(getattr(declared.annotation, "model_fields", ())) if declared else frozenset()
 
     @classmethod
+    def takes_bulk(cls, name: str) -> bool:
+        """Whether a field is :data:`Base64Bytes`."""
+        known = cls.model_fields.get(name)
+        return known is not None and any(
+            isinstance(part, BeforeValidator) and part.func is _from_base64 for part in known.metadata
+        )
+
+    @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
         """The fields that a raw body of one of ``content_types`` stands for."""
         if cls.main_field is None:
@@ -99,6 +108,8 @@ class Payload(BaseModel):
 
 def _from_base64(value: object) -> object:
     """A JSON string to bytes, also as a data URL; bytes (a raw body) pass through."""
+    if isinstance(value, Bulk):
+        return value.content
     if not isinstance(value, str):
         return value
     text = value.split(",", 1)[1] if value.startswith("data:") and "," in value else value

@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 #: Seconds between two looks, and the share of them in computing that is no work.
 EVERY, IDLE = 5.0, 0.02
+#: Seconds of computing after which there is something to give back: a single large body takes more.
+WORKED = 0.01
 
 
 def trim() -> None:
@@ -26,19 +28,22 @@ def watch(
     every: float = EVERY,
     spent: Callable[[], float] = time.process_time,
 ) -> Callable[[], None]:
-    """Call ``give_back`` once whenever this process comes to rest; what is returned ends it.
+    """Call ``give_back`` whenever this process is at rest after it has worked; what is returned ends it.
 
     ``spent`` tells the processor's seconds that this process has used.
     """
     over = threading.Event()
 
     def look() -> None:
-        before, rested = spent(), False
+        before = spent()
+        given = before - WORKED
         while not over.wait(every):
-            idle = spent() - before < every * IDLE
-            if idle and not rested:
+            now = spent()
+            gives = now - before < every * IDLE and now - given >= WORKED
+            if gives:
                 give_back()
-            before, rested = spent(), idle
+            before = spent()
+            given = before if gives else given
 
     threading.Thread(target=look, name="rest", daemon=True).start()
     return over.set

@@ -9,6 +9,8 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
+from sm.bulk import Bulk
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -44,4 +46,6 @@ def encodable(value: object) -> Any:
         return np.ascontiguousarray(value) if value.dtype != np.object_ else value.tolist()
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Bulk):
+        return value.text
     raise TypeError(f"{type(value).__name__} cannot be sent as JSON")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import socket
 import time
@@ -11,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flask import Request
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from sm import metrics
 from sm.deadline import Deadline, running
-from sm.errors import CallerGone, TriremeError
+from sm.errors import BadInput, CallerGone, TriremeError
 from sm.invocation import Answer, Message
 from sm.routes.answers import request_id
 from sm.streaming.stream import Stream
@@ -23,18 +25,37 @@ log = logging.getLogger(__name__)
 
 #: Headers that have variables of their own in WSGI, and what would be mistaken for them.
 OWN_PLACE = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
+#: Bytes of a body that are asked for at a time.
+PIECE = 2**18
 NO_HEADERS = frozenset(f"HTTP_{name}" for name in OWN_PLACE)
 
 
 def message(incoming: Request, model: str = "") -> Message:
     """``model``: the one that the path names."""
     return Message(
-        body=incoming.get_data(cache=False),
+        body=body(incoming),
         headers=headers(incoming.environ),
         query=incoming.args.to_dict() if incoming.query_string else {},
         request_id=request_id(),
         model=model,
     )
+
+
+def body(incoming: Request) -> bytes:
+    """All of it, and once: Flask would have it in memory twice for a moment."""
+    length, most = incoming.content_length, incoming.max_content_length
+    if length is None:
+        return incoming.get_data(cache=False)
+    if most is not None and length > most:
+        raise RequestEntityTooLarge
+    whole = io.BytesIO(bytes(length))
+    try:
+        while piece := incoming.input_stream.read(min(PIECE, length - whole.tell())):
+            whole.write(piece)
+    except OSError as error:
+        raise BadInput("the body did not arrive whole") from error
+    whole.truncate()
+    return whole.getvalue()
 
 
 def headers(environ: Mapping[str, Any]) -> dict[str, str]:

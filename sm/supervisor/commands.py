@@ -27,6 +27,9 @@ ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20),
     "MALLOC_ARENA_MAX": "1",
 }
+#: The same for nginx: what a large body took is the kernel's again when it is answered. Without a number of
+#: our own, glibc raises its threshold to the largest block that was ever freed.
+FRONT_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(8 * 2**20)}
 
 
 class Commands:
@@ -76,7 +79,7 @@ class Commands:
 
     def _front(self) -> Command:
         # nginx takes over the listening sockets that this variable names, as in its own binary upgrade.
-        environment = {**self._environment, "NGINX": f"{self._listener};"}
+        environment = {**self._environment, **FRONT_ALLOCATOR, "NGINX": f"{self._listener};"}
         return Command(self._nginx, environment, (self._listener,))
 
     def _inference(self) -> Command:

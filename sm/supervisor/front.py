@@ -21,8 +21,9 @@ TEMPLATE = HERE / "nginx.conf"
 PLACES = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin"
 #: Seconds by which nginx waits longer than what is behind it.
 MARGIN = 5
-#: Bytes of a body that nginx keeps in memory: spooling a 400 KB picture to a file costs 0.9 ms.
-BODY_BUFFER = 8 * 2**20
+#: Bytes of a body that nginx keeps in memory, as large as the platform's largest outside of batch transform:
+#: spooling a 400 KB picture to a file costs 0.9 ms.
+BODY_BUFFER = 25 * 2**20
 MODELS_NEED_NGINX = (
     "multi-model mode (SAGEMAKER_MULTI_MODEL=true) needs nginx, which has one process load all the models"
 )

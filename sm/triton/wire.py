@@ -46,10 +46,12 @@ def _settings(values: Mapping[int, int]) -> bytes:
     return b"".join(struct.pack(">HI", *pair) for pair in values.items())
 
 
-#: No table of headers that later blocks refer to (1), no pushes (2), windows (4) and frames (5) of any size.
+#: Bytes that are read at a time, and a frame's at most: what is there of one is copied with each reading.
+CHUNK = 2**18
+#: No table of headers that later blocks refer to (1), no pushes (2), windows (4) of any size, frames (5).
 PREFACE = (
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-    + frame(SETTINGS, 0, 0, _settings({1: 0, 2: 0, 4: WIDEST, 5: 2**24 - 1}))
+    + frame(SETTINGS, 0, 0, _settings({1: 0, 2: 0, 4: WIDEST, 5: CHUNK}))
     + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WIDEST - FIRST_WINDOW))
 )
 
@@ -109,7 +111,7 @@ class Connection:
         self._wait_for(max(0.001, seconds))
         while not self._ended:
             try:
-                content = self._socket.recv(2**18)
+                content = self._socket.recv(CHUNK)
             except BlockingIOError:
                 return None
             except OSError:
@@ -117,7 +119,9 @@ class Connection:
             if not content:
                 raise failed(StatusCode.UNAVAILABLE, "the connection ended")
             self._take(content)
-        message = b"".join(self._parts)
+        # Not kept until the next call: it may be megabytes.
+        parts, self._parts = self._parts, []
+        message = b"".join(parts)
         if self._status == b"0" and message[:1] == b"\0":
             return message[5:]
         if self._status == b"0" or not self._status.isdigit():

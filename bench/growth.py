@@ -1,0 +1,166 @@
+"""The costs that grow: with requests, with the size of a body, with the number of models.
+
+    python -m bench.growth [--requests 100000] [--minutes 20] [--only memory bodies models]
+
+Prints Markdown: a row for each promise. docs/26-speed.md says what is measured; what grows with callers and
+with workers is in the benchmark itself, see :mod:`bench.ratios`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from bench import endurance, files, large, many, tree
+from bench.__main__ import machine, progress
+from bench.contestants.trireme import One, Trireme
+from bench.ratios import MEGABYTE
+from bench.running import free_port, running
+from sm.errors import StartError
+from sm.settings import Settings
+
+Box = TypeVar("Box", bound=Trireme)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A row of the table."""
+
+    what: str
+    target: str
+    reached: str
+    met: bool
+
+    def __str__(self) -> str:
+        return f"| {self.what} | {self.target} | {self.reached} | {'met' if self.met else 'missed'} |"
+
+
+class Place:
+    """A folder below which each box has one of its own, and the files that all share."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        files.prepare(folder / "files", Settings.read(os.environ))
+
+    def box(self, kind: type[Box]) -> Box:
+        """One whose models are instant, yet to be started."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{kind.name}-", dir=self._folder))
+        return kind(free_port(), "instant", folder, self._folder / "files")
+
+
+def main(words: Sequence[str]) -> int:
+    """0, or 1 with a sentence where something cannot be measured."""
+    options = parse(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the boxes are ended too
+    tree.adopt_orphans()
+    rows: list[Promise] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+            place, said = Place(Path(folder)), machine()
+            for name in options.only:
+                for row in PROMISES[name](place, options):
+                    progress(str(row))
+                    rows.append(row)
+    except StartError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("\n".join([*(f"- {name}: {value}" for name, value in said.items()), "", *table(rows)]))
+    return 0
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.growth", description="Measure the costs that grow."
+    )
+    parser.add_argument(
+        "--requests", type=int, default=100_000, metavar="N", help="over which memory is flat"
+    )
+    parser.add_argument("--minutes", type=float, default=20, metavar="N", help="for them at most")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=PROMISES,
+        default=list(PROMISES),
+        metavar="NAME",
+        help=", ".join(PROMISES),
+    )
+    return parser.parse_args(words)
+
+
+def memory(place: Place, options: argparse.Namespace) -> Iterator[Promise]:
+    box, found = place.box(Trireme), []
+    with running(box) as root:
+        assert root
+        for look in endurance.looks(box, root, options.requests, 60 * options.minutes):
+            found.append(look)
+            progress(f"{look.requests:,} requests: {_megabytes(look.memory)}, {_megabytes(look.own_memory)}")
+    yield of_memory(found)
+
+
+def of_memory(found: Sequence[endurance.Look]) -> Promise:
+    each, share = endurance.grown(found)
+    first, last = found[0], found[-1]
+    reached = (
+        f"{_megabytes(first.memory)} after {first.requests:,}, {_megabytes(last.memory)} at the end "
+        f"(without Triton {_megabytes(first.own_memory)}, {_megabytes(last.own_memory)}); "
+        f"from the third quarter to the last {each / MEGABYTE:+.2f} MB for 10,000, {share:+.1%}"
+    )
+    what = f"memory over {last.requests:,} requests"
+    target = f"last quarter grows < {endurance.MOST / MEGABYTE:g} MB for 10,000, < {endurance.SHARE:.0%}"
+    return Promise(what, target, reached, endurance.flat(found))
+
+
+def bodies(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
+    box = place.box(One)
+    with running(box) as root:
+        assert root
+        for cost in large.costs(box, root):
+            reached = (
+                f"{cost.copies:.2f}: worker {cost.worker / cost.size:.2f}, nginx {cost.nginx / cost.size:.2f}"
+            )
+            what = f"memory for a body of {cost.size / MEGABYTE:.0f} MiB, {cost.form}, in copies of it"
+            yield Promise(what, "< 3", reached, cost.copies < 3)
+
+
+def models(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
+    one, other = place.box(Trireme), place.box(many.Many)
+    with running(one) as root, running(other) as beside:
+        assert root
+        assert beside
+        few, more = many.compared((one, root), (other, beside))
+    ratio = many.ratio(few, more)
+    times = (
+        f"{path} {before:.1f} ms, {after:.1f} ms"
+        for path, before, after in zip(many.CONTROL, few.milliseconds, more.milliseconds, strict=True)
+    )
+    what = f"answers a second of {many.ASKED} beside {many.MODELS} more models, 8 callers"
+    yield Promise(what, "≥ 0.95 ×", f"{ratio:.2f}; {'; '.join(times)}", ratio >= 0.95)
+
+
+#: By name, what is promised, in the order in which it is measured.
+PROMISES: dict[str, Callable[[Place, argparse.Namespace], Iterator[Promise]]] = {
+    "bodies": bodies,
+    "models": models,
+    "memory": memory,
+}
+
+
+def table(rows: Sequence[Promise]) -> Iterator[str]:
+    yield "| what | target | reached | |"
+    yield "|---|---|---|---|"
+    yield from map(str, rows)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / MEGABYTE:,.1f} MB"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""What a body of 25 MiB costs: the memory that a worker and nginx touch for it, in copies of the body.
+
+Of a box with one worker, which has answered small requests and come to rest. Before each body the kernel's
+mark of the largest resident set is put back; what is not given back between two bodies counts for the later.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench import tree
+from bench.contestant import FORMS
+from bench.contestants.trireme import One, ask
+from bench.driver import PATIENCE, Request
+from bench.endurance import REST
+from sm.errors import StartError
+
+#: Bytes of a body: the most that the platform sends.
+LARGE = 25 * 2**20
+#: Small requests in each form before it.
+WARM = 20
+#: What a worker and nginx have in their command lines.
+WORKER, NGINX = b"sm.worker\0data", b"nginx"
+#: Written to ``clear_refs``: the mark becomes what is resident now (proc_pid_clear_refs(5)).
+RESET = "5"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes that were touched for one body of ``size`` bytes."""
+
+    form: str
+    size: int
+    worker: int
+    nginx: int
+
+    @property
+    def copies(self) -> float:
+        return (self.worker + self.nginx) / self.size
+
+
+def costs(box: One, root: int, pause: float = REST) -> Iterator[Cost]:
+    """A picture as large as a body may be: as it is, and in JSON as base64."""
+    for form in FORMS:
+        for _ in range(WARM):
+            send(box.port, ask("resnet", form))
+    time.sleep(pause)
+    worker, nginx = resident(root, WORKER), resident(root, NGINX)
+    for form, request in large():
+        for pid in (*worker, *nginx):
+            Path(f"/proc/{pid}/clear_refs").write_text(RESET)
+        send(box.port, request)
+        yield Cost(form, len(request.body), touched(worker), touched(nginx))
+        time.sleep(pause)
+
+
+def large() -> Iterator[tuple[str, Request]]:
+    """By the names of their forms. What follows the end of a JPEG is nobody's."""
+    small = ask("resnet", "raw")
+    yield "raw", replace(small, body=small.body.ljust(LARGE, b"\0"))
+    asked = ask("resnet", "json")
+    document = json.loads(asked.body)
+    document["payload"]["image"] = ""
+    room = (LARGE - len(json.dumps(document))) // 4 * 3
+    document["payload"]["image"] = b64encode(small.body.ljust(room, b"\0")).decode()
+    yield "JSON with base64", replace(asked, body=json.dumps(document).encode())
+
+
+def send(port: int, request: Request) -> None:
+    """:class:`StartError` if the answer is not right."""
+    url = f"http://127.0.0.1:{port}{request.path}"
+    asked = urllib.request.Request(url, request.body, dict(request.headers))
+    try:
+        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:  # noqa: S310
+            right = request.expected in answer.read()
+    except OSError as error:
+        raise StartError(f"{len(request.body):,} bytes to {request.path}: {error}") from None
+    if not right:
+        raise StartError(f"the answer to {len(request.body):,} bytes to {request.path} is not right")
+
+
+def resident(root: int, words: bytes) -> dict[int, int]:
+    """Bytes that are resident, by process, of those with these words in their command lines."""
+    return {
+        pid: _status(pid, "VmRSS")
+        for pid in tree.pids(root)
+        if words in Path(f"/proc/{pid}/cmdline").read_bytes()
+    }
+
+
+def touched(before: Mapping[int, int]) -> int:
+    """Bytes over those ``before`` at the worst moment since the mark was put back."""
+    return sum(_status(pid, "VmHWM") - size for pid, size in before.items())
+
+
+def _status(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))

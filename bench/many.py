@@ -1,0 +1,121 @@
+"""A box with many models beside those that are asked: each an ensemble, and a client that nobody else has.
+
+An ensemble is Triton's cheapest model: the wheel's only other kind is a process of its own, or two.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from bench.contestant import Regime
+from bench.contestants.trireme import Trireme, ask
+from bench.large import send
+from bench.measuring import WARM_CALLERS, drive
+from sm.errors import StartError
+from sm.settings import HERE
+
+MODELS = 200
+#: The model that each of them passes its picture to, and the one that is measured.
+OF, ASKED = "resnet", "bert_base"
+#: Turns, seconds of each, and how often a path of the control plane is asked.
+TURNS, SECONDS, GETS = 7, 3.0, 30
+CONTROL = ("/ping", "/models")
+
+
+class Many(Trireme):
+    """The box with so many more models."""
+
+    name = "trireme_many"
+    about = f"this box with {MODELS} more models, each with a client"
+    regimes: ClassVar[tuple[Regime, ...]] = ("instant",)
+
+    def prepare(self) -> None:
+        super().prepare()
+        client = (HERE / "clients" / OF / "client.py").read_text()
+        for number in range(MODELS):
+            name = f"more{number}"
+            ensemble(self.folder / "repository", name)
+            own = self.folder / "clients" / name
+            own.mkdir(parents=True)
+            (own / "client.py").write_text(client.replace(f'model = "{OF}"', f'model = "{name}"'))
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "TRIREME_CLIENTS": f"{HERE / 'clients'}:{self.folder / 'clients'}"}
+
+
+def ensemble(repository: Path, name: str) -> None:
+    """A model that passes all it gets to :data:`OF`, and all it is told back."""
+    folder, of = repository / name, repository / OF
+    (folder / "1").mkdir(parents=True)
+    for file in of.iterdir():
+        if file.is_file():
+            (folder / file.name).symlink_to(file)
+    (folder / "config.pbtxt").unlink()
+    theirs = text_format.Parse((of / "config.pbtxt").read_text(), pb.ModelConfig())
+    config = pb.ModelConfig(
+        platform="ensemble", max_batch_size=theirs.max_batch_size, input=theirs.input, output=theirs.output
+    )
+    step = config.ensemble_scheduling.step.add(model_name=OF, model_version=-1)
+    step.input_map.update({tensor.name: tensor.name for tensor in theirs.input})
+    step.output_map.update({tensor.name: tensor.name for tensor in theirs.output})
+    (folder / "config.pbtxt").write_text(text_format.MessageToString(config))
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Right answers a second in each turn, and the median of each path's milliseconds."""
+
+    rates: Sequence[float]
+    milliseconds: Sequence[float]
+
+
+def compared(few: tuple[Trireme, int], many: tuple[Many, int]) -> tuple[Turns, Turns]:
+    """Both boxes are there all the time, and are asked in turns."""
+    for box, root in (few, many):
+        drive(box, root, ASKED, "json", WARM_CALLERS, SECONDS)
+    each_answers(many[0])
+    turns = [(rate(*few), rate(*many)) for _ in range(TURNS)]
+    of_few, of_many = zip(*turns, strict=True)
+    return Turns(of_few, control(few[0])), Turns(of_many, control(many[0]))
+
+
+def ratio(few: Turns, many: Turns) -> float:
+    """The median of the turns' own ratios."""
+    return statistics.median(more / less for less, more in zip(few.rates, many.rates, strict=True))
+
+
+def each_answers(box: Many) -> None:
+    """:class:`StartError` if one of the models gives no right answer."""
+    asked = ask(OF, "json")
+    document = json.loads(asked.body)
+    for number in range(MODELS):
+        body = json.dumps({**document, "modelname": f"more{number}"}).encode()
+        send(box.port, replace(asked, body=body))
+
+
+def rate(box: Trireme, root: int) -> float:
+    load, _ = drive(box, root, ASKED, "json", WARM_CALLERS, SECONDS)
+    if load.wrong or load.lost:
+        raise StartError(f"{box.name}: {load.wrong} answers were wrong, {load.lost} were lost")
+    return load.rate
+
+
+def control(box: Trireme) -> Sequence[float]:
+    return [statistics.median(_milliseconds(box.port, path) for _ in range(GETS)) for path in CONTROL]
+
+
+def _milliseconds(port: int, path: str) -> float:
+    began = time.perf_counter()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        answer.read()
+    return 1000 * (time.perf_counter() - began)

@@ -1,0 +1,58 @@
+"""What grows is told from what is noise, and one real box is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import large, tree
+from bench.contestants.trireme import One
+from bench.endurance import Look, flat, grown
+from bench.growth import of_memory
+from bench.large import Cost
+from bench.many import Turns, ratio
+from bench.running import free_port, running
+
+MEGABYTE = 2**20
+
+
+def looks(*megabytes: float) -> list[Look]:
+    """After 10,000 requests, 20,000 and so on."""
+    return [
+        Look(10_000 * number, round(size * MEGABYTE), round(size * MEGABYTE) // 2)
+        for number, size in enumerate(megabytes, 1)
+    ]
+
+
+def test_memory_that_comes_to_rest_is_flat() -> None:
+    """A look that is higher by chance is no growth."""
+    found = looks(100, 120, 130, 131, 131, 131, 131, 131, 131.25, 138, 131, 131.25)
+    assert grown(found) == pytest.approx((0.25 * MEGABYTE / 3, 0.25 / 131))
+    assert flat(found)
+    assert of_memory(found).met
+
+
+@pytest.mark.parametrize("sizes", [(400, 404, 408, 412), (10, 10, 10, 10.9)])
+def test_memory_that_grows_is_not(sizes: tuple[float, ...]) -> None:
+    assert not flat(looks(*sizes))
+
+
+def test_turns_are_compared_each_with_its_own() -> None:
+    """The machine was three times as fast in the second turn."""
+    few, more = Turns((100.0, 300.0, 90.0), ()), Turns((99.0, 294.0, 45.0), ())
+    assert ratio(few, more) == 0.98
+
+
+def test_the_memory_for_a_large_body_is_measured(tmp_path: Path, shared: Path) -> None:
+    tree.adopt_orphans()
+    box = One(free_port(), "instant", tmp_path, shared)
+    with running(box) as root:
+        assert root
+        found = list(large.costs(box, root, pause=0))
+    assert [cost.size for cost in found] == [large.LARGE, pytest.approx(large.LARGE, abs=4)]
+    for cost in found:
+        # Of what a worker has not given back yet there may be a copy, so only that there is no more.
+        assert 0.9 < cost.nginx / cost.size < 1.2
+        assert cost.copies < 3
+    assert Cost("raw", 100, 180, 90).copies == 2.7
