@@ -1,11 +1,11 @@
 """A masked language model's best words for the masks alone, in the place of the ``logits`` of all words.
 
-
-
-
-
-
-graph, asked for or not: so these stand in the place of the logits, not beside them.
+The vocabulary is the widest matrix of a small BERT, and who wants masks filled reads one row of eight, and
+of that a few words. ``word_ids`` [b, m, n] has the :data:`WORDS` likeliest of each mask, best first, equals
+in the order of ids; ``word_scores`` the logarithms of their probabilities, which are over all words but the
+reserved ones: those are never given. The masks come in their order; m is the most that a record of the batch
+has, one at least, and what is over in a record with fewer means nothing. ONNX Runtime computes every output
+of a graph, asked for or not: so these stand in the place of the logits, not beside them.
 """
 
 from __future__ import annotations
