@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sm.build import masks
 from sm.build.graph import Graph
+from sm.settings import HERE
 
 Feed = Mapping[str, NDArray[Any]]
 Run = Callable[[Feed], list[NDArray[Any]]]
@@ -54,7 +55,9 @@ def graph(way: str, plain: Path, feeds: Sequence[Feed], folder: Path) -> Path | 
     if way == "masks":
         if not (plain.parent / "tokenizer.json").is_file():
             return None
-        masks.added(Graph.read(plain), 103, made)
+        description = HERE / "model" / plain.parent.parent.name / "preprocess.json"
+        vocabulary = masks.Vocabulary.read(description, plain.with_name("tokenizer.json"))
+        masks.added(Graph.read(plain), vocabulary, made)
     elif way == "int8":
         _quantized(plain, feeds, made)
     elif way == "saved":

@@ -285,7 +285,7 @@ def building(command: argparse.ArgumentParser) -> None:
         "--masks",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="a masked language model gives the logits of its masks alone (not on tensorrt)",
+        help="a masked language model gives the best words of its masks alone (not on tensorrt)",
     )
     command.add_argument("--calibration", type=Path, metavar="FOLDER", help="typical inputs, for int8")
     command.add_argument("--workspace", type=int, metavar="MIB", help="what TensorRT may use while building")

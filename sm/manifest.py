@@ -17,7 +17,7 @@ from sm.hardware import Gpu, Hardware
 NAME = "manifest.json"
 Target = Literal["cpu", "onnxruntime", "tensorrt"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
-#: What was changed in the source's graph: pixels as its input, boxes suppressed in it, masks' logits alone.
+#: What was changed in the source's graph: pixels as its input, boxes suppressed in it, masks' words alone.
 Change = Literal["uint8", "nms", "masks"]
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from tokenizers import Tokenizer
 
-from sm.base import Array, ModelMetadata, Parameters, TensorClient, Tensors, TextPayload
+from sm.base import ModelMetadata, Parameters, TensorClient, Tensors, TextPayload
 from sm.errors import StartError, WrongPayload
 from sm.manifest import Manifest
 
-from .filling import Ids, Span, combined, filled, likeliest, window
+from .filling import Ids, Scores, Span, combined, filled, likeliest, window
 
-#: What a model gives: the logits of its masks alone, or of all words.
-MASKS, LOGITS = "mask_logits", "logits"
+#: What a model gives: the best words of its masks with their log probabilities, or the logits of all words.
+MASKS, LOGITS = ("word_ids", "word_scores"), ("logits",)
 #: Words of the vocabulary that stand for nothing: [CLS], [unused7].
 RESERVED = re.compile(r"\[.+\]")
 
@@ -72,7 +72,7 @@ class BertBase(TensorClient):
 
     def setup(self) -> None:
         folder = self.repository / self.model
-        self.rows = rows(self.triton.metadata(self.model))
+        self.given = given(self.triton.metadata(self.model))
         self.limits = Preprocess.model_validate_json((folder / "preprocess.json").read_bytes())
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         # What is too long is for this client to say; a tokenizer.json may come with its own idea.
@@ -95,21 +95,23 @@ class BertBase(TensorClient):
         return {"input_ids": ids, "attention_mask": attention, "token_type_ids": np.zeros_like(ids)}
 
     def wanted(self, payload: MaskedText) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
-        return (self.rows,)
+        return self.given
 
     def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
         masked, top = payload._masked or self.read(payload), payload.parameters.top
-        # Either the masks' rows in their order, or those of all words.
-        places = range(len(masked.places)) if self.rows == MASKS else masked.places
-        ids, scores = self.choices([outputs[self.rows][place] for place in places], top)
+        ids, scores = combined(self.candidates(outputs, masked.places, top), top)
         return [
             {"token": filled(payload.text, masked.spans, self.words(row)), "score": score}
             for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True)
         ]
 
-    def choices(self, logits: list[Array], top: int) -> tuple[Array, Array]:
-        """Ids [n, masks] and log probabilities [n], of each mask's logits [words]."""
-        return combined([likeliest(row, self.barred, top) for row in logits], top)
+    def candidates(self, outputs: Tensors, places: Sequence[int], top: int) -> list[tuple[Ids, Scores]]:
+        """For each mask, at its place in the text, the best ids [top] and their log probabilities [top]."""
+        if self.given == LOGITS:
+            return [likeliest(outputs["logits"][place], self.barred, top) for place in places]
+        # The rows are the masks' own, and those over are another text's in the batch.
+        ids, scores = (outputs[name][: len(places), :top] for name in MASKS)
+        return list(zip(ids, scores.astype(np.float64), strict=True))
 
     def words(self, ids: Sequence[int]) -> list[str]:
         return [self.tokenizer.id_to_token(index) or "" for index in ids]
@@ -144,12 +146,14 @@ class BertBase(TensorClient):
         return Masked(ids, tuple(place - part.start for place in masked.places), masked.spans)
 
 
-def rows(model: ModelMetadata) -> str:
-    """The output to ask for; :class:`~sm.errors.StartError` if there is neither."""
-    for name in (MASKS, LOGITS):
-        if name in model.outputs:
-            return name
-    raise StartError(f"{model.name} gives {', '.join(model.outputs)}: neither {MASKS} nor {LOGITS}.")
+def given(model: ModelMetadata) -> tuple[str, ...]:
+    """The outputs to ask for; :class:`~sm.errors.StartError` if there are neither."""
+    for names in (MASKS, LOGITS):
+        if model.outputs.keys() >= set(names):
+            return names
+    raise StartError(
+        f"{model.name} gives {', '.join(model.outputs)}: neither {' and '.join(MASKS)} nor logits."
+    )
 
 
 def least_length(model: Path) -> int:

@@ -1,4 +1,4 @@
-"""What a build changes in a graph, to send and compute less: pixels go in, objects or masks come out."""
+"""What a build changes in a graph, to send and compute less: pixels go in, objects or words come out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOKENIZER = "tokenizer.json"
 class Changes:
     """``uint8``: the input is the picture's bytes. ``nms``: boxes are suppressed in the graph.
 
-    ``masks``: a language model gives the logits of its masks alone.
+    ``masks``: a language model gives the best words of its masks alone.
     """
 
     uint8: bool = False
@@ -65,8 +65,8 @@ class Changes:
         """
         given = pixels.given(source, description, workshop / "pixels.onnx") if self.uint8 else source
         if self.masks and not masks.within(given):
-            mask = masks.mask(description, tokenizer or description.with_name(TOKENIZER))
-            served = masks.added(given, mask, workshop / "masks.onnx")
+            vocabulary = masks.Vocabulary.read(description, tokenizer or description.with_name(TOKENIZER))
+            served = masks.added(given, vocabulary, workshop / "masks.onnx")
         else:
             served = self.suppressed(given, workshop, plugin=plugin)
         # What the source has inside already, having been built so, comes back as it is.

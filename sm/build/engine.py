@@ -120,7 +120,7 @@ class Engine:
         """On random inputs; and, of a model with a recipe, on the samples of its client.
 
         Suppression makes jumps of small differences, so the rows before it are compared, and the answers;
-        the masks' rows have a shape of their own, so it is all words' rows.
+        of the masks there are the best words, so the logits of all are compared.
         """
         with tempfile.TemporaryDirectory() as folder:
             served = plain = version / GRAPH

@@ -1,14 +1,17 @@
-"""A masked language model's words for the masks alone: ``mask_logits`` in the place of ``logits``.
+"""A masked language model's best words for the masks alone, in the place of the ``logits`` of all words.
 
-The vocabulary is the widest matrix of a small BERT, and who wants masks filled reads one row of eight.
-``mask_logits`` [b, m, words] has the rows of the masks, in their order; m is the most that a record of the
-batch has, one at least, and what is over in a record with fewer means nothing. ONNX Runtime computes every
-output of a graph, asked for or not: so the one stands in the place of the other, not beside it.
+The vocabulary is the widest matrix of a small BERT, and who wants masks filled reads one row of eight, and
+of that a few words. ``word_ids`` [b, m, n] has the :data:`WORDS` likeliest of each mask, best first, equals
+in the order of ids; ``word_scores`` the logarithms of their probabilities, which are over all words but the
+reserved ones: those are never given. The masks come in their order; m is the most that a record of the batch
+has, one at least, and what is over in a record with fewer means nothing. ONNX Runtime computes every output
+of a graph, asked for or not: so these stand in the place of the logits, not beside them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -19,14 +22,20 @@ from onnx import compose, parser
 from sm.build.graph import Graph
 from sm.errors import StartError
 
-#: The input with the words, and the output.
-IDS, OUTPUT = "input_ids", "mask_logits"
+#: The input with the text.
+IDS = "input_ids"
+OUTPUTS = ["word_ids", "word_scores"]
+#: Given for each mask: the most that a caller of the client can ask for.
+WORDS = 100
+#: Words that stand for nothing, [CLS] or [unused7]: the client's own pattern.
+RESERVED = re.compile(r"\[.+\]")
 #: The operators used here are there since, and mean the same in every later one.
 OPSET = 11
-#: TopK takes the first of equals first: so the masks come in their order.
+#: TopK takes the first of equals first: so the masks come in their order. What is the same in every call, the
+#: bias with the reserved words far below all others, is computed once, when the graph is loaded.
 TAIL = """<ir_version: 8, opset_import: ["" : {opset}]>
 masks (int64[b, s] ids, float[b, s, h] hidden, float[h, {words}] weight, float[{words}] bias)
-    => (float[b, m, {words}] mask_logits)
+    => (int64[b, m, {given}] word_ids, float[b, m, {given}] word_scores)
 {{
   mask = Constant <value = int64 {{{mask}}}> ()
   is_mask = Equal (ids, mask)
@@ -50,10 +59,46 @@ masks (int64[b, s] ids, float[b, s, h] hidden, float[h, {words}] weight, float[{
   wide = Concat <axis = 0> (ones, width)
   places_wide = Expand (places_column, wide)
   rows = GatherElements <axis = 1> (hidden, places_wide)
+  every_word = Constant <value = int64[1] {{{words}}}> ()
+  nothing = ConstantOfShape (every_word)
+  reserved = Constant <value = int64[{reserved}] {{{places}}}> ()
+  reserved_count = Shape (reserved)
+  far_below = Constant <value = float {{-1.0e30}}> ()
+  far_below_each = Expand (far_below, reserved_count)
+  barring = ScatterElements <axis = 0> (nothing, reserved, far_below_each)
+  barring_bias = Add (bias, barring)
   product = MatMul (rows, weight)
-  mask_logits = Add (product, bias)
+  logits = Add (product, barring_bias)
+  scores = LogSoftmax <axis = 2> (logits)
+  given = Constant <value = int64[1] {{{given}}}> ()
+  word_scores, word_ids = TopK <axis = 2> (scores, given)
 }}
 """
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Ids of the mask, and of the words that are never the answer."""
+
+    mask: int
+    reserved: tuple[int, ...]
+
+    @classmethod
+    def read(cls, description: Path, tokenizer: Path) -> Vocabulary:
+        """``preprocess.json`` names the mask, ``tokenizer.json`` has all words."""
+        try:
+            said = json.loads(description.read_text())["mask_token"]
+            tokens = json.loads(tokenizer.read_text())
+            ids = {
+                **tokens["model"]["vocab"],
+                **{each["content"]: each["id"] for each in tokens["added_tokens"]},
+            }
+            reserved = (place for word, place in ids.items() if RESERVED.fullmatch(word))
+            return cls(int(ids[said]), tuple(sorted(map(int, reserved))))
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise StartError(
+                f"{description} and {tokenizer} do not say what the mask is: {error!r}."
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -69,40 +114,38 @@ class Decoder:
 
 
 def within(graph: Graph) -> bool:
-    """Whether it has this output already."""
-    return [value.name for value in graph.outputs] == [OUTPUT]
+    """Whether it has these outputs already."""
+    return [value.name for value in graph.outputs] == OUTPUTS
 
 
-def added(graph: Graph, mask: int, out: Path) -> Graph:
-    """The graph with this output, at ``out``; ``mask`` is the mask's place in the vocabulary."""
+def added(graph: Graph, vocabulary: Vocabulary, out: Path) -> Graph:
+    """The graph with these outputs, at ``out``."""
     model = onnx.load(graph.path)
     opset = max(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
     if opset < OPSET:
         raise StartError(f"{graph.path} has opset {opset}; --masks needs {OPSET} or later: export it anew.")
     decoder = _decoder(graph, model.graph)
-    text = TAIL.format(opset=opset, mask=mask, words=decoder.words)
+    reserved = [place for place in vocabulary.reserved if place < decoder.words]
+    text = TAIL.format(
+        opset=opset,
+        mask=vocabulary.mask,
+        words=decoder.words,
+        reserved=len(reserved),
+        places=", ".join(map(str, reserved)),
+        given=min(WORDS, decoder.words - len(reserved)),
+    )
     tail = compose.add_prefix(parser.parse_model(text), "masks_", rename_inputs=False, rename_outputs=False)
     given = {"ids": IDS, "hidden": decoder.hidden, "weight": decoder.weight, "bias": decoder.bias}
     for node in tail.graph.node:
         node.input[:] = [given.get(name, name) for name in node.input]
     del model.graph.node[decoder.steps[1]], model.graph.node[decoder.steps[0]]
     model.graph.node.extend(tail.graph.node)
-    (rows,) = tail.graph.output
-    rows.type.tensor_type.shape.dim[0].dim_param = str(graph.outputs[0].sizes[0])
+    for value in tail.graph.output:
+        value.type.tensor_type.shape.dim[0].dim_param = str(graph.outputs[0].sizes[0])
     del model.graph.output[:]
-    model.graph.output.append(rows)
+    model.graph.output.extend(tail.graph.output)
     onnx.save(model, out)
     return Graph.read(out)
-
-
-def mask(description: Path, tokenizer: Path) -> int:
-    """The mask's place in the vocabulary: ``preprocess.json`` has its word, ``tokenizer.json`` the place."""
-    try:
-        said = json.loads(description.read_text())["mask_token"]
-        tokens = json.loads(tokenizer.read_text())["added_tokens"]
-        return next(int(token["id"]) for token in tokens if token["content"] == said)
-    except (OSError, ValueError, LookupError, TypeError, StopIteration) as error:
-        raise StartError(f"{description} and {tokenizer} do not say what the mask is: {error!r}.") from error
 
 
 def _decoder(graph: Graph, proto: onnx.GraphProto) -> Decoder:

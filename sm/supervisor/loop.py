@@ -32,7 +32,7 @@ TICK = 0.05
 PARTING = 0.5
 #: Bytes taken from a child's pipe at a time.
 CHUNK = 1 << 16
-#: Seconds in which lines gather. To be woken for each would cost the writer more than the line, and as much again here.
+#: Seconds in which lines gather: to be woken for each would cost more than the line, here and in its writer.
 GATHER = 0.02
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.bert_base.client import least_length
+from clients.bert_base.client import MASKS, least_length
 from sm.base import Client, TensorClient
 from sm.box import Box
 from sm.build.prepare import prepare
@@ -153,11 +154,11 @@ def test_the_score_of_several_masks_is_the_product_of_theirs(client: Client) -> 
     payload = loaded.payload(text=text)
     inputs = loaded.preprocess(payload)
     outputs = loaded.triton.infer("bert_base", {name: value[None] for name, value in inputs.items()})
-    alone = [loaded.choices([row], 1) for row in outputs["mask_logits"][0]]
+    alone = [(ids[0], scores[0]) for ids, scores in zip(*(outputs[name][0] for name in MASKS), strict=True)]
     best = ask(client, text, top=1)[0]
-    first, second = (loaded.words(ids[0])[0] for ids, _ in alone)
+    first, second = loaded.words([int(word) for word, _ in alone])
     assert best["token"] == f"{first} is the capital of {second}."
-    assert best["score"] == pytest.approx(float(2.718281828459045 ** sum(scores[0] for _, scores in alone)))
+    assert best["score"] == pytest.approx(math.exp(sum(float(score) for _, score in alone)))
 
 
 def test_a_text_full_of_masks_is_answered(client: Client) -> None:
