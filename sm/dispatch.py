@@ -16,7 +16,7 @@ from sm.bulk import Bulk
 from sm.errors import ClientFailed, OutOfMemory, TriremeError, UnsupportedType, WrongPayload
 from sm.invocation import JSON, Invocation, Raw, dumps
 from sm.metrics import stage
-from sm.payloads import BodyPayload, Payload
+from sm.payloads import BodyPayload, Payload, takes_bulk
 from sm.registry import Registry
 from sm.s3.inlining import inlined
 from sm.s3.store import Store
@@ -109,7 +109,7 @@ def validated(client: Client, invocation: Invocation, record: object, path: str 
     """A record as the client's typed payload; :class:`WrongPayload` names the field that is not."""
     kind = client.payload
     members = {
-        name: value.text if isinstance(value, Bulk) and not kind.takes_bulk(name) else value
+        name: value.text if isinstance(value, Bulk) and not takes_bulk(kind, name) else value
         for name, value in _members(client, record, path).items()
     }
     parameters = _parameters(kind, invocation.parameters, invocation.attributes)

@@ -91,14 +91,6 @@ class Payload(BaseModel):
         return frozenset(getattr(declared.annotation, "model_fields", ())) if declared else frozenset()
 
     @classmethod
-    def takes_bulk(cls, name: str) -> bool:
-        """Whether a field is :data:`Base64Bytes`."""
-        known = cls.model_fields.get(name)
-        return known is not None and any(
-            isinstance(part, BeforeValidator) and part.func is _from_base64 for part in known.metadata
-        )
-
-    @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
         """The fields that a raw body of one of ``content_types`` stands for."""
         if cls.main_field is None:
@@ -118,6 +110,14 @@ def _from_base64(value: object) -> object:
         return pybase64.b64decode(text, validate=True)
     except ValueError:
         raise BadInput("the picture is not valid base64") from None
+
+
+def takes_bulk(kind: type[Payload], name: str) -> bool:
+    """Whether a field is :data:`Base64Bytes`."""
+    known = kind.model_fields.get(name)
+    return known is not None and any(
+        isinstance(part, BeforeValidator) and part.func is _from_base64 for part in known.metadata
+    )
 
 
 Base64Bytes = Annotated[
