@@ -58,13 +58,18 @@ def asked(box: Trireme, root: int) -> int:
 def grown(found: Sequence[Look]) -> tuple[float, float]:
     """From the third quarter to the last, medians: bytes for 10,000 requests, and the share of the whole.
 
-    Single looks differ by some MB: of how many pictures at once a worker had last is chance.
+    Single looks differ by some MB: how many pictures at once a worker had last is chance.
     """
-    most = found[-1].requests
-    third, last = (
-        statistics.median(look.memory for look in found if start < look.requests / most <= start + 0.25)
+    most = found[-1].requests if found else 0
+    quarters = [
+        [look.memory for look in found if start < look.requests / most <= start + 0.25]
         for start in (0.5, 0.75)
-    )
+    ]
+    if not all(quarters):
+        raise StartError(
+            f"{most:,} requests in {len(found)} looks are too few to tell: give it more --minutes"
+        )
+    third, last = (statistics.median(quarter) for quarter in quarters)
     return (last - third) * 10_000 / (most / 4), (last - third) / third
 
 

@@ -13,6 +13,7 @@ from bench.growth import of_memory
 from bench.large import Cost
 from bench.many import Turns, ratio
 from bench.running import free_port, running
+from sm.errors import StartError
 
 MEGABYTE = 2**20
 
@@ -36,6 +37,12 @@ def test_memory_that_comes_to_rest_is_flat() -> None:
 @pytest.mark.parametrize("sizes", [(400, 404, 408, 412), (10, 10, 10, 10.9)])
 def test_memory_that_grows_is_not(sizes: tuple[float, ...]) -> None:
     assert not flat(looks(*sizes))
+
+
+@pytest.mark.parametrize("sizes", [(), (400,)])
+def test_nothing_is_said_of_too_few_looks(sizes: tuple[float, ...]) -> None:
+    with pytest.raises(StartError, match="--minutes"):
+        grown(looks(*sizes))
 
 
 def test_turns_are_compared_each_with_its_own() -> None:
