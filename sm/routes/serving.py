@@ -81,7 +81,7 @@ def observed() -> Iterator[Seen]:
         metrics.IN_FLIGHT.dec()
         seconds = time.perf_counter() - started
         metrics.invocations(seen.model, status).inc()
-        metrics.seconds(seen.model).observe(seconds)
+        metrics.observe(metrics.seconds(seen.model), seconds)
         line = {
             "model": seen.model,
             "status": status,
