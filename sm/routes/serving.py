@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from flask import Request
 
@@ -18,6 +18,9 @@ from sm.errors import CallerGone, TriremeError
 from sm.invocation import Answer, Message
 from sm.routes.answers import request_id
 from sm.streaming.stream import Stream
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +35,7 @@ def message(incoming: Request, model: str = "") -> Message:
         body=incoming.get_data(cache=False),
         headers=headers(incoming.environ),
         query=incoming.args.to_dict() if incoming.query_string else {},
-        request_id=request_id(),
+        request_id=request_id(incoming.environ),
         model=model,
     )
 
@@ -48,47 +51,49 @@ def headers(environ: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-@dataclass
 class Seen:
-    """What is known of an invocation only while it is served."""
+    """One invocation: what is known of it only while it is served, counted and logged at its end.
 
-    model: str = "-"
-    #: Of a streamed answer: how many were sent.
-    parts: int | None = None
+    Never its payload.
+    """
+
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+        self.model = "-"
+        #: Of a streamed answer: how many were sent.
+        self.parts: int | None = None
 
     def sent(self) -> None:
         """Count a part."""
         self.parts = (self.parts or 0) + 1
 
+    def __enter__(self) -> Seen:
+        self._started = time.perf_counter()
+        metrics.IN_FLIGHT.inc()
+        return self
 
-@contextmanager
-def observed() -> Iterator[Seen]:
-    """Count one invocation and log a line for it: never its payload."""
-    seen, identity = Seen(), request_id()
-    started, status = time.perf_counter(), 500
-    metrics.IN_FLIGHT.inc()
-    try:
-        yield seen
-        status = 200
-    except TriremeError as error:
-        status = error.status
-        raise
-    except GeneratorExit:
-        # A stream that nobody wanted to the end.
-        status = CallerGone.status
-        raise
-    finally:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         metrics.IN_FLIGHT.dec()
-        seconds = time.perf_counter() - started
-        metrics.invocations(seen.model, status).inc()
-        metrics.observe(metrics.seconds(seen.model), seconds)
+        seconds, status = time.perf_counter() - self._started, status_of(error)
+        metrics.invocations(self.model, status).inc()
+        metrics.observe(metrics.seconds(self.model), seconds)
         line = {
-            "model": seen.model,
+            "model": self.model,
             "status": status,
             "ms": round(seconds * 1000, 2),
-            "request_id": identity,
+            "request_id": self._request_id,
         }
-        log.info("invocation", extra=line if seen.parts is None else {**line, "parts": seen.parts})
+        log.info("invocation", extra=line if self.parts is None else {**line, "parts": self.parts})
+
+
+def status_of(error: BaseException | None) -> int:
+    """What an invocation that ended so is counted as."""
+    if error is None:
+        return 200
+    if isinstance(error, GeneratorExit):
+        # A stream that nobody wanted to the end.
+        return CallerGone.status
+    return error.status if isinstance(error, TriremeError) else 500
 
 
 def kept(answer: Answer, seen: Seen, held: ExitStack) -> Answer:
@@ -98,24 +103,23 @@ def kept(answer: Answer, seen: Seen, held: ExitStack) -> Answer:
     return replace(answer, body=Stream(answer.body, held.pop_all(), seen.sent))
 
 
-@contextmanager
-def in_time(incoming: Request, seconds: float, fronted: bool) -> Iterator[None]:
-    """Serve ``incoming`` within ``seconds``, if they are not over yet."""
-    with running(deadline(incoming, seconds, fronted)) as limit:
-        limit.check()
-        yield
+def in_time(environ: WSGIEnvironment, seconds: float, fronted: bool) -> running:
+    """Serve a request within ``seconds``, if they are not over yet."""
+    limit = deadline(environ, seconds, fronted)
+    limit.check()
+    return running(limit)
 
 
-def deadline(incoming: Request, timeout: float, fronted: bool) -> Deadline:
+def deadline(environ: WSGIEnvironment, timeout: float, fronted: bool) -> Deadline:
     """``timeout`` seconds from when nginx had the request: time in the queue is not given twice."""
     waited = 0.0
     if fronted:
         try:
-            waited = max(0.0, time.time() - float(incoming.headers.get("X-Trireme-Start", "")))
+            waited = max(0.0, time.time() - float(environ.get("HTTP_X_TRIREME_START", "")))
         except ValueError:
             waited = 0.0
-    connection = incoming.environ.get("gunicorn.socket")
-    return Deadline(time.monotonic() + timeout - waited, lambda: _hung_up(connection), request_id())
+    connection = environ.get("gunicorn.socket")
+    return Deadline(time.monotonic() + timeout - waited, lambda: _hung_up(connection), request_id(environ))
 
 
 def _hung_up(connection: socket.socket | None) -> bool:
