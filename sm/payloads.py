@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -22,6 +23,17 @@ ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMmQAAAABJRU5ErkJggg=="
 
 
+@dataclass
+class Asked:
+    """How a record was asked for, and the headers of the answer to it: one thing, as pydantic minds each."""
+
+    version: str = ""
+    accept: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+    session: Session | None = None
+    answer: dict[str, str] = field(default_factory=dict)
+
+
 class Payload(BaseModel):
     """What a caller sends for one record.
 
@@ -36,31 +48,27 @@ class Payload(BaseModel):
     #: The content types of a raw body this payload can be read from.
     content_types: ClassVar[tuple[str, ...]] = ()
 
-    _version: str = PrivateAttr(default="")
-    _accept: str = PrivateAttr(default="application/json")
-    _headers: dict[str, str] = PrivateAttr(default_factory=dict)
-    _session: Session | None = PrivateAttr(default=None)
-    _answer: dict[str, str] = PrivateAttr(default_factory=dict)
+    _asked: Asked = PrivateAttr(default_factory=Asked)
 
     @property
     def version(self) -> str:
         """The model version asked for; empty for the server's choice."""
-        return self._version
+        return self._asked.version
 
     @property
     def accept(self) -> str:
         """The content type the caller wants."""
-        return self._accept
+        return self._asked.accept
 
     @property
     def headers(self) -> dict[str, str]:
         """The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case."""
-        return self._headers
+        return self._asked.headers
 
     @property
     def session(self) -> Session | None:
         """The stateful session that the request belongs to: a mapping of keys to bytes."""
-        return self._session
+        return self._asked.session
 
     def answer_attributes(self, text: str) -> None:
         """Set the answer's ``X-Amzn-SageMaker-Custom-Attributes``; of several records' the last one's stay.
@@ -69,7 +77,7 @@ class Payload(BaseModel):
         """
         if not ATTRIBUTES.fullmatch(text):
             raise ValueError("custom attributes are at most 1,024 characters of visible ASCII")
-        self._answer["X-Amzn-SageMaker-Custom-Attributes"] = text
+        self._asked.answer["X-Amzn-SageMaker-Custom-Attributes"] = text
 
     def addressed(
         self,
@@ -80,8 +88,7 @@ class Payload(BaseModel):
         answer: dict[str, str] | None = None,
     ) -> None:
         """Say how the record was asked for, and where the answer's headers go; the dispatcher does, once."""
-        self._version, self._accept, self._headers, self._session = version, accept, headers, session
-        self._answer = {} if answer is None else answer
+        self._asked = Asked(version, accept, headers, session, {} if answer is None else answer)
 
     @classmethod
     def parameter_names(cls) -> frozenset[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flask import Flask, Request, Response, request
 from flask.globals import request_ctx
 from werkzeug import exceptions
+from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
@@ -45,11 +46,21 @@ def request_id(environ: WSGIEnvironment) -> str:
     return chosen
 
 
+class Whole(Response):
+    """An answer that is all there, and its headers too: werkzeug would look through a copy of them."""
+
+    def get_wsgi_headers(self, _: WSGIEnvironment) -> Headers:
+        return self.headers
+
+
 def respond(answer: Answer) -> Response:
     """An answer as Flask wants it; Content-Length follows from a body that is there whole."""
-    response = Response(answer.body, answer.status, dict(answer.headers), content_type=answer.content_type)
+    headers = dict(answer.headers) or None
     if isinstance(answer.body, bytes):
-        return response
+        return Whole(
+            answer.body, answer.status, headers, content_type=answer.content_type, direct_passthrough=True
+        )
+    response = Response(answer.body, answer.status, headers, content_type=answer.content_type)
     if answer.content_type.startswith(EVENTS):
         response.response = ended(answer.body, request_id(request.environ))
     # nginx passes each chunk on as it comes.

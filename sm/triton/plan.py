@@ -117,5 +117,4 @@ def _refer(tensor: Any, region: str, place: Place) -> None:
 
 
 def _view(memory: Memory, offset: int, name: str, shape: Sequence[int]) -> Array:
-    size = byte_size(name, shape) or 0
-    return memory[offset : offset + size].view(dtype(name)).reshape(shape)
+    return np.ndarray(tuple(shape), dtype(name), memory, offset)
