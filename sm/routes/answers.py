@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from flask import Flask, Request, Response, request
 from flask.globals import request_ctx
 from werkzeug import exceptions
-from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
@@ -18,7 +18,7 @@ from sm.streaming.events import EVENTS, ended
 from sm.streaming.stream import finish
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 log = logging.getLogger(__name__)
 #: Where a request's id comes from: nginx's choice, else what nginx would have chosen.
@@ -47,19 +47,18 @@ def request_id(environ: WSGIEnvironment) -> str:
 
 
 class Whole(Response):
-    """An answer that is all there, and its headers too: werkzeug would look through a copy of them."""
+    """An answer that is all there, and its headers too: werkzeug would look through copies of both."""
 
-    def get_wsgi_headers(self, _: WSGIEnvironment) -> Headers:
-        return self.headers
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        start_response(self.status, self.headers.to_wsgi_list())
+        return () if environ["REQUEST_METHOD"] == "HEAD" else self.iter_encoded()
 
 
 def respond(answer: Answer) -> Response:
     """An answer as Flask wants it; Content-Length follows from a body that is there whole."""
     headers = dict(answer.headers) or None
     if isinstance(answer.body, bytes):
-        return Whole(
-            answer.body, answer.status, headers, content_type=answer.content_type, direct_passthrough=True
-        )
+        return Whole(answer.body, answer.status, headers, content_type=answer.content_type)
     response = Response(answer.body, answer.status, headers, content_type=answer.content_type)
     if answer.content_type.startswith(EVENTS):
         response.response = ended(answer.body, request_id(request.environ))

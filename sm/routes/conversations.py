@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -97,9 +97,8 @@ def accepted(opening: Message) -> str:
 
 def _answer(line: WebSocket, service: Service, message: Message) -> None:
     try:
-        with ExitStack() as held:
-            seen = held.enter_context(serving.Seen(message.request_id))
-            answer = made(service, request.environ, message, True, seen, held)
+        with serving.Seen(message.request_id) as seen:
+            answer = made(service, request.environ, message, True, seen)
         _send(line, answer)
     except CallerGone:
         raise

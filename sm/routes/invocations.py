@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -111,24 +110,18 @@ def answered(service: Service, in_parts: bool = False, model: str = "") -> forms
     ``in_parts``: as SageMaker's runtime asks for a stream; a client that has parts of its own sends them.
     ``model``: the one that the path names.
     """
-    with ExitStack() as held:
-        incoming = asked()
-        seen = held.enter_context(serving.Seen(request_id(incoming.environ)))
+    incoming = asked()
+    with serving.Seen(request_id(incoming.environ)) as seen:
         message = serving.message(incoming, model)
         if in_parts:
             message = as_sent_on(message)
-        return made(service, incoming.environ, message, in_parts, seen, held)
+        return made(service, incoming.environ, message, in_parts, seen)
 
 
 def made(
-    service: Service,
-    environ: WSGIEnvironment,
-    message: forms.Message,
-    in_parts: bool,
-    seen: serving.Seen,
-    held: ExitStack,
+    service: Service, environ: WSGIEnvironment, message: forms.Message, in_parts: bool, seen: serving.Seen
 ) -> forms.Answer:
-    """The answer to ``message``; what is ``held`` stays so until a stream has ended."""
+    """The answer to ``message``; a stream keeps ``seen`` until it has ended."""
     session = attended(service.sessions, message)
     if isinstance(session, forms.Answer):
         return session
@@ -149,7 +142,7 @@ def made(
             answer = replace(events.write(call, service.dispatcher.stream(call)), headers=call.answer_headers)
         else:
             answer = finished(service, call)
-        return serving.kept(answer, seen, held)
+        return serving.kept(answer, seen)
 
 
 def has_lines(service: Service, message: forms.Message) -> bool:

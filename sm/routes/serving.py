@@ -6,7 +6,6 @@ import logging
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +51,14 @@ def headers(environ: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Seen:
-    """One invocation: what is known of it only while it is served, counted and logged at its end.
+    """One invocation: what is known of it only while it is served, counted and logged when it is left.
 
-    Never its payload.
+    Never its payload. A stream enters it again, and leaves it last.
     """
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
+        self._entered = 0
         self.model = "-"
         #: Of a streamed answer: how many were sent.
         self.parts: int | None = None
@@ -68,11 +68,16 @@ class Seen:
         self.parts = (self.parts or 0) + 1
 
     def __enter__(self) -> Seen:
-        self._started = time.perf_counter()
-        metrics.IN_FLIGHT.inc()
+        if not self._entered:
+            self._started = time.perf_counter()
+            metrics.IN_FLIGHT.inc()
+        self._entered += 1
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._entered -= 1
+        if self._entered:
+            return
         metrics.IN_FLIGHT.dec()
         seconds, status = time.perf_counter() - self._started, status_of(error)
         metrics.invocations(self.model, status).inc()
@@ -96,11 +101,11 @@ def status_of(error: BaseException | None) -> int:
     return error.status if isinstance(error, TriremeError) else 500
 
 
-def kept(answer: Answer, seen: Seen, held: ExitStack) -> Answer:
-    """``answer``; what was entered in ``held`` is left at its end, which for a stream is yet to come."""
+def kept(answer: Answer, seen: Seen) -> Answer:
+    """``answer``; ``seen`` is left at its end, which for a stream is yet to come."""
     if isinstance(answer.body, bytes):
         return answer
-    return replace(answer, body=Stream(answer.body, held.pop_all(), seen.sent))
+    return replace(answer, body=Stream(answer.body, seen, seen.sent))
 
 
 def in_time(environ: WSGIEnvironment, seconds: float, fronted: bool) -> running:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
 
 from flask import Blueprint, Request, Response, request
 
@@ -35,13 +34,12 @@ def blueprint(upstream: Upstream, timeout: float, stream_timeout: float, fronted
         if work is None:
             with serving.in_time(request.environ, timeout, fronted):
                 return respond(_send(upstream, serving.message(request), target))
-        with ExitStack() as held:
-            seen = held.enter_context(serving.Seen(request_id(request.environ)))
+        with serving.Seen(request_id(request.environ)) as seen:
             seconds = stream_timeout if work[3] == "generate_stream" else timeout
             with serving.in_time(request.environ, seconds, fronted):
                 answer = _send(upstream, serving.message(request), target)
                 seen.model = work[1]
-                return respond(serving.kept(answer, seen, held))
+                return respond(serving.kept(answer, seen))
 
     return routes
 
