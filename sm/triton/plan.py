@@ -80,8 +80,9 @@ class Plan:
         """The same layout for all requests of the same kind, as long as no more is known of its outputs."""
         wanted = tuple(outputs or metadata.outputs)
         inputs = tuple((name, datatype(array), array.shape) for name, array in arrays.items())
-        kind = (metadata.name, version, wanted, inputs)
-        batch = next((shape[0] for *_, shape in inputs if shape), 1)
+        shapes = tuple(sorted((name, shape) for name, _, shape in inputs))
+        kind = (metadata.name, version, wanted, shapes)
+        batch = next((shape[0] for _, shape in shapes if shape), 1)
         expected = sizes.expected(kind, metadata, batch)
         layout = laid_out(inputs, tuple(item for item in expected.items() if item[0] in wanted))
         return cls(metadata.name, version, arrays, wanted, kind, layout)
