@@ -72,6 +72,8 @@ class Worker(refusals.Worker):
     alive: bool
 
     def run(self) -> None:
+        # gunicorn asks its settings 30 times a request; as plain attributes they need no search.
+        self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})
         self._serving: set[int] = set()
         for listener in self.sockets:
             listener.setblocking(True)

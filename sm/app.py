@@ -28,10 +28,13 @@ from sm.triton.http import Upstream
 
 
 class Router(Flask):
-    """Flask, but for looking in each request which host it is for: the routes are the same for all."""
+    """Flask, but for working out which host a request is for: all have the same routes.
+
+    An upgrade has routes of its own, and a path with a slash too many is sent to the same host without it.
+    """
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        if request is None or "HTTP_UPGRADE" in request.environ:
+        if request is None or "HTTP_UPGRADE" in request.environ or "//" in request.path:
             return super().create_url_adapter(request)
         return MapAdapter(self.url_map, "localhost", "/", "", "http", request.path, request.method)
 
