@@ -24,7 +24,7 @@ DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMm
 
 
 @dataclass
-class Asked:
+class _Asked:
     """How a record was asked for, and the headers of the answer to it: one thing, as pydantic minds each."""
 
     version: str = ""
@@ -48,7 +48,7 @@ class Payload(BaseModel):
     #: The content types of a raw body this payload can be read from.
     content_types: ClassVar[tuple[str, ...]] = ()
 
-    _asked: Asked = PrivateAttr(default_factory=Asked)
+    _asked: _Asked = PrivateAttr(default_factory=_Asked)
 
     @property
     def version(self) -> str:
@@ -88,7 +88,7 @@ class Payload(BaseModel):
         answer: dict[str, str] | None = None,
     ) -> None:
         """Say how the record was asked for, and where the answer's headers go; the dispatcher does, once."""
-        self._asked = Asked(version, accept, headers, session, {} if answer is None else answer)
+        self._asked = _Asked(version, accept, headers, session, {} if answer is None else answer)
 
     @classmethod
     def parameter_names(cls) -> frozenset[str]:
