@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -13,6 +12,7 @@ import pybase64
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
+from sm.asked import Asked
 from sm.errors import BadInput
 from sm.sessions import Session
 
@@ -21,17 +21,6 @@ ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
 
 #: A PNG of one white pixel.
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMmQAAAABJRU5ErkJggg=="
-
-
-@dataclass
-class _Asked:
-    """How a record was asked for, and the headers of the answer to it: one thing, as pydantic minds each."""
-
-    version: str = ""
-    accept: str = "application/json"
-    headers: dict[str, str] = field(default_factory=dict)
-    session: Session | None = None
-    answer: dict[str, str] = field(default_factory=dict)
 
 
 class Payload(BaseModel):
@@ -48,7 +37,7 @@ class Payload(BaseModel):
     #: The content types of a raw body this payload can be read from.
     content_types: ClassVar[tuple[str, ...]] = ()
 
-    _asked: _Asked = PrivateAttr(default_factory=_Asked)
+    _asked: Asked = PrivateAttr(default_factory=Asked)
 
     @property
     def version(self) -> str:
@@ -88,7 +77,7 @@ class Payload(BaseModel):
         answer: dict[str, str] | None = None,
     ) -> None:
         """Say how the record was asked for, and where the answer's headers go; the dispatcher does, once."""
-        self._asked = _Asked(version, accept, headers, session, {} if answer is None else answer)
+        self._asked = Asked(version, accept, headers, session, {} if answer is None else answer)
 
     @classmethod
     def parameter_names(cls) -> frozenset[str]:
