@@ -27,6 +27,7 @@ from sm import refusals
 BEAT, LOOK, PAUSE = 1.0, 0.02, 0.1
 #: Bytes of a body up to which copying it is cheaper than a second call.
 JOINED = 2**16
+UPGRADE = b"HTTP/1.1 101"
 
 
 class Answering(socket.socket):
@@ -37,8 +38,11 @@ class Answering(socket.socket):
 
     def sendall(self, data: bytes, flags: int = 0, /) -> None:  # type: ignore[override]
         if not self._begun:
-            self._head, self._begun = data, True
-            return
+            self._begun = True
+            # To the head of a conversation the caller has the first word.
+            if not data.startswith(UPGRADE):
+                self._head = data
+                return
         head, self._head = self._head, None
         if head is None:
             super().sendall(data, flags)
@@ -68,6 +72,8 @@ class Worker(refusals.Worker):
     alive: bool
 
     def run(self) -> None:
+        # gunicorn asks its settings 30 times a request; as plain attributes they need no search.
+        self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})
         self._serving: set[int] = set()
         for listener in self.sockets:
             listener.setblocking(True)

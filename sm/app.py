@@ -7,7 +7,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from flask import Flask
+from flask import Flask, Request
+from werkzeug.routing import MapAdapter
 
 from sm import v2
 from sm.box import SHARED_MEMORY, Box
@@ -26,9 +27,21 @@ from sm.settings import Settings
 from sm.triton.http import Upstream
 
 
+class Router(Flask):
+    """Flask, but for working out which host a request is for: all have the same routes.
+
+    An upgrade has routes of its own, and a path with a slash too many is sent to the same host without it.
+    """
+
+    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
+        if request is None or "HTTP_UPGRADE" in request.environ or "//" in request.path:
+            return super().create_url_adapter(request)
+        return MapAdapter(self.url_map, "localhost", "/", "", "http", request.path, request.method)
+
+
 def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     """The router over ``registry``. Where gunicorn is the front, the control routes too."""
-    app = Flask("trireme")
+    app = Router("trireme")
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
     upstream = Upstream(box.http_port, settings.timeout, settings.max_body)

@@ -7,8 +7,7 @@ not pass it on: the transport asks for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -46,11 +45,17 @@ def current() -> Deadline | None:
     return _current.get()
 
 
-@contextmanager
-def running(deadline: Deadline) -> Iterator[Deadline]:
+class running:  # noqa: N801 - used as a function is
     """Serve an invocation under ``deadline``."""
-    token = _current.set(deadline)
-    try:
-        yield deadline
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_deadline", "_token")
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+
+    def __enter__(self) -> Deadline:
+        self._token = _current.set(self._deadline)
+        return self._deadline
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -100,12 +101,13 @@ class Message:
 
     @property
     def content_type(self) -> str:
-        return self.headers.get("content-type", JSON).split(";")[0].strip().lower() or JSON
+        return media_type(self.headers.get("content-type", JSON))
 
     @property
     def attributes(self) -> dict[str, str]:
         """The pairs of the custom attributes."""
-        return custom_attributes(self.headers.get(f"{PREFIX}custom-attributes", ""))
+        text = self.headers.get(f"{PREFIX}custom-attributes")
+        return custom_attributes(text) if text else {}
 
 
 def read(
@@ -179,6 +181,13 @@ def custom_attributes(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
+@lru_cache(maxsize=256)  # callers say the same again and again
+def media_type(header: str) -> str:
+    """A ``Content-Type`` without its parameters; JSON where there is none."""
+    return header.split(";")[0].strip().lower() or JSON
+
+
+@lru_cache(maxsize=256)
 def accepted(header: str, default: str) -> str:
     """The content type a caller wants most; ``default`` where it takes anything."""
     best, weight = default, 0.0
@@ -246,12 +255,13 @@ def _dispatch_json(message: Message) -> dict[str, Any]:
     body = parse_json(message.body, bulk.parse)
     if not isinstance(body, dict):
         raise BadInput(f"the body must be a JSON object with modelname and payload, not {_kind(body)}")
-    for name in body:
-        if name not in MEMBERS:
-            raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
+    if not MEMBERS.issuperset(body):
+        name = next(name for name in body if name not in MEMBERS)
+        raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
     for name, kinds in KINDS.items():
-        if isinstance(body.get(name), bool) or not isinstance(body.get(name), (kinds, type(None))):
-            raise WrongPayload(f"{name}: may not be {_kind(body[name])}", field=name)
+        value = body.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
+            raise WrongPayload(f"{name}: may not be {_kind(value)}", field=name)
     if "payload" not in body:
         raise WrongPayload("payload: is missing", field="payload")
     if body["payload"] == []:

@@ -12,6 +12,7 @@ import pybase64
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
+from sm.asked import Asked
 from sm.bulk import Bulk
 from sm.errors import BadInput
 from sm.sessions import Session
@@ -37,31 +38,27 @@ class Payload(BaseModel):
     #: The content types of a raw body this payload can be read from.
     content_types: ClassVar[tuple[str, ...]] = ()
 
-    _version: str = PrivateAttr(default="")
-    _accept: str = PrivateAttr(default="application/json")
-    _headers: dict[str, str] = PrivateAttr(default_factory=dict)
-    _session: Session | None = PrivateAttr(default=None)
-    _answer: dict[str, str] = PrivateAttr(default_factory=dict)
+    _asked: Asked = PrivateAttr(default_factory=Asked)
 
     @property
     def version(self) -> str:
         """The model version asked for; empty for the server's choice."""
-        return self._version
+        return self._asked.version
 
     @property
     def accept(self) -> str:
         """The content type the caller wants."""
-        return self._accept
+        return self._asked.accept
 
     @property
     def headers(self) -> dict[str, str]:
         """The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case."""
-        return self._headers
+        return self._asked.headers
 
     @property
     def session(self) -> Session | None:
         """The stateful session that the request belongs to: a mapping of keys to bytes."""
-        return self._session
+        return self._asked.session
 
     def answer_attributes(self, text: str) -> None:
         """Set the answer's ``X-Amzn-SageMaker-Custom-Attributes``; of several records' the last one's stay.
@@ -70,7 +67,7 @@ class Payload(BaseModel):
         """
         if not ATTRIBUTES.fullmatch(text):
             raise ValueError("custom attributes are at most 1,024 characters of visible ASCII")
-        self._answer["X-Amzn-SageMaker-Custom-Attributes"] = text
+        self._asked.answer["X-Amzn-SageMaker-Custom-Attributes"] = text
 
     def addressed(
         self,
@@ -81,8 +78,7 @@ class Payload(BaseModel):
         answer: dict[str, str] | None = None,
     ) -> None:
         """Say how the record was asked for, and where the answer's headers go; the dispatcher does, once."""
-        self._version, self._accept, self._headers, self._session = version, accept, headers, session
-        self._answer = {} if answer is None else answer
+        self._asked = Asked(version, accept, headers, session, {} if answer is None else answer)
 
     @classmethod
     def parameter_names(cls) -> frozenset[str]:

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from flask import Flask
 from flask.testing import FlaskClient
 
 from sm import v2
+from sm.app import Router
 from sm.base import Client, TextPayload
 from sm.dispatch import Dispatcher
 from sm.lines import Lines
@@ -44,7 +44,7 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
         # Neither calls Triton.
         clients[name] = kind(None, Path(), Path())  # type: ignore[arg-type]
         clients[name].name = name
-    app = Flask("test")
+    app = Router("test")
     app.config["MAX_CONTENT_LENGTH"] = 1000
     handle_errors(app)
     with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(2) as lines:
@@ -90,6 +90,11 @@ def test_a_wrong_method_is_a_405_in_the_contracts_words(caller: FlaskClient) -> 
 def test_an_unknown_path_is_json(caller: FlaskClient) -> None:
     answer = caller.get("/<script>")
     assert (answer.status_code, answer.content_type) == (404, "application/json")
+
+
+def test_a_slash_too_many_is_sent_to_the_same_host(caller: FlaskClient) -> None:
+    answer = caller.post("/endpoints//any/invocations", base_url="https://box:8080")
+    assert (answer.status_code, answer.location) == (308, "https://box:8080/endpoints/any/invocations")
 
 
 def test_a_result_that_json_cannot_carry_is_the_clients_fault(caller: FlaskClient) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from flask import Flask, Response, g, request
+from flask import Flask, Request, Response, request
+from flask.globals import request_ctx
 from werkzeug import exceptions
 from werkzeug.exceptions import HTTPException
 
@@ -14,28 +17,51 @@ from sm.invocation import Answer, write_error
 from sm.streaming.events import EVENTS, ended
 from sm.streaming.stream import finish
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
 log = logging.getLogger(__name__)
 #: Where a request's id comes from: nginx's choice, else what nginx would have chosen.
-REQUEST_ID_HEADERS = ("X-Trireme-Request-Id", "X-Amzn-SageMaker-Inference-Id", "X-Amzn-Trace-Id")
+REQUEST_ID_HEADERS = (
+    "HTTP_X_TRIREME_REQUEST_ID",
+    "HTTP_X_AMZN_SAGEMAKER_INFERENCE_ID",
+    "HTTP_X_AMZN_TRACE_ID",
+)
 LONGEST_ID = 256
+#: Where it is kept.
+CHOSEN = "trireme.request_id"
 
 
-def request_id() -> str:
-    """The id of the request being served: the caller's, else one made here."""
-    if "request_id" not in g:
-        given = next((request.headers[name] for name in REQUEST_ID_HEADERS if request.headers.get(name)), "")
-        g.request_id = given[:LONGEST_ID] or uuid.uuid4().hex
-    chosen: str = g.request_id
+def asked() -> Request:
+    """The request being served, itself: what Flask has in its place looks for it with every use."""
+    return request_ctx.request
+
+
+def request_id(environ: WSGIEnvironment) -> str:
+    """The id of a request: the caller's, else one made here."""
+    chosen: str | None = environ.get(CHOSEN)
+    if chosen is None:
+        given = next(filter(None, map(environ.get, REQUEST_ID_HEADERS)), "")
+        chosen = environ[CHOSEN] = given[:LONGEST_ID] or uuid.uuid4().hex
     return chosen
+
+
+class Whole(Response):
+    """An answer that is all there, and its headers too: werkzeug would look through copies of both."""
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        start_response(self.status, self.headers.to_wsgi_list())
+        return () if environ["REQUEST_METHOD"] == "HEAD" else self.iter_encoded()
 
 
 def respond(answer: Answer) -> Response:
     """An answer as Flask wants it; Content-Length follows from a body that is there whole."""
-    response = Response(answer.body, answer.status, dict(answer.headers), content_type=answer.content_type)
+    headers = dict(answer.headers) or None
     if isinstance(answer.body, bytes):
-        return response
+        return Whole(answer.body, answer.status, headers, content_type=answer.content_type)
+    response = Response(answer.body, answer.status, headers, content_type=answer.content_type)
     if answer.content_type.startswith(EVENTS):
-        response.response = ended(answer.body, request_id())
+        response.response = ended(answer.body, request_id(request.environ))
     # nginx passes each chunk on as it comes.
     response.headers["X-Accel-Buffering"] = "no"
     response.call_on_close(lambda: finish(answer.body))
@@ -47,19 +73,20 @@ def handle_errors(app: Flask) -> None:
 
     @app.errorhandler(TriremeError)
     def known(error: TriremeError) -> Response:
-        return respond(write_error(error, request_id()))
+        return respond(write_error(error, request_id(request.environ)))
 
     @app.errorhandler(HTTPException)
     def of_flask(error: HTTPException) -> Response:
-        response = respond(write_error(_translated(error), request_id()))
+        response = respond(write_error(_translated(error), request_id(request.environ)))
         if isinstance(error, exceptions.MethodNotAllowed) and error.valid_methods:
             response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
         return response
 
     @app.errorhandler(Exception)
     def unknown(error: Exception) -> Response:
-        log.exception("unexpected error", extra={"request_id": request_id()})
-        return respond(write_error(ClientFailed(f"unexpected {type(error).__name__}"), request_id()))
+        identity = request_id(request.environ)
+        log.exception("unexpected error", extra={"request_id": identity})
+        return respond(write_error(ClientFailed(f"unexpected {type(error).__name__}"), identity))
 
 
 def _translated(error: HTTPException) -> TriremeError:

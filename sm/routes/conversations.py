@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from wsproto.utilities import generate_accept_token
 from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
 from sm.invocation import JSON, Answer, Message, write_error
 from sm.routes import serving
-from sm.routes.answers import request_id
 from sm.routes.invocations import Service, made
 from sm.streaming.stream import finish
 from sm.streaming.websocket import WebSocket
@@ -98,14 +97,13 @@ def accepted(opening: Message) -> str:
 
 def _answer(line: WebSocket, service: Service, message: Message) -> None:
     try:
-        with ExitStack() as held:
-            seen = held.enter_context(serving.observed())
-            answer = made(service, message, True, seen, held)
+        with serving.Seen(message.request_id) as seen:
+            answer = made(service, request.environ, message, True, seen)
         _send(line, answer)
     except CallerGone:
         raise
     except TriremeError as error:
-        line.send(write_error(error, request_id()).whole(), text=True)
+        line.send(write_error(error, message.request_id).whole(), text=True)
 
 
 def _send(line: WebSocket, answer: Answer) -> None:

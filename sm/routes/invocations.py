@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import orjson
 from flask import Blueprint, Response, request
@@ -16,12 +16,15 @@ from sm.dispatch import Dispatcher
 from sm.errors import BadInput, Forbidden, TriremeError
 from sm.lines import Lines
 from sm.routes import serving
-from sm.routes.answers import request_id, respond
+from sm.routes.answers import asked, request_id, respond
 from sm.routes.sessions import ANSWERED, attended
 from sm.s3.inlining import OFF
 from sm.s3.store import Store
 from sm.sessions import Sessions
 from sm.streaming import events
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 #: What Triton does to stream.
 STREAM = "generate_stream"
@@ -57,7 +60,7 @@ def blueprint(service: Service, local_endpoints: bool) -> Blueprint:
 
     @routes.route("/invocations", methods=ALL_METHODS)
     def invocations() -> Response:
-        if request.method != "POST":
+        if asked().method != "POST":
             raise MethodNotAllowed(valid_methods=["POST"])
         return respond(answered(service))
 
@@ -75,7 +78,7 @@ def as_endpoint(name: str, container: Callable[[], forms.Answer]) -> Response:
     try:
         answer = container()
     except TriremeError as error:
-        answer = _model_error(forms.write_error(error, request_id()), name)
+        answer = _model_error(forms.write_error(error, request_id(request.environ)), name)
     return respond(
         replace(answer, headers={**answer.headers, "x-Amzn-Invoked-Production-Variant": "AllTraffic"})
     )
@@ -107,31 +110,31 @@ def answered(service: Service, in_parts: bool = False, model: str = "") -> forms
     ``in_parts``: as SageMaker's runtime asks for a stream; a client that has parts of its own sends them.
     ``model``: the one that the path names.
     """
-    with ExitStack() as held:
-        seen = held.enter_context(serving.observed())
-        message = serving.message(request, model)
+    incoming = asked()
+    with serving.Seen(request_id(incoming.environ)) as seen:
+        message = serving.message(incoming, model)
         if in_parts:
             message = as_sent_on(message)
-        return made(service, message, in_parts, seen, held)
+        return made(service, incoming.environ, message, in_parts, seen)
 
 
 def made(
-    service: Service, message: forms.Message, in_parts: bool, seen: serving.Seen, held: ExitStack
+    service: Service, environ: WSGIEnvironment, message: forms.Message, in_parts: bool, seen: serving.Seen
 ) -> forms.Answer:
-    """The answer to ``message``; what is ``held`` stays so until a stream has ended."""
+    """The answer to ``message``; a stream keeps ``seen`` until it has ended."""
     session = attended(service.sessions, message)
     if isinstance(session, forms.Answer):
         return session
     if session is not None:
         message = replace(message, session=session)
     if has_lines(service, message):
-        with serving.in_time(request, service.timeout, service.fronted):
+        with serving.in_time(environ, service.timeout, service.fronted):
             return service.lines.run(message, lambda line: one(service, line, seen))
     verb = service.triton.verb(message, service.default_model)
     call = None if verb else _read(service, message)
     streamed = verb == STREAM if call is None else _streamed(service, call, seen, in_parts)
     seconds = service.stream_timeout if streamed else service.timeout
-    with serving.in_time(request, seconds, service.fronted):
+    with serving.in_time(environ, seconds, service.fronted):
         if call is None:
             seen.model, answer = service.triton.run(message, verb, service.default_model)
         elif streamed:
@@ -139,7 +142,7 @@ def made(
             answer = replace(events.write(call, service.dispatcher.stream(call)), headers=call.answer_headers)
         else:
             answer = finished(service, call)
-        return serving.kept(answer, seen, held)
+        return serving.kept(answer, seen)
 
 
 def has_lines(service: Service, message: forms.Message) -> bool:

@@ -6,10 +6,9 @@ import io
 import logging
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from flask import Request
 from werkzeug.exceptions import RequestEntityTooLarge
@@ -20,6 +19,9 @@ from sm.errors import BadInput, CallerGone, TriremeError
 from sm.invocation import Answer, Message
 from sm.routes.answers import request_id
 from sm.streaming.stream import Stream
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ def message(incoming: Request, model: str = "") -> Message:
         body=body(incoming),
         headers=headers(incoming.environ),
         query=incoming.args.to_dict() if incoming.query_string else {},
-        request_id=request_id(),
+        request_id=request_id(incoming.environ),
         model=model,
     )
 
@@ -69,74 +71,81 @@ def headers(environ: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-@dataclass
 class Seen:
-    """What is known of an invocation only while it is served."""
+    """One invocation: what is known of it only while it is served, counted and logged when it is left.
 
-    model: str = "-"
-    #: Of a streamed answer: how many were sent.
-    parts: int | None = None
+    Never its payload. A stream enters it again, and leaves it last.
+    """
+
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+        self._entered = 0
+        self.model = "-"
+        #: Of a streamed answer: how many were sent.
+        self.parts: int | None = None
 
     def sent(self) -> None:
         """Count a part."""
         self.parts = (self.parts or 0) + 1
 
+    def __enter__(self) -> Seen:
+        if not self._entered:
+            self._started = time.perf_counter()
+            metrics.IN_FLIGHT.inc()
+        self._entered += 1
+        return self
 
-@contextmanager
-def observed() -> Iterator[Seen]:
-    """Count one invocation and log a line for it: never its payload."""
-    seen, identity = Seen(), request_id()
-    started, status = time.perf_counter(), 500
-    metrics.IN_FLIGHT.inc()
-    try:
-        yield seen
-        status = 200
-    except TriremeError as error:
-        status = error.status
-        raise
-    except GeneratorExit:
-        # A stream that nobody wanted to the end.
-        status = CallerGone.status
-        raise
-    finally:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._entered -= 1
+        if self._entered:
+            return
         metrics.IN_FLIGHT.dec()
-        seconds = time.perf_counter() - started
-        metrics.invocations(seen.model, status).inc()
-        metrics.seconds(seen.model).observe(seconds)
+        seconds, status = time.perf_counter() - self._started, status_of(error)
+        metrics.invocations(self.model, status).inc()
+        metrics.observe(metrics.seconds(self.model), seconds)
         line = {
-            "model": seen.model,
+            "model": self.model,
             "status": status,
             "ms": round(seconds * 1000, 2),
-            "request_id": identity,
+            "request_id": self._request_id,
         }
-        log.info("invocation", extra=line if seen.parts is None else {**line, "parts": seen.parts})
+        log.info("invocation", extra=line if self.parts is None else {**line, "parts": self.parts})
 
 
-def kept(answer: Answer, seen: Seen, held: ExitStack) -> Answer:
-    """``answer``; what was entered in ``held`` is left at its end, which for a stream is yet to come."""
+def status_of(error: BaseException | None) -> int:
+    """What an invocation that ended so is counted as."""
+    if error is None:
+        return 200
+    if isinstance(error, GeneratorExit):
+        # A stream that nobody wanted to the end.
+        return CallerGone.status
+    return error.status if isinstance(error, TriremeError) else 500
+
+
+def kept(answer: Answer, seen: Seen) -> Answer:
+    """``answer``; ``seen`` is left at its end, which for a stream is yet to come."""
     if isinstance(answer.body, bytes):
         return answer
-    return replace(answer, body=Stream(answer.body, held.pop_all(), seen.sent))
+    return replace(answer, body=Stream(answer.body, seen, seen.sent))
 
 
-@contextmanager
-def in_time(incoming: Request, seconds: float, fronted: bool) -> Iterator[None]:
-    """Serve ``incoming`` within ``seconds``, if they are not over yet."""
-    with running(deadline(incoming, seconds, fronted)) as limit:
-        limit.check()
-        yield
+def in_time(environ: WSGIEnvironment, seconds: float, fronted: bool) -> running:
+    """Serve a request within ``seconds``, if they are not over yet."""
+    limit = deadline(environ, seconds, fronted)
+    limit.check()
+    return running(limit)
 
 
-def deadline(incoming: Request, timeout: float, fronted: bool) -> Deadline:
+def deadline(environ: WSGIEnvironment, timeout: float, fronted: bool) -> Deadline:
     """``timeout`` seconds from when nginx had the request: time in the queue is not given twice."""
     waited = 0.0
     if fronted:
         try:
-            waited = max(0.0, time.time() - float(incoming.headers.get("X-Trireme-Start", "")))
+            waited = max(0.0, time.time() - float(environ.get("HTTP_X_TRIREME_START", "")))
         except ValueError:
             waited = 0.0
-    connection = incoming.environ.get("gunicorn.socket")
-    return Deadline(time.monotonic() + timeout - waited, lambda: _hung_up(connection), request_id())
+    connection = environ.get("gunicorn.socket")
+    return Deadline(time.monotonic() + timeout - waited, lambda: _hung_up(connection), request_id(environ))
 
 
 def _hung_up(connection: socket.socket | None) -> bool:

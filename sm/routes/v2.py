@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
 
 from flask import Blueprint, Request, Response, request
 
@@ -11,7 +10,7 @@ from sm import v2
 from sm.errors import Forbidden
 from sm.invocation import Answer, Message
 from sm.routes import serving
-from sm.routes.answers import respond
+from sm.routes.answers import request_id, respond
 from sm.triton.http import Request as Asked
 from sm.triton.http import Upstream, end_to_end
 
@@ -33,15 +32,14 @@ def blueprint(upstream: Upstream, timeout: float, stream_timeout: float, fronted
         work = WORK.fullmatch(target.partition("?")[0])
         check(request.method, target, work is not None)
         if work is None:
-            with serving.in_time(request, timeout, fronted):
+            with serving.in_time(request.environ, timeout, fronted):
                 return respond(_send(upstream, serving.message(request), target))
-        with ExitStack() as held:
-            seen = held.enter_context(serving.observed())
+        with serving.Seen(request_id(request.environ)) as seen:
             seconds = stream_timeout if work[3] == "generate_stream" else timeout
-            with serving.in_time(request, seconds, fronted):
+            with serving.in_time(request.environ, seconds, fronted):
                 answer = _send(upstream, serving.message(request), target)
                 seen.model = work[1]
-                return respond(serving.kept(answer, seen, held))
+                return respond(serving.kept(answer, seen))
 
     return routes
 

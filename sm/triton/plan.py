@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,35 +13,60 @@ from tritonclient.grpc import service_pb2 as pb
 
 from sm.base import Array, ModelMetadata
 from sm.deadline import current
+from sm.triton.regions import Region
 from sm.triton.sizes import Sizes
-from sm.triton.tensors import STRINGS, byte_size, datatype, dtype, from_bytes, to_bytes
+from sm.triton.tensors import byte_size, datatype, dtype, from_bytes, to_bytes
 
 #: Bytes; what the widest vector instructions like.
 ALIGNMENT = 64
 
 Memory = NDArray[np.uint8]
+#: An input's name, datatype and shape.
+Described = tuple[str, str, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Bytes of a region."""
 
     offset: int
     size: int
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which tensors of a request lie in a region of ``size``, and where; the others travel as bytes."""
+
+    inputs: Mapping[str, Place]
+    outputs: Mapping[str, Place]
+    size: int
+
+
+@lru_cache(maxsize=1024)
+def laid_out(inputs: tuple[Described, ...], outputs: tuple[tuple[str, int], ...]) -> Layout:
+    """Everything of known size gets a place, one behind the other."""
+    size = 0
+
+    def place(wanted: int) -> Place:
+        nonlocal size
+        offset, size = size, size - -wanted // ALIGNMENT * ALIGNMENT
+        return Place(offset, wanted)
+
+    known = ((name, byte_size(kind, shape)) for name, kind, shape in inputs)
+    here = {name: place(needed) for name, needed in known if needed}
+    there = {name: place(needed) for name, needed in outputs}
+    return Layout(here, there, size)
+
+
+@dataclass(frozen=True)
 class Plan:
-    """``inputs`` and ``outputs`` say which tensors lie in a region, and where; the others travel as bytes."""
+    """An inference of ``arrays``, laid out."""
 
     model: str
     version: str
     arrays: Mapping[str, Array]
     wanted: Sequence[str]
     kind: Hashable
-    inputs: dict[str, Place] = field(default_factory=dict)
-    outputs: dict[str, Place] = field(default_factory=dict)
-    size: int = 0
+    layout: Layout
 
     @classmethod
     def make(
@@ -51,39 +77,54 @@ class Plan:
         outputs: Sequence[str] | None,
         sizes: Sizes,
     ) -> Plan:
-        """Everything of known size gets a place, one behind the other; ``size`` is what they take."""
+        """The same layout for all requests of the same kind, as long as no more is known of its outputs."""
         wanted = tuple(outputs or metadata.outputs)
-        shapes = tuple(sorted((name, array.shape) for name, array in arrays.items()))
-        plan = cls(metadata.name, version, arrays, wanted, (metadata.name, version, wanted, shapes))
+        inputs = tuple((name, datatype(array), array.shape) for name, array in arrays.items())
+        shapes = tuple(sorted((name, shape) for name, _, shape in inputs))
+        kind = (metadata.name, version, wanted, shapes)
         batch = next((shape[0] for _, shape in shapes if shape), 1)
-        for name, array in arrays.items():
-            if array.nbytes and datatype(array) != STRINGS:
-                plan.inputs[name] = plan._append(array.nbytes)
-        for name, size in sizes.expected(plan.kind, metadata, batch).items():
-            if name in wanted:
-                plan.outputs[name] = plan._append(size)
-        return plan
+        expected = sizes.expected(kind, metadata, batch)
+        layout = laid_out(inputs, tuple(item for item in expected.items() if item[0] in wanted))
+        return cls(metadata.name, version, arrays, wanted, kind, layout)
 
-    def _append(self, size: int) -> Place:
-        place = Place(self.size, size)
-        self.size += -(-size // ALIGNMENT) * ALIGNMENT
-        return place
+    @property
+    def size(self) -> int:
+        """Bytes of the region that it takes."""
+        return self.layout.size
+
+    @property
+    def outputs(self) -> Mapping[str, Place]:
+        """Those with a place."""
+        return self.layout.outputs
 
     def write(self, memory: Memory) -> None:
         """Copy the inputs into the region."""
-        for name, place in self.inputs.items():
+        for name, place in self.layout.inputs.items():
             array = self.arrays[name]
             np.copyto(_view(memory, place.offset, datatype(array), array.shape), array)
 
-    def request(self, region: str = "") -> Any:
-        """The message to Triton; without a region all tensors travel in it."""
+    def request(self, region: Region | None = None) -> Any:
+        """The message to Triton; without a region all tensors travel in it.
+
+        A region keeps the message that was last made for it: the next of its kind differs by its id alone.
+        """
+        purpose = (self.kind, self.layout)
+        if region is not None and region.message[0] == purpose:
+            message = region.message[1]
+        else:
+            message = self._message(region.name if region else "")
+            if region is not None and not message.raw_input_contents:
+                region.message = purpose, message
         running = current()
-        identity = running.request_id if running else ""
-        message = pb.ModelInferRequest(model_name=self.model, model_version=self.version, id=identity)
+        message.id = running.request_id if running else ""
+        return message
+
+    def _message(self, region: str) -> Any:
+        message = pb.ModelInferRequest(model_name=self.model, model_version=self.version)
         for name, array in self.arrays.items():
             tensor = message.inputs.add(name=name, datatype=datatype(array), shape=array.shape)
-            if region and name in self.inputs:
-                _refer(tensor, region, self.inputs[name])
+            if region and name in self.layout.inputs:
+                _refer(tensor, region, self.layout.inputs[name])
             else:
                 message.raw_input_contents.append(to_bytes(array))
         for name in self.wanted:
@@ -96,7 +137,7 @@ class Plan:
         """The output arrays: those with a place as views of the region's ``memory``, if it had one."""
         arrays: dict[str, Array] = {}
         for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
-            place = self.outputs.get(tensor.name)
+            place = self.layout.outputs.get(tensor.name)
             if memory is None or place is None:
                 arrays[tensor.name] = from_bytes(raw, tensor.datatype, tensor.shape)
             else:
@@ -117,5 +158,4 @@ def _refer(tensor: Any, region: str, place: Place) -> None:
 
 
 def _view(memory: Memory, offset: int, name: str, shape: Sequence[int]) -> Array:
-    size = byte_size(name, shape) or 0
-    return memory[offset : offset + size].view(dtype(name)).reshape(shape)
+    return np.ndarray(tuple(shape), dtype(name), memory, offset)

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ class Region:
     memory: mmap.mmap
     #: Which of the Tritons seen so far it is registered with; 0 for none.
     known_to: int = 0
+    #: The message to Triton that was last made for it, behind what it says.
+    message: tuple[object, Any] = (None, None)
 
     @property
     def name(self) -> str:

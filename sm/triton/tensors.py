@@ -33,9 +33,9 @@ DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 
 def datatype(array: Array) -> str:
     """Triton's name for what ``array`` holds; :class:`BadInput` if it has none."""
-    if array.dtype.kind in "OSU":
-        return STRINGS
-    name = DATATYPES.get(array.dtype.newbyteorder("="))
+    name = DATATYPES.get(array.dtype)
+    if name is None:
+        name = STRINGS if array.dtype.kind in "OSU" else DATATYPES.get(array.dtype.newbyteorder("="))
     if name is None:
         raise BadInput(f"Triton has no datatype for arrays of {array.dtype}")
     return name

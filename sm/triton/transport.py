@@ -157,7 +157,7 @@ class Transport:
 
     def _infer_in(self, lease: Lease, plan: Plan) -> Any:
         """Triton's answer; None if it is a new Triton and refuses the region."""
-        request = plan.request(lease.region.name)
+        request = plan.request(lease.region)
         try:
             return self._channel.infer(request)
         except Failed as failure:
