@@ -34,7 +34,7 @@ def decode(content: bytes) -> NDArray[np.uint8]:
     """RGB uint8 [height, width, 3] of a JPEG, PNG or WebP.
 
     The EXIF orientation is applied, transparency is laid on white, 16 bits become the upper 8.
-    Pillow decodes what :mod:`sm.jpeg` leaves to it: OpenCV fills a truncated JPEG with grey and says nothing.
+    Pillow decodes what :mod:`sm.jpeg` leaves to it.
 
     Raises :class:`~sm.errors.BadInput`, with the reason, for everything that is no whole picture.
     """
