@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import large, tree
+from bench import large
 from bench.contestants.trireme import One
 from bench.endurance import Look, flat, grown
 from bench.growth import of_memory
@@ -52,7 +52,6 @@ def test_turns_are_compared_each_with_its_own() -> None:
 
 
 def test_the_memory_for_a_large_body_is_measured(tmp_path: Path, shared: Path) -> None:
-    tree.adopt_orphans()
     box = One(free_port(), "instant", tmp_path, shared)
     with running(box) as root:
         assert root
