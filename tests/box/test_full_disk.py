@@ -15,8 +15,9 @@ from tests.box.running import RunningBox, running, until
 from tests.triton.serving import MODELS
 
 ROWS = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}).encode()
-#: nginx keeps a body of this size in a file.
-LARGE = b"[" + b" " * (24 * 10**6) + b"]"
+#: The largest that the platform sends, and one of a batch transform, which nginx keeps in a file.
+LARGE, LARGER = (b"[" + b" " * size + b"]" for size in (24 * 10**6, 36 * 10**6))
+WIDE = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "40"}
 #: A namespace of its own, in which a small disk is mounted: {size} MiB at {folder}.
 SMALL = "unshare -rm sh -c 'mount -t tmpfs -o size={size}m tmpfs {folder} && exec \"$@\"' sh"
 
@@ -30,7 +31,9 @@ def box(tmp_path: Path) -> Iterator[RunningBox]:
     disk = tmp_path / "disk"
     disk.mkdir()
     through = SMALL.format(size=64, folder=disk)
-    with running(tmp_path, tmp_path / "model", clients=(), through=through, TMPDIR=str(disk)) as started:
+    with running(
+        tmp_path, tmp_path / "model", clients=(), through=through, TMPDIR=str(disk), **WIDE
+    ) as started:
         yield started
 
 
@@ -60,10 +63,12 @@ def test_a_body_for_which_there_is_no_room_is_an_error_and_served_later(
     box: RunningBox, tmp_path: Path
 ) -> None:
     with full(box, tmp_path / "disk"):
-        answer = box.send(LARGE)
+        answer = box.send(LARGER)
         assert answer.status_code == 500
         assert answer.json()["code"] == "internal_error"
-    assert box.send(LARGE).status_code == 400
+        # This one needs none.
+        assert box.send(LARGE).json()["code"] == "bad_input"
+    assert box.send(LARGER).status_code == 400
     assert box.send(ROWS).status_code == 200
 
 
