@@ -17,7 +17,6 @@ from tests.triton.serving import MODELS
 ROWS = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}).encode()
 #: The largest that the platform sends, and one of a batch transform, which nginx keeps in a file.
 LARGE, LARGER = (b"[" + b" " * size + b"]" for size in (24 * 10**6, 36 * 10**6))
-WIDE = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "40"}
 #: A namespace of its own, in which a small disk is mounted: {size} MiB at {folder}.
 SMALL = "unshare -rm sh -c 'mount -t tmpfs -o size={size}m tmpfs {folder} && exec \"$@\"' sh"
 
@@ -32,7 +31,12 @@ def box(tmp_path: Path) -> Iterator[RunningBox]:
     disk.mkdir()
     through = SMALL.format(size=64, folder=disk)
     with running(
-        tmp_path, tmp_path / "model", clients=(), through=through, TMPDIR=str(disk), **WIDE
+        tmp_path,
+        tmp_path / "model",
+        clients=(),
+        through=through,
+        TMPDIR=str(disk),
+        SAGEMAKER_MAX_PAYLOAD_IN_MB="40",
     ) as started:
         yield started
 
