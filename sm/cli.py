@@ -253,6 +253,14 @@ def serving(command: argparse.ArgumentParser) -> None:
     )
 
 
+#: What a build may change in a graph.
+CHANGES = {
+    "uint8": "the input is a picture's bytes; what preprocess.json does with them goes into the graph",
+    "nms": "YOLOv5: boxes are suppressed in the graph, which gives objects instead of all rows",
+    "masks": "a masked language model gives the best words of its masks alone (not on tensorrt)",
+}
+
+
 def building(command: argparse.ArgumentParser) -> None:
     """What build-model takes."""
     command.add_argument(
@@ -269,24 +277,8 @@ def building(command: argparse.ArgumentParser) -> None:
         help="an input's shapes, such as input_ids=1x128,16x128,128x128; once for each input that needs it",
     )
     command.add_argument("--precision", choices=("fp32", "fp16", "bf16", "int8"), default="fp32")
-    command.add_argument(
-        "--uint8",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="the input is a picture's bytes; what preprocess.json does with them goes into the graph",
-    )
-    command.add_argument(
-        "--nms",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="YOLOv5: boxes are suppressed in the graph, which gives objects instead of all rows",
-    )
-    command.add_argument(
-        "--masks",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="a masked language model gives the best words of its masks alone (not on tensorrt)",
-    )
+    for change, said in CHANGES.items():
+        command.add_argument(f"--{change}", action=argparse.BooleanOptionalAction, default=False, help=said)
     command.add_argument("--calibration", type=Path, metavar="FOLDER", help="typical inputs, for int8")
     command.add_argument("--workspace", type=int, metavar="MIB", help="what TensorRT may use while building")
     command.add_argument("--timing-cache", type=Path, metavar="FILE", help="measurements to use and to keep")

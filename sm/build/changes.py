@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from sm.build import config, masks, pixels, suppression
 from sm.build.graph import Graph
 from sm.errors import StartError
 from sm.manifest import Change
 
+NAMES: tuple[Change, ...] = get_args(Change)
 #: Words of sm build-model that belong to a model, for every target; beside its config.pbtxt in git.
 OPTIONS = "build.options"
 #: What the description of a picture is called.
@@ -35,20 +36,15 @@ class Changes:
     def read(cls, model: Path) -> Changes:
         """What the model's folder in git says of the demo's build."""
         words = options(model / OPTIONS)
-        unknown = set(words) - {"--uint8", "--nms", "--masks"}
+        unknown = set(words) - {f"--{name}" for name in NAMES}
         if unknown:
             raise StartError(f"{model / OPTIONS}: {min(unknown)} is not for every target.")
-        return cls("--uint8" in words, "--nms" in words, "--masks" in words)
+        return cls(**{name: f"--{name}" in words for name in NAMES})
 
     @property
     def names(self) -> tuple[Change, ...]:
         """For the manifest."""
-        every: tuple[tuple[Change, bool], ...] = (
-            ("uint8", self.uint8),
-            ("nms", self.nms),
-            ("masks", self.masks),
-        )
-        return tuple(name for name, wanted in every if wanted)
+        return tuple(name for name in NAMES if getattr(self, name))
 
     def graphs(
         self,
