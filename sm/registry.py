@@ -153,6 +153,12 @@ def build(
     clients: dict[str, Client] = {}
     files: dict[str, Found] = {}
     without: dict[str, str] = {}
+
+    def refuse(found: Found, error: StartError) -> None:
+        if not skip_broken:
+            raise error
+        report(found, error)
+
     # A user's come first: one may take the place of a client of the box, which is not loaded then.
     for found in sorted(everything, key=lambda found: found.bundled):
         if found.bundled and found.name in files:
@@ -166,23 +172,17 @@ def build(
                 if found.file not in made:
                     check(client, found, triton)
         except ModelMissing as missing:
-            if not found.bundled:
-                lacking = StartError(f"{found.shown}: {missing}.")
-                if not skip_broken:
-                    raise lacking from None
-                report(found, lacking)
             without[found.name] = str(missing)
-            continue
+            if not found.bundled:
+                refuse(found, StartError(f"{found.shown}: {missing}."))
         except StartError as error:
-            if not skip_broken:
-                raise
-            report(found, error)
             without[found.name] = str(error)
+            refuse(found, error)
             if not isinstance(error, NameTaken):
                 # It may have said that it replaces the box's: better no answer than another's.
                 files.setdefault(found.name, found)
-            continue
-        clients[client.name] = made[found.file] = client
+        else:
+            clients[client.name] = made[found.file] = client
     return Registry(clients, without)
 
 
