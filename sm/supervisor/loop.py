@@ -82,12 +82,20 @@ class Loop:
             if self.crew.ever_ready:
                 when_ready, self._when_ready = self._when_ready, lambda: None
                 when_ready()
-            quiet = self.crew.settled and not self._doorman.busy
-            self._turn(LOOK_EVERY if quiet else TICK)
-            if quiet and not self._behind:
-                time.sleep(GATHER)
+            if self.crew.settled and not self._doorman.busy:
+                self._rest()
+            else:
+                self._turn(TICK)
         self._part()
         return self.crew.exit_code
+
+    def _rest(self) -> None:
+        """Nothing is due before the next look: unless a child ends or is to end, only lines are passed on."""
+        end = time.monotonic() + LOOK_EVERY
+        while self.crew.settled and (left := end - time.monotonic()) > 0:
+            self._turn(left)
+            if not self._behind:
+                time.sleep(GATHER)
 
     def _turn(self, seconds: float) -> None:
         """Wait for something to happen, and see to it."""

@@ -120,17 +120,27 @@ def has_dead_child(pid: int) -> bool:
     """Whether a child of ``pid`` has ended and nobody has asked how."""
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            if any(map(_is_zombie, (task / "children").read_text().split())):
+            if any(map(_is_zombie, _read(f"{task}/children").split())):
                 return True
     return False
 
 
-def _is_zombie(pid: str) -> bool:
+def _is_zombie(pid: bytes) -> bool:
     try:
         # "7 (a name) Z 1 ...": the name may hold anything, brackets too.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return _read(f"/proc/{pid.decode()}/stat").rpartition(b")")[2].split()[0] == b"Z"
     except OSError:
         return False
+
+
+def _read(path: str) -> bytes:
+    """A small file of /proc. Triton has some 170 threads, each with one: a file object for each would be
+    nine system calls and four times the time."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 1 << 16)
+    finally:
+        os.close(file)
 
 
 def children() -> set[int]:
