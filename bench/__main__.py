@@ -25,6 +25,8 @@ from sm.errors import StartError
 from sm.settings import Settings
 
 RESULTS = Path(__file__).with_name("results")
+#: A port that was free may be somebody else's when it is wanted, and some do not always start.
+TRIES = 2
 
 
 def main(words: Sequence[str]) -> int:
@@ -87,15 +89,18 @@ def run(options: argparse.Namespace) -> None:
 
 def one(results: Results, name: str, regime: str, number: int, wanted: Wanted, shared: Path) -> None:
     """One draw of one contestant; one that cannot be measured is said, and the others are not held up."""
-    if name in results.missing or regime not in find(name).regimes:
+    if regime not in find(name).regimes:
         return
-    with tempfile.TemporaryDirectory(prefix=f"trireme-bench-{name}-") as folder:
-        contestant = find(name)(free_port(), regime, Path(folder), shared)
-        try:
-            results.records += draw(contestant, number, wanted, progress)
-        except StartError as error:
-            results.missing[name] = str(error).splitlines()[0]
-            progress(f"{name} is left out: {error}")
+    for _ in range(TRIES):
+        with tempfile.TemporaryDirectory(prefix=f"trireme-bench-{name}-") as folder:
+            contestant = find(name)(free_port(), regime, Path(folder), shared)
+            try:
+                results.records += list(draw(contestant, number, wanted, progress))
+                return
+            except StartError as error:
+                reason = str(error)
+                progress(f"{name} was not measured: {reason}")
+    results.missing[f"{name}, {regime}, draw {number + 1}"] = reason.splitlines()[0]
 
 
 def about(names: Sequence[str]) -> dict[str, str]:

@@ -18,9 +18,9 @@ from sm.errors import StartError
 
 #: Callers and seconds of the warm-up; the longer one where no answer came in the shorter.
 WARM_CALLERS, WARM_SECONDS = 8, {"instant": (1.0, 10.0), "real": (2.0, 20.0)}
-#: Each caller is to have so many answers at least, for the sake of the high percentiles; if that takes
-#: no longer than so many seconds.
-ANSWERS_EACH, LONGEST = 2, 40.0
+#: So many answers at least, and so many for each caller, for the sake of the high percentiles; if that takes
+#: no longer than so many seconds. Of fewer, the queue that fills at the beginning is a share of the rate.
+ANSWERS, ANSWERS_EACH, LONGEST = 200, 2, 40.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def draw(contestant: Contestant, number: int, wanted: Wanted, say: Callable[[str
                     continue
                 warm = _warmed(contestant, root, model, form)
                 for callers in contestant.callers(wanted.callers):
-                    needed = min(LONGEST, ANSWERS_EACH * callers / max(warm.rate, 0.1))
+                    needed = min(LONGEST, max(ANSWERS, ANSWERS_EACH * callers) / max(warm.rate, 0.1))
                     record = _record(
                         contestant, root, number, model, form, callers, max(wanted.seconds, needed)
                     )
