@@ -23,7 +23,8 @@ from sm.build.graph import Graph
 from sm.build.recipes import Recipe
 from sm.build.samples import InProcess
 from sm.errors import StartError
-from sm.registry import Found, check, load
+from sm.loading import Found, load
+from sm.registry import check
 from sm.settings import HERE, Settings
 
 

@@ -19,7 +19,8 @@ from sm.build.recipes import Recipe
 from sm.build.samples import PICTURES, InProcess
 from sm.golden import differences
 from sm.invocation import dumps
-from sm.registry import Found, check, load
+from sm.loading import Found, load
+from sm.registry import check
 from sm.settings import HERE, Settings
 
 MODELS = ("resnet", "yolov5", "bert_base")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from sm.base import Client
 from sm.errors import StartError
-
-if TYPE_CHECKING:
-    from sm.base import Client
-    from sm.registry import Found
+from sm.loading import Found
 
 
 class NameTaken(StartError):

@@ -19,7 +19,8 @@ from typing import Protocol
 
 from sm.base import Client
 from sm.errors import ClientFailed, StartError, TriremeError
-from sm.registry import Found, Registry
+from sm.loading import Found
+from sm.registry import Registry
 
 log = logging.getLogger(__name__)
 #: Seconds between two looks. What has changed must be at rest for one: an editor may write in parts.

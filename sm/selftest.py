@@ -23,7 +23,7 @@ from sm.box import CODE, PLATFORM_REPOSITORY, find_repository
 from sm.claims import in_force
 from sm.errors import StartError
 from sm.golden import differences, short
-from sm.registry import Found, discover
+from sm.loading import Found, discover
 from sm.settings import HERE, Settings
 
 #: Seconds for one answer, and for a box of our own to stop: it drains for 25.

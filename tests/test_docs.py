@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 
 from sm import base, payloads, results
-from sm.registry import discover
+from sm.loading import discover
 from sm.routes import batch, control, conversations, invocations, models, pages, streams
 from sm.settings import HERE, markdown, table
 

@@ -17,6 +17,7 @@ from sm.base import ModelMetadata, TensorClient, TensorMetadata
 from sm.checking import finding
 from sm.claims import claim
 from sm.errors import StartError, UnknownModel
+from sm.loading import discover, load
 from sm.registry import Registry
 from sm.settings import HERE, Settings
 from sm.toolkit import modules
@@ -206,7 +207,7 @@ def test_check_client_means_the_archives_client_and_says_that_it_has_the_boxs_na
         (write(tmp_path / "code", "resnet", text, words="WORD = 1") / "sample").mkdir()
         found = finding.find("resnet", settings)
         assert found.file == tmp_path / "code" / "resnet" / "client.py"
-        client = registry.load(found, NothingServed(), tmp_path)
+        client = load(found, NothingServed(), tmp_path)
         with nullcontext() if says_so else pytest.raises(StartError, match="write replaces = 'resnet'"):
             claim(client, found, finding.of_the_box(settings))
         shutil.rmtree(tmp_path / "code")
@@ -312,7 +313,7 @@ def test_the_files_beside_a_toolkit_script_are_its_modules_and_no_clients(tmp_pa
     (tmp_path / "inference.py").write_text(SCRIPT)
     (tmp_path / "words.py").write_text("WORD = 1")
     write(tmp_path, "hello", words="WORD = 1")
-    assert [(found.name, found.module) for found in registry.discover((tmp_path,))] == [
+    assert [(found.name, found.module) for found in discover((tmp_path,))] == [
         ("model", "inference"),
         ("hello", ""),
     ]

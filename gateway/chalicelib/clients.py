@@ -12,7 +12,8 @@ from pathlib import Path
 from sm import registry
 from sm.base import Client, Triton
 from sm.errors import ClientFailed, StartError, UnknownModel
-from sm.registry import Found, ModelMissing
+from sm.loading import Found, discover, load
+from sm.registry import ModelMissing
 
 from .plain import PlainModel
 from .repository import Shelf
@@ -26,7 +27,7 @@ class Clients:
 
     def __init__(self, folders: tuple[Path, ...], triton: Triton, shelf: Shelf, folder: Path) -> None:
         # The folders that are named first win.
-        self._found = {found.name: found for found in reversed(list(registry.discover(folders)))}
+        self._found = {found.name: found for found in reversed(list(discover(folders)))}
         self._triton, self._shelf, self._folder = triton, shelf, folder
         self._made: dict[str, Client] = {}
         # By name, so that one that is slow to load holds up few others.
@@ -64,7 +65,7 @@ class Clients:
             raise ClientFailed(f"the client of {name!r} cannot be loaded; the log says why") from None
 
     def _load(self, found: Found) -> Client:
-        client = registry.load(found, self._triton, self._folder)
+        client = load(found, self._triton, self._folder)
         for model in client.required_models():
             self._fetch(model)
         registry.check(client, found, self._triton)

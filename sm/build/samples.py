@@ -12,7 +12,8 @@ from sm.build.accuracy import Runner
 from sm.build.graph import Graph, Value
 from sm.golden import differences
 from sm.invocation import dumps
-from sm.registry import Found, check, load
+from sm.loading import Found, load
+from sm.registry import check
 
 PICTURES = (".png", ".jpg", ".jpeg")
 

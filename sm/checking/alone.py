@@ -18,7 +18,7 @@ from typing import Any, cast
 from sm.base import Triton
 from sm.checking.serving import Absent
 from sm.errors import StartError
-from sm.registry import Found, load
+from sm.loading import Found, load
 
 #: Seconds that an import may take, and after which nobody waits for it any more.
 SLOW, PATIENCE = 3.0, 60.0

@@ -17,7 +17,8 @@ from sm.checking.report import Finding, Report
 from sm.checking.serving import Absent, triton
 from sm.claims import claim
 from sm.errors import StartError, TriremeError
-from sm.registry import Found, check, load
+from sm.loading import Found, load
+from sm.registry import check
 from sm.settings import Settings
 
 LOADS, NAMES, GOLDEN, UNTOUCHED = "loads alone", "names and shapes", "golden answer", "its input"

@@ -8,7 +8,7 @@ from pathlib import Path
 from sm.box import CODE, PLATFORM_REPOSITORY
 from sm.claims import in_force
 from sm.errors import StartError
-from sm.registry import Found, discover
+from sm.loading import Found, discover
 from sm.settings import Settings
 
 

@@ -16,7 +16,8 @@ from sm.base import Client, Triton
 from sm.box import Box, shared_bytes
 from sm.checking.finding import repository_for
 from sm.errors import StartError
-from sm.registry import Found, ModelMissing, check, load
+from sm.loading import Found, load
+from sm.registry import ModelMissing, check
 from sm.settings import Settings
 from sm.supervisor import ports
 from sm.triton import server, sweep

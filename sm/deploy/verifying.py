@@ -18,7 +18,7 @@ from sm.deploy.account import Account
 from sm.deploy.plan import Plan
 from sm.deploy.upload import Place
 from sm.errors import UnknownModel
-from sm.registry import discover
+from sm.loading import discover
 from sm.selftest import Outcome, compare, samples
 
 RUNTIME = "sagemaker-runtime"

@@ -14,9 +14,10 @@ from pathlib import Path
 from sm import registry
 from sm.base import Client
 from sm.errors import BadInput, ClientFailed, StartError, UnknownModel
+from sm.loading import Found, load, plain_names, unload
 from sm.mme.names import Named
 from sm.mme.records import NOTHING, Record, Records, Snapshot
-from sm.registry import Found, ModelMissing, Registry
+from sm.registry import ModelMissing, Registry
 from sm.toolkit import modules
 from sm.triton.transport import Transport
 
@@ -89,8 +90,8 @@ class LoadedClients(Mapping[str, Client]):
         found = _found(record)
         triton = Named(self._triton, record.names)
         try:
-            with registry.plain_names(found):
-                client = registry.load(found, triton, Path(record.repository))
+            with plain_names(found):
+                client = load(found, triton, Path(record.repository))
                 client.name = record.name
                 registry.check(client, found, triton)
         except (StartError, ModelMissing) as error:
@@ -102,7 +103,7 @@ class LoadedClients(Mapping[str, Client]):
 def _unload(records: list[Record]) -> None:
     """Forget the modules of clients."""
     for record in records:
-        registry.unload(_found(record))
+        unload(_found(record))
         modules.forget(_found(record).home)
     # Classes and modules refer to each other in circles, and may hold much: not some day, now.
     gc.collect()

@@ -16,7 +16,7 @@ from pathlib import Path
 from string import Template
 
 from sm.errors import StartError
-from sm.registry import discover
+from sm.loading import discover
 from sm.settings import HERE
 
 TEMPLATES = Path(__file__).parent / "templates"

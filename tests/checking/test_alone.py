@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sm.checking.alone import problem
-from sm.registry import Found
+from sm.loading import Found
 from tests.checking import faulty
 
 

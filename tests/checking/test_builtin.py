@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sm.build.prepare import prepare
-from sm.registry import discover
+from sm.loading import discover
 from sm.settings import HERE, Settings
 from tests.checking.running import check
 

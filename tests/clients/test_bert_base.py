@@ -21,8 +21,9 @@ from sm.build.prepare import prepare
 from sm.dispatch import validated
 from sm.errors import TriremeError, WrongPayload
 from sm.invocation import Invocation
+from sm.loading import Found, load
 from sm.manifest import Manifest, Profile, Source, Tool, now
-from sm.registry import Found, check, load
+from sm.registry import check
 from sm.settings import HERE, Settings
 from sm.supervisor import ports
 from sm.triton.transport import Transport
