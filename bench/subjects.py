@@ -12,13 +12,13 @@ import numpy as np
 
 from bench import engines
 from bench.engines import Feed, Run
+from sm.answer import dumps
 from sm.base import Client
 from sm.build.cache import Cache
 from sm.build.graph import Graph
 from sm.build.recipes import Recipe
 from sm.build.samples import PICTURES, InProcess
 from sm.golden import differences
-from sm.invocation import dumps
 from sm.loading import Found, load
 from sm.registry import check
 from sm.settings import HERE, Settings

@@ -11,9 +11,9 @@ from flask import Flask, Request
 from werkzeug.routing import MapAdapter
 
 from sm import v2
+from sm.answer import dumps
 from sm.box import SHARED_MEMORY, Box
 from sm.dispatch import Dispatcher
-from sm.invocation import dumps
 from sm.lines import Lines
 from sm.openapi.clients import described
 from sm.openapi.document import document

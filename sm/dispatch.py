@@ -11,10 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from sm import deadline
+from sm.answer import dumps
 from sm.base import Client
 from sm.bulk import Bulk
 from sm.errors import ClientFailed, OutOfMemory, TriremeError, UnsupportedType, WrongPayload
-from sm.invocation import JSON, Invocation, Raw, dumps
+from sm.invocation import JSON, Invocation, Raw
 from sm.metrics import stage
 from sm.payloads import BodyPayload, Payload, takes_bulk
 from sm.registry import Registry

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 
+from sm.answer import Answer, dumps
 from sm.errors import BadInput, TriremeError
-from sm.invocation import JSON, JSON_LINES, Answer, Message, dumps
+from sm.invocation import JSON, JSON_LINES, Message
 
 #: Lines that are begun before the first of them has its answer, by thread.
 AHEAD = 4

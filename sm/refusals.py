@@ -12,8 +12,9 @@ from gunicorn.http import errors
 from gunicorn.util import write_nonblock
 from gunicorn.workers.gthread import ThreadWorker
 
+from sm.answer import write_error
 from sm.errors import BadInput, ClientFailed, TriremeError, Unsupported
-from sm.invocation import JSON, write_error
+from sm.invocation import JSON
 
 log = logging.getLogger(__name__)
 

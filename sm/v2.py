@@ -13,6 +13,7 @@ from urllib.parse import quote
 import orjson
 from grpc import StatusCode as Code
 
+from sm.answer import Answer
 from sm.errors import (
     BadInput,
     Forbidden,
@@ -22,7 +23,7 @@ from sm.errors import (
     UnknownModel,
     UnsupportedType,
 )
-from sm.invocation import BINARY, JSON, MEMBERS, Answer, Message, addressed
+from sm.invocation import BINARY, JSON, MEMBERS, Message, addressed
 from sm.registry import Registry
 from sm.streaming.events import whole
 from sm.streaming.stream import finish

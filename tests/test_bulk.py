@@ -8,10 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
+from sm.answer import dumps
 from sm.base import Payload
 from sm.bulk import LONG, Bulk, parse
 from sm.dispatch import validated
-from sm.invocation import Invocation, dumps
+from sm.invocation import Invocation
 from sm.payloads import Base64Bytes
 
 LETTERS = "ACGT" * LONG

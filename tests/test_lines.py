@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from sm.answer import Answer
 from sm.errors import BadInput, UnknownModel
-from sm.invocation import JSON_LINES, Answer, Message
+from sm.invocation import JSON_LINES, Message
 from sm.lines import AHEAD, Lines, requests
 
 

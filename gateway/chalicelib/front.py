@@ -13,9 +13,10 @@ from typing import Any
 from chalice.app import Request, Response
 
 from sm import logs
+from sm.answer import dumps, write_error
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, StartError, TriremeError, UnsupportedType
-from sm.invocation import JSON, dumps, write_error
+from sm.invocation import JSON
 
 from .keys import HEADER, Keys
 from .options import Options

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from sm import invocation as forms
+from sm.answer import write
 from sm.base import Client
 from sm.dispatch import Dispatcher
 from sm.errors import BadInput, WrongPayload
@@ -97,7 +98,7 @@ class Inference:
 
     def _computed(self, client: Client, call: Invocation) -> Any:
         results = Dispatcher(Registry({client.name: client}), self._executor).run(call)
-        answer = forms.write(call, results)
+        answer = write(call, results)
         if answer.content_type != forms.JSON:
             return answer.whole().decode("utf-8", "replace")
         written = orjson.loads(answer.whole())

@@ -7,11 +7,11 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sm.answer import dumps
 from sm.base import Array, Client, ModelMetadata, TensorMetadata, Tensors
 from sm.build.accuracy import Runner
 from sm.build.graph import Graph, Value
 from sm.golden import differences
-from sm.invocation import dumps
 from sm.loading import Found, load
 from sm.registry import check
 

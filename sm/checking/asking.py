@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sm import deadline
+from sm.answer import Answer, dumps, write, write_error
 from sm.base import Client
 from sm.dispatch import Dispatcher
 from sm.errors import StartError, TriremeError
-from sm.invocation import Answer, Message, dumps, read, write, write_error
+from sm.invocation import Message, read
 from sm.metrics import stage
 from sm.registry import Registry
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from sm.answer import dumps
 from sm.base import Client
 from sm.checking.asking import Request
 from sm.dispatch import validated
 from sm.errors import TriremeError
 from sm.golden import differences
-from sm.invocation import Message, dumps, read
+from sm.invocation import Message, read
 from sm.results import Picture
 
 

@@ -12,8 +12,8 @@ from flask.globals import request_ctx
 from werkzeug import exceptions
 from werkzeug.exceptions import HTTPException
 
+from sm.answer import Answer, write_error
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
-from sm.invocation import Answer, write_error
 from sm.streaming.events import EVENTS, ended
 from sm.streaming.stream import finish
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
-from sm.invocation import Answer, dumps
+from sm.answer import Answer, dumps
 from sm.routes.answers import respond
 from sm.settings import Settings
 

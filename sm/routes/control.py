@@ -10,9 +10,9 @@ from flask import Blueprint, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from sm.answer import Answer
 from sm.box import CODE, Box
 from sm.errors import NotReady
-from sm.invocation import Answer
 from sm.routes.answers import respond
 
 #: Seconds that Triton gets for a question of the control plane; ``/ping`` has 2 in all.

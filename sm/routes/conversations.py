@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from flask import Blueprint, Response, request
 from wsproto.utilities import generate_accept_token
 
+from sm.answer import Answer, write_error
 from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
-from sm.invocation import JSON, Answer, Message, write_error
+from sm.invocation import JSON, Message
 from sm.routes import serving
 from sm.routes.invocations import Service, made
 from sm.streaming.stream import finish

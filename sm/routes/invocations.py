@@ -12,6 +12,7 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from sm import invocation as forms
 from sm import v2
+from sm.answer import Answer, dumps, write, write_error
 from sm.dispatch import Dispatcher
 from sm.errors import BadInput, Forbidden, TriremeError
 from sm.lines import Lines
@@ -73,12 +74,12 @@ def blueprint(service: Service, local_endpoints: bool) -> Blueprint:
     return routes
 
 
-def as_endpoint(name: str, container: Callable[[], forms.Answer]) -> Response:
+def as_endpoint(name: str, container: Callable[[], Answer]) -> Response:
     """What SageMaker makes of the container's answer: any error is a 424 ``ModelError``."""
     try:
         answer = container()
     except TriremeError as error:
-        answer = _model_error(forms.write_error(error, request_id(request.environ)), name)
+        answer = _model_error(write_error(error, request_id(request.environ)), name)
     return respond(
         replace(answer, headers={**answer.headers, "x-Amzn-Invoked-Production-Variant": "AllTraffic"})
     )
@@ -92,7 +93,7 @@ def _read(service: Service, message: forms.Message) -> forms.Invocation:
     return call
 
 
-def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
+def _model_error(answer: Answer, endpoint: str) -> Answer:
     original = answer.whole().decode()
     kind = "client" if answer.status < 500 else "server"
     body = {
@@ -101,10 +102,10 @@ def _model_error(answer: forms.Answer, endpoint: str) -> forms.Answer:
         "OriginalMessage": original,
         "LogStreamArn": f"local:/endpoints/{endpoint}",
     }
-    return forms.Answer(orjson.dumps(body), status=424, headers={"x-amzn-ErrorType": "ModelError"})
+    return Answer(orjson.dumps(body), status=424, headers={"x-amzn-ErrorType": "ModelError"})
 
 
-def answered(service: Service, in_parts: bool = False, model: str = "") -> forms.Answer:
+def answered(service: Service, in_parts: bool = False, model: str = "") -> Answer:
     """Read, dispatch, write; count and log it whatever comes of it.
 
     ``in_parts``: as SageMaker's runtime asks for a stream; a client that has parts of its own sends them.
@@ -120,10 +121,10 @@ def answered(service: Service, in_parts: bool = False, model: str = "") -> forms
 
 def made(
     service: Service, environ: WSGIEnvironment, message: forms.Message, in_parts: bool, seen: serving.Seen
-) -> forms.Answer:
+) -> Answer:
     """The answer to ``message``; a stream keeps ``seen`` until it has ended."""
     session = attended(service.sessions, message)
-    if isinstance(session, forms.Answer):
+    if isinstance(session, Answer):
         return session
     if session is not None:
         message = replace(message, session=session)
@@ -153,7 +154,7 @@ def has_lines(service: Service, message: forms.Message) -> bool:
     return not service.dispatcher.registry.takes_bodies(model)
 
 
-def one(service: Service, line: forms.Message, seen: serving.Seen) -> forms.Answer:
+def one(service: Service, line: forms.Message, seen: serving.Seen) -> Answer:
     """The answer to a line: a request as any other, or nothing but a payload."""
     verb = service.triton.verb(line, service.default_model)
     if verb:
@@ -170,18 +171,18 @@ def one(service: Service, line: forms.Message, seen: serving.Seen) -> forms.Answ
     return answer
 
 
-def finished(service: Service, call: forms.Invocation) -> forms.Answer:
+def finished(service: Service, call: forms.Invocation) -> Answer:
     """The client's answer: to the caller, or to S3 where the caller wants it there."""
     if not call.result_s3_uri:
-        return forms.write(call, service.dispatcher.run(call))
+        return write(call, service.dispatcher.run(call))
     if service.store is None:
         raise Forbidden(f"result_s3_uri: {OFF}")
     # Before the work, which would be for nothing.
     place = service.store.at(call.result_s3_uri, "result_s3_uri")
-    answer = forms.write(replace(call, accept=forms.JSON), service.dispatcher.run(call))
+    answer = write(replace(call, accept=forms.JSON), service.dispatcher.run(call))
     service.store.write(place, answer.whole(), answer.content_type)
     told = {"modelname": call.model, "result_s3_uri": str(place)}
-    return forms.Answer(forms.dumps(told), headers=answer.headers)
+    return Answer(dumps(told), headers=answer.headers)
 
 
 def as_sent_on(message: forms.Message) -> forms.Message:

@@ -7,9 +7,10 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
+from sm.answer import Answer, dumps
 from sm.box import Box
 from sm.errors import BadInput, UnknownModel, WrongPayload
-from sm.invocation import Answer, dumps, parse_json
+from sm.invocation import parse_json
 from sm.mme.loader import Loader
 from sm.mme.records import Record
 from sm.routes import invocations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
+from sm.answer import Answer, dumps
 from sm.box import Box
-from sm.invocation import Answer, dumps
 from sm.openapi.document import document
 from sm.routes.answers import respond
 from sm.settings import HERE

@@ -14,9 +14,10 @@ from flask import Request
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from sm import metrics
+from sm.answer import Answer
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, TriremeError
-from sm.invocation import Answer, Message
+from sm.invocation import Message
 from sm.routes.answers import request_id
 from sm.streaming.stream import Stream
 

@@ -6,8 +6,9 @@ import time
 
 import orjson
 
+from sm.answer import Answer
 from sm.errors import BadInput
-from sm.invocation import PREFIX, Answer, Message
+from sm.invocation import PREFIX, Message
 from sm.sessions import Session, Sessions
 
 HEADER = f"{PREFIX}session-id"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
-from sm.invocation import Answer
+from sm.answer import Answer
 from sm.routes.invocations import Service, answered, as_endpoint
 from sm.streaming.eventstream import EVENT_STREAM, frames
 

@@ -7,8 +7,9 @@ import re
 from flask import Blueprint, Request, Response, request
 
 from sm import v2
+from sm.answer import Answer
 from sm.errors import Forbidden
-from sm.invocation import Answer, Message
+from sm.invocation import Message
 from sm.routes import serving
 from sm.routes.answers import request_id, respond
 from sm.triton.http import Request as Asked

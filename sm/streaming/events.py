@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pybase64
 
+from sm.answer import Answer, dumps, write_error
 from sm.base import Client
 from sm.errors import ClientFailed, TriremeError
-from sm.invocation import JSON, Answer, Invocation, dumps, write_error
+from sm.invocation import JSON, Invocation
 from sm.results import Encoded, Picture
 from sm.streaming.stream import finish
 

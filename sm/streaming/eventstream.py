@@ -12,8 +12,9 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 
+from sm.answer import dumps
 from sm.errors import DeadlinePassed, TriremeError
-from sm.invocation import JSON, dumps
+from sm.invocation import JSON
 from sm.streaming.events import BYTES
 from sm.streaming.stream import finish
 
