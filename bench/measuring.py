@@ -20,7 +20,7 @@ from sm.errors import StartError
 WARM_CALLERS, WARM_SECONDS = 8, {"instant": (1.0, 10.0), "real": (2.0, 20.0)}
 #: So many answers at least, and so many for each caller, for the sake of the high percentiles; if that takes
 #: no longer than so many seconds. Of fewer, the queue that fills at the beginning is a share of the rate.
-ANSWERS, ANSWERS_EACH, LONGEST = 200, 2, 40.0
+ANSWERS, ANSWERS_EACH, LONGEST = 150, 2, 40.0
 
 
 @dataclass(frozen=True)
