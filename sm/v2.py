@@ -34,6 +34,8 @@ from sm.triton.http import Reply, Request, Upstream, end_to_end
 SIZED = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
 #: A body whose first member says that it is v2 need not be parsed to know it.
 OBVIOUS = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
+#: And one that begins as form 1 does need not be searched: what follows is a picture, as a rule.
+DISPATCHED = re.compile(rb'\s*\{\s*("modelname"\s*:\s*"[^"\\]*"\s*,\s*)?"payload"\s*:')
 
 #: Triton says 500 where it cannot read what a caller wrote.
 NOT_PARSED = re.compile(
@@ -110,7 +112,7 @@ def is_binary(message: Message) -> bool:
 
 def is_json(message: Message) -> bool:
     """Form 3: a JSON object with ``inputs`` and without ``payload``."""
-    if message.content_type != JSON or b'"inputs"' not in message.body:
+    if message.content_type != JSON or DISPATCHED.match(message.body) or b'"inputs"' not in message.body:
         return False
     if OBVIOUS.match(message.body):
         return True
