@@ -7,6 +7,7 @@ for work to be busy. What lets go of the lock, as resizing does, is not in it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from sm.settings import Settings
 
 #: Callers, seconds of the recording, samples a second.
 CALLERS, SECONDS, RATE = 8, 10, 250
+COMMAND = re.compile(r">[^<>]*py-spy record [^<>]*<")
 
 
 def record(path: Path, model: str) -> None:
@@ -50,6 +52,9 @@ def record(path: Path, model: str) -> None:
                 )
     if spied.returncode:
         raise StartError(f"py-spy failed: {spied.stderr.strip()[-500:]}")
+    # py-spy's title is its command line, with the paths of this machine.
+    title = f"One worker of the router, {model}, {CALLERS} callers: who holds the interpreter's lock"
+    path.write_text(COMMAND.sub(f">{title}<", path.read_text(), count=1))
 
 
 def worker(root: int) -> int:
