@@ -87,6 +87,18 @@ def left_out(_found: Found, error: StartError) -> None:
     log.error("left out: %s", error)
 
 
+def stop(_found: Found, error: StartError) -> None:
+    """A client that is broken ends the start."""
+    raise error
+
+
+def candidates(folders: tuple[Path, ...], own: Code) -> list[Found]:
+    """All files of clients. A user's come first: one may take the place of a client of the box, which is
+    not loaded then."""
+    everything = (*discover(folders), *discover((own.folder,), own.program))
+    return sorted(everything, key=lambda found: found.bundled)
+
+
 def build(
     folders: tuple[Path, ...],
     triton: Triton,
@@ -101,21 +113,14 @@ def build(
     ``code``: the user's own, ``code/`` of the repository if not given. ``made``: clients of an earlier
     build by their files, which are taken as they are; new ones are added.
     """
-    own = code or Code(repository / CODE)
-    everything = (*discover(folders), *discover((own.folder,), own.program))
+    everything = candidates(folders, code or Code(repository / CODE))
     bundled = {found.name: found for found in everything if found.bundled}
     made = {} if made is None else made
+    refuse = report if skip_broken else stop
     clients: dict[str, Client] = {}
     files: dict[str, Found] = {}
     without: dict[str, str] = {}
-
-    def refuse(found: Found, error: StartError) -> None:
-        if not skip_broken:
-            raise error
-        report(found, error)
-
-    # A user's come first: one may take the place of a client of the box, which is not loaded then.
-    for found in sorted(everything, key=lambda found: found.bundled):
+    for found in everything:
         if found.bundled and found.name in files:
             log.info("%s gives way to %s", found.shown, files[found.name].shown)
             continue
