@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import one, parse
+from bench.contestants.loop import Loop
 from bench.measuring import Wanted
 from bench.results import Results
 from bench.samples import sample
 from bench.work import WORKS
+from sm.errors import StartError
 
 
 @pytest.mark.parametrize("model", list(WORKS))
@@ -31,6 +33,27 @@ def test_the_box_is_measured(shared: Path) -> None:
     assert record.wrong == record.lost == 0
     assert record.cost > 0
     assert record.memory > record.own_memory > 0
+
+
+def test_a_contestant_that_does_not_start_is_tried_again_and_then_said(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([True, False, True, True])
+
+    class Moody(Loop):
+        def prepare(self) -> None:
+            if next(failures):
+                raise StartError("The port was taken.")
+
+    monkeypatch.setattr("bench.__main__.find", lambda _: Moody)
+    results = Results({}, {}, {"loop": "no server"})
+    wanted = Wanted(["bert_base"], ["json"], [2], 1.0)
+    one(results, "loop", "instant", 0, wanted, shared)
+    assert [record.draw for record in results.records] == [0]
+    assert not results.missing
+    one(results, "loop", "instant", 1, wanted, shared)
+    assert len(results.records) == 1
+    assert results.missing == {"loop, instant, draw 2": "The port was taken."}
 
 
 def test_nothing_is_measured_of_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
