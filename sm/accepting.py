@@ -1,4 +1,4 @@
-"""A worker behind nginx: each of its threads takes a connection, answers the one request on it, and ends it.
+"""A worker behind nginx, of either plane: a thread takes a connection, answers its one request, and ends it.
 
 gunicorn's own worker accepts in its main thread, hands the connection to a thread and takes it back to close
 it: for clients that are slow or keep their connections. nginx is neither, and each handing over costs two
@@ -12,11 +12,14 @@ import contextlib
 import errno
 import select
 import socket
+import sys
 import threading
 import time
 from typing import NamedTuple
 
+from gunicorn.http.body import LengthReader
 from gunicorn.http.errors import NoMoreData
+from gunicorn.http.message import Request
 from gunicorn.http.parser import RequestParser
 from gunicorn.util import close_graceful
 
@@ -25,6 +28,9 @@ from sm import refusals
 #: Seconds between two signs of life, between two looks at what still runs, and after a connection that could
 #: not be taken for want of descriptors.
 BEAT, LOOK, PAUSE = 1.0, 0.02, 0.1
+#: Seconds that nginx has to take an answer and hang up while there is more of the body to send: it is told at
+#: once, but other work may keep it.
+LEAVING = 10.0
 #: Bytes of a body up to which copying it is cheaper than a second call.
 JOINED = 2**16
 UPGRADE = b"HTTP/1.1 101"
@@ -124,14 +130,13 @@ class Worker(refusals.Worker):
         finally:
             with contextlib.suppress(OSError):
                 connection.sock.flush()
-            if unread(connection.sock):
-                close_graceful(connection.sock)
-            else:
+            if read_whole(request):
                 connection.sock.close()
+            else:
+                close_graceful(connection.sock, LEAVING, sys.maxsize)
 
 
-def unread(connection: socket.socket) -> bool:
-    """Whether something was sent that nobody read: closing right away would take the answer back."""
-    with contextlib.suppress(OSError):
-        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-    return False
+def read_whole(request: Request | None) -> bool:
+    """Whether nginx has nothing more to send: if it has, closing right away would take the answer back."""
+    reader = request.body.reader if request else None
+    return isinstance(reader, LengthReader) and reader.length == 0

@@ -63,8 +63,10 @@ class Plane(BaseApplication):  # type: ignore[misc]
         """What is to be done before the first worker; :class:`StartError` if it cannot be."""
 
     def load_config(self) -> None:
+        fronted = self.box.front == "nginx"
         shared = {
-            "worker_class": "sm.refusals.Worker",
+            "worker_class": "sm.accepting.Worker" if fronted else "sm.refusals.Worker",
+            "keepalive": 0 if fronted else 5,
             "worker_tmp_dir": str(self.box.run),
             "control_socket_disable": True,
             "logger_class": PlainLogger,
@@ -85,14 +87,10 @@ class DataPlane(Plane):
         return {
             # The supervisor holds the public port and lends it to the front.
             "bind": f"unix:{self.box.data_socket}" if fronted else f"fd://{os.environ['TRIREME_LISTENER']}",
-            "worker_class": "sm.accepting.Worker" if fronted else "sm.refusals.Worker",
             "workers": self.settings.worker_count,
             "threads": self.settings.threads,
             # A client may hold the interpreter's lock, and so keep its worker silent, as long as it may work.
             "timeout": max(60, math.ceil(self.settings.timeout)),
-            # A worker takes no connection it has no thread for: the kernel hands it to an idle one.
-            "worker_connections": self.settings.threads if fronted else 1000,
-            "keepalive": 0 if fronted else 5,
             "child_exit": self.clean_up,
             "proc_name": "trireme-data",
             "post_fork": self.begin,
@@ -160,7 +158,6 @@ class ControlPlane(Plane):
             "workers": 1,
             # A load may take minutes; the others answer meanwhile.
             "threads": 2 * MOST if self.box.multi_model else 4,
-            "worker_connections": 100,
             "proc_name": "trireme-control",
         }
 

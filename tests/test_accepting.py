@@ -1,13 +1,16 @@
-"""A worker's threads behind nginx: each goes on, whatever a client does, and connections are not cut short."""
+"""The workers' threads behind nginx: each goes on, whatever a client does, and connections are not cut short."""
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
 
+from sm.box import Box
 from tests.box.running import RunningBox, running
 from tests.triton.serving import MODELS
 
@@ -56,6 +59,32 @@ def test_a_client_that_leaves_takes_no_thread_with_it(box: RunningBox) -> None:
     assert box.ping()[0] == 200
 
 
-def test_an_answer_comes_whole_although_the_body_was_not_read(box: RunningBox) -> None:
-    answer = requests.post(f"{box.url}/nowhere", data=b"x" * 2_000_000, timeout=20)
-    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+@pytest.mark.parametrize(
+    ("path", "expected"), [("nowhere", (404, "not_found")), ("models", (405, "method_not_allowed"))]
+)
+def test_an_answer_comes_whole_although_the_body_was_not_read(
+    box: RunningBox, path: str, expected: tuple[int, str]
+) -> None:
+    answer = requests.post(f"{box.url}/{path}", data=b"x" * 20_000_000, timeout=20)
+    assert (answer.status_code, answer.json()["code"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("plane", "path", "status"), [("data", "nowhere", b" 404 "), ("control", "models", b" 405 ")]
+)
+def test_who_is_still_sending_when_the_answer_comes_may_go_on(
+    box: RunningBox, plane: str, path: str, status: bytes
+) -> None:
+    piece, pieces = b"x" * 2**17, 16
+    with socket.socket(socket.AF_UNIX) as nginx:
+        nginx.settimeout(20)
+        nginx.connect(str(getattr(Box.load(box.run_folder()), f"{plane}_socket")))
+        nginx.sendall(f"POST /{path} HTTP/1.1\r\nContent-Length: {len(piece) * pieces}\r\n\r\n".encode())
+        answer = nginx.recv(4096)
+        assert status in answer
+        for _ in range(pieces):
+            time.sleep(0.01)
+            nginx.sendall(piece)
+        while more := nginx.recv(4096):
+            answer += more
+    assert answer.endswith(b"}")

@@ -17,6 +17,7 @@ from typing import Any
 
 import requests
 
+from sm.box import Box
 from sm.settings import HERE
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -107,17 +108,18 @@ class RunningBox:
         """What this box and its Triton have in /dev/shm."""
         return sorted(path.name for path in Path("/dev/shm").glob(f"trireme-{self.box_id()}*"))
 
-    def box_id(self) -> str:
-        import json
-
-        runs = Path(os.environ.get("TMPDIR", "/tmp")).glob("trireme-*/box.json")
-        for path in runs:
+    def run_folder(self) -> Path:
+        """The box's private folder: sockets, state."""
+        for path in Path(os.environ.get("TMPDIR", "/tmp")).glob("trireme-*/supervisor.pid"):
             try:
-                if int(path.with_name("supervisor.pid").read_text()) == self.process.pid:
-                    return str(json.loads(path.read_text())["id"])
+                if int(path.read_text()) == self.process.pid:
+                    return path.parent
             except (OSError, ValueError):
                 continue
         raise AssertionError("the box has no run folder")
+
+    def box_id(self) -> str:
+        return Box.load(self.run_folder()).id
 
 
 @contextmanager

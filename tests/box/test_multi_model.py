@@ -102,14 +102,8 @@ class Endpoint:
         until(lambda: self.state()["processes"][name]["pid"] != pid, 5, "the death noticed")
 
     def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = json.loads((self.run_folder() / "state.json").read_text())
+        state: dict[str, Any] = json.loads((self.box.run_folder() / "state.json").read_text())
         return state
-
-    def run_folder(self) -> Path:
-        for path in Path(os.environ.get("TMPDIR", "/tmp")).glob("trireme-*/supervisor.pid"):
-            if int(path.read_text()) == self.box.process.pid:
-                return path.parent
-        raise AssertionError("the box has no run folder")
 
 
 @pytest.fixture(scope="module")
@@ -416,7 +410,7 @@ def test_a_control_plane_killed_half_way_through_a_load_clears_it_away(endpoint:
     url = endpoint.platform.flat("half", model(2, seconds=4))
     with ThreadPoolExecutor(1) as caller:
         cut_short = caller.submit(endpoint.load, "half", url)
-        until(lambda: (endpoint.run_folder() / "models" / "half").exists(), 5, "the load begun")
+        until(lambda: (endpoint.box.run_folder() / "models" / "half").exists(), 5, "the load begun")
         endpoint.kill("control")
         assert cut_short.result().status_code in (502, 503)
     until(lambda: endpoint.box.ping()[0] == 200, 10, "/ping 200")
@@ -429,7 +423,7 @@ def test_triton_killed_half_way_through_a_load_is_a_503_and_leaves_nothing(endpo
     url = endpoint.platform.flat("half", model(2, seconds=4))
     with ThreadPoolExecutor(1) as caller:
         cut_short = caller.submit(endpoint.load, "half", url)
-        until(lambda: (endpoint.run_folder() / "models" / "half").exists(), 5, "the load begun")
+        until(lambda: (endpoint.box.run_folder() / "models" / "half").exists(), 5, "the load begun")
         endpoint.kill("triton")
         answer = cut_short.result()
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
