@@ -22,7 +22,7 @@ from sm.supervisor.guard import Guard
 from sm.supervisor.loglines import Lines
 from sm.supervisor.memory import Memory, kills
 from sm.supervisor.probes import Probes
-from sm.supervisor.processes import Processes, has_dead_child
+from sm.supervisor.processes import Children, Processes
 from sm.supervisor.signals import STOPPING, Signals
 from sm.supervisor.sink import Log
 
@@ -59,6 +59,7 @@ class Loop:
         self._when_ready = when_ready
         self._probes = Probes(box, settings.port)
         self._memory = Memory(kills, time.monotonic)
+        self._children = Children(0)
         self._outputs: dict[int, tuple[int, Lines]] = {}
         #: A child prints faster than is read: no time to rest.
         self._behind = False
@@ -140,7 +141,11 @@ class Loop:
 
     def ailing(self, pid: int) -> bool:
         # Where many models come and go, the control plane has the one loaded again.
-        return not self._box.multi_model and has_dead_child(pid)
+        if self._box.multi_model:
+            return False
+        if self._children.pid != pid:
+            self._children = Children(pid)
+        return self._children.has_dead()
 
     def starved(self, patience: float) -> bool:
         return self._memory.starved(patience)

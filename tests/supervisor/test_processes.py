@@ -15,7 +15,7 @@ import pytest
 
 from sm.settings import HERE
 from sm.supervisor.guard import remove
-from sm.supervisor.processes import Command, Processes, has_dead_child
+from sm.supervisor.processes import Children, Command, Processes
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from sm.supervisor.guard import Guard
-from sm.supervisor.processes import Command, Processes, has_dead_child
+from sm.supervisor.processes import Command, Processes
 guard = Guard.start() if "guard" in sys.argv else None
 processes = Processes()
 pid, _ = processes.spawn(Command((sys.executable, "-c", sys.argv[1]), {}))
@@ -212,5 +212,25 @@ time.sleep(30)
         assert first_line(output) == "done\n"
         pids.append(pid)
         os.close(output)
-    assert until(lambda: has_dead_child(pids[0]))
-    assert not has_dead_child(pids[1])
+    assert until(Children(pids[0]).has_dead)
+    assert not Children(pids[1]).has_dead()
+
+
+def test_a_child_that_was_not_there_at_the_first_look_is_found_later(
+    processes: Processes, tmp_path: Path
+) -> None:
+    code = """
+import subprocess, sys, time
+from pathlib import Path
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.01)
+subprocess.Popen([sys.executable, "-c", ""])
+time.sleep(30)
+"""
+    begin = tmp_path / "begin"
+    pid, output = processes.spawn(Command((sys.executable, "-c", code, str(begin)), {"PATH": os.defpath}))
+    os.close(output)
+    children = Children(pid)
+    assert not children.has_dead()
+    begin.touch()
+    assert until(children.has_dead)
