@@ -45,7 +45,6 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
     upstream = Upstream(box.http_port, settings.timeout, settings.max_body)
-    fronted = box.front == "nginx"
     store = opened(settings)
     service = invocations.Service(
         dispatcher=Dispatcher(registry, ThreadPoolExecutor(settings.threads, "records"), store),
@@ -57,7 +56,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
         default_accept=settings.default_accept,
         timeout=settings.timeout,
         stream_timeout=settings.longest_stream,
-        fronted=fronted,
+        fronted=box.fronted,
     )
     app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
     app.register_blueprint(models.invoking(service))
@@ -66,8 +65,10 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     # A thread is left for other callers.
     most = max(1, settings.threads - 1)
     app.register_blueprint(conversations.blueprint(service, most, settings.max_body, lambda: stopping(box)))
-    app.register_blueprint(v2_routes.blueprint(upstream, settings.timeout, settings.longest_stream, fronted))
-    if not fronted:
+    app.register_blueprint(
+        v2_routes.blueprint(upstream, settings.timeout, settings.longest_stream, box.fronted)
+    )
+    if not box.fronted:
         app.register_blueprint(control.blueprint(box))
         app.register_blueprint(batch.blueprint(settings))
         app.register_blueprint(models.listing(box))

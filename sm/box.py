@@ -49,6 +49,11 @@ class Box:
     reload: bool = False
 
     @property
+    def fronted(self) -> bool:
+        """Whether nginx stands before both planes."""
+        return self.front == "nginx"
+
+    @property
     def data_socket(self) -> Path:
         return self.run / "data.sock"
 

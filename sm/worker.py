@@ -63,10 +63,9 @@ class Plane(BaseApplication):  # type: ignore[misc]
         """What is to be done before the first worker; :class:`StartError` if it cannot be."""
 
     def load_config(self) -> None:
-        fronted = self.box.front == "nginx"
         shared = {
-            "worker_class": "sm.accepting.Worker" if fronted else "sm.refusals.Worker",
-            "keepalive": 0 if fronted else 5,
+            "worker_class": "sm.accepting.Worker" if self.box.fronted else "sm.refusals.Worker",
+            "keepalive": 0 if self.box.fronted else 5,
             "worker_tmp_dir": str(self.box.run),
             "control_socket_disable": True,
             "logger_class": PlainLogger,
@@ -83,10 +82,8 @@ class DataPlane(Plane):
     """The workers: router and clients."""
 
     def options(self) -> dict[str, Any]:
-        fronted = self.box.front == "nginx"
         return {
-            # The supervisor holds the public port and lends it to the front.
-            "bind": f"unix:{self.box.data_socket}" if fronted else f"fd://{os.environ['TRIREME_LISTENER']}",
+            "bind": self._address(),
             "workers": self.settings.worker_count,
             "threads": self.settings.threads,
             # A client may hold the interpreter's lock, and so keep its worker silent, as long as it may work.
@@ -96,6 +93,12 @@ class DataPlane(Plane):
             "post_fork": self.begin,
             "post_worker_init": self.begun,
         }
+
+    def _address(self) -> str:
+        """The supervisor holds the public port and lends it to the front."""
+        if self.box.fronted:
+            return f"unix:{self.box.data_socket}"
+        return f"fd://{os.environ['TRIREME_LISTENER']}"
 
     def prepare(self) -> None:
         """What a script asks for, once for all workers and before the first of them."""

@@ -61,7 +61,7 @@ class Commands:
                 gauges.unlink()
         # A file that is changed twice in a second is not to be taken from the cache of its first version.
         more = {**ALLOCATOR, "PYTHONDONTWRITEBYTECODE": "1"} if self._box.reload else ALLOCATOR
-        if self._box.front == "nginx":
+        if self._box.fronted:
             return self._worker("data", more)
         return self._worker("data", {**more, "TRIREME_LISTENER": str(self._listener)}, self._listener)
 

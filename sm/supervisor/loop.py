@@ -63,7 +63,7 @@ class Loop:
         self._outputs: dict[int, tuple[int, Lines]] = {}
         #: A child prints faster than is read: no time to rest.
         self._behind = False
-        front = (NGINX,) if box.front == "nginx" else ()
+        front = (NGINX,) if box.fronted else ()
         self.crew = Crew(
             self,
             time.monotonic,

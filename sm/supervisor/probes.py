@@ -29,7 +29,7 @@ class Probes:
             return asked(self._box.http_port, self._box.http_keys)
         if name == CONTROL:
             return answers(self._box.control_socket)
-        if name == DATA and self._box.front == "nginx":
+        if name == DATA and self._box.fronted:
             return answers(self._box.data_socket)
         return answers(("127.0.0.1", self._port))
 
