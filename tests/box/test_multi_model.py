@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,12 @@ class Endpoint:
         headers = {"X-Amzn-SageMaker-Target-Model": target} if target else {}
         body = {"model_name": name, "url": url}
         return requests.post(f"{self.url}/models", json=body, headers=headers, timeout=120)
+
+    def begun(self, name: str, load: Future[requests.Response]) -> None:
+        """Wait until a load is under way."""
+        staged = self.box.run_folder() / "models" / name
+        until(lambda: staged.exists() or load.done(), 5, "the load begun")
+        assert not load.done(), load.result().text
 
     def unload(self, name: str) -> requests.Response:
         return requests.delete(f"{self.url}/models/{name}", timeout=120)
@@ -410,7 +416,7 @@ def test_a_control_plane_killed_half_way_through_a_load_clears_it_away(endpoint:
     url = endpoint.platform.flat("half", model(2, seconds=4))
     with ThreadPoolExecutor(1) as caller:
         cut_short = caller.submit(endpoint.load, "half", url)
-        until(lambda: (endpoint.box.run_folder() / "models" / "half").exists(), 5, "the load begun")
+        endpoint.begun("half", cut_short)
         endpoint.kill("control")
         assert cut_short.result().status_code in (502, 503)
     until(lambda: endpoint.box.ping()[0] == 200, 10, "/ping 200")
@@ -423,7 +429,7 @@ def test_triton_killed_half_way_through_a_load_is_a_503_and_leaves_nothing(endpo
     url = endpoint.platform.flat("half", model(2, seconds=4))
     with ThreadPoolExecutor(1) as caller:
         cut_short = caller.submit(endpoint.load, "half", url)
-        until(lambda: (endpoint.box.run_folder() / "models" / "half").exists(), 5, "the load begun")
+        endpoint.begun("half", cut_short)
         endpoint.kill("triton")
         answer = cut_short.result()
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
