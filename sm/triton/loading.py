@@ -24,6 +24,9 @@ ROOM = re.compile(
 )
 #: Seconds between two looks at whether a model is gone: the first, and the longest.
 FIRST, LONGEST = 0.01, 0.25
+#: Seconds for the connection to a Triton that was started again: gRPC tries only now and then, and a call
+#: between two tries fails although the box is ready.
+CONNECTING = 5.0
 #: States of a model that still holds memory.
 HELD = ("READY", "LOADING", "UNLOADING")
 
@@ -41,6 +44,7 @@ class Loading:
 
     def load(self, model: str) -> None:
         """Returns when it is ready. :class:`OutOfMemory`, or :class:`BadInput` with Triton's reason."""
+        self._channel.connect(CONNECTING)
         self._call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name=model), model)
 
     def unload(self, model: str) -> None:
