@@ -30,12 +30,10 @@ class Child:
     ever_ready: bool = False
     #: Its next end is our doing and costs nothing.
     excused: bool = False
-    #: At the last look a process below it was dead.
-    ailing: bool = False
     deaths: list[float] = field(default_factory=list)
 
     def started(self, pid: int, now: float) -> None:
-        self.pid, self.since, self.not_before, self.ailing = pid, now, now, False
+        self.pid, self.since, self.not_before = pid, now, now
         self.state = RESTARTING if self.state == RESTARTING else STARTING
 
     def answered(self) -> None:

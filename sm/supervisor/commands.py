@@ -10,10 +10,10 @@ from pathlib import Path
 
 from sm.box import Box
 from sm.mme.records import Records
-from sm.mme.staging import whole
+from sm.mme.staging import restorable
 from sm.settings import HERE, Settings
 from sm.supervisor import front
-from sm.supervisor.crew import CONTROL, DATA, NGINX, TRITON
+from sm.supervisor.crew import CONTROL, DATA, KEYS, NGINX, TRITON
 from sm.supervisor.processes import Command
 from sm.triton import server
 from sm.triton.sweep import remove_files
@@ -33,12 +33,17 @@ FRONT_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20), "MALLOC_TRIM_THRESH
 
 
 class Commands:
-    """Commands by child. ``listener`` is the descriptor of the public port, lent to the front."""
+    """Commands by child. ``listeners`` are descriptors, lent to the front: the public port's, and TLS's."""
 
     def __init__(
-        self, settings: Settings, box: Box, nginx: Path | None, listener: int, environment: Mapping[str, str]
+        self,
+        settings: Settings,
+        box: Box,
+        nginx: Path | None,
+        listeners: tuple[int, ...],
+        environment: Mapping[str, str],
     ) -> None:
-        self._settings, self._box, self._listener, self._environment = settings, box, listener, environment
+        self._settings, self._box, self._listeners, self._environment = settings, box, listeners, environment
         self._nginx = front.prepare(nginx, settings, box) if nginx else ()
         # Now, so that a missing Triton stops the start before anything runs.
         self._triton = server.command(settings, box, environment)
@@ -47,6 +52,7 @@ class Commands:
         """How to start a child, its place cleared of what a predecessor left."""
         return {
             CONTROL: self._control,
+            KEYS: self._keys,
             NGINX: self._front,
             TRITON: self._inference,
             DATA: self._data,
@@ -63,9 +69,16 @@ class Commands:
         more = {**ALLOCATOR, "PYTHONDONTWRITEBYTECODE": "1"} if self._box.reload else ALLOCATOR
         if self._box.fronted:
             return self._worker("data", more)
-        return self._worker("data", {**more, "TRIREME_LISTENER": str(self._listener)}, self._listener)
+        listener = self._listeners[0]
+        return self._worker("data", {**more, "TRIREME_LISTENER": str(listener)}, listener)
+
+    def _keys(self) -> Command:
+        return self._python(("sm.access.checker",), {})
 
     def _worker(self, plane: str, more: Mapping[str, str], *files: int) -> Command:
+        return self._python(("sm.worker", plane), more, *files)
+
+    def _python(self, module: tuple[str, ...], more: Mapping[str, str], *files: int) -> Command:
         paths = [str(HERE), self._environment.get("PYTHONPATH", "")]
         environment = {
             **self._environment,
@@ -75,17 +88,20 @@ class Commands:
             "TRIREME_RUN_DIR": str(self._box.run),
             **more,
         }
-        return Command((sys.executable, "-m", "sm.worker", plane), environment, files)
+        return Command((sys.executable, "-m", *module), environment, files)
 
     def _front(self) -> Command:
         # nginx takes over the listening sockets that this variable names, as in its own binary upgrade.
-        environment = {**self._environment, **FRONT_ALLOCATOR, "NGINX": f"{self._listener};"}
-        return Command(self._nginx, environment, (self._listener,))
+        lent = "".join(f"{listener};" for listener in self._listeners)
+        environment = {**self._environment, **FRONT_ALLOCATOR, "NGINX": lent}
+        return Command(self._nginx, environment, self._listeners)
 
     def _inference(self) -> Command:
         # After a kill -9 the python backend's files are still there.
         remove_files(f"trireme-{self._box.id}-py")
         # What was loaded when its predecessor ended.
-        loaded = Records(self._box.models_file).read().triton_models()
-        again = tuple(f"--load-model={name}" for name in loaded if whole(self._box.repository / name))
+        loaded = Records(self._box.models_file).read().loaded()
+        again = tuple(
+            f"--load-model={name}" for record in loaded for name in restorable(record, self._box.repository)
+        )
         return Command(self._triton.arguments + again, self._triton.environment)

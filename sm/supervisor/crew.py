@@ -13,18 +13,29 @@ from sm.supervisor.child import READY, RESTARTING, WAITING, Child, exit_code, ho
 from sm.supervisor.hands import Hands
 from sm.supervisor.memory import STARVED, STARVED_MODEL
 from sm.supervisor.shutdown import Shutdown, Stage
+from sm.supervisor.stub_monitor import StubCondition
 
-NGINX, CONTROL, TRITON, DATA = "nginx", "control", "triton", "data"
+NGINX, CONTROL, KEYS, TRITON, DATA = "nginx", "control", "keys", "triton", "data"
 #: gunicorn's exit codes of a worker that did not boot and of an application that did not load.
 CANNOT_LOAD = (3, 4)
 #: Seconds that running requests get when the box gives up.
 SHORT_DRAIN = 2.0
 #: Seconds in which callers on kept connections are told to come back on new ones, before the front stops.
 LINGER = 0.5
-#: Seconds between two looks at whether Triton's own processes live.
-LOOK_EVERY = 1.0
-#: Seconds after which nobody else will say whom the kernel killed: two such looks, and one to spare.
+#: Seconds between two polls of the processes of Triton's Python models ("stubs").
+STUB_POLL_INTERVAL_S = 0.2
+#: How long a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and from then on its
+#: answers may be mixed up (see sm.generation): with a poll to spare, nobody has had one by then.
+STOPPED_STUB_GRACE_S = 0.2
+#: How long a stub may be dead: one that Triton has ended itself is gone by then.
+DEAD_STUB_GRACE_S = 0.4
+#: Seconds for a Triton that was killed to be gone, before its stubs are looked at again.
+KILL_GRACE_S = 1.0
+#: Seconds after which nobody else will say whom the kernel killed.
 UNNOTICED = 3.0
+STALLED_STUB = "the process of a python model has stalled"
+MIXED_UP = "a worker found that a model's answers may be mixed up"
+DISTRUST = "no answer of this Triton is delivered any more, and it is started again"
 
 
 class Crew:
@@ -50,6 +61,8 @@ class Crew:
         self.ever_ready = False
         self.began = clock()
         self._failed = ""
+        self._stub_condition, self._stub_condition_since = StubCondition.HEALTHY, 0.0
+        self._next_stub_poll = 0.0
         self._published: dict[str, Any] = {}
 
     # What happens.
@@ -65,10 +78,11 @@ class Crew:
                     self._maybe_start(child, now)
                 elif child.state != READY and now >= child.not_before:
                     self._look_at(child, now)
-                elif child.name == TRITON and child.state == READY and now >= child.not_before:
-                    self._look_after(child, now)
                 if self.shutdown:
                     break
+                # Not before its first callers: a stub that fails while the models load is Triton's to report.
+                if child.name == TRITON and child.pid is not None and child.ever_ready:
+                    self._watch_stubs(child, now)
             # Until all models are loaded it is most likely one of theirs, and its end a reason to give up.
             if self.children[TRITON].ever_ready and self.hands.starved(UNNOTICED):
                 self.hands.say(
@@ -97,6 +111,20 @@ class Crew:
             self.shutdown.hurry(130)
         self.publish()
 
+    def stood_still(self, seconds: float) -> None:
+        """The supervisor, and so most likely the whole machine, did not run for so long.
+
+        Triton took it for a stall of its models' processes. It is nobody's fault: the restart costs nothing.
+        """
+        triton = self.children[TRITON]
+        if triton.pid is None or not triton.ever_ready or not self.hands.has_stubs():
+            return
+        if self.shutdown:
+            self.hands.put_answers_in_doubt()
+            return
+        triton.excused = True
+        self._replace_triton(triton, self.clock(), f"the box stood still for {seconds:.1f} s: {DISTRUST}")
+
     # What is to be seen.
 
     @property
@@ -114,14 +142,21 @@ class Crew:
         if self.shutdown:
             return self._failed or "the box is stopping"
         sentences = {
+            KEYS: ("the API keys are being read", "the API key checker is restarting"),
             TRITON: ("Triton is loading the models", "Triton is restarting"),
             DATA: ("the router is loading its clients", "the router is restarting"),
         }
         for name, (loading, restarting) in sentences.items():
-            child = self.children[name]
-            if child.state != READY:
+            child = self.children.get(name)
+            if child and child.state != READY:
                 return restarting if child.state == RESTARTING else loading
         return ""
+
+    @property
+    def front_is_ready(self) -> bool:
+        """Whether nginx serves the public port."""
+        front = self.children.get(NGINX)
+        return front is not None and front.state == READY
 
     @property
     def refusing(self) -> bool:
@@ -165,23 +200,45 @@ class Crew:
             self._tell(child, now)
             return
         child.silent(now)
-        failure = "" if child.ever_ready else self.hands.failure(child.name)
-        if failure:
+        # A data plane that cannot load ends by itself; Triton stays, without the model.
+        failure = self.hands.failure(child.name) if child.name == TRITON or not child.ever_ready else ""
+        if failure and child.ever_ready:
+            # It could be loaded before: what is in the way, such as a full /dev/shm, may pass.
+            self.hands.say("error", f"{failure.removesuffix('.')}: Triton is started again")
+            self._kill(child)
+        elif failure:
             why = self._starved_model(child)
             self._give_up(1, f"{failure.removesuffix('.')}{why}." if why else failure)
         elif child.overdue(now, self.startup):
             self._too_slow(child)
 
-    def _look_after(self, child: Child, now: float) -> None:
-        """Triton 2.51 lives on without the process of a python model, and fails that model for ever."""
-        ailing = child.pid is not None and self.hands.ailing(child.pid)
-        # Twice in a row: one that Triton ends itself is gone by the second look.
-        if ailing and child.ailing:
+    def _watch_stubs(self, triton: Child, now: float) -> None:
+        """Replace a Triton whose Python models have lost their process, or may answer the wrong caller.
+
+        Triton 2.51 lives on without the process of a Python model, and fails that model for ever.
+        """
+        if now < self._next_stub_poll:
+            return
+        self._next_stub_poll = now + STUB_POLL_INTERVAL_S
+        condition = self.hands.stub_condition(triton.pid or 0)
+        if condition is not self._stub_condition:
+            self._stub_condition, self._stub_condition_since = condition, now
+        seconds = now - self._stub_condition_since
+        if condition is StubCondition.STOPPED and seconds >= STOPPED_STUB_GRACE_S:
+            self._replace_triton(triton, now, f"{STALLED_STUB}: {DISTRUST}")
+        elif self.hands.answers_in_doubt():
+            self._replace_triton(triton, now, f"{MIXED_UP}: {DISTRUST}")
+        elif condition is StubCondition.DEAD and seconds >= DEAD_STUB_GRACE_S:
             why = STARVED if self.hands.starved(0.0) else ""
-            self.hands.say("error", f"the process of a python model has died{why}: Triton is started again")
-            self._kill(child)
-        child.ailing = ailing
-        child.not_before = now + LOOK_EVERY
+            sentence = f"the process of a python model has died{why}: Triton is started again"
+            self._replace_triton(triton, now, sentence)
+
+    def _replace_triton(self, triton: Child, now: float, sentence: str) -> None:
+        """Kill it at once: what it has not answered yet cannot be trusted, or would never be answered."""
+        self.hands.put_answers_in_doubt()
+        self.hands.say("error", sentence)
+        self._kill(triton)
+        self._next_stub_poll = now + KILL_GRACE_S
 
     def _tell(self, child: Child, now: float) -> None:
         self.hands.say("info", f"{child.name} is ready after {now - child.since:.1f} s")
@@ -203,6 +260,8 @@ class Crew:
         excused = child.excused
         child.ended(self.clock())
         if excused:
+            if child.name == TRITON:
+                self._excuse_data()
             return
         if first and self._hopeless(child, status):
             why = f"{child.name} cannot start ({how(status)}): its last lines above say why."
@@ -266,6 +325,7 @@ class Crew:
             Stage(DATA, SIGTERM, 3.0 if front else drain, end + 1.0),
             # The platform kills everything 30 s after its SIGTERM.
             Stage(TRITON, SIGTERM, 5.0, end + 3.5),
+            Stage(KEYS, SIGTERM, 1.0, end + 3.5),
             Stage(CONTROL, SIGTERM, 2.0, end + 4.0),
         ]
         self.shutdown = Shutdown(

@@ -20,28 +20,41 @@ def repository(settings: Settings, examples: bool = False) -> Path:
 
 def lines(settings: Settings, examples: bool = False) -> str:
     """Commands that work as printed, from any folder: three, and those of the examples."""
-    address = f"localhost:{settings.port}/invocations"
+    curl, address = _curl(settings), f"{_base(settings)}/invocations"
     cat = HERE / "clients" / "resnet" / "sample" / "cat.png"
     street = Cache(settings.cache).pictures / STREET.file
     return "\n".join(
         [
             "",
             "The box is ready. Try:",
-            f"{_with_body(cat, 'image/png')} '{address}?modelname=resnet'",
-            f"{_with_body(street, 'image/jpeg')} '{address}?modelname=yolov5'",
-            f"curl -s --data '{SENTENCE}' -H 'Content-Type: application/json' {address}",
-            *(_of_examples(settings.port) if examples else ()),
+            f"{curl} {_with_body(cat, 'image/png')} '{address}?modelname=resnet'",
+            f"{curl} {_with_body(street, 'image/jpeg')} '{address}?modelname=yolov5'",
+            f"{curl} --data '{SENTENCE}' -H 'Content-Type: application/json' {address}",
+            *(_of_examples(settings) if examples else ()),
             "",
         ]
     )
 
 
+def _base(settings: Settings) -> str:
+    """Where the box is called."""
+    return f"https://localhost:{settings.tls_port}" if settings.tls else f"localhost:{settings.port}"
+
+
+def _curl(settings: Settings) -> str:
+    """How: trusting the certificate, with a key that only its caller has."""
+    trust = f" --cacert {shlex.quote(str(settings.tls_certificate))}" if settings.tls else ""
+    key = ' -H "x-api-key: $KEY"' if settings.api_keys_file else ""
+    return f"curl -s{trust}{key}"
+
+
 def _with_body(file: Path, content_type: str) -> str:
-    return f"curl -s --data-binary {shlex.quote(f'@{file}')} -H 'Content-Type: {content_type}'"
+    return f"--data-binary {shlex.quote(f'@{file}')} -H 'Content-Type: {content_type}'"
 
 
-def _of_examples(port: int) -> Iterator[str]:
+def _of_examples(settings: Settings) -> Iterator[str]:
     for file in sorted((HERE / "examples").glob("*/curl.txt")):
         text = file.read_text(encoding="utf-8").strip()
         folder = shlex.quote(str(file.parent))
-        yield text.replace("{address}", f"localhost:{port}").replace("{folder}", folder)
+        text = text.replace("{address}", _base(settings)).replace("{folder}", folder)
+        yield text.replace("curl -s", _curl(settings), 1)

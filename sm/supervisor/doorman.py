@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import uuid
 from collections.abc import Callable
 from selectors import EVENT_READ, BaseSelector
@@ -90,6 +91,47 @@ class Doorman:
         self._selector.unregister(guest)
         guest.close()
         del self._guests[guest]
+
+
+class TlsDoorman(Doorman):
+    """The same at the port with TLS. ``context`` makes the server's side of a handshake."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        selector: BaseSelector,
+        reason: Callable[[], str],
+        clock: Callable[[], float],
+        context: Callable[[], ssl.SSLContext],
+    ) -> None:
+        super().__init__(listener, selector, reason, clock)
+        self._context = context
+
+    def _answer(self, guest: socket.socket) -> None:
+        guest.setblocking(False)
+        try:
+            encrypted = self._context().wrap_socket(guest, server_side=True, do_handshake_on_connect=False)
+        except OSError:
+            guest.close()
+            return
+        self._guests[encrypted] = self._clock() + PATIENCE
+        self._selector.register(encrypted, EVENT_READ, lambda: self._go_on_shaking_hands(encrypted))
+
+    def _go_on_shaking_hands(self, guest: ssl.SSLSocket) -> None:
+        try:
+            guest.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except OSError:
+            self._leave(guest)
+            return
+        self._selector.modify(guest, EVENT_READ, lambda: self._read(guest))
+        with contextlib.suppress(OSError):
+            guest.send(refusal(self._reason()))
+        with contextlib.suppress(OSError):
+            guest.unwrap()  # says that no more follows, and does not wait for the caller's word
+        with contextlib.suppress(OSError):
+            guest.shutdown(socket.SHUT_WR)
 
 
 def refusal(reason: str) -> bytes:

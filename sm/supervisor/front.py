@@ -6,26 +6,38 @@ import grp
 import os
 import pwd
 import re
-import resource
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from sm.access.certificates import CERTIFICATE, KEY
 from sm.box import Box
 from sm.errors import StartError
-from sm.settings import HERE, Settings, cores
+from sm.request_ids import INFERENCE_ID, TRACE_ID
+from sm.settings import HERE, Settings, cores, names_of
+from sm.supervisor.capacity import body_buffer, capacity, descriptor_limit, memory_limit
 
 TEMPLATE = HERE / "nginx.conf"
 #: nginx is often where only root's PATH looks.
 PLACES = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin"
 #: Seconds by which nginx waits longer than what is behind it.
 MARGIN = 5
-#: Bytes of a body that nginx keeps in memory, as large as the platform's largest outside of batch transform:
-#: spooling a 400 KB picture to a file costs 0.9 ms.
-BODY_BUFFER = 25 * 2**20
 MODELS_NEED_NGINX = (
     "multi-model mode (SAGEMAKER_MULTI_MODEL=true) needs nginx, which has one process load all the models"
+)
+#: Settings that protect the port, and so may not be passed over in silence.
+NGINX_SETTINGS = ("tls_certificate", "api_keys_file", "cors_origins")
+#: Headers of answers that a page of another origin may read.
+EXPOSED_HEADERS = (
+    "Retry-After",
+    "WWW-Authenticate",
+    "X-Amzn-SageMaker-Session-Id",
+    "X-Amzn-SageMaker-New-Session-Id",
+    "X-Amzn-SageMaker-Closed-Session-Id",
+    "X-Amzn-SageMaker-Custom-Attributes",
+    "X-Amzn-SageMaker-Content-Type",
+    "x-Amzn-Invoked-Production-Variant",
 )
 WITHOUT_NGINX = (
     "there is no nginx, so gunicorn takes the port itself: /ping shares the workers with the invocations and "
@@ -38,13 +50,22 @@ def choose(settings: Settings) -> Path | None:
     if settings.nginx == "off":
         if settings.multi_model:
             raise StartError(f"TRIREME_NGINX=off: {MODELS_NEED_NGINX}.")
+        _check_nginx_settings(settings, "TRIREME_NGINX=off")
         return None
     found = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:{PLACES}")
     if found is None and settings.nginx == "on":
         raise StartError("TRIREME_NGINX=on, but there is no nginx on PATH: install it, or set it to auto.")
     if found is None and settings.multi_model:
         raise StartError(f"There is no nginx on PATH: {MODELS_NEED_NGINX}.")
+    if found is None:
+        _check_nginx_settings(settings, "There is no nginx on PATH")
     return Path(found) if found else None
+
+
+def _check_nginx_settings(settings: Settings, why: str) -> None:
+    for name in NGINX_SETTINGS:
+        if getattr(settings, name):
+            raise StartError(f"{why}, and {names_of(name)[0]} works with nginx alone.")
 
 
 def prepare(nginx: Path, settings: Settings, box: Box) -> tuple[str, ...]:
@@ -69,28 +90,49 @@ def render(settings: Settings, box: Box) -> str:
 
 def values(settings: Settings, box: Box) -> Mapping[str, object]:
     """What the template leaves open. Sizes in bytes, times in seconds."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # A caller has two connections here: its own and the one behind.
-    connections = max(64, min(4096, files // 3))
     patience = int(settings.timeout) + MARGIN
+    processes = max(1, min(4, cores() // 4))
+    limits = capacity(settings, memory_limit(), descriptor_limit())
     return {
         "user": _user(),
-        "processes": max(1, min(4, cores() // 4)),
-        "connections": connections,
+        "processes": processes,
+        # One process needs no shared count, which would be wrong for ever once a process is killed.
+        "shared_count": "zone data_plane 64k;" if processes > 1 else "",
+        "connections": limits.connections,
         "run": box.run / "nginx",
         "draining": box.draining_file,
+        "inference_id": INFERENCE_ID,
+        "trace_id": TRACE_ID,
         "port": settings.port,
         "data_socket": box.data_socket,
         "control_socket": box.control_socket,
-        "in_flight": min(65535, settings.worker_count * settings.threads + settings.queue),
+        "in_flight": limits.in_flight,
+        "medium_bodies": limits.medium_bodies,
+        "large_bodies": limits.large_bodies,
         "max_body": settings.max_body,
-        "body_buffer": max(1024, min(BODY_BUFFER, settings.max_body)),
+        "body_buffer": body_buffer(settings),
+        "receive_timeout": max(1, round(settings.receive_timeout)),
         "timeout": patience,
         "stream_timeout": int(settings.longest_stream) + MARGIN,
         "all_streamed": int(_all_streamed(settings)),
         # Loading a model may take the platform's 360 s.
         "control_timeout": max(patience, 360 + MARGIN),
+        "with_tls": _enabled(settings.tls),
+        "tls_port": settings.tls_port,
+        "http_two": " http2" if settings.http2 else "",
+        "certificate": box.tls_folder / CERTIFICATE,
+        "certificate_key": box.tls_folder / KEY,
+        "with_keys": _enabled(settings.api_keys_file is not None),
+        "keys_socket": box.keys_socket,
+        "with_cors": _enabled(bool(settings.cors_origins)),
+        "origins": " ".join(f'"{origin}" $http_origin;' for origin in settings.cors_origins),
+        "exposed_headers": ", ".join(EXPOSED_HEADERS),
     }
+
+
+def _enabled(on: bool) -> str:
+    """What stands before a line of the template that is for one setting."""
+    return "" if on else "# "
 
 
 def _all_streamed(settings: Settings) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from sm.supervisor.stub_monitor import StubCondition
+
 
 class Hands(Protocol):
     """What the rules can do."""
@@ -24,8 +26,17 @@ class Hands(Protocol):
     def failure(self, name: str) -> str:
         """A sentence if the child will never be ready, else nothing."""
 
-    def ailing(self, pid: int) -> bool:
-        """Whether a process that the child needs has died, and the child did not care."""
+    def stub_condition(self, pid: int) -> StubCondition:
+        """How the processes of Triton's Python models are, as far as that is the supervisor's concern."""
+
+    def has_stubs(self) -> bool:
+        """Whether Triton runs models in processes of their own, which can stall."""
+
+    def answers_in_doubt(self) -> bool:
+        """Whether a worker saw that the answers of the running Triton may be mixed up."""
+
+    def put_answers_in_doubt(self) -> None:
+        """Have no worker deliver an answer of the running Triton any more."""
 
     def starved(self, patience: float) -> bool:
         """Whether the kernel killed for want of memory, so many seconds ago or more; told once."""

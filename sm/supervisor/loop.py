@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -12,22 +13,29 @@ from functools import partial
 from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
+from sm.access import certificates
 from sm.box import Box, write_whole
 from sm.errors import StartError
+from sm.generation import STANDSTILL_S, SharedGeneration
 from sm.settings import Settings
+from sm.supervisor.certificate_watch import CertificateWatch
 from sm.supervisor.commands import Commands
-from sm.supervisor.crew import CONTROL, DATA, LOOK_EVERY, NGINX, TRITON, Crew
-from sm.supervisor.doorman import Doorman
+from sm.supervisor.crew import CONTROL, DATA, KEYS, NGINX, TRITON, Crew
+from sm.supervisor.doorman import Doorman, TlsDoorman
 from sm.supervisor.guard import Guard
 from sm.supervisor.loglines import Lines
 from sm.supervisor.memory import Memory, kills
 from sm.supervisor.probes import Probes
-from sm.supervisor.processes import Children, Processes
+from sm.supervisor.processes import Processes
 from sm.supervisor.signals import STOPPING, Signals
 from sm.supervisor.sink import Log
+from sm.supervisor.stub_monitor import StubCondition, StubMonitor
+from sm.triton.sweep import make_private
 
 #: Seconds between two looks at what is due.
 TICK = 0.05
+#: Seconds between two heartbeats for the workers; see sm.generation.
+HEARTBEAT_INTERVAL_S = 0.1
 #: Seconds for the last callers to read that the box is stopping.
 PARTING = 0.5
 #: Bytes taken from a child's pipe at a time.
@@ -46,24 +54,27 @@ class Loop:
         *,
         commands: Commands,
         listener: socket.socket,
+        tls_listener: socket.socket | None,
         selector: BaseSelector,
         signals: Signals,
         processes: Processes,
         guard: Guard | None,
+        generation: SharedGeneration,
         log: Log,
         when_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """``when_ready`` is called once, when the box is ready for the first time."""
         self._box, self._commands, self._selector, self._signals = box, commands, selector, signals
-        self._processes, self._guard, self._log = processes, guard, log
+        self._processes, self._guard, self._generation, self._log = processes, guard, generation, log
         self._when_ready = when_ready
         self._probes = Probes(box, settings.port)
         self._memory = Memory(kills, time.monotonic)
-        self._children = Children(0)
+        self._stubs = StubMonitor(0)
         self._outputs: dict[int, tuple[int, Lines]] = {}
         #: A child prints faster than is read: no time to rest.
         self._behind = False
-        front = (NGINX,) if box.fronted else ()
+        keys = (KEYS,) if settings.api_keys_file else ()
+        front = (*keys, NGINX) if box.fronted else ()
         self.crew = Crew(
             self,
             time.monotonic,
@@ -72,27 +83,59 @@ class Loop:
             startup=settings.startup_timeout,
             drain=settings.drain,
         )
-        self._doorman = Doorman(listener, selector, lambda: self.crew.reason, time.monotonic)
+        self._doormen = [Doorman(listener, selector, lambda: self.crew.reason, time.monotonic)]
+        if tls_listener:
+            self._doormen.append(
+                TlsDoorman(
+                    tls_listener,
+                    selector,
+                    lambda: self.crew.reason,
+                    time.monotonic,
+                    lambda: certificates.server_context(box.tls_folder),
+                )
+            )
+        self._certificates: CertificateWatch | None = None
+        if settings.tls_certificate and settings.tls_key:
+            self._certificates = CertificateWatch(
+                (settings.tls_certificate, settings.tls_key),
+                box.tls_folder,
+                time.monotonic,
+                self._reload_front,
+                self.say,
+            )
         selector.register(signals.reading, EVENT_READ, self._take_signals)
 
     def run(self) -> int:
         """Until all is over; the exit code."""
+        self._generation.beat()
         while self.crew.exit_code is None:
+            self._heartbeat()
             self.crew.tick()
-            self._doorman.attend(self.crew.refusing)
+            for doorman in self._doormen:
+                doorman.attend(self.crew.refusing)
+            # A front that is only starting would die of SIGHUP.
+            if self._certificates and self.crew.front_is_ready and not self.crew.shutdown:
+                self._certificates.poll()
             if self.crew.ever_ready:
                 when_ready, self._when_ready = self._when_ready, lambda: None
                 when_ready()
-            if self.crew.settled and not self._doorman.busy:
+            if self.crew.settled and not self._answering:
                 self._rest()
             else:
                 self._turn(TICK)
         self._part()
         return self.crew.exit_code
 
+    def _heartbeat(self) -> None:
+        """Tell the workers that the machine runs, and the rules if it stood still since the last time."""
+        age = self._generation.heartbeat_age()
+        if age > STANDSTILL_S:
+            self.crew.stood_still(age)
+        self._generation.beat()
+
     def _rest(self) -> None:
-        """Nothing is due before the next look: unless a child ends or is to end, only lines are passed on."""
-        end = time.monotonic() + LOOK_EVERY
+        """Until the next heartbeat nothing is due but what happens: lines of a child, or its end."""
+        end = time.monotonic() + HEARTBEAT_INTERVAL_S
         while self.crew.settled and (left := end - time.monotonic()) > 0:
             self._turn(left)
             if not self._behind:
@@ -108,14 +151,28 @@ class Loop:
 
     def _part(self) -> None:
         """Give the port back; the last callers get to read why."""
-        self._doorman.close()
+        for doorman in self._doormen:
+            doorman.close()
         end = time.monotonic() + PARTING
-        while self._doorman.busy and time.monotonic() < end:
+        while self._answering and time.monotonic() < end:
             self._turn(TICK)
+
+    @property
+    def _answering(self) -> bool:
+        """Whether a caller is being told that nobody else answers."""
+        return any(doorman.busy for doorman in self._doormen)
+
+    def _reload_front(self) -> None:
+        """nginx reads its configuration, and with it the certificate, again."""
+        pid = self.crew.children[NGINX].pid
+        if pid is not None:
+            self.signal(pid, signal.SIGHUP)
 
     # The hands.
 
     def spawn(self, name: str) -> int:
+        if name == TRITON:
+            self._generation.advance()
         try:
             pid, output = self._processes.spawn(self._commands.command(name))
         except OSError as error:
@@ -139,13 +196,27 @@ class Loop:
     def failure(self, name: str) -> str:
         return self._probes.failure(name)
 
-    def ailing(self, pid: int) -> bool:
+    def stub_condition(self, pid: int) -> StubCondition:
+        if self._stubs.pid != pid:
+            self._stubs = StubMonitor(pid)
+        condition = self._stubs.poll()
+        if self._stubs.has_just_searched:
+            make_private(f"trireme-{self._box.id}-py")
+        self._generation.watch(self.has_stubs())
         # Where many models come and go, the control plane has the one loaded again.
-        if self._box.multi_model:
-            return False
-        if self._children.pid != pid:
-            self._children = Children(pid)
-        return self._children.has_dead()
+        if condition is StubCondition.DEAD and self._box.multi_model:
+            return StubCondition.HEALTHY
+        return condition
+
+    def has_stubs(self) -> bool:
+        # In multi-model mode the next one may be there before it is found.
+        return self._box.multi_model or self._stubs.has_stubs
+
+    def answers_in_doubt(self) -> bool:
+        return self._generation.is_in_doubt(self._generation.current)
+
+    def put_answers_in_doubt(self) -> None:
+        self._generation.put_in_doubt(self._generation.current)
 
     def starved(self, patience: float) -> bool:
         return self._memory.starved(patience)

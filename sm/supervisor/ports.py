@@ -17,9 +17,9 @@ OPEN_GRPC, OPEN_METRICS = 8001, 8002
 FIELDS = ("triton_http_port", "triton_grpc_port", "triton_metrics_port")
 
 
-def listen(port: int) -> socket.socket:
-    """The public port. The supervisor holds it and lends it to the front, so that a connection made while the
-    front restarts or stops waits in the kernel's queue instead of being lost."""
+def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket:
+    """A public port, which ``variable`` sets. The supervisor holds it and lends it to the front, so that a
+    connection made while the front restarts or stops waits in the kernel's queue instead of being lost."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -27,7 +27,7 @@ def listen(port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise StartError(_sentence(port, error)) from error
+        raise StartError(_sentence(port, variable, error)) from error
     listener.setblocking(False)
     return listener
 
@@ -35,7 +35,7 @@ def listen(port: int) -> socket.socket:
 def draw(settings: Settings) -> tuple[int, int, int]:
     """Triton's HTTP, gRPC and metrics ports: what is set, else free ones."""
     wanted = wishes(settings)
-    taken = {settings.port, *filter(None, wanted)}
+    taken = {settings.port, *filter(None, (settings.tls and settings.tls_port, *wanted))}
     for field, port in zip(FIELDS, wanted, strict=True):
         sock = _try(port)
         if sock is None:
@@ -101,7 +101,7 @@ def _try(port: int) -> socket.socket | None:
     return sock
 
 
-def _sentence(port: int, error: OSError) -> str:
+def _sentence(port: int, variable: str, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"Port {port} is already in use: stop what listens there, or set SAGEMAKER_BIND_TO_PORT."
-    return f"Port {port} cannot be opened ({error.strerror}): set SAGEMAKER_BIND_TO_PORT to another."
+        return f"Port {port} is already in use: stop what listens there, or set {variable}."
+    return f"Port {port} cannot be opened ({error.strerror}): set {variable} to another."

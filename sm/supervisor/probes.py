@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from sm.box import Box
-from sm.supervisor.crew import CONTROL, DATA, TRITON
+from sm.supervisor.crew import CONTROL, DATA, KEYS, TRITON
 from sm.triton import server
 
 #: Seconds; the supervisor does nothing else meanwhile.
@@ -29,6 +29,8 @@ class Probes:
             return asked(self._box.http_port, self._box.http_keys)
         if name == CONTROL:
             return answers(self._box.control_socket)
+        if name == KEYS:
+            return answers(self._box.keys_socket)
         if name == DATA and self._box.fronted:
             return answers(self._box.data_socket)
         return answers(("127.0.0.1", self._port))

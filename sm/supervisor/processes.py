@@ -14,8 +14,6 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-#: Looks after another process's children, of which one also finds out who they are.
-SEARCH_EVERY = 10
 
 
 @dataclass(frozen=True)
@@ -116,49 +114,6 @@ class Processes:
                 os._exit(1)
 
         return prepare
-
-
-class Children:
-    """The children of another process, ``pid``."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._known: tuple[bytes, ...] = ()
-        self._looks = 0
-
-    def has_dead(self) -> bool:
-        """Whether one has ended and nobody has asked how.
-
-        Who they are is found out with every tenth look only: Triton has some 170 threads to be asked.
-        """
-        if self._looks % SEARCH_EVERY == 0:
-            self._known = tuple(self._found())
-        self._looks += 1
-        return any(map(self._is_zombie, self._known))
-
-    def _found(self) -> Iterator[bytes]:
-        with contextlib.suppress(OSError):
-            for task in Path(f"/proc/{self.pid}/task").iterdir():
-                with contextlib.suppress(OSError):  # a thread that has ended meanwhile
-                    yield from _read(f"{task}/children").split()
-
-    def _is_zombie(self, child: bytes) -> bool:
-        try:
-            # "7 (a name) Z 1 ...": the name may hold anything, brackets too. 1 is its parent.
-            state, parent = _read(f"/proc/{child.decode()}/stat").rpartition(b")")[2].split()[:2]
-        except OSError:
-            return False
-        return state == b"Z" and int(parent) == self.pid
-
-
-def _read(path: str) -> bytes:
-    """A small file of /proc. There may be hundreds: a file object for each would be nine system calls
-    and four times the time."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(file, 1 << 16)
-    finally:
-        os.close(file)
 
 
 def children() -> set[int]:

@@ -20,12 +20,21 @@ from dataclasses import replace
 from pathlib import Path
 from selectors import PollSelector
 
+from sm.access import setup
 from sm.box import SHARED_MEMORY, Box, find_repository, models_in, shared_bytes
 from sm.errors import StartError
+from sm.generation import SharedGeneration
 from sm.inspection import problems
 from sm.logs import Formatter
-from sm.settings import Settings
+from sm.settings import Settings, names_of
 from sm.supervisor import demo, front, ports
+from sm.supervisor.capacity import (
+    capacity,
+    describe_limits,
+    descriptor_limit,
+    fit_to_descriptors,
+    memory_limit,
+)
 from sm.supervisor.commands import Commands
 from sm.supervisor.engines import Engines
 from sm.supervisor.guard import Guard
@@ -91,34 +100,48 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
         processes = Processes()
         processes.adopt_orphans()
         raise_file_limit()
+        asked, files = settings, descriptor_limit()
+        settings = fit_to_descriptors(asked, files)
         repository = None if settings.multi_model else find_repository(settings)
         if repository and settings.build_engines == "never":
             check(repository)
         nginx = front.choose(settings)
         listener = ports.listen(settings.port)
         stack.callback(listener.close)
+        tls_listener = ports.listen(settings.tls_port, "TRIREME_TLS_PORT") if settings.tls else None
+        if tls_listener:
+            stack.callback(tls_listener.close)
         if repository and settings.build_engines == "missing":
             built = Engines(settings, listener, selector, signals, processes, guard, log).run(repository)
             if built is None:
                 return 0
             check(repository := built)
-        box = stack.enter_context(prepared(settings, repository, nginx, guard, reload))
+        box, generation = stack.enter_context(prepared(settings, repository, nginx, guard, reload))
         stack.callback(bury, processes, log, guard)
         if nginx is None:
             log.say("warning", front.WITHOUT_NGINX)
         if reload:
             log.say("warning", RELOADING)
-        commands = Commands(settings, box, nginx, listener.fileno(), os.environ)
+        for warning in setup.prepare(settings, box):
+            log.say("warning", warning)
+        lent = tuple(each.fileno() for each in (listener, tls_listener) if each)
+        # The workers read the settings themselves.
+        environment = {**os.environ, names_of("threads")[0]: str(settings.threads)}
+        commands = Commands(settings, box, nginx, lent, environment)
         log.say("info", f"port {settings.port}: {announced(settings, repository)}")
+        if nginx:
+            log.say(*describe_limits(asked, settings, capacity(settings, memory_limit(), files), files))
         loop = Loop(
             settings,
             box,
             commands=commands,
             listener=listener,
+            tls_listener=tls_listener,
             selector=selector,
             signals=signals,
             processes=processes,
             guard=guard,
+            generation=generation,
             log=log,
             when_ready=lambda: log.sink.write(lines.encode()) if lines else None,
         )
@@ -155,7 +178,7 @@ def guarded() -> Iterator[Guard]:
 @contextlib.contextmanager
 def prepared(
     settings: Settings, repository: Path | None, nginx: Path | None, guard: Guard | None, reload: bool
-) -> Iterator[Box]:
+) -> Iterator[tuple[Box, SharedGeneration]]:
     """The box, written down; removed afterwards with its files in shared memory."""
     http, grpc, metrics = ports.draw(settings)
     identity = secrets.token_hex(4)
@@ -170,6 +193,7 @@ def prepared(
         ):
             guard.path(path)
     try:
+        generation = create_generation(identity, run_folder)
         box = Box(
             id=identity,
             run=run_folder,
@@ -184,13 +208,23 @@ def prepared(
             http_keys=restricted.http_keys(settings.triton_arguments),
             grpc_keys=restricted.grpc_keys(settings.triton_arguments),
             reload=reload,
+            generation_file=generation.path,
         )
         box.save()
-        yield box
+        yield box, generation
     finally:
         shutil.rmtree(run_folder, ignore_errors=True)
         if lock:
             lock.release()
+
+
+def create_generation(identity: str, run_folder: Path) -> SharedGeneration:
+    """In shared memory, which no slow disk holds up; in the run folder where it has no room."""
+    name = f"trireme-{identity}-generation"
+    try:
+        return SharedGeneration.create(SHARED_MEMORY / name)
+    except OSError:
+        return SharedGeneration.create(run_folder / name)
 
 
 def hold(identity: str) -> sweep.Hold | None:

@@ -53,21 +53,31 @@ def unregister(http_port: int, region: str, keys: Mapping[str, str] = NO_KEYS) -
     return status == 200
 
 
-def _ask(http_port: int, keys: Mapping[str, str], method: str, path: str) -> tuple[int, Any]:
-    """Status and parsed body; status 0 if Triton cannot be reached, None for a body that is not JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", http_port, timeout=SECONDS)
+def request(
+    http_port: int, keys: Mapping[str, str], method: str, path: str, seconds: float = SECONDS
+) -> tuple[int, bytes]:
+    """Status and body of one of Triton's own routes; status 0 if it gives no answer that can be read in time.
+
+    The connection is used once: nothing of this answer can become another's.
+    """
+    connection = http.client.HTTPConnection("127.0.0.1", http_port, timeout=seconds)
     try:
         connection.request(method, path, headers=dict(keys))
         answer = connection.getresponse()
-        body = answer.read()
+        return answer.status, answer.read()
     except (OSError, http.client.HTTPException):
-        return 0, None
+        return 0, b""
     finally:
         connection.close()
+
+
+def _ask(http_port: int, keys: Mapping[str, str], method: str, path: str) -> tuple[int, Any]:
+    """Status and parsed body; status 0 if Triton cannot be reached, None for a body that is not JSON."""
+    status, body = request(http_port, keys, method, path)
     try:
-        return answer.status, json.loads(body) if answer.status == 200 and body else None
+        return status, json.loads(body) if status == 200 and body else None
     except ValueError:
-        return answer.status, None
+        return status, None
 
 
 def _sentence(reason: str) -> str:

@@ -14,10 +14,12 @@ from collections.abc import Mapping
 
 import orjson
 
-from sm.errors import BadInput, TooLarge
+from sm.errors import BadInput, TooLarge, UnsupportedType
 
 #: Triton's own header: bytes of JSON before the tensors; 0 where there is none.
 HEADER_SIZE = "inference-header-content-length"
+#: As Triton spells them.
+COMPRESSIONS = ("gzip", "deflate")
 #: Levels, as orjson has it; Triton falls between 10,000 and 100,000.
 DEEPEST = 1000
 #: ``"shape": [...]``; JSON may write each letter as an escape.
@@ -27,7 +29,8 @@ SHAPE = re.compile(
 
 
 def check(body: bytes, headers: Mapping[str, str], largest: int) -> None:
-    """:class:`BadInput` for a body that Triton would not outlive, :class:`TooLarge` over ``largest`` bytes.
+    """:class:`BadInput` for a body that Triton would not outlive, :class:`TooLarge` over ``largest`` bytes,
+    :class:`UnsupportedType` for a compression that it does not know.
 
     Header names in lower case. What is only wrong is left to Triton, which says so.
     """
@@ -43,18 +46,23 @@ def check(body: bytes, headers: Mapping[str, str], largest: int) -> None:
 
 
 def unpacked(body: bytes, encoding: str, largest: int) -> bytes:
-    """The body as Triton will see it: it knows two compressions."""
-    if encoding.strip().lower() not in ("gzip", "deflate"):
+    """The body as Triton will see it: it knows two compressions, and answers 501 to every other."""
+    coding = encoding.strip()
+    if not body or coding in ("", "identity"):
         return body
+    if coding not in COMPRESSIONS:
+        raise UnsupportedType(
+            f"a body with the Content-Encoding {coding[:40]!r} is not taken, only {' or '.join(COMPRESSIONS)}"
+        )
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
     try:
         whole = unpacker.decompress(body, largest + 1)
     except zlib.error as error:
-        raise BadInput(f"the body is not {encoding.strip().lower()}: {error}") from None
+        raise BadInput(f"the body is not {coding}: {error}") from None
     if len(whole) > largest:
         raise TooLarge("the body is larger than this box accepts, once it is unpacked")
     if not unpacker.eof or unpacker.unused_data:
-        raise BadInput(f"the body is not one whole {encoding.strip().lower()} stream")
+        raise BadInput(f"the body is not one whole {coding} stream")
     return whole
 
 

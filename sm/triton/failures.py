@@ -24,12 +24,22 @@ MEMORY = re.compile(
 )
 
 
+#: What the python backend says when it gives up on the process ("stub") of a model instance. As a whole
+#: message, as a caller's words may stand in others: behind the request's id, and the ensembles around it.
+STALLED_STUB = re.compile(
+    r"(?:\[request id: .*?\] )?(?:in ensemble '[^']*', )*"
+    r"(?:Stub process (?:'(?P<instance>[^']*)' )?is not healthy|Failed to obtain the health mutex)\.",
+    re.DOTALL,
+)
+
+
 @dataclass(eq=False)
 class Failed(Exception):
     """A call that failed.
 
     ``settled``: Triton has surely done with the request, its memory included. ``lost_region``: it does not
-    know the region. ``outgrown``: an output is larger than its place in the region.
+    know the region. ``outgrown``: an output is larger than its place in the region. ``stalled``: the model
+    instance whose process Triton gave up on, "" where it does not say which.
     """
 
     kind: type[TriremeError]
@@ -37,6 +47,7 @@ class Failed(Exception):
     settled: bool
     lost_region: bool = False
     outgrown: bool = False
+    stalled: str | None = None
 
     @property
     def error(self) -> TriremeError:
@@ -88,10 +99,10 @@ RULES = (
     Rule(None, MEMORY.pattern, OutOfMemory, False),
     Rule(
         None,
-        "Stub process .* is not healthy",
+        "Stub process .*is not healthy|Failed to obtain the health mutex",
         NotReady,
         False,
-        "the model's process has died; it is started again",
+        "the model's process does not respond; it is started again",
     ),
     Rule(None, "Failed to process the request", ModelFailed, True),
     Rule(None, "", ModelFailed, False),
@@ -107,7 +118,14 @@ def failed(code: Code, text: str) -> Failed:
     rule = next(
         rule for rule in RULES if rule.code in (None, code) and re.search(rule.text, text, re.IGNORECASE)
     )
-    return Failed(rule.kind, rule.sentence or sentence(text), rule.settled)
+    stalled = stalled_instance(text) if code in (Code.INTERNAL, Code.UNKNOWN) else None
+    return Failed(rule.kind, rule.sentence or sentence(text), rule.settled, stalled=stalled)
+
+
+def stalled_instance(text: str) -> str | None:
+    """The model instance whose process Triton gave up on; "" if it is not named, None for another failure."""
+    found = STALLED_STUB.fullmatch(text)
+    return None if found is None else found["instance"] or ""
 
 
 def told(text: str, run: bool) -> Failed:

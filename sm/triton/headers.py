@@ -85,6 +85,8 @@ class Block:
         size = self._integer(7)
         text = self._block[self._at : self._at + size]
         self._at += size
+        if len(text) < size:
+            raise ValueError("a string without its end")
         if coded:
             raise ValueError("a string in Huffman's code")
         return text

@@ -11,20 +11,24 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import h11
+import orjson
 
 from sm.deadline import Deadline, current
 from sm.errors import BadInput, DeadlinePassed, NotReady
 from sm.triton import bodies
-from sm.triton.failures import UNREACHABLE
+from sm.triton.answer_guard import AnswerGuard
+from sm.triton.failures import UNREACHABLE, stalled_instance
 
 #: Milliseconds until the caller is looked after for the first time, and then each time.
 FIRST_LOOK, NEXT_LOOK = 50, 100
 #: Bytes asked of the kernel at a time.
 CHUNK = 2**18
+#: Statuses without a body: whatever follows one would be read as the answer to the next request.
+NO_BODY = {204, 304}
 #: Of one connection, not of what travels on it (RFC 9110, section 7.6.1).
 HOP_BY_HOP = {
     "connection",
@@ -67,31 +71,51 @@ class Reply:
 class Upstream:
     """Triton's HTTP on loopback, for the threads of one process. ``timeout`` holds where no deadline does.
 
-    ``largest``: bytes of a body, once it is unpacked.
+    ``largest``: bytes of a body, once it is unpacked. ``guard``: refuses answers that may be another's.
     """
 
-    def __init__(self, port: int, timeout: float, largest: int = LARGEST) -> None:
+    def __init__(
+        self, port: int, timeout: float, largest: int = LARGEST, guard: AnswerGuard | None = None
+    ) -> None:
         self._port, self._timeout, self._largest = port, timeout, largest
+        self._guard = guard or AnswerGuard(None)
         self._idle: deque[Connection] = deque()
 
     def send(self, request: Request) -> Reply:
-        """Triton's reply, whatever its status. :class:`NotReady` if there is none."""
+        """Triton's reply, whatever its status. :class:`NotReady` if there is none that can be trusted."""
         deadline = current() or Deadline(time.monotonic() + self._timeout)
         deadline.check()
         bodies.check(request.body, request.headers or {}, self._largest)
+        generation = self._guard.admit()
         connection = self._connection()
         try:
             with _explained():
                 reply = connection.exchange(request, deadline)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
-                    return replace(reply, body=connection.parts(deadline))
-                whole = replace(reply, body=b"".join(connection.data(deadline)))
+                    return replace(reply, body=self._trusted(connection.parts(deadline), generation))
+                body = b"".join(connection.data(deadline))
+                whole = replace(reply, body=body)
         except BaseException:
             connection.close()
             raise
         if connection.reset():
             self._idle.append(connection)
+        self._check(body, generation)
         return whole
+
+    def _trusted(self, parts: Generator[bytes, None, None], generation: int) -> Iterator[bytes]:
+        """The parts of a stream, up to one that may be another request's. Raises :class:`NotReady` there."""
+        with contextlib.closing(parts):
+            for part in parts:
+                self._check(part, generation)
+                yield part
+
+    def _check(self, body: bytes, generation: int) -> None:
+        """Raises :class:`NotReady` if ``body`` may be the answer to another request."""
+        instance = stalled_instance(failure_text(body))
+        if instance is not None:
+            self._guard.report_stall(generation, instance)
+        self._guard.confirm(generation)
 
     def close(self) -> None:
         while self._idle:
@@ -117,6 +141,8 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._protocol = h11.Connection(h11.CLIENT)
+        #: False once an answer came whose end cannot be told from bytes behind it.
+        self._reusable = True
 
     def usable(self) -> bool:
         """An idle connection has nothing to say, except that its other end is gone."""
@@ -126,7 +152,9 @@ class Connection:
         """Send all of ``request``; the head of the reply, its body still to come."""
         headers = {**(request.headers or {}), "host": "127.0.0.1", "content-length": str(len(request.body))}
         self._socket.settimeout(max(0.001, deadline.remaining()))
-        head = h11.Request(method=request.method, target=request.target, headers=list(headers.items()))
+        # WSGI's strings hold a byte in each character.
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        head = h11.Request(method=request.method, target=request.target.encode("latin-1"), headers=encoded)
         for piece in (head, h11.Data(data=request.body), h11.EndOfMessage()):
             for data in self._protocol.send_with_data_passthrough(piece) or ():
                 self._socket.sendall(data)
@@ -134,6 +162,7 @@ class Connection:
         while isinstance(event, h11.InformationalResponse):
             event = self._next(deadline)
         assert isinstance(event, h11.Response)
+        self._reusable = request.method != "HEAD" and event.status_code not in NO_BODY
         said = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
         return Reply(event.status_code, {k: v for k, v in said if k not in HOP_BY_HOP}, b"")
 
@@ -142,7 +171,7 @@ class Connection:
         while isinstance(event := self._next(deadline), h11.Data):
             yield bytes(event.data)
 
-    def parts(self, deadline: Deadline) -> Iterator[bytes]:
+    def parts(self, deadline: Deadline) -> Generator[bytes, None, None]:
         """The body's pieces; the connection ends with the iterator, read to its end or not."""
         try:
             with _explained():
@@ -151,8 +180,12 @@ class Connection:
             self.close()
 
     def reset(self) -> bool:
-        """Make ready for the next exchange; False, and closed, if the other end closes."""
-        if (self._protocol.our_state, self._protocol.their_state) != (h11.DONE, h11.DONE):
+        """Make ready for the next exchange; False, and closed, if that could read what is left of this one.
+
+        Triton's 405 to HEAD, for example, has a body.
+        """
+        done = (self._protocol.our_state, self._protocol.their_state) == (h11.DONE, h11.DONE)
+        if not done or not self._reusable or self._protocol.trailing_data != (b"", False):
             self.close()
             return False
         self._protocol.start_next_cycle()
@@ -189,6 +222,18 @@ def _explained() -> Iterator[None]:
         raise BadInput(f"a header cannot be passed on: {error}") from error
     except (OSError, h11.RemoteProtocolError) as error:
         raise NotReady(UNREACHABLE) from error
+
+
+def failure_text(body: bytes) -> str:
+    """What Triton says went wrong, in a body or in an event; nothing for an answer."""
+    text = body.removeprefix(b"data: ")
+    if not text.startswith(b'{"error":'):
+        return ""
+    try:
+        said = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return ""
+    return str(said["error"])
 
 
 def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:

@@ -27,6 +27,10 @@ FIRST, LONGEST = 0.01, 0.25
 #: Seconds for the connection to a Triton that was started again: gRPC tries only now and then, and a call
 #: between two tries fails although the box is ready.
 CONNECTING = 5.0
+#: Triton reads the whole repository at each load and unload. It gives up when the folder of another model is
+#: removed meanwhile; tried again, it does not find that one any more.
+VANISHED = re.compile(r"failed to (stat|open|read) (file|directory)", re.IGNORECASE)
+MAX_ATTEMPTS, RETRY_INTERVAL_S = 20, 0.05
 #: States of a model that still holds memory.
 HELD = ("READY", "LOADING", "UNLOADING")
 
@@ -45,12 +49,12 @@ class Loading:
     def load(self, model: str) -> None:
         """Returns when it is ready. :class:`OutOfMemory`, or :class:`BadInput` with Triton's reason."""
         self._channel.connect(CONNECTING)
-        self._call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name=model), model)
+        self._change("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name=model), model)
 
     def unload(self, model: str) -> None:
         """Returns when the model holds nothing any more. One that is not loaded is none to wait for."""
         end = time.monotonic() + self._seconds
-        self._call("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model)
+        self._change("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model)
         pause = FIRST
         while self._holds(model) and not self._gone(model):
             if time.monotonic() > end:
@@ -70,6 +74,17 @@ class Loading:
     def _holds(self, model: str) -> bool:
         index = self._call("RepositoryIndex", pb.RepositoryIndexRequest(), model)
         return any(row.name == model and row.state in HELD for row in index.models)
+
+    def _change(self, method: str, request: object, model: str) -> None:
+        for _ in range(MAX_ATTEMPTS - 1):
+            try:
+                self._call(method, request, model)
+                return
+            except BadInput as error:
+                if not VANISHED.search(error.sentence):
+                    raise
+            time.sleep(RETRY_INTERVAL_S)
+        self._call(method, request, model)
 
     def _call(self, method: str, request: object, model: str) -> Any:
         try:

@@ -17,6 +17,9 @@ from sm.triton.regions import Region
 from sm.triton.sizes import Sizes
 from sm.triton.tensors import byte_size, datatype, dtype, from_bytes, to_bytes
 
+#: The parameter that brings a request's token to a model, and the output that brings it back: the same word
+#: as in sm/triton/onnx_cpu/request_token.py, which runs in the models' processes.
+REQUEST_TOKEN = "trireme_request_token"  # noqa: S105  (not a secret)
 #: Bytes; what the widest vector instructions like.
 ALIGNMENT = 64
 
@@ -67,6 +70,8 @@ class Plan:
     wanted: Sequence[str]
     kind: Hashable
     layout: Layout
+    #: What the model is to answer with, so that it can be told whose answer it is; 0 if it cannot.
+    token: int = 0
 
     @classmethod
     def make(
@@ -76,16 +81,21 @@ class Plan:
         arrays: Mapping[str, Array],
         outputs: Sequence[str] | None,
         sizes: Sizes,
+        token: int = 0,
     ) -> Plan:
-        """The same layout for all requests of the same kind, as long as no more is known of its outputs."""
+        """The same layout for all requests of the same kind, as long as no more is known of its outputs.
+
+        ``token``: a number that no other request has.
+        """
         wanted = tuple(outputs or metadata.outputs)
         inputs = tuple((name, datatype(array), array.shape) for name, array in arrays.items())
         shapes = tuple(sorted((name, shape) for name, _, shape in inputs))
+        token = token if metadata.identifies_requests else 0
         kind = (metadata.name, version, wanted, shapes)
         batch = next((shape[0] for _, shape in shapes if shape), 1)
         expected = sizes.expected(kind, metadata, batch)
         layout = laid_out(inputs, tuple(item for item in expected.items() if item[0] in wanted))
-        return cls(metadata.name, version, arrays, wanted, kind, layout)
+        return cls(metadata.name, version, arrays, wanted, kind, layout, token)
 
     @property
     def size(self) -> int:
@@ -108,7 +118,7 @@ class Plan:
 
         A region keeps the message that was last made for it: the next of its kind differs by its id alone.
         """
-        purpose = (self.kind, self.layout)
+        purpose = (self.kind, self.layout, bool(self.token))
         if region is not None and region.message[0] == purpose:
             message = region.message[1]
         else:
@@ -117,6 +127,8 @@ class Plan:
                 region.message = purpose, message
         running = current()
         message.id = running.request_id if running else ""
+        if self.token:
+            message.parameters[REQUEST_TOKEN].int64_param = self.token
         return message
 
     def _message(self, region: str) -> Any:
@@ -131,12 +143,25 @@ class Plan:
             tensor = message.outputs.add(name=name)
             if region and name in self.outputs:
                 _refer(tensor, region, self.outputs[name])
+        if self.token:
+            message.outputs.add(name=REQUEST_TOKEN)
         return message
+
+    def is_answered_by(self, response: Any) -> bool:
+        """Whether ``response`` is for this request, where the model can tell; True where it cannot."""
+        if not self.token:
+            return True
+        for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
+            if tensor.name == REQUEST_TOKEN:
+                return bool(raw == self.token.to_bytes(8, "little"))
+        return False
 
     def read(self, response: Any, memory: Memory | None = None) -> dict[str, Array]:
         """The output arrays: those with a place as views of the region's ``memory``, if it had one."""
         arrays: dict[str, Array] = {}
         for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
+            if tensor.name == REQUEST_TOKEN:
+                continue
             place = self.layout.outputs.get(tensor.name)
             if memory is None or place is None:
                 arrays[tensor.name] = from_bytes(raw, tensor.datatype, tensor.shape)
@@ -147,7 +172,11 @@ class Plan:
 
 def sizes_of(response: Any) -> dict[str, int]:
     """Bytes of each output that has a dtype, strings left out."""
-    known = {tensor.name: byte_size(tensor.datatype, tensor.shape) for tensor in response.outputs}
+    known = {
+        tensor.name: byte_size(tensor.datatype, tensor.shape)
+        for tensor in response.outputs
+        if tensor.name != REQUEST_TOKEN
+    }
     return {name: size for name, size in known.items() if size is not None}
 
 

@@ -7,15 +7,18 @@ belongs to a box that is dead.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from sm.box import SHARED_MEMORY
 from sm.triton import admin
 
+OTHERS_RIGHTS = stat.S_IRWXG | stat.S_IRWXO
 #: Another process has the lock, or another user the file.
 LOCKED = (BlockingIOError, PermissionError)
 
@@ -74,6 +77,17 @@ def remove_files(prefix: str, folder: Path = SHARED_MEMORY) -> int:
         else:
             path.unlink(missing_ok=True)
     return len(found)
+
+
+def make_private(prefix: str, folder: Path = SHARED_MEMORY) -> None:
+    """Keep other users off the files whose names begin with ``prefix``.
+
+    The python backend's hold callers' tensors. It makes them readable for all, whatever the umask.
+    """
+    for path in folder.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # removed meanwhile
+            if path.stat().st_mode & OTHERS_RIGHTS:
+                path.chmod(0o600)
 
 
 def remove_worker_files(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sm.base import Array
-from sm.errors import BadInput, Unsupported
+from sm.errors import Unsupported, WrongTensor
 
 #: Triton's strings: of any length each, so they have no dtype and no size known in advance.
 STRINGS = "BYTES"
@@ -32,12 +32,14 @@ DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def datatype(array: Array) -> str:
-    """Triton's name for what ``array`` holds; :class:`BadInput` if it has none."""
+    """Triton's name for what ``array`` holds; :class:`WrongTensor` if it has none."""
     name = DATATYPES.get(array.dtype)
     if name is None:
         name = STRINGS if array.dtype.kind in "OSU" else DATATYPES.get(array.dtype.newbyteorder("="))
     if name is None:
-        raise BadInput(f"Triton has no datatype for arrays of {array.dtype}")
+        raise WrongTensor(
+            f"Triton has no datatype for arrays of {array.dtype}", "datatype", dtype=array.dtype
+        )
     return name
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import logging
 import os
+import secrets
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,15 @@ from tritonclient.grpc import service_pb2 as pb
 
 from sm.base import Array, ModelMetadata, TensorMetadata
 from sm.box import SHARED_MEMORY, Box
-from sm.errors import ModelFailed, NotReady, TriremeError, UnknownModel
+from sm.deadline import current
+from sm.errors import BadInput, ModelFailed, NotReady, TriremeError, UnknownModel
 from sm.metrics import TENSORS
 from sm.settings import Settings
+from sm.triton.answer_guard import AnswerGuard
 from sm.triton.channel import Channel
 from sm.triton.failures import Failed
-from sm.triton.plan import Plan, sizes_of
+from sm.triton.mismatches import explain_refusal
+from sm.triton.plan import REQUEST_TOKEN, Plan, sizes_of
 from sm.triton.pool import Pool
 from sm.triton.regions import Lease
 from sm.triton.sizes import Sizes
@@ -36,6 +41,8 @@ log = logging.getLogger(__name__)
 
 #: Bytes of all of a request's tensors from which shared memory is faster than the message.
 LARGE = 2**16
+#: Bits of a request's first token, drawn at random: no other worker's tokens come near.
+TOKEN_BITS = 62
 
 
 class Transport:
@@ -53,9 +60,13 @@ class Transport:
     ) -> None:
         self._channel = channel or Channel(box.grpc_port, settings.timeout, box.grpc_keys)
         self._large = LARGE if settings.shared_memory and box.shared_bytes else None
+        self._guard = AnswerGuard.of(box)
+        self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
         self._pool = Pool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
         self._sizes = Sizes()
         self._metadata: dict[tuple[str, str], ModelMetadata] = {}
+        #: Models and versions that Triton has served: if it does not know them, it is still loading them.
+        self._served: set[tuple[str, str]] = set()
         self._by_memory, self._by_message = TENSORS.labels("shared_memory"), TENSORS.labels("grpc")
         self._pid = os.getpid()
         atexit.register(self.close)
@@ -69,13 +80,13 @@ class Transport:
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
         """Run ``model``; see :meth:`sm.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
-        arrays = {name: np.asarray(array) for name, array in inputs.items()}
-        plan = Plan.make(self.metadata(model, version), version, arrays, outputs, self._sizes)
+        generation = self._guard.admit()
+        plan = self._plan(model, inputs, version, outputs)
         try:
-            answer = self._by_region(plan)
-            return self._by_bytes(plan) if answer is None else answer
+            answer = self._by_region(plan, generation)
+            return self._by_bytes(plan, generation) if answer is None else answer
         except Failed as failure:
-            raise self._explained(failure, model, version) from None
+            raise self._refused(failure, model, version, generation, inputs, outputs) from None
 
     def stream(
         self,
@@ -86,29 +97,32 @@ class Transport:
         outputs: Sequence[str] | None = None,
     ) -> Generator[dict[str, Array], None, None]:
         """Each answer of ``model`` as it comes, as bytes; see :meth:`sm.base.Triton.stream`."""
-        arrays = {name: np.asarray(array) for name, array in inputs.items()}
-        plan = Plan.make(self.metadata(model, version), version, arrays, outputs, self._sizes)
+        generation = self._guard.admit()
+        plan = self._plan(model, inputs, version, outputs)
         self._by_message.inc()
         try:
             with contextlib.closing(self._channel.stream(plan.request())) as answers:
                 for answer in answers:
                     # The last may say no more than that it is the last.
                     if answer.outputs:
+                        self._accept(plan, answer, generation)
                         yield plan.read(answer)
         except Failed as failure:
-            raise self._explained(failure, model, version) from None
+            raise self._refused(failure, model, version, generation, inputs, outputs) from None
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """What the model takes and gives; asked once, and again when Triton has been away."""
         known = self._metadata.get((model, version))
         if known is None:
             known = self._metadata[model, version] = self._ask_metadata(model, version)
+            self._served.add((model, version))
         return known
 
     def forget(self, models: Collection[str]) -> None:
         """What is known of these models is void: others may have their names by now."""
-        for known in [key for key in list(self._metadata) if key[0] in models]:
+        for known in [key for key in list(self._served) if key[0] in models]:
             self._metadata.pop(known, None)
+            self._served.discard(known)
         self._sizes.forget(models)
 
     def connect(self, seconds: float) -> None:
@@ -133,7 +147,23 @@ class Transport:
             self._pool.close()
             self._channel.close()
 
-    def _by_region(self, plan: Plan) -> dict[str, Array] | None:
+    def _plan(
+        self, model: str, inputs: Mapping[str, Array], version: str, outputs: Sequence[str] | None
+    ) -> Plan:
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        metadata = self.metadata(model, version)
+        return Plan.make(metadata, version, arrays, outputs, self._sizes, next(self._tokens))
+
+    def _accept(self, plan: Plan, response: Any, generation: int) -> None:
+        """Let an answer of Triton's pass. Raises :class:`NotReady` if it may be another request's."""
+        if not plan.is_answered_by(response):
+            raise self._guard.report_mismatch(generation, plan.model)
+        self._guard.confirm(generation, identified=bool(plan.token))
+        invocation = current()
+        if invocation:
+            invocation.generations.add(generation)
+
+    def _by_region(self, plan: Plan, generation: int) -> dict[str, Array] | None:
         """None if the tensors must travel as bytes: too small, no region to be had, an output outgrew it."""
         if self._large is None or plan.size < self._large:
             return None
@@ -144,6 +174,8 @@ class Transport:
         try:
             with self._unless_settled(lease):
                 response = self._infer_in(lease, plan)
+                if response is not None:
+                    self._accept(plan, response, generation)
         except Failed as failure:
             if not failure.outgrown:
                 raise
@@ -182,36 +214,58 @@ class Transport:
             self._pool.retire(lease)
             raise
 
-    def _by_bytes(self, plan: Plan) -> dict[str, Array]:
+    def _by_bytes(self, plan: Plan, generation: int) -> dict[str, Array]:
         response = self._channel.infer(plan.request())
+        self._accept(plan, response, generation)
         self._by_message.inc()
         self._learn(plan, response)
         return plan.read(response)
 
     def _learn(self, plan: Plan, response: Any) -> None:
         """Remember the sizes of outputs that had no place this time because theirs were not known."""
-        if len(plan.outputs) < len(response.outputs):
+        if len(plan.outputs) + bool(plan.token) < len(response.outputs):
             self._sizes.learn(plan.kind, sizes_of(response))
 
     def _ask_metadata(self, model: str, version: str) -> ModelMetadata:
         try:
             said = self._channel.call("ModelMetadata", pb.ModelMetadataRequest(name=model, version=version))
             asked = pb.ModelConfigRequest(name=model, version=version)
-            batch = self._channel.call("ModelConfig", asked).config.max_batch_size
+            config = self._channel.call("ModelConfig", asked).config
         except Failed as failure:
             raise self._explained(failure, model, version) from None
+        batch, outputs = config.max_batch_size, _tensors(said.outputs, config.max_batch_size)
+        # An answer out of Triton's cache is right, and another request's.
+        identifies = outputs.pop(REQUEST_TOKEN, None) is not None and not config.response_cache.enable
         return ModelMetadata(
-            model, tuple(said.versions), batch, _tensors(said.inputs, batch), _tensors(said.outputs, batch)
+            model, tuple(said.versions), batch, _tensors(said.inputs, batch), outputs, identifies
         )
 
-    def _explained(self, failure: Failed, model: str, version: str = "") -> TriremeError:
+    def _refused(
+        self,
+        failure: Failed,
+        model: str,
+        version: str,
+        generation: int,
+        inputs: Mapping[str, Array],
+        outputs: Sequence[str] | None,
+    ) -> TriremeError:
+        error = self._explained(failure, model, version, generation)
+        if type(error) is not BadInput:
+            return error
+        return explain_refusal(error, self.metadata(model, version), inputs, outputs or ())
+
+    def _explained(self, failure: Failed, model: str, version: str = "", generation: int = 0) -> TriremeError:
         """The error for the caller. What is known of the model may be out of date now."""
         error = failure.error
+        if failure.stalled is not None:
+            self._guard.report_stall(generation, failure.stalled)
         if isinstance(error, NotReady):
             self._metadata.clear()
         if isinstance(error, UnknownModel):
             self._metadata.pop((model, version), None)
             named = f"version {version!r} of model {model!r}" if version else f"model {model!r}"
+            if (model, version) in self._served:
+                return NotReady(f"Triton has not loaded {named} again yet")
             return UnknownModel(f"Triton has no {named}")
         if isinstance(error, ModelFailed):
             log.warning("%s", error.sentence)

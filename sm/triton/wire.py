@@ -9,6 +9,7 @@ servers use; any other is :class:`Unreadable`, and a case for gRPC's own client.
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import struct
 from collections.abc import Mapping
@@ -31,6 +32,8 @@ GRACE = 20
 #: Of received data that nobody told the other side that there is room for again.
 MOST_UNTOLD = 2**30
 LAST_STREAM = 2**31 - 1
+#: The number of a status, as gRPC's servers write it.
+STATUS = re.compile(rb"[0-9]{1,3}")
 CODES = {code.value[0]: code for code in StatusCode}
 
 
@@ -88,7 +91,9 @@ class Connection:
                 self._take(content)
             return False
         except BlockingIOError:
-            return self.usable and self._window >= LONGEST + 5 and self._stream < LAST_STREAM
+            # Half a frame would take the beginning of the next answer for its end.
+            sound = self.usable and not self._buffer
+            return sound and self._window >= LONGEST + 5 and self._stream < LAST_STREAM
         except (OSError, Failed, Unreadable):
             return False
 
@@ -122,10 +127,11 @@ class Connection:
         # Not kept until the next call: it may be megabytes.
         parts, self._parts = self._parts, []
         message = b"".join(parts)
-        if self._status == b"0" and message[:1] == b"\0":
+        whole = message[:1] == b"\0" and int.from_bytes(message[1:5], "big") == len(message) - 5
+        if self._status == b"0" and whole:
             return message[5:]
-        if self._status == b"0" or not self._status.isdigit():
-            raise Unreadable("the answer is compressed or has no status")
+        if self._status == b"0" or not STATUS.fullmatch(self._status):
+            raise Unreadable("the answer is not one uncompressed message, or has no status")
         code = CODES.get(int(self._status), StatusCode.UNKNOWN)
         raise failed(code, unquote_to_bytes(self._said).decode(errors="replace"))
 
@@ -164,7 +170,7 @@ class Connection:
         elif kind == HEADERS:
             self._headers(flags, stream, payload)
         elif kind == WINDOW_UPDATE and stream == 0:
-            self._window += struct.unpack(">I", payload)[0]
+            self._window += int.from_bytes(payload, "big")
         elif kind in (SETTINGS, PING) and not flags & ACK:
             self._send(frame(kind, ACK, 0, payload if kind == PING else b""))
         elif kind == GOAWAY:
@@ -178,17 +184,23 @@ class Connection:
         if self._untold > MOST_UNTOLD:
             self._send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._untold)))
             self._untold = 0
-        if stream == self._stream:
-            self._parts.append(payload[1 : len(payload) - payload[0]] if flags & PADDED else payload)
+        if self._awaited(stream):
+            self._parts.append(_without_padding(payload) if flags & PADDED else payload)
             self._ended = bool(flags & END_STREAM)
 
+    def _awaited(self, stream: int) -> bool:
+        """Whether a frame of this stream may be the answer's. Behind its end it is a reason to leave."""
+        if stream == self._stream and self._ended:
+            self.usable = False
+        return stream == self._stream and not self._ended
+
     def _headers(self, flags: int, stream: int, payload: bytes) -> None:
-        if stream != self._stream:
+        if not self._awaited(stream):
             return
         if not flags & END_HEADERS:
             raise Unreadable("its headers have more than one frame")
         if flags & PADDED:
-            payload = payload[1 : len(payload) - payload[0]]
+            payload = _without_padding(payload)
         try:
             said = fields(payload[5:] if flags & PRIORITY else payload)
         except (ValueError, IndexError) as error:
@@ -196,6 +208,12 @@ class Connection:
         self._status = said.get(b"grpc-status", self._status)
         self._said = said.get(b"grpc-message", self._said)
         self._ended = bool(flags & END_STREAM)
+
+
+def _without_padding(payload: bytes) -> bytes:
+    if not payload or payload[0] >= len(payload):
+        raise Unreadable("a frame has more padding than content")
+    return payload[1 : len(payload) - payload[0]]
 
 
 def _opened(buffer: bytes, at: int) -> tuple[int, int, int, int]:

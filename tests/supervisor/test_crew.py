@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sm.supervisor.crew import CONTROL, DATA, NGINX, TRITON, Crew
+from sm.supervisor.stub_monitor import StubCondition
 
 NAMES = (CONTROL, NGINX, TRITON, DATA)
 
@@ -22,7 +23,9 @@ class Recorder:
         self.running: dict[str, int] = {}
         self.answering: set[str] = set()
         self.failures: dict[str, str] = {}
-        self.sick = False
+        self.condition = StubCondition.HEALTHY
+        self.stubs = True
+        self.in_doubt = False
         self.starving = False
         self.done: list[tuple[object, ...]] = []
         self.states: list[Mapping[str, Any]] = []
@@ -32,6 +35,7 @@ class Recorder:
         return self.now
 
     def spawn(self, name: str) -> int:
+        self.in_doubt = self.in_doubt and name != TRITON
         self.running[name] = next(self.pids)
         self.done.append(("spawn", name))
         return self.running[name]
@@ -51,8 +55,19 @@ class Recorder:
     def failure(self, name: str) -> str:
         return self.failures.get(name, "")
 
-    def ailing(self, pid: int) -> bool:
-        return self.sick and self.name(pid) == TRITON
+    def stub_condition(self, pid: int) -> StubCondition:
+        assert self.name(pid) == TRITON
+        return self.condition
+
+    def has_stubs(self) -> bool:
+        return self.stubs
+
+    def answers_in_doubt(self) -> bool:
+        return self.in_doubt
+
+    def put_answers_in_doubt(self) -> None:
+        self.in_doubt = True
+        self.done.append(("doubt",))
 
     def starved(self, patience: float) -> bool:
         starving, self.starving = self.starving, False
@@ -298,12 +313,10 @@ def test_a_child_that_the_kernel_kills_for_memory_is_said_to_be_and_started_agai
 
 def test_a_python_model_s_process_that_the_kernel_kills_is_said_to_be() -> None:
     ship = Ship().up()
-    ship.hands.sick = True
-    ship.after(1.1)
+    ship.hands.condition = StubCondition.DEAD
+    ship.after(0.2)
     ship.hands.starving = True
-    ship.crew.children[TRITON].not_before = 0
-    ship.hands.now += 0.1
-    ship.crew.tick()
+    ship.after(0.5)
     assert "python model has died, killed by the kernel because memory ran out" in ship.hands.said[-1]
 
 
@@ -319,6 +332,17 @@ def test_a_start_that_takes_too_long_is_given_up_in_one_sentence() -> None:
     ship = Ship().after(0).after(61)
     assert ship.crew.shutdown is not None
     assert any("was not ready within 60 s" in line for line in ship.hands.said)
+
+
+def test_a_model_that_a_restarted_triton_cannot_load_is_tried_again_and_counts() -> None:
+    ship = Ship().up().dies(TRITON, -9).after(0.2)
+    ship.hands.failures[TRITON] = "the model 'resnet' cannot be loaded: No space left on device."
+    ship.after(1)
+    assert ship.hands.done[-1] == ("kill", TRITON)
+    assert ship.hands.said[-1].endswith("No space left on device: Triton is started again")
+    assert ship.crew.shutdown is None
+    ship.dies(TRITON, -9)
+    assert ship.state["processes"][TRITON]["restarts"] == 2
 
 
 def test_a_restart_that_takes_too_long_is_killed_and_counts() -> None:
@@ -398,15 +422,88 @@ def test_a_stop_while_the_models_load_does_not_wait_for_them() -> None:
 
 def test_a_triton_that_lives_on_without_a_models_process_is_started_again() -> None:
     ship = Ship().up()
-    ship.hands.sick = True
-    ship.after(1.1)
+    ship.hands.condition = StubCondition.DEAD
+    ship.after(0.2)
     assert ("kill", TRITON) not in ship.hands.done
-    ship.after(1.1)
-    assert ship.hands.done == [("kill", TRITON)]
-    ship.hands.sick = False
+    ship.after(0.5)
+    assert ship.hands.done == [("doubt",), ("kill", TRITON)]
+    ship.hands.condition = StubCondition.HEALTHY
     ship.dies(TRITON, -9).after(0.2)
     assert ship.hands.done[-1] == ("spawn", TRITON)
     assert ship.state["reason"] == "Triton is restarting"
+
+
+def test_a_models_process_that_stalls_costs_its_triton_before_triton_notices() -> None:
+    ship = Ship().up()
+    ship.hands.condition = StubCondition.STOPPED
+    ship.after(0.2)
+    assert ship.hands.done == []
+    ship.after(0.2)
+    # Triton gives up on the process after 0.7 s at the earliest.
+    assert ship.hands.done == [("doubt",), ("kill", TRITON)]
+    ship.after(0.2)
+    assert ship.hands.done.count(("kill", TRITON)) == 1
+    ship.dies(TRITON, -9).after(0.2)
+    assert ship.hands.done[-1] == ("spawn", TRITON)
+    assert ship.state["processes"][TRITON]["restarts"] == 1
+
+
+def test_a_process_that_is_stopped_for_a_moment_is_no_matter() -> None:
+    ship = Ship().up()
+    for condition in (StubCondition.STOPPED, StubCondition.HEALTHY, StubCondition.STOPPED):
+        ship.hands.condition = condition
+        ship.after(0.2)
+    assert ship.hands.done == []
+
+
+def test_a_triton_whose_answers_a_worker_doubts_is_started_again() -> None:
+    ship = Ship().up()
+    ship.hands.in_doubt = True
+    ship.after(0.2)
+    assert ("kill", TRITON) in ship.hands.done
+    ship.dies(TRITON, -9).after(0.2).answers(TRITON)
+    ship.after(2)
+    assert ship.crew.ready
+
+
+def test_a_box_that_stood_still_starts_triton_again_at_no_cost() -> None:
+    ship = Ship(budget=0).up()
+    ship.crew.stood_still(5.0)
+    assert ship.hands.done == [("doubt",), ("kill", TRITON)]
+    assert "the box stood still for 5.0 s" in ship.hands.said[-1]
+    ship.dies(TRITON, -9).after(0.2)
+    assert ship.hands.done[-1] == ("spawn", TRITON)
+    assert ship.crew.shutdown is None
+    assert ship.state["processes"][TRITON]["restarts"] == 0
+
+
+def test_a_standstill_while_the_workers_load_starts_them_again_too() -> None:
+    ship = Ship().after(0).answers(CONTROL).answers(NGINX, TRITON)
+    ship.crew.stood_still(5.0)
+    ship.dies(TRITON, -9)
+    assert ("kill", DATA) in ship.hands.done
+
+
+def test_a_standstill_does_not_matter_to_models_without_processes_of_their_own() -> None:
+    ship = Ship().up()
+    ship.hands.stubs = False
+    ship.crew.stood_still(5.0)
+    assert ship.hands.done == []
+
+
+def test_a_standstill_before_the_first_models_are_there_harms_nobody() -> None:
+    ship = Ship().after(0)
+    ship.hands.done.clear()
+    ship.crew.stood_still(5.0)
+    assert ship.hands.done == []
+
+
+def test_a_standstill_during_a_stop_only_keeps_answers_back() -> None:
+    ship = Ship().up()
+    ship.crew.signalled(signal.SIGTERM)
+    ship.hands.done.clear()
+    ship.crew.stood_still(5.0)
+    assert ship.hands.done == [("doubt",)]
 
 
 def test_a_client_that_cannot_load_is_hopeless_also_at_the_second_try() -> None:
@@ -420,12 +517,9 @@ def test_a_client_that_cannot_load_is_hopeless_also_at_the_second_try() -> None:
 
 def test_a_process_that_triton_ends_itself_is_no_matter() -> None:
     ship = Ship().up()
-    ship.hands.sick = True
-    ship.after(1.1)
-    ship.hands.sick = False
-    ship.after(1.1)
-    ship.hands.sick = True
-    ship.after(1.1)
+    for condition in (StubCondition.DEAD, StubCondition.HEALTHY, StubCondition.DEAD):
+        ship.hands.condition = condition
+        ship.after(0.5)
     assert ship.hands.done == []
 
 

@@ -28,5 +28,12 @@ def test_there_is_one_for_each_model_at_the_boxs_port(tmp_path: Path) -> None:
     assert "[MASK]" in body["payload"]["text"]
 
 
+def test_they_say_how_a_box_with_tls_and_keys_is_called() -> None:
+    settings = Settings(tls_certificate=Path("box.pem"), tls_key=Path("box.key"), api_keys_file=Path("keys"))
+    for command in commands(settings):
+        assert command[:6] == ["curl", "-s", "--cacert", "box.pem", "-H", "x-api-key: $KEY"]
+        assert any(word.startswith("https://localhost:8443/invocations") for word in command)
+
+
 def test_the_repository_is_the_one_that_prepare_builds(tmp_path: Path) -> None:
     assert demo.repository(replace(Settings(), cache=tmp_path)) == tmp_path / "repository" / "cpu"

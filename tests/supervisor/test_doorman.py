@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from selectors import PollSelector
 
 import pytest
 import requests
 
+from sm.access import certificates
 from sm.supervisor import ports
-from sm.supervisor.doorman import Doorman
+from sm.supervisor.doorman import Doorman, TlsDoorman
+from tests.access import certificate_files
 
 
 class Post:
     """A doorman and the loop it lives in, turning in a thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls_folder: Path | None = None) -> None:
+        """``tls_folder``: has the certificate of a port with TLS."""
         self.listener = ports.listen(0)
         self.port = self.listener.getsockname()[1]
         self.selector = PollSelector()
-        self.doorman = Doorman(self.listener, self.selector, lambda: "the box is stopping", time.monotonic)
+        place = (self.listener, self.selector, lambda: "the box is stopping", time.monotonic)
+        if tls_folder:
+            self.doorman: Doorman = TlsDoorman(*place, lambda: certificates.server_context(tls_folder))
+        else:
+            self.doorman = Doorman(*place)
         self.wanted = True
         self.over = False
         self.thread = threading.Thread(target=self.turn)
@@ -109,3 +118,42 @@ def test_the_last_ones_who_came_before_the_port_is_given_back_get_their_answer(p
     assert received.startswith(b"HTTP/1.1 503 ")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", post.port), timeout=10)
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path) -> Iterator[Post]:
+    files = certificate_files.write(tmp_path)
+    certificates.install(certificates.read(*files), tmp_path / "tls", files)
+    made = Post(tmp_path / "tls")
+    made.thread.start()
+    yield made
+    made.over = True
+    made.thread.join(10)
+
+
+@pytest.mark.parametrize("size", [0, 2_000_000])
+def test_a_caller_with_tls_is_told_the_same(encrypted: Post, tmp_path: Path, size: int) -> None:
+    answer = requests.post(
+        f"https://localhost:{encrypted.port}/invocations",
+        data=b"x" * size,
+        timeout=10,
+        verify=str(tmp_path / "box.pem"),
+    )
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"] == "1"
+    assert answer.json()["error"] == "the box is stopping"
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"])
+def test_a_caller_who_does_not_finish_the_handshake_is_let_go(encrypted: Post, said: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", encrypted.port), timeout=10) as caller:
+        caller.sendall(said)
+        deadline = time.monotonic() + 10
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := caller.recv(1000):
+                received += part
+        assert b"HTTP/1.1" not in received
+        while encrypted.doorman.busy and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not encrypted.doorman.busy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -26,6 +27,9 @@ from sm.box import Box
 from sm.errors import StartError
 from sm.settings import Settings
 from sm.supervisor import front, ports
+from sm.supervisor.capacity import capacity
+from tests.box.running import descendants
+from tests.test_request_ids import ACCEPTED, REFUSED, ROOT
 
 NGINX = front.choose(Settings())
 pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
@@ -40,6 +44,7 @@ class Upstream:
     body: bytes = b'{"result":1}'
     hold: threading.Event = field(default_factory=threading.Event)
     holding: bool = False
+    held_plane: str = "data"
 
 
 class UnixServer(ThreadingUnixStreamServer):
@@ -55,7 +60,7 @@ def handler(upstream: Upstream, plane: str) -> type[BaseHTTPRequestHandler]:
             size = int(self.headers.get("Content-Length") or 0)
             received = len(self.rfile.read(size))
             upstream.seen.append((plane, self.path, dict(self.headers.items()), received))
-            if upstream.holding and plane == "data":
+            if upstream.holding and plane == upstream.held_plane and self.path != "/ping":
                 upstream.hold.wait(30)
             self.send_response(upstream.status)
             self.send_header("Content-Length", str(len(upstream.body)))
@@ -251,6 +256,105 @@ def test_callers_beyond_workers_and_queue_get_429_and_ping_is_unharmed(nginx: Fr
     assert [answer[0] for answer in answers] == [200] * 4
 
 
+def test_a_flood_of_scrapes_is_turned_away_and_ping_is_unharmed(nginx: Front) -> None:
+    nginx.upstream.holding, nginx.upstream.held_plane = True, "control"
+    statuses: list[int] = []
+    callers = [
+        threading.Thread(target=lambda: statuses.append(nginx.ask("GET", "/metrics")[0])) for _ in range(12)
+    ]
+    for caller in callers:
+        caller.start()
+    until(lambda: len(nginx.upstream.seen) == 8 and len(statuses) == 4)
+    answer = nginx.ask("GET", "/metrics")
+    error(answer, 429, "overloaded")
+    assert answer[1]["retry-after"] == "1"
+    assert nginx.ask("GET", "/ping")[0] == 200
+    nginx.upstream.hold.set()
+    for caller in callers:
+        caller.join(10)
+    assert sorted(statuses) == [200] * 8 + [429] * 4
+
+
+@contextmanager
+def slow_callers(nginx: Front, count: int, size: int, sent: int = 1) -> Iterator[list[socket.socket]]:
+    """Connections on which a body of ``size`` bytes has begun and does not go on."""
+    head = f"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
+    callers = [socket.create_connection(("127.0.0.1", nginx.port), timeout=20) for _ in range(count)]
+    try:
+        for caller in callers:
+            caller.sendall(head + b" " * sent)
+        yield callers
+    finally:
+        for caller in callers:
+            caller.close()
+
+
+@pytest.mark.parametrize("size", [1000, 500_000, 20_000_000])
+def test_callers_with_slow_bodies_take_nobodys_place(nginx: Front, size: int) -> None:
+    with slow_callers(nginx, 16, size):
+        for length in (2, 500_000, 2_000_000):
+            for _ in range(5):
+                assert nginx.ask("POST", "/invocations", b" " * length)[0] == 200
+    assert {received for *_, received in nginx.upstream.seen} == {2, 500_000, 2_000_000}
+
+
+def test_a_slow_body_that_comes_whole_is_answered(nginx: Front) -> None:
+    with slow_callers(nginx, 16, 1000) as callers:
+        for caller in callers:
+            caller.sendall(b" " * 999)
+            assert caller.recv(65536).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other(run: Path) -> None:
+    with running(run, receive_timeout=1.0) as nginx, slow_callers(nginx, 3, 1000) as bodies:
+        head = socket.create_connection(("127.0.0.1", nginx.port), timeout=20)
+        head.sendall(b"POST /invocations HTTP/1.1\r\nX: ")
+        for caller in (*bodies, head):
+            assert caller.recv(65536) == b""
+        head.close()
+        assert nginx.ask("POST", "/invocations", b"{}")[0] == 200
+        until(lambda: nginx.log.read_text().count("POST /invocations 408") == 4)
+
+
+def test_a_body_that_goes_on_may_take_longer_than_one_piece_of_it(run: Path) -> None:
+    with running(run, receive_timeout=1.0) as nginx, slow_callers(nginx, 1, 7) as (caller,):
+        for _ in range(6):
+            time.sleep(0.3)
+            caller.sendall(b" ")
+        assert caller.recv(65536).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_bodies_that_memory_has_no_room_for_are_a_429_before_they_are_sent(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "memory_limit", lambda: 2**30)
+    most = capacity(Settings(workers=1, threads=2, queue=2), 2**30, 1024).large_bodies
+    with running(run) as nginx, slow_callers(nginx, most, 20_000_000):
+        head = (
+            b"POST /invocations HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2000000\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", nginx.port), timeout=10) as caller:
+            caller.sendall(head)
+            top, _, body = caller.recv(65536).partition(b"\r\n\r\n")
+        assert top.startswith(b"HTTP/1.1 429 ")
+        assert b"Retry-After: 1" in top
+        assert json.loads(body)["code"] == "overloaded"
+        assert chunked(nginx, 400_000)[0] == 429
+        assert nginx.ask("POST", "/invocations", b" " * 500_000)[0] == 200
+
+
+def test_a_killed_worker_of_nginx_leaves_no_request_counted(nginx: Front) -> None:
+    nginx.upstream.holding = True
+    with slow_callers(nginx, 4, 1) as callers:
+        until(lambda: len(nginx.upstream.seen) == 4)
+        assert nginx.ask("POST", "/invocations", b"{}")[0] == 429
+        (worker,) = descendants(nginx.process.pid)
+        os.kill(worker, signal.SIGKILL)
+        assert all(caller.recv(65536) == b"" for caller in callers)
+    nginx.upstream.hold.set()
+    assert nginx.ask("POST", "/invocations", b"{}")[0] == 200
+
+
 def test_without_a_data_plane_invocations_are_503_and_may_be_tried_again(run: Path) -> None:
     with running(run, ("control",)) as nginx:
         answer = nginx.ask("POST", "/invocations", b"{}")
@@ -301,9 +405,8 @@ def test_where_every_answer_is_a_stream_no_request_need_say_so(run: Path) -> Non
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
-        ({"X_Amzn_SageMaker_Inference_Id": "mine-1", "X_Amzn_Trace_Id": "Root=1-2"}, "mine-1"),
-        ({"X_Amzn_Trace_Id": "Root=1-2;Sampled=1"}, "Root=1-2;Sampled=1"),
-        ({"X_Amzn_SageMaker_Inference_Id": 'a"b', "X_Amzn_Trace_Id": "Root=1-2"}, "Root=1-2"),
+        ({"X_Amzn_SageMaker_Inference_Id": "mine-1", "X_Amzn_Trace_Id": ROOT}, "mine-1"),
+        ({"X_Amzn_SageMaker_Inference_Id": 'a"b', "X_Amzn_Trace_Id": ROOT}, ROOT),
         ({}, None),
         ({"X_Trireme_Request_Id": "forged"}, None),
     ],
@@ -311,13 +414,21 @@ def test_where_every_answer_is_a_stream_no_request_need_say_so(run: Path) -> Non
 def test_the_request_id_is_the_callers_or_made_here(
     nginx: Front, headers: dict[str, str], expected: str | None
 ) -> None:
+    given = id_chosen_by(nginx, headers)
+    assert given == expected if expected else re.fullmatch("[0-9a-f]{32}", given)
+
+
+def test_nginx_takes_the_ids_that_the_router_takes_and_no_others(nginx: Front) -> None:
+    for header, value in ACCEPTED:
+        assert id_chosen_by(nginx, {header: value}) == value
+    for header, value in REFUSED:
+        given = id_chosen_by(nginx, {header: value.encode().decode("latin-1")})
+        assert re.fullmatch("[0-9a-f]{32}", given), value
+
+
+def id_chosen_by(nginx: Front, headers: dict[str, str]) -> str:
     nginx.ask("POST", "/invocations", b"{}", **headers)
-    given = nginx.upstream.seen[0][2]["X-Trireme-Request-Id"]
-    if expected is None:
-        assert len(given) == 32
-        assert given != "forged"
-    else:
-        assert given == expected
+    return nginx.upstream.seen[-1][2]["X-Trireme-Request-Id"]
 
 
 def test_an_error_of_the_fronts_has_the_callers_id(run: Path) -> None:

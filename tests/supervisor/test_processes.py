@@ -15,7 +15,7 @@ import pytest
 
 from sm.settings import HERE
 from sm.supervisor.guard import remove
-from sm.supervisor.processes import Children, Command, Processes
+from sm.supervisor.processes import Command, Processes
 
 
 @pytest.fixture
@@ -194,43 +194,3 @@ def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
     remove(tmp_path / "nothing")
     remove(tmp_path / "nothing-*")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_dead_child_that_nobody_waited_for_is_seen(processes: Processes) -> None:
-    code = """
-import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-if sys.argv[1] == "end":
-    child.stdin.close()
-print("done", flush=True)
-time.sleep(30)
-"""
-    pids = []
-    for word in ("end", "live"):
-        command = Command((sys.executable, "-c", code, word), {"PATH": os.defpath})
-        pid, output = processes.spawn(command)
-        assert first_line(output) == "done\n"
-        pids.append(pid)
-        os.close(output)
-    assert until(Children(pids[0]).has_dead)
-    assert not Children(pids[1]).has_dead()
-
-
-def test_a_child_that_was_not_there_at_the_first_look_is_found_later(
-    processes: Processes, tmp_path: Path
-) -> None:
-    code = """
-import subprocess, sys, time
-from pathlib import Path
-while not Path(sys.argv[1]).exists():
-    time.sleep(0.01)
-subprocess.Popen([sys.executable, "-c", ""])
-time.sleep(30)
-"""
-    begin = tmp_path / "begin"
-    pid, output = processes.spawn(Command((sys.executable, "-c", code, str(begin)), {"PATH": os.defpath}))
-    os.close(output)
-    children = Children(pid)
-    assert not children.has_dead()
-    begin.touch()
-    assert until(children.has_dead)

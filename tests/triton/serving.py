@@ -130,6 +130,14 @@ MODELS: dict[str, Model] = {
     "echo": Model(
         'return {"y": tensor(request, "x")}', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, batch=8
     ),
+    # Holds as many megabytes as it is asked for.
+    "greedy": Model(
+        'held = b"x" * (int(tensor(request, "x")[0, 0]) * 2**20)\n'
+        'return {"y": np.full((1, 3), len(held) / 2**20, np.float32)}',
+        {"x": ("FP32", [-1])},
+        {"y": ("FP32", [-1])},
+        batch=8,
+    ),
     "fixed": Model(
         'return {"y": tensor(request, "x") * 2}',
         {"x": ("FP32", [100_000])},

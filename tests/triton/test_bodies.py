@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from sm.errors import BadInput, TooLarge
+from sm.errors import BadInput, TooLarge, UnsupportedType
 from sm.triton.bodies import check
 
 LARGEST = 20_000
@@ -41,6 +41,8 @@ def tensor(shape: object, **more: object) -> bytes:
         (b'"shape":[9999999999]', {"inference-header-content-length": "0"}),
         (packed(tensor([3], data=[1, 2, 3])), {"content-encoding": "gzip"}),
         (zlib.compress(tensor([3], data=[1, 2, 3])), {"content-encoding": "deflate"}),
+        (tensor([3], data=[1, 2, 3]), {"content-encoding": "identity"}),
+        (b"", {"content-encoding": "br"}),
     ],
 )
 def test_what_triton_outlives_is_triton_s_to_judge(body: bytes, headers: Mapping[str, str]) -> None:
@@ -83,3 +85,9 @@ def test_what_cannot_be_unpacked_is_a_400(body: bytes, reason: str) -> None:
 def test_a_body_that_unpacks_to_more_than_the_limit_is_a_413() -> None:
     with pytest.raises(TooLarge):
         check(packed(bytes(LARGEST + 1)), {"content-encoding": "gzip"}, LARGEST)
+
+
+@pytest.mark.parametrize("encoding", ["br", "gzip, gzip", "GZIP"])
+def test_a_compression_that_triton_does_not_know_is_a_415(encoding: str) -> None:
+    with pytest.raises(UnsupportedType, match="only gzip or deflate"):
+        check(tensor([3], data=[1, 2, 3]), {"content-encoding": encoding}, LARGEST)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import time
@@ -8,10 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sm.errors import BadInput, NotReady
+from sm.errors import BadInput, NotReady, UnknownModel
+from sm.invocation import Message
 from sm.metrics import TENSORS
+from sm.registry import Registry
+from sm.triton import server
+from sm.triton.http import Upstream
 from sm.triton.regions import Lease
 from sm.triton.transport import Transport
+from sm.v2 import Triton
+from tests.box.running import until
 from tests.triton.serving import Serving
 
 X = np.arange(100_000, dtype=np.float32)[None]
@@ -48,6 +55,32 @@ def test_a_killed_triton_is_found_again_at_once(mortal: Serving) -> None:
     assert shared() == before + 1
     transport.close()
     assert mortal.files() == []
+
+
+def test_a_model_that_a_new_triton_has_not_loaded_is_a_503_and_no_404(mortal: Serving) -> None:
+    mortal.start()
+    transport = Transport(mortal.settings, mortal.box)
+    transport.infer("fixed", {"x": X})
+    mortal.kill()
+    code = mortal.box.repository / "fixed" / "1" / "model.py"
+    code.write_text("raise MemoryError('no room for it')")
+    mortal.launch()
+    until(lambda: server.live(mortal.box.http_port), 60, "Triton's answer")
+    until(lambda: server.failures(mortal.box.http_port), 60, "the model's failure")
+    with pytest.raises(NotReady):
+        transport.infer("fixed", {"x": X})
+    # The same for a caller of the v2 protocol.
+    upstream = Upstream(mortal.box.http_port, 5.0)
+    v2 = Triton(upstream, Registry({}, models=("fixed",)))
+    with contextlib.closing(upstream), pytest.raises(NotReady):
+        v2.run(Message(b'{"inputs": []}', {}, {}, "id"), "infer", "fixed")
+    # Another name was never there.
+    with pytest.raises(UnknownModel):
+        transport.infer("nothing", {"x": X})
+    transport.forget(["fixed"])
+    with pytest.raises((NotReady, UnknownModel)):
+        transport.infer("fixed", {"x": X})
+    transport.close()
 
 
 def test_a_failed_request_keeps_no_shared_memory_until_the_garbage_collector_comes(mortal: Serving) -> None:

@@ -1,8 +1,8 @@
 """An ONNX graph on ONNX Runtime, in Triton's python backend: how the CPU target runs every model.
 
-Copied into the model repository as ``<model>/1/model.py``, beside ``model.onnx``; so it imports
-nothing of the box. Parameters of ``config.pbtxt``: ``threads``, the threads of each instance (its share
-of the cores at hand if not set).
+Copied into the model repository as ``<model>/1/model.py``, beside ``model.onnx`` and ``request_token.py``;
+so it imports nothing of the box. Parameters of ``config.pbtxt``: ``threads``, the threads of each instance
+(its share of the cores at hand if not set).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import request_token
 import triton_python_backend_utils as triton
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
@@ -23,6 +24,11 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 class TritonPythonModel:
     """One instance: a process of its own with a session of its own."""
+
+    @staticmethod
+    def auto_complete_config(config: Any) -> Any:
+        """Declare the output that says which request an answer is for."""
+        return request_token.declare(config)
 
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
@@ -85,7 +91,7 @@ class TritonPythonModel:
         """A response with the outputs that this request asked for."""
         wanted = request.requested_output_names()
         tensors = [triton.Tensor(name, value) for name, value in outputs.items() if name in wanted]
-        return triton.InferenceResponse(output_tensors=tensors)
+        return triton.InferenceResponse(output_tensors=[*tensors, *request_token.tensors(request)])
 
 
 def options(count: int) -> onnxruntime.SessionOptions:

@@ -1,0 +1,95 @@
+"""The running Triton and the processes of its Python models ("stubs"), found by the kernel's lists."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from sm.box import Box
+
+#: Seconds that a load may take, and that requests to the dead process may fail after it: Triton gives up on a
+#: process after about one.
+MAX_REPLACEMENT_S, LATE_FAILURES_S = 360.0, 10.0
+
+
+def triton_pid(box: Box) -> int | None:
+    """The process id of the box's Triton; None while there is none."""
+    try:
+        pid = json.loads(box.state_file.read_text())["processes"]["triton"]["pid"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return int(pid) if pid else None
+
+
+def instance_is_running(box: Box, instance: str) -> bool:
+    """Whether the process of a model instance, such as ``resnet_0_0``, is there and alive.
+
+    One that is there in the place of a dead one does not count: see :func:`replacing`.
+    """
+    pid = triton_pid(box)
+    return pid is not None and any(
+        instance in words and not _is_replaced(box, words) for words in _stub_arguments(pid)
+    )
+
+
+@contextlib.contextmanager
+def replacing(box: Box, model: str) -> Iterator[None]:
+    """While the process of ``model``, known to be dead, is replaced by another.
+
+    Triton goes on to give requests to the dead one until the new one serves, and finds it not healthy. The
+    new one has its name by then, and must not be taken for a process that has stalled.
+    """
+    mark = _replacement_mark(box, model)
+    try:
+        _mark_until(mark, time.time() + MAX_REPLACEMENT_S)
+        yield
+    finally:
+        _mark_until(mark, time.time() + LATE_FAILURES_S)
+
+
+def _replacement_mark(box: Box, model: str) -> Path:
+    return box.run / "replaced-stubs" / model
+
+
+def _mark_until(mark: Path, end: float) -> None:
+    """Leave a file whose modification time is when it loses its meaning."""
+    mark.parent.mkdir(mode=0o700, exist_ok=True)
+    mark.touch()
+    os.utime(mark, (end, end))
+
+
+def _is_replaced(box: Box, arguments: list[str]) -> bool:
+    """Whether the stub with these arguments runs a model whose process was replaced a moment ago."""
+    models = {
+        path.relative_to(box.repository).parts[0]
+        for path in map(Path, arguments)
+        if box.repository in path.parents
+    }
+    return any(_ends_after(_replacement_mark(box, model), time.time()) for model in models)
+
+
+def _ends_after(mark: Path, now: float) -> bool:
+    try:
+        return mark.stat().st_mtime > now
+    except OSError:
+        return False
+
+
+def _stub_arguments(triton: int) -> Iterator[list[str]]:
+    """The command line of each of Triton's children. That of a dead process is empty."""
+    for task in Path(f"/proc/{triton}/task").glob("*/children"):
+        for pid in read_proc(task).split():
+            arguments = read_proc(Path(f"/proc/{pid.decode()}/cmdline"))
+            yield arguments.decode(errors="replace").split("\0")
+
+
+def read_proc(path: Path) -> bytes:
+    """A file of a process; nothing if the process has ended."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
