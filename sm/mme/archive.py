@@ -1,4 +1,4 @@
-"""A model archive as the platform unpacked it: which models are in it, and which of them is called.
+"""A model archive: where it lies, which models are in it, and which of them is called.
 
 Two layouts: the folder is a model (``config.pbtxt`` and ``1/``), or each folder in it is one. In the second
 an ensemble that is no other ensemble's step is the one called. ``code/`` may hold a client.
@@ -15,6 +15,7 @@ from sm.errors import BadInput
 from sm.inspection import models
 from sm.inspection.ensembles import is_ensemble, steps
 from sm.inspection.models import Model
+from sm.mme.copying import MAX_COPIED_FILE_BYTES
 from sm.toolkit.code import Code
 
 #: Where Linux shows things that are no files.
@@ -31,6 +32,8 @@ class Plugin:
     @classmethod
     def find(cls, code: Path) -> Plugin | None:
         """The client in ``code``: a script of the toolkit's kind, ``client.py``, or one folder with it."""
+        if Code(code).file.is_file():
+            _check_size(Code(code).file)
         script = Code(code).script
         if script:
             return cls(script, Code(code).module)
@@ -42,10 +45,18 @@ class Plugin:
         return cls(files[0]) if files else None
 
 
+def _check_size(file: Path) -> None:
+    if file.stat().st_size > MAX_COPIED_FILE_BYTES:
+        raise BadInput(f"{file} has more than {MAX_COPIED_FILE_BYTES} bytes: a client is shorter")
+
+
 def _compiles(file: Path) -> None:
     """Who loads an archive is told of a slip of the pen; what else is wrong its first caller is told."""
+    _check_size(file)
     try:
         ast.parse(file.read_bytes())
+    except (RecursionError, MemoryError):
+        raise BadInput(f"{file}: it is nested too deep to be parsed") from None
     except (SyntaxError, ValueError) as error:
         raise BadInput(f"{file}, line {getattr(error, 'lineno', 1)}: {error}") from None
 
@@ -70,40 +81,87 @@ class Archive:
         return [name for name in self.models if name not in asked]
 
     @classmethod
-    def read(cls, url: str, home: Path) -> Archive:
-        """The archive in the folder ``url``, below ``home``; :class:`BadInput` says what is wrong with it."""
-        folder = checked(url, home)
+    def read(cls, folder: Path, source: Path) -> Archive:
+        """Inspect an archive.
+
+        Args:
+            folder: The archive, or a copy of it that nobody changes.
+            source: Where the platform put it.
+
+        Raises:
+            BadInput: It cannot be loaded. The sentence says why, and names files below ``source``.
+        """
+        try:
+            return cls._inspect(folder, source)
+        except BadInput as error:
+            raise BadInput(error.sentence.replace(str(folder), str(source))) from None
+
+    @classmethod
+    def _inspect(cls, folder: Path, source: Path) -> Archive:
         plugin = Plugin.find(folder / "code")
         single = Model.read(folder)
         if single.config is not None or single.fault or single.versions:
             found: tuple[Model, ...] = (single,)
-            registered = folder.parent
+            registered = source.parent
         else:
-            found, registered = models.read(folder), folder
+            found, registered = models.read(folder), source
         for model in found:
             if model.fault:
                 raise BadInput(f"the archive cannot be loaded: {model.fault}")
+            _check_python_files(model)
         found = tuple(model for model in found if model.config is not None or model.versions)
         entry = _entry(found, folder, plugin is not None)
         ordered = sorted(found, key=lambda model: (model is entry, is_ensemble(model)))
+        _check_names(ordered)
         return cls(
             folder, registered, {model.name: model for model in ordered}, entry.name if entry else "", plugin
         )
 
 
 def checked(url: str, home: Path) -> Path:
-    """The folder that ``url`` names, if it may be loaded."""
+    """The folder that ``url`` names, without links on the way, if it may be loaded."""
     path = Path(url)
     if not path.is_absolute() or ".." in path.parts or "\0" in url:
         raise BadInput(f"url must be an absolute path without ..: {url[:200]!r}")
     if url.startswith(tuple(f"{place}/" for place in NO_FILES)) or home not in path.parents:
         raise BadInput(f"url must be below {home}: {url[:200]!r}")
+    try:
+        real = path.resolve()
+        if not real.is_dir():
+            raise BadInput(f"there is no folder {url[:200]!r}")
+    except (OSError, RuntimeError):
+        # Too long, not to be read, or a link to itself.
+        raise BadInput(f"there is no folder {url[:200]!r}") from None
     # A link may lead elsewhere, and the home may be reached through one.
-    if home.resolve() not in path.resolve().parents:
+    if home.resolve() not in real.parents:
         raise BadInput(f"url leads out of {home}: {url[:200]!r}")
-    if not path.is_dir():
-        raise BadInput(f"there is no folder {url[:200]!r}")
-    return path
+    return real
+
+
+def _check_python_files(model: Model) -> None:
+    """For a Python model without its file Triton waits for ever; other backends say so themselves."""
+    if model.backend != "python" or model.file is None:
+        return
+    for number in sorted(set(model.served) & set(model.versions)):
+        if not (model.version(number) / model.file).is_file():
+            raise BadInput(f"{model.version(number)} has no {model.file}, which the python backend wants")
+
+
+def _check_names(found: list[Model]) -> None:
+    """Check the names that the archive's client may say: each means one model, and can be a folder's name."""
+    owners: dict[str, str] = {}
+    for model in found:
+        for name in called(model):
+            if name in (".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > 255:
+                raise BadInput(f"{model.folder / 'config.pbtxt'} names the model {name[:200]!r}")
+            if owners.setdefault(name, model.name) != model.name:
+                raise BadInput(f"the models {owners[name]!r} and {model.name!r} are both called {name!r}")
+
+
+def called(model: Model) -> set[str]:
+    """The names that an archive's own code may call a model by: its folder's and its configuration's."""
+    said = model.config.name if model.config else ""
+    return {model.name, said} - {""}
 
 
 def _entry(found: tuple[Model, ...], folder: Path, has_client: bool) -> Model | None:

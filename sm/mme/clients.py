@@ -13,13 +13,16 @@ from pathlib import Path
 
 from sm import registry
 from sm.base import Client
-from sm.errors import BadInput, ClientFailed, StartError, UnknownModel
+from sm.errors import BadInput, ClientFailed, NotReady, StartError, UnknownModel
 from sm.loading import Found, load, plain_names, unload
 from sm.mme.names import Named
 from sm.mme.records import NOTHING, Record, Records, Snapshot
 from sm.registry import ModelMissing, Registry
 from sm.toolkit import modules
 from sm.triton.transport import Transport
+
+#: Times that a request looks for its client while the archive is unloaded and loaded again.
+MAX_LOOKUPS = 3
 
 
 @dataclass
@@ -52,9 +55,14 @@ class LoadedClients(Mapping[str, Client]):
             made = self._made.setdefault(record.id, Made(record))
         # Others go on meanwhile.
         with made.lock:
-            if made.client is None and not made.fault:
-                self._make(made)
+            is_new = made.client is None and not made.fault
+            if is_new and self._make(made) and not self._is_loaded(record):
+                # Unloaded meanwhile: its files and models went away under the client.
+                made.client, made.fault = None, "it has been unloaded"
+                _unload_aside([record])
         if made.client is None:
+            if not self._is_loaded(record):
+                raise KeyError(name)
             raise ClientFailed(made.fault)
         return made.client
 
@@ -81,23 +89,35 @@ class LoadedClients(Mapping[str, Client]):
                     self._triton.forget(record.models.values())
             clients = [record for record in gone if record.client]
             if clients:
-                # It may have to wait until another client is loaded. No request shall.
-                threading.Thread(target=_unload, args=(clients,), daemon=True).start()
+                _unload_aside(clients)
         return self._seen
 
-    def _make(self, made: Made) -> None:
+    def _is_loaded(self, record: Record) -> bool:
+        now = self._records.read().records.get(record.name)
+        return now is not None and now.loaded and now.id == record.id
+
+    def _make(self, made: Made) -> bool:
+        """False if the archive was unloaded before its client's turn came: clients are made one at a time."""
         record = made.record
         found = _found(record)
         triton = Named(self._triton, record.names)
         try:
             with plain_names(found):
+                if not self._is_loaded(record):
+                    return False
                 client = load(found, triton, Path(record.repository))
                 client.name = record.name
                 registry.check(client, found, triton)
         except (StartError, ModelMissing) as error:
             made.fault = f"the client of {record.name!r} cannot be loaded: {error}"
-            return
+            return True
         made.client = client
+        return True
+
+
+def _unload_aside(records: list[Record]) -> None:
+    """It may have to wait until another client is loaded. No request shall."""
+    threading.Thread(target=_unload, args=(records,), daemon=True).start()
 
 
 def _unload(records: list[Record]) -> None:
@@ -124,14 +144,18 @@ class LoadedRegistry(Registry):
     clients: LoadedClients
 
     def get(self, name: str) -> Client:
-        client = self.clients.get(name)
-        if client is None:
+        for _ in range(MAX_LOOKUPS):
+            client = self.clients.get(name)
+            if client is not None:
+                return client
             record = self.record(name)
-            # Not a 404: to the platform that means that it is not loaded.
-            raise BadInput(
-                f"the archive of {record.name!r} has no client: send it the v2 protocol, a body with inputs"
-            )
-        return client
+            if not record.client:
+                # Not a 404: to the platform that means that it is not loaded.
+                raise BadInput(
+                    f"the archive of {record.name!r} has no client: "
+                    "send it the v2 protocol, a body with inputs"
+                )
+        raise NotReady(f"the model {name[:200]!r} is being unloaded and loaded again")
 
     def known(self, name: str) -> bool:
         return self.clients.current().find(name) is not None

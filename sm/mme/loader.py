@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
-from sm.mme.archive import Archive
+from sm.mme.archive import Archive, called, checked
 from sm.mme.records import Record, Records
-from sm.mme.staging import Staging, called
+from sm.mme.staging import Staging
 from sm.triton.loading import Loading
 
 log = logging.getLogger(__name__)
@@ -58,11 +59,15 @@ class Loader:
         """
         with self._claimed(name), _room():
             self._clear_away(name)
-            archive = Archive.read(url, self._home)
+            folder = checked(url, self._home)
             self._admit()
             began = time.monotonic()
-            record = self._reserve(name, archive, target)
+            record = self._reserve(name, url, target)
             try:
+                # Copied first, then read: nobody changes the copy.
+                copy = self._staging.copy(folder, record.id, Path(url).name)
+                archive = Archive.read(copy, Path(url))
+                record = self._name_models(record, archive)
                 record = self._bring_in(record, archive)
             except BaseException:
                 self._undo(record)
@@ -133,29 +138,33 @@ class Loader:
         log.warning("what is left of a model is cleared away", extra={"model": name})
         self._undo(record)
 
-    def _reserve(self, name: str, archive: Archive, target: str) -> Record:
-        """Give the archive's models names in Triton, and write it down."""
+    def _reserve(self, name: str, url: str, target: str) -> Record:
+        """Write down what is begun. :class:`Conflict` if callers could take it for another model."""
         with self._lock:
-            identity = secrets.token_hex(4)
+            record = Record(name, url, secrets.token_hex(4), "", {}, target=target, folder=url)
+            for other in self.records.read().records.values():
+                _check_collision(record, other)
+            self.records.put(record)
+            return record
+
+    def _name_models(self, record: Record, archive: Archive) -> Record:
+        """Give the archive's models names in Triton, and write them down."""
+        with self._lock:
             others = self.records.read().records.values()
-            wanted = plain(target or name)
-            if any(wanted == plain(other.target or other.name) for other in others):
-                raise Conflict(f"a model {target or name!r} is loaded already")
             taken = {model for other in others for model in other.models.values()}
+            wanted = plain(record.target or record.name)
             names: dict[str, str] = {}
             # The one that is called chooses first. A free name stays: Python models call each other by it.
             for inside in sorted(archive.models, key=lambda inside: inside != archive.entry):
                 names[inside] = self._free(
-                    wanted if inside == archive.entry else plain(inside), taken, identity
+                    wanted if inside == archive.entry else plain(inside), taken, record.id
                 )
                 taken.add(names[inside])
-            record = Record(
-                name=name,
+            record = replace(
+                record,
                 url=str(archive.url),
-                id=identity,
                 entry=names.get(archive.entry, ""),
                 models={inside: names[inside] for inside in archive.models},
-                target=target,
             )
             self.records.put(record)
             return record
@@ -210,6 +219,19 @@ class Loader:
             self.records.remove(record.name)
         except TriremeError as error:
             log.error("%s", error.sentence, extra={"model": record.name})
+
+
+def _check_collision(record: Record, other: Record) -> None:
+    """:class:`Conflict` if a name or Target-Model of both is the same: a request must mean one model."""
+    for ours, theirs in product((record.name, record.target), (other.name, other.target)):
+        if ours and theirs and plain(ours) == plain(theirs):
+            mine = "the name" if ours == record.name else f"the Target-Model of {record.name[:200]!r},"
+            taken = (
+                "is loaded already"
+                if theirs == other.name
+                else f"is the Target-Model of {other.name[:200]!r}, which is loaded already"
+            )
+            raise Conflict(f"{mine} {ours[:200]!r} {taken}")
 
 
 def plain(name: str) -> str:

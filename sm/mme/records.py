@@ -26,7 +26,8 @@ class Record:
     id: str
     #: Triton's name of the model that requests are for; empty if only the archive's client knows.
     entry: str
-    #: Triton's names by the names in the archive, in the order in which they are loaded.
+    #: Triton's names by the names in the archive, in the order in which they are loaded. Empty until the
+    #: archive has been read.
     models: Mapping[str, str]
     #: The file of the archive's client (empty if it has none), as what it is imported if it is a toolkit's
     #: script, the folder in which it finds its models, and Triton's names by those that it may say.
@@ -36,6 +37,9 @@ class Record:
     names: Mapping[str, str] = field(default_factory=dict)
     #: The archive as its callers name it, where the platform said so.
     target: str = ""
+    #: Where the platform put the archive. The box works on a copy; a Triton that is started again is not
+    #: given the models of an archive that is gone.
+    folder: str = ""
     #: False while it is being loaded or unloaded, and if that was cut short.
     loaded: bool = False
 

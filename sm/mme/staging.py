@@ -16,17 +16,27 @@ from google.protobuf import text_format
 from sm.errors import BadInput
 from sm.inspection.ensembles import is_ensemble
 from sm.inspection.models import Model
-from sm.mme.archive import Archive
+from sm.mme.archive import Archive, called
+from sm.mme.copying import copy_archive
+from sm.mme.records import Record
 
 CONFIG = "config.pbtxt"
 
 
 class Staging:
-    """``repository`` is Triton's. ``views`` has a folder for each archive with a client, by the record's id:
-    there the models have the names that the client knows."""
+    """``repository`` is Triton's. ``archives`` has a folder for each archive, by the record's id: in it are
+    the copy of the archive and, for a client, its models under the names that the client knows.
+    """
 
-    def __init__(self, repository: Path, views: Path) -> None:
-        self._repository, self._views = repository, views
+    def __init__(self, repository: Path, archives: Path) -> None:
+        self._repository, self._archives = repository, archives
+
+    def copy(self, folder: Path, identity: str, name: str) -> Path:
+        """Copy the archive in ``folder``. The copy's folder has ``name``, as it may name a model."""
+        target = self._archives / identity / "files" / name
+        target.parent.mkdir(parents=True)
+        copy_archive(folder, target)
+        return target
 
     def add(self, archive: Archive, names: Mapping[str, str]) -> None:
         """Make the folders. ``names`` are Triton's, by the archive's."""
@@ -35,7 +45,7 @@ class Staging:
 
     def view(self, archive: Archive, identity: str) -> Path:
         """The folder in which the archive's client finds its models."""
-        folder = self._views / identity
+        folder = self._archives / identity / "models"
         folder.mkdir(parents=True)
         for model in archive.models.values():
             for name in called(model):
@@ -51,10 +61,10 @@ class Staging:
                 os.utime(version)
 
     def remove(self, names: Mapping[str, str], identity: str) -> None:
-        """What :meth:`add` and :meth:`view` made, or a part of it."""
+        """What :meth:`copy`, :meth:`add` and :meth:`view` made, or a part of it."""
         for name in names.values():
             shutil.rmtree(self._repository / name, ignore_errors=True)
-        shutil.rmtree(self._views / identity, ignore_errors=True)
+        shutil.rmtree(self._archives / identity, ignore_errors=True)
 
 
 def whole(folder: Path) -> bool:
@@ -63,10 +73,11 @@ def whole(folder: Path) -> bool:
     return all(path.exists() for path in folder.rglob("*"))
 
 
-def called(model: Model) -> set[str]:
-    """The names that an archive's own code may call a model by: its folder's and its configuration's."""
-    said = model.config.name if model.config else ""
-    return {model.name, said} - {""}
+def restorable(record: Record, repository: Path) -> list[str]:
+    """Triton's names of the models whose files are all there; none if the archive itself is gone."""
+    if not Path(record.folder).is_dir():
+        return []
+    return [name for name in record.models.values() if whole(repository / name)]
 
 
 def _stage(model: Model, folder: Path, names: Mapping[str, str]) -> None:

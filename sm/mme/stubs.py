@@ -6,17 +6,18 @@ when the model is unloaded. Loaded again, the model gets a new process, and no o
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from sm.box import Box
 from sm.errors import TriremeError
 from sm.mme.loader import Loader
+from sm.triton.stubs import read_proc, replacing, triton_pid
 
 log = logging.getLogger(__name__)
 #: Seconds between two looks, and until a model that could not be loaded again is tried again.
@@ -33,21 +34,21 @@ class Stubs:
 
     def triton(self) -> int | None:
         """Triton's pid; None while there is none."""
-        try:
-            pid = json.loads(self._box.state_file.read_text())["processes"]["triton"]["pid"]
-        except (OSError, ValueError, KeyError):
-            return None
-        return int(pid) if pid else None
+        return triton_pid(self._box)
 
     def alive(self, triton: int) -> Counter[str]:
         """How many processes each Python model has, by its name in Triton."""
         tasks = Path(f"/proc/{triton}/task").glob("*/children")
-        listed = {pid.decode() for task in tasks for pid in _read(task).split()}
+        listed = {pid.decode() for task in tasks for pid in read_proc(task).split()}
         before, known = self._known
         seen = listed | known if before == triton else listed
         models = {pid: model for pid in seen if (model := self._model_of(pid))}
         self._known = triton, frozenset(models)
         return Counter(models.values())
+
+    def replacing(self, model: str) -> AbstractContextManager[None]:
+        """While a model whose process is dead is loaded again."""
+        return replacing(self._box, model)
 
     def gone(self, model: str) -> bool:
         """Whether a Python model has no process any more, whatever Triton says of it."""
@@ -57,7 +58,7 @@ class Stubs:
 
     def _model_of(self, pid: str) -> str:
         # Of a dead process the command line is empty.
-        words = _read(Path(f"/proc/{pid}/cmdline")).decode(errors="replace").split("\0")
+        words = read_proc(Path(f"/proc/{pid}/cmdline")).decode(errors="replace").split("\0")
         for path in map(Path, words):
             if self._box.repository in path.parents:
                 model = path.relative_to(self._box.repository).parts[0]
@@ -107,7 +108,8 @@ class Nurse:
                 log.error(
                     "the process of a Python model has died: it is loaded again", extra={"model": model}
                 )
-                self._loader.reload(model)
+                with self._stubs.replacing(model):
+                    self._loader.reload(model)
                 return
         except TriremeError as error:
             log.error("%s", error.sentence, extra={"model": model})
@@ -115,10 +117,3 @@ class Nurse:
         # Triton itself had loaded it again, and the old processes were there beside the new ones.
         self._seen[1][model] = wanted
         self._not_before.pop(model, None)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from sm.errors import Forbidden, WrongPayload
 
 SCHEME = "s3://"
+#: The name of each member of a request that holds an address, or the end of it.
+URI = "s3_uri"
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,18 @@ class Address:
         bucket, _, prefix = place.partition("/")
         below = f"{prefix.rstrip('/')}/" if prefix else ""
         return self.bucket == bucket and self.key.startswith(below)
+
+
+def may_have_member(body: bytes, name: str) -> bool:
+    """Whether a JSON body may have a member with ``name`` in its name, told without parsing the body."""
+    return name.encode() in body or (b"\\u00" in body and _escaped(name).search(body) is not None)
+
+
+@cache
+def _escaped(name: str) -> re.Pattern[bytes]:
+    """Any character of ``name`` as an escape: nobody writes an ASCII letter so, but to hide it."""
+    codes = "|".join(f"{ord(character):02x}" for character in name)
+    return re.compile(rf"(?i)\\u00(?:{codes})".encode())
 
 
 def address(value: object, allowed: Sequence[str], path: str) -> Address:

@@ -6,9 +6,9 @@ from typing import Any
 
 from sm.errors import Forbidden
 from sm.payloads import Payload
+from sm.s3.address import URI
 from sm.s3.store import Store
 
-URI = "s3_uri"
 OFF = "this box reads and writes no S3: TRIREME_S3_BUCKETS names no bucket"
 
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, TypeVar
 
-from sm import deadline
-from sm.errors import BadInput, Forbidden, NotFound, NotReady, StartError, TooLarge, TriremeError
+from sm.errors import (
+    BadInput,
+    Forbidden,
+    NotFound,
+    NotReady,
+    StartError,
+    StorageFailed,
+    TooLarge,
+    TriremeError,
+)
 from sm.s3.address import Address, address
+from sm.s3.transfers import Transfers
 from sm.settings import Settings
 
+log = logging.getLogger(__name__)
 #: Seconds that a connection may take to come about, and S3 between two bytes of an answer.
 CONNECTING, SILENCE = 2, 10
 ATTEMPTS = 2
-#: Seconds between two looks at whether the caller still waits.
-LOOK = 0.2
 #: Bytes that are read at a time.
 PIECE = 2**18
 T = TypeVar("T")
@@ -27,13 +34,23 @@ T = TypeVar("T")
 class Store:
     """What the box may read and write in S3, by ``client``, which is boto3's.
 
-    ``allowed``: buckets, or ``bucket/prefix``; ``largest``: bytes of an object that is read. A call that S3
-    does not answer in time is left to ``executor``, which must not be the one that records run on.
+    ``allowed``: buckets, or ``bucket/prefix``; ``largest``: bytes of an object that is read. Calls run on
+    ``executor``, which must not be the one that records run on, for ``timeout_s`` at most.
     """
 
-    def __init__(self, allowed: Sequence[str], largest: int, executor: Executor, client: Any) -> None:
+    def __init__(
+        self,
+        allowed: Sequence[str],
+        largest: int,
+        executor: Executor,
+        client: Any,
+        timeout_s: float = Settings.s3_timeout,
+    ) -> None:
+        from sm.s3.connections import watch_connections
+
+        watch_connections(client)
         self._allowed, self._largest = allowed, largest
-        self._executor, self._client = executor, client
+        self._transfers, self._client = Transfers(executor, timeout_s), client
 
     def at(self, value: object, path: str) -> Address:
         """An address of the request, once it is allowed."""
@@ -51,38 +68,24 @@ class Store:
     def _read(self, place: Address) -> bytes:
         answer = self._client.get_object(Bucket=place.bucket, Key=place.key)
         with closing(answer["Body"]) as body:
-            size = answer["ContentLength"]
+            size = answer.get("ContentLength")
+            if size is None:
+                raise StorageFailed(f"S3 does not say how long {place} is")
             if size > self._largest:
                 raise TooLarge(f"{place} has {size:,} bytes, this box takes {self._largest:,}")
-            content = bytearray()
-            for piece in body.iter_chunks(PIECE):
-                content += piece
-                check()
-        return bytes(content)
+            return b"".join(body.iter_chunks(PIECE))
 
     def _in_time(self, call: Callable[[], T], place: Address) -> T:
-        """``call`` beside this thread: what hangs in it must not outlive the invocation."""
-        limit = deadline.current()
-        running = self._executor.submit(contextvars.copy_context().run, call)
-        while not wait([running], LOOK if limit is None else min(LOOK, limit.remaining())).done:
-            check()
         try:
-            return running.result()
+            return self._transfers.run(call)
         except TriremeError:
             raise
         except Exception as error:
             raise translated(error, place) from None
 
 
-def check() -> None:
-    """Raise if the invocation's time is over, or its caller gone."""
-    limit = deadline.current()
-    if limit is not None:
-        limit.check()
-
-
 def translated(error: Exception, place: Address) -> Exception:
-    """An error of boto3's in the caller's terms; any other as it is."""
+    """An error of boto3's in the caller's terms."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     if isinstance(error, ClientError):
@@ -91,7 +94,11 @@ def translated(error: Exception, place: Address) -> Exception:
         return Forbidden(f"the box has no AWS credentials to reach {place} with")
     if isinstance(error, BotoCoreError):
         return NotReady(f"S3 cannot be reached for {place} ({type(error).__name__})")
-    return error
+    if isinstance(error, MemoryError):
+        return error
+    # Such as a header with a number that is none.
+    log.error("S3 answers what boto3 cannot read", exc_info=error)
+    return StorageFailed(f"what S3 answers for {place} cannot be read ({type(error).__name__})")
 
 
 def _refused(response: Any, place: Address) -> TriremeError:
@@ -109,8 +116,8 @@ def opened(settings: Settings) -> Store | None:
     """None where no bucket is named: boto3 is not even imported then. :class:`StartError` without boto3."""
     if not settings.s3_buckets:
         return None
-    executor = ThreadPoolExecutor(settings.threads, "s3")
-    return Store(settings.s3_buckets, settings.max_body, executor, _client(settings.threads))
+    executor, client = ThreadPoolExecutor(settings.s3_threads, "s3"), _client(settings.s3_threads)
+    return Store(settings.s3_buckets, settings.max_body, executor, client, settings.s3_timeout)
 
 
 def _client(threads: int) -> Any:

@@ -207,8 +207,9 @@ def test_metrics_are_the_routers_and_tritons_together(box: RunningBox, cat: byte
 
 
 def test_the_request_id_of_the_caller_is_in_the_error(box: RunningBox) -> None:
-    for header in ("X-Amzn-SageMaker-Inference-Id", "X-Amzn-Trace-Id"):
-        assert box.send(b"", headers={header: "mine-1"}).json()["request_id"] == "mine-1"
+    trace = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"
+    for header, value in (("X-Amzn-SageMaker-Inference-Id", "mine-1"), ("X-Amzn-Trace-Id", trace)):
+        assert box.send(b"", headers={header: value}).json()["request_id"] == value
     assert len(box.send(b"").json()["request_id"]) >= 16
 
 

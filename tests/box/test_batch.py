@@ -32,6 +32,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         SAGEMAKER_BATCH="true",
         SAGEMAKER_BATCH_STRATEGY="SingleRecord",
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        TRIREME_MAX_RECORDS="5000",
         TRIREME_THREADS="2",
     ) as started:
         yield started
@@ -91,9 +92,17 @@ def test_a_body_over_the_real_time_limit_is_taken_in_batch(box: RunningBox) -> N
     assert rows(box.send(body, LINES)) == [{"modelname": "probe", "result": [1]}]
 
 
+def test_a_request_has_as_many_records_as_are_set(box: RunningBox) -> None:
+    lines = b'{"numbers":[1]}\n' * 5000
+    assert len(rows(box.send(lines, LINES))) == 5000
+    refused = box.send(lines + b"0\n", LINES)
+    assert (refused.status_code, refused.json()["max_records"]) == (413, 5000)
+
+
 def test_in_batch_a_request_may_take_an_hour_and_a_hundred_mebibytes() -> None:
     settings = Settings.read({"SAGEMAKER_BATCH": "true"})
     assert (settings.timeout, settings.max_body) == (3600.0, 100 * 2**20)
+    assert settings.max_records == 10_000_000
     named = Settings.read(
         {"SAGEMAKER_BATCH": "true", "MODEL_SERVER_TIMEOUT": "5", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}
     )

@@ -152,6 +152,21 @@ def test_an_overload_is_turned_away_and_the_rest_served_at_the_usual_rate(faulty
     assert sum(resident(pid) for pid in faulty.pids("sm.worker data")) < before + 200e6
 
 
+def test_callers_that_send_their_bodies_slowly_keep_nobody_out(faulty: RunningBox) -> None:
+    """Three times as many as the workers and their queue hold, each with a body that has begun."""
+    head = b"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"
+    slow = [socket.create_connection(("127.0.0.1", faulty.port), timeout=10) for _ in range(120)]
+    for caller in slow:
+        caller.sendall(head)
+    load = Load(faulty.port, dispatch("slow", {"seconds": 0.01})).start(callers=8, requests_each=25).join()
+    for caller in slow:
+        caller.sendall(b" ")
+    assert load.outcomes == {"200": 200}
+    assert faulty.ping()[0] == 200
+    for caller in slow:
+        caller.close()
+
+
 def test_callers_without_manners_do_not_stop_the_box(faulty: RunningBox) -> None:
     flood = Load(faulty.port, dispatch("slow", {"seconds": 0.05})).start(callers=200, requests_each=8).join()
     assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import requests
 
+from tests.box.disks import SMALL, full
 from tests.box.running import RunningBox, running, until
 from tests.triton.serving import MODELS
 
 ROWS = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}).encode()
 #: The largest that the platform sends, and one of a batch transform, which nginx keeps in a file.
 LARGE, LARGER = (b"[" + b" " * size + b"]" for size in (24 * 10**6, 36 * 10**6))
-#: A namespace of its own, in which a small disk is mounted: {size} MiB at {folder}.
-SMALL = "unshare -rm sh -c 'mount -t tmpfs -o size={size}m tmpfs {folder} && exec \"$@\"' sh"
 
 
 @pytest.fixture
@@ -39,17 +39,6 @@ def box(tmp_path: Path) -> Iterator[RunningBox]:
         SAGEMAKER_MAX_PAYLOAD_IN_MB="40",
     ) as started:
         yield started
-
-
-@contextmanager
-def full(box: RunningBox, folder: Path) -> Iterator[None]:
-    """Until the end, there is not a byte of room."""
-    file = Path(f"/proc/{box.process.pid}/root{folder}/fill")
-    with file.open("wb", buffering=0) as stream, pytest.raises(OSError, match="No space left"):
-        while True:
-            stream.write(b"x" * 4096)
-    yield
-    file.unlink()
 
 
 def test_small_requests_ping_and_metrics_are_answered_as_ever(box: RunningBox, tmp_path: Path) -> None:
@@ -83,3 +72,20 @@ def test_a_process_that_dies_meanwhile_does_not_take_the_box_along(box: RunningB
         until(lambda: box.pids("nginx: master") not in ([], [front]), 20, "a new front")
         until(lambda: box.ping()[0] == 200, 20, "/ping 200")
         assert box.send(ROWS).status_code == 200
+
+
+def test_a_worker_that_dies_meanwhile_is_replaced_by_one_without_series(
+    box: RunningBox, tmp_path: Path
+) -> None:
+    master, *workers = sorted(box.pids("sm.worker data"))
+    with full(box, tmp_path / "disk"):
+        os.kill(workers[0], signal.SIGKILL)
+        until(lambda: len(set(box.pids("sm.worker data")) - {master, *workers}) == 1, 20, "a new worker")
+        box.told("the series of this worker are not counted")
+        for _ in range(40):
+            assert box.send(ROWS).status_code == 200
+        assert box.ping()[0] == 200
+        assert requests.get(f"{box.url}/metrics", timeout=5).status_code == 200
+    assert set(workers[1:]) < set(box.pids("sm.worker data"))
+    assert box.metric("trireme_invocations_total", status="200") > 0
+    assert box.pids("sm.worker data")[0] == master

@@ -10,13 +10,12 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.box.running import RunningBox, descendants, running, until
+from tests.box.running import RunningBox, descendants, memory_field, running, until
 from tests.triton.serving import MODELS
 
 BINARY = "application/vnd.sagemaker-triton.binary+json"
@@ -97,13 +96,7 @@ def binary(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]
 
 def memory(box: RunningBox) -> int:
     """Bytes of all of the box's processes, what they share counted once."""
-    return sum(field(pid, "Pss:") for pid in (box.process.pid, *descendants(box.process.pid)))
-
-
-def field(pid: int, name: str) -> int:
-    """A line of the kernel's account of a process's memory, in bytes."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+    return sum(memory_field(pid, "Pss:") for pid in (box.process.pid, *descendants(box.process.pid)))
 
 
 def round_of(box: RunningBox, form: Form) -> None:
@@ -137,7 +130,7 @@ def test_idle_workers_have_their_memory_back(measured: tuple[RunningBox, int]) -
 
 def own(box: RunningBox) -> int:
     """Bytes that belong to the workers alone, shared memory left out."""
-    return sum(field(pid, "Pss_Anon:") for pid in box.pids("sm.worker data"))
+    return sum(memory_field(pid, "Pss_Anon:") for pid in box.pids("sm.worker data"))
 
 
 def test_nothing_of_a_body_is_left_on_disk(box: RunningBox) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
+import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,8 @@ from tests.box.load import Load
 from tests.box.running import RunningBox, free_port, running, start, until
 from tests.mme.archives import Platform, ensemble, model
 
-X = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+log = logging.getLogger(__name__)
+X: dict[str, Any] = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 CLIENT = """
 import numpy as np
 
@@ -282,6 +286,137 @@ def test_a_load_that_cannot_be_read_is_an_error_in_the_one_shape(endpoint: Endpo
     assert {"error", "code", "request_id"} <= answer.json().keys()
 
 
+def test_a_model_named_like_anothers_target_model_is_refused_whichever_comes_first(
+    endpoint: Endpoint,
+) -> None:
+    """Two models with different answers: who asks for one never gets the other's."""
+    targeted = ("h1", endpoint.platform.flat("h1", model(20)), "cats.tar.gz")
+    named = ("cats.tar.gz", endpoint.platform.flat("h2", model(25)), "dogs.tar.gz")
+    for first, second, y in (
+        (targeted, named, [20, 40]),
+        (named, targeted, [25, 50]),
+        (targeted, named, [20, 40]),
+    ):
+        endpoint.loaded(*first)
+        answer = endpoint.load(*second)
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+        assert all(name in answer.json()["error"] for name in ("cats.tar.gz", "h1"))
+        assert endpoint.y("cats.tar.gz") == y
+        assert endpoint.unload(first[0]).status_code == 200
+        assert endpoint.invoke("cats.tar.gz").status_code == 404
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "/", "a\nb", "a\0b", "\x7f", "x" * 257])
+def test_a_name_that_can_be_no_models_is_a_400(endpoint: Endpoint, name: str) -> None:
+    answer = endpoint.load(name, endpoint.platform.flat("h1"))
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    assert endpoint.names() == []
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link_to(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
+
+
+@pytest.mark.parametrize("file", ["config.pbtxt", "1/model.py", "code/client.py", "code/inference.py"])
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (make_pipe, "named pipe"),
+        (link_to("/dev/zero"), "out of the archive"),
+        (link_to("/etc/passwd"), "out of the archive"),
+    ],
+    ids=["pipe", "zero", "passwd"],
+)
+def test_a_file_of_an_archive_that_is_no_file_below_it_is_a_400_at_once(
+    endpoint: Endpoint, file: str, spoil: Callable[[Path], None], said: str
+) -> None:
+    """A pipe hung the load, /dev/zero took all memory, and /etc/passwd was quoted to the caller."""
+    path = Path(endpoint.platform.flat("odd", model(2), helper="")) / file
+    path.unlink(missing_ok=True)
+    spoil(path)
+    url = str(endpoint.platform.home / "odd" / "model")
+    answer = requests.post(f"{endpoint.url}/models", json={"model_name": "odd", "url": url}, timeout=10)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    assert said in answer.json()["error"]
+    assert "root:" not in answer.text
+    # The name is free again.
+    Path(url, "config.pbtxt").unlink(missing_ok=True)
+    assert endpoint.load("odd", f"{url}/1").status_code == 400
+
+
+def test_pipes_in_more_archives_than_load_at_once_hold_up_no_other(endpoint: Endpoint) -> None:
+    urls = [endpoint.platform.flat(f"pipe{index}") for index in range(40)]
+    for url in urls:
+        Path(url, "config.pbtxt").unlink()
+        os.mkfifo(f"{url}/config.pbtxt")
+    with ThreadPoolExecutor(len(urls)) as callers:
+        statuses = set(callers.map(lambda url: endpoint.load(Path(url).parent.name, url).status_code, urls))
+    # 429: more at once than are loaded at once.
+    assert 400 in statuses <= {400, 429}
+    endpoint.loaded("good", endpoint.platform.flat("good", model(3)))
+    assert endpoint.y("good") == [3, 6]
+
+
+def test_an_archive_may_link_to_its_own_files(endpoint: Endpoint) -> None:
+    url = Path(endpoint.platform.flat("linked", model(2)))
+    (url / "1" / "model.py").rename(url / "shared.py")
+    (url / "1" / "model.py").symlink_to("../shared.py")
+    endpoint.loaded("linked", str(url))
+    assert endpoint.y("linked") == [2, 4]
+
+
+def test_an_archive_that_changes_while_it_is_loaded_is_loaded_or_refused_and_never_stuck(
+    endpoint: Endpoint,
+) -> None:
+    """Loads that met the change ended in a 500, or never: Triton waits for ever for a model.py that is gone."""
+    url = Path(endpoint.platform.flat("moving", model(2)))
+    (url / "labels.txt").write_text("cat")
+    over = threading.Event()
+
+    def change() -> None:
+        while not over.is_set():
+            for file in (url / "labels.txt", url / "1" / "model.py"):
+                file.rename(url.parent / "away")
+                time.sleep(0.01)
+                (url.parent / "away").rename(file)
+                time.sleep(0.001)
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    statuses: set[int] = set()
+    try:
+        began = time.monotonic()
+        while time.monotonic() < began + (5 if 400 in statuses else 30):
+            body = {"model_name": "moving", "url": str(url)}
+            answer = requests.post(f"{endpoint.url}/models", json=body, timeout=20)
+            statuses.add(answer.status_code)
+            assert answer.status_code in (200, 400), answer.text
+            if answer.status_code == 200:
+                assert endpoint.y("moving") == [2, 4]
+                assert endpoint.unload("moving").status_code == 200
+    finally:
+        over.set()
+        changing.join()
+    assert 400 in statuses
+    endpoint.loaded("moving", str(url))
+    assert endpoint.y("moving") == [2, 4]
+
+
+def test_a_served_model_does_not_change_with_its_archive(endpoint: Endpoint) -> None:
+    """The box works on a copy: what it read at the load is what it serves, also to a Triton started again."""
+    url = Path(endpoint.platform.flat("kept", model(2)))
+    endpoint.loaded("kept", str(url))
+    model(5).write(url / "other")
+    (url / "other" / "1" / "model.py").replace(url / "1" / "model.py")
+    endpoint.kill("triton")
+    until(lambda: endpoint.box.ping()[0] == 200, 30, "/ping 200")
+    assert endpoint.y("kept") == [2, 4]
+
+
 def test_unknown_names_are_404s(endpoint: Endpoint) -> None:
     assert endpoint.get("nobody").status_code == 404
     assert endpoint.unload("nobody").status_code == 404
@@ -334,6 +469,65 @@ def test_models_come_and_go_beside_invocations_that_are_all_right(endpoint: Endp
     assert set(load.outcomes) == {"200"}
     assert load.bodies == {right}
     assert endpoint.names() == ["steady"]
+
+
+def test_models_loaded_and_unloaded_under_load_answer_rightly_or_404_and_never_500(
+    endpoint: Endpoint,
+) -> None:
+    """A client that was being made while its archive was unloaded was a 500 to its callers."""
+    endpoint.loaded("base", endpoint.platform.nested("base", {"base": model(2), "whole": ensemble("base")}))
+    client = CLIENT.replace('model, payload = "model"', 'model, payload = "whole"')
+    code = {"client": client, "helper": "import time\ntime.sleep(0.05)\nNAME = 1"}
+    urls = {
+        "plain": endpoint.platform.nested("plain", {"whole": ensemble("base")}),
+        "client": endpoint.platform.nested("client", {"whole": ensemble("base", "base")}, **code),
+    }
+    payload = json.dumps({"payload": {"x": [1, 2]}}).encode()
+    kinds = (("plain", json.dumps(X).encode()), ("client", json.dumps(X).encode()), ("client", payload))
+    loads = [Load(endpoint.box.port, body, path=f"/models/{name}/invoke").start(2) for name, body in kinds]
+
+    def comes_and_goes(name: str) -> None:
+        end = time.monotonic() + 8
+        while time.monotonic() < end:
+            endpoint.loaded(name, urls[name])
+            # Now before its client is made, now in the middle of it, now after it.
+            time.sleep(0.4 * random.random())
+            answer = endpoint.unload(name)
+            assert answer.status_code == 200, answer.text
+
+    with ThreadPoolExecutor(len(urls)) as callers:
+        list(callers.map(comes_and_goes, urls))
+    for load in loads:
+        load.stop()
+        assert set(load.outcomes) <= {"200", "404", "503"}, load.outcomes
+        assert load.outcomes["404"]
+    assert all(load.outcomes["200"] for load in loads[:1])
+    wanted = ([2, 4], [4, 8], [4, 8])
+    for load, y in zip(loads, wanted, strict=True):
+        for body in map(json.loads, load.bodies):
+            assert (body["outputs"][0]["data"] if "outputs" in body else body["result"][-1]) == y
+
+
+def test_a_running_request_whose_client_loses_its_files_is_a_404(endpoint: Endpoint) -> None:
+    client = """
+import time
+from sm.base import Client, TextPayload
+
+class Late(Client):
+    payload = TextPayload
+
+    def inference(self, payload):
+        time.sleep(float(payload.text))
+        return (self.folder / "labels.py").read_text()
+"""
+    endpoint.loaded("late", endpoint.platform.nested("late", {}, client=client, labels="cat"))
+    assert endpoint.invoke("late", {"payload": {"text": "0"}}).json()["result"] == "cat"
+    with ThreadPoolExecutor(1) as caller:
+        running_one = caller.submit(endpoint.invoke, "late", {"payload": {"text": "1.5"}})
+        time.sleep(0.5)
+        assert endpoint.unload("late").status_code == 200
+        answer = running_one.result()
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_model")
 
 
 def test_an_unload_lets_running_requests_finish(endpoint: Endpoint) -> None:
@@ -394,6 +588,61 @@ def test_a_python_model_whose_process_is_killed_is_back_and_no_other_notices(end
     load.stop()
     assert set(load.outcomes) == {"200"}
     assert endpoint.process("triton") == triton
+
+
+def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_no_answers(
+    endpoint: Endpoint,
+) -> None:
+    """Triton is replaced with all that is loaded. Until then everybody gets a 503 that says when to come again."""
+    chain = {"pre": model(2), "whole": ensemble("pre")}
+    factors = {
+        endpoint.loaded("stalled", endpoint.platform.flat("stalled", model(3))): 3,
+        endpoint.loaded(
+            "python", endpoint.platform.flat("python", model(5), client=CLIENT, helper="NAME = 1")
+        ): 5,
+        endpoint.loaded("chain", endpoint.platform.nested("chain", chain)): 2,
+    }
+    triton = endpoint.process("triton")
+    (stub,) = endpoint.box.pids("/models/stalled/1/model.py")
+    loads: dict[tuple[str, float], Load] = {}
+    for name in factors:
+        for x in (1.0, 7.0):
+            body = json.dumps({"inputs": [{**X["inputs"][0], "data": [x, 2 * x]}]}).encode()
+            path = f"/models/{name}/invoke"
+            loads[name, x] = Load(endpoint.box.port, body, path=path, patience=0.2).start(2)
+    until(lambda: all(load.outcomes["200"] > 5 for load in loads.values()), 20, "answers before the stall")
+    os.kill(stub, signal.SIGSTOP)
+    time.sleep(1.5)
+    # The box may have killed it with its Triton by now.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(stub, signal.SIGCONT)
+    stalled = time.monotonic()
+    until(lambda: endpoint.process("triton") not in (0, triton), 20, "another Triton")
+    before = {each: load.outcomes["200"] for each, load in loads.items()}
+    until(
+        lambda: all(load.outcomes["200"] > before[each] + 5 for each, load in loads.items()),
+        40,
+        "answers again",
+    )
+    seconds = time.monotonic() - stalled
+    for (name, x), load in loads.items():
+        load.stop()
+        log.info(
+            "%s: %s, slowest %.1f s, all again %.1f s after the stall",
+            name,
+            dict(load.outcomes),
+            load.slowest,
+            seconds,
+        )
+        assert set(load.outcomes) == {"200", "503"}, load.outcomes
+        assert all("retry-after: " in head for head in load.headers)
+        assert {tuple(json.loads(body)["outputs"][0]["data"]) for body in load.bodies} == {
+            (factors[name] * x, factors[name] * 2 * x)
+        }
+        # They hung for over 40 s.
+        assert load.slowest < 25
+    assert endpoint.names() == sorted(factors)
+    assert endpoint.box.ping()[0] == 200
 
 
 def test_an_archive_that_is_gone_when_triton_is_started_again_is_missed_by_nobody_else(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +16,8 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from sm.settings import HERE
 from tests.box.running import RunningBox
+from tests.browser import chromium
 
-QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-sync")
-ALONE = ("--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-quic")
 SENTENCE = {"text": "The world has [MASK] people."}
 
 
@@ -35,16 +33,7 @@ def schema(document: dict[str, Any], name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    """Debian's Chromium, which looks nothing up."""
-    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (binary and driver):
-        pytest.skip("there is no chromium: on Debian apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for word in (*QUIET, *ALONE):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options, webdriver.ChromeService(driver)) as started:
+    with chromium() as started:
         yield started
 
 

@@ -190,3 +190,28 @@ def test_a_new_client_appears_and_a_removed_one_goes(box: RunningBox, clients: P
         shutil.rmtree(new)
         live(box, "no model 'fresh'", "fresh")
     assert box.invoke("fresh", "a").status_code == 404
+
+
+@pytest.mark.parametrize("ends", ["raise KeyboardInterrupt", "raise SystemExit(1)"])
+def test_a_client_that_tries_to_exit_at_a_reload_is_shown_and_the_next_edit_is_live(
+    box: RunningBox, word: Path, ends: str
+) -> None:
+    """It ended the thread that looks for changes, for good."""
+
+    def reload_errors() -> dict[str, str | None]:
+        rows = requests.get(f"{box.url}/models", timeout=5).json()["models"]
+        return {row["modelName"]: row.get("reload_error") for row in rows}
+
+    live(box, "cat 1")
+    assert set(reload_errors().values()) == {None}
+    before = len(box.log.read_text())
+    with undisturbed(box):
+        word.write_text(WORD.replace("        self.labels", f"        {ends}\n        self.labels"))
+        until(lambda: "the old version of 'word' serves" in box.log.read_text()[before:], LIVE, "the log")
+        until(lambda: reload_errors()["word"], LIVE, "/models")
+        live(box, "cat 1")
+        assert ends.split()[1].split("(")[0] in str(reload_errors()["word"])
+        assert reload_errors()["steady"] is None
+        word.write_text(WORD.replace("VERSION = 1", "VERSION = 2"))
+        live(box, "cat 2")
+    until(lambda: reload_errors()["word"] is None, LIVE, "/models without it")

@@ -107,6 +107,15 @@ def test_a_closed_session_is_a_400(box: RunningBox) -> None:
         assert session in again.json()["error"]
 
 
+@pytest.mark.parametrize("key", ["k" * 255, "/" * 100, "k" * 100_000])
+def test_a_key_that_is_too_long_is_the_callers_400(box: RunningBox, key: str) -> None:
+    session = opened(box)
+    answer = probe(box, session, keep={key: "value"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    assert "254 bytes" in answer.json()["error"]
+    assert probe(box, session, keep={"k": "value"}).json()["result"]["session"] == {"k": "value"}
+
+
 @pytest.mark.parametrize(
     "identity",
     ["../../etc/passwd", "/dev/shm", "x" * 8000, "0" * 36, "", "new_session", "a;b=c", "%2e%2e"],
@@ -150,6 +159,7 @@ def test_a_session_expires_and_lies_where_it_is_told_to(repository: Path, tmp_pa
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="probe",
         SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
         SAGEMAKER_SESSIONS_EXPIRATION="2",
+        TRIREME_MAX_SESSIONS="20",
         SAGEMAKER_SESSIONS_PATH=str(tmp_path / "deep" / "sessions"),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
     ) as box:
@@ -157,6 +167,15 @@ def test_a_session_expires_and_lies_where_it_is_told_to(repository: Path, tmp_pa
         assert (tmp_path / "deep" / "sessions" / session).is_dir()
         until(lambda: probe(box, session).status_code == 400, 10, "its end")
         assert "expired" in probe(box, session).json()["error"] or "no session" in probe(box, session).text
+        answers = [box.send(NEW, headers={HEADER: "NEW_SESSION"}) for _ in range(25)]
+        refused = [answer for answer in answers if answer.status_code != 200]
+        assert {answer.status_code for answer in refused} == {429}
+        assert all("20 sessions are open" in answer.json()["error"] for answer in refused)
+        assert all("Retry-After" in answer.headers for answer in refused)
+        # Nobody asks for them any more.
+        home = tmp_path / "deep" / "sessions"
+        until(lambda: not list(home.iterdir()), 15, "the files of all sessions gone")
+        opened(box)
 
 
 def test_sessions_are_gone_with_the_box_and_off_unless_asked_for(repository: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,14 @@ def test_triton_s_own_client_may_compress(client: Any) -> None:
     np.testing.assert_array_equal(result.as_numpy("y"), X[None])
 
 
+@pytest.mark.parametrize("path", ["/invocations", "/v2/models/echo/infer"])
+def test_a_compression_that_triton_does_not_know_is_the_caller_s_mistake(box: RunningBox, path: str) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "br"}
+    answer = requests.post(f"{box.url}{path}", data=json.dumps(ROWS), headers=headers, timeout=60)
+    assert answer.status_code == 415
+    assert answer.json()["code"] == "unsupported_content_type"
+
+
 def test_triton_s_own_client_reads_our_errors(client: Any) -> None:
     given = triton.InferInput("x", [1, 3], "FP32")
     given.set_data_from_numpy(X[None])
@@ -239,6 +248,68 @@ def test_what_would_change_the_server_for_everyone_is_a_403(box: RunningBox, met
 def test_an_unknown_path_of_triton_s_is_a_404(box: RunningBox) -> None:
     answer = requests.get(f"{box.url}/v2/nothing", timeout=10)
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/health/ready", "/v2/models/echo", "/v2/models/echo/infer"])
+def test_a_request_after_head_gets_its_own_answer(box: RunningBox, path: str) -> None:
+    for _ in range(8):
+        head = requests.head(f"{box.url}{path}", timeout=10)
+        assert (head.status_code, head.content) == (405 if path.endswith("infer") else 200, b"")
+        answer = box.send(json.dumps(ROWS).encode())
+        assert (answer.status_code, answer.json()) == (200, ANSWER)
+
+
+@pytest.mark.parametrize("value", [b"gr\xfc\xdfe", "grüße".encode(), b"\xff"])
+def test_a_header_that_is_not_ascii_changes_nothing(box: RunningBox, value: bytes) -> None:
+    sent: dict[str, str | bytes] = {"X-Name": value, "Content-Type": "application/json"}
+    for path in ("/invocations", "/v2/models/echo/infer"):
+        answer = requests.post(f"{box.url}{path}", data=json.dumps(ROWS), headers=sent, timeout=10)
+        assert (answer.status_code, answer.json()) == (200, ANSWER)
+    assert requests.get(f"{box.url}/v2/health/ready", headers={"X-Name": value}, timeout=10).ok
+
+
+@pytest.mark.parametrize("path", [b"/v2/gr\xfc\xdfe", "/v2/models/grüße".encode(), b"/v2/\xff?\xff=\xff"])
+def test_a_path_that_is_not_ascii_is_the_callers_mistake(box: RunningBox, path: bytes) -> None:
+    answer = raw(box, b"GET " + path + b" HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
+    assert answer.split(b" ")[1] in (b"400", b"404")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] in ("bad_input", "not_found", "unknown_model")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v2//x",
+        "/v2//health/ready",
+        "/v2/health//ready",
+        "/v2/",
+        "/v2/health/ready/",
+        "//v2/health/ready",
+        "/invocations/",
+        "/invocations//",
+        "//invocations",
+        "/endpoints//invocations",
+        "/models//echo",
+        "/models/echo/",
+        "//models",
+        "/metrics/",
+        "/ping//",
+        "//",
+    ],
+)
+def test_a_path_with_a_slash_too_many_is_never_a_redirect(box: RunningBox, path: str) -> None:
+    head = f"GET {path} HTTP/1.1\r\nHost: elsewhere\r\nConnection: close\r\n\r\n"
+    top, _, body = raw(box, head.encode()).partition(b"\r\n\r\n")
+    # Slashes before the path are one to werkzeug.
+    statuses = (b"200", b"405") if path.startswith("//") else ()
+    assert top.split(b" ")[1] in (b"400", b"404", *statuses), top
+    assert b"elsewhere" not in top + body
+    assert path == "//" or json.loads(body)
+
+
+def raw(box: RunningBox, request: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", box.port), timeout=10) as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 def test_a_flat_body_is_for_generate(box: RunningBox) -> None:

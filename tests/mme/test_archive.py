@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput
-from sm.mme.archive import Archive
+from sm.mme.archive import Archive, checked
 from tests.mme.archives import Platform, ensemble, model
 
 
@@ -17,7 +17,7 @@ def platform(tmp_path: Path) -> Platform:
 
 
 def read(platform: Platform, url: str) -> Archive:
-    return Archive.read(url, platform.home)
+    return Archive.read(checked(url, platform.home), Path(url))
 
 
 def test_a_folder_that_is_a_model_is_registered_one_level_up(platform: Platform) -> None:
@@ -140,4 +140,67 @@ def test_a_link_out_of_the_home_is_refused_and_one_to_the_home_is_not(
         read(platform, str(platform.home / "way_out"))
     link = tmp_path / "link"
     link.symlink_to(platform.home)
-    assert Archive.read(str(link / "hash" / "model"), link).entry == "model"
+    assert checked(str(link / "hash" / "model"), link) == platform.home / "hash" / "model"
+
+
+@pytest.mark.parametrize("text", ["", "x" * (2**20 + 1), "name: '\xff"])
+def test_a_configuration_is_bounded_and_an_empty_one_is_none_for_nobody(
+    platform: Platform, text: str
+) -> None:
+    url = platform.flat("hash")
+    (Path(url) / "config.pbtxt").write_text(text)
+    if text:
+        with pytest.raises(BadInput, match="no Triton configuration"):
+            read(platform, url)
+    else:
+        assert read(platform, url).entry == "model"
+
+
+@pytest.mark.parametrize("module", ["client", "inference"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("x = 1\n" * 200_000, "a client is shorter"), ("-" * 500_000 + "1", "nested too deep|Client")],
+)
+def test_a_client_that_cannot_be_parsed_in_bounds_is_refused_or_left_to_its_load(
+    platform: Platform, module: str, text: str, said: str
+) -> None:
+    url = platform.flat("hash", None, **{module: text})
+    if module == "inference" and "nested" in said:
+        assert read(platform, url).plugin is not None
+        return
+    with pytest.raises(BadInput, match=said):
+        read(platform, url)
+
+
+def test_a_python_model_without_its_file_is_named(platform: Platform) -> None:
+    """Triton would wait for it for ever."""
+    url = platform.flat("hash")
+    (Path(url) / "1" / "model.py").unlink()
+    with pytest.raises(BadInput, match=r"model/1 has no model.py"):
+        read(platform, url)
+
+
+@pytest.mark.parametrize("name", ["..", "../../up", "a/b", "a\\nb"])
+def test_a_configuration_may_not_name_a_model_like_a_path(platform: Platform, name: str) -> None:
+    url = Path(platform.flat("hash"))
+    (url / "config.pbtxt").write_text(f'name: "{name}"\n' + (url / "config.pbtxt").read_text())
+    with pytest.raises(BadInput, match="names the model"):
+        read(platform, str(url))
+
+
+def test_two_models_may_not_be_called_alike(platform: Platform) -> None:
+    url = Path(platform.nested("hash", {"a": model(), "b": model(), "all": ensemble("a", "b")}))
+    (url / "a" / "config.pbtxt").write_text('name: "b"\n' + (url / "a" / "config.pbtxt").read_text())
+    with pytest.raises(BadInput, match="'a' and 'b' are both called 'b'"):
+        read(platform, str(url))
+
+
+def test_sentences_name_files_where_the_platform_put_them(platform: Platform, tmp_path: Path) -> None:
+    url = Path(platform.flat("hash"))
+    (url / "config.pbtxt").write_text("no { configuration")
+    copy = tmp_path / "copy"
+    url.rename(copy)
+    with pytest.raises(BadInput) as caught:
+        Archive.read(copy, url)
+    assert f"{url}/config.pbtxt" in str(caught.value)
+    assert str(copy) not in str(caught.value)

@@ -16,6 +16,7 @@ from sm.base import Client, ModelMetadata
 from sm.errors import BadInput, ClientFailed, NotReady, UnknownModel
 from sm.mme.clients import LoadedClients, LoadedRegistry
 from sm.mme.records import Record, Records
+from tests.box.running import until
 from tests.mme.archives import Platform
 
 CLIENT = """
@@ -144,6 +145,43 @@ def test_a_client_that_calls_a_model_of_another_archive_is_told(worker: Worker) 
     worker.load("one", "1", client=CLIENT.replace('("model",)', '("two",)'), helper="NAME = 1")
     with pytest.raises(ClientFailed, match="'two' is not served"):
         worker.registry.get("one")
+
+
+@pytest.mark.parametrize("ends", ["raise KeyboardInterrupt", "raise SystemExit(3)", "raise GeneratorExit"])
+@pytest.mark.parametrize("where", ["setup", "import"])
+def test_a_client_that_wants_to_end_the_process_is_only_broken(worker: Worker, ends: str, where: str) -> None:
+    text = f"{CLIENT}    def setup(self):\n        {ends}\n" if where == "setup" else ends
+    worker.load("one", "1", client=text, helper="NAME = 1")
+    for _ in range(2):
+        with pytest.raises(ClientFailed, match=ends.split()[1].split("(")[0]):
+            worker.registry.get("one")
+
+
+def test_a_client_that_is_made_while_its_archive_is_unloaded_is_unknown_and_leaves_nothing(
+    worker: Worker,
+) -> None:
+    text = (
+        f"import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(0.5)\n{CLIENT}"
+    )
+    worker.load("one", "1", client=text, helper="NAME = 1")
+    caught: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            worker.registry.get("one")
+        except Exception as error:
+            caught.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    begun = worker.platform.home / "one" / "model" / "code" / "begun"
+    until(begun.exists, 5, "the client begun")
+    worker.records.remove("one")
+    with pytest.raises(UnknownModel):
+        worker.registry.get("one")
+    asking.join()
+    assert [type(error) for error in caught] == [UnknownModel]
+    until(lambda: not modules_in(str(worker.platform.home)), 10, "its modules gone")
 
 
 def test_while_triton_is_away_a_client_is_not_ready_and_then_it_is(worker: Worker) -> None:

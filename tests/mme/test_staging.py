@@ -14,6 +14,10 @@ from sm.mme.staging import whole as is_whole
 from tests.mme.archives import Platform, ensemble, model
 
 
+def read(url: str | Path) -> Archive:
+    return Archive.read(Path(url), Path(url))
+
+
 @pytest.fixture
 def staging(tmp_path: Path) -> Staging:
     (tmp_path / "repository").mkdir()
@@ -23,7 +27,7 @@ def staging(tmp_path: Path) -> Staging:
 @pytest.fixture
 def whole(tmp_path: Path) -> Archive:
     platform = Platform(tmp_path / "models")
-    return Archive.read(platform.nested("hash", {"a": model(), "all": ensemble("a")}), platform.home)
+    return read(platform.nested("hash", {"a": model(), "all": ensemble("a")}))
 
 
 def test_files_are_links_and_a_renamed_step_is_called_by_its_new_name(
@@ -46,7 +50,7 @@ def test_a_configuration_without_a_name_that_changes_stays_to_the_letter(
     url = Path(platform.flat("hash"))
     text = 'name: "hash" # mine\n' + (url / "config.pbtxt").read_text()
     (url / "config.pbtxt").write_text(text)
-    staging.add(Archive.read(str(url), platform.home), {"model": "hash"})
+    staging.add(read(url), {"model": "hash"})
     assert (tmp_path / "repository" / "hash" / "config.pbtxt").read_text() == text
 
 
@@ -54,7 +58,7 @@ def test_a_model_without_a_configuration_gets_none(staging: Staging, tmp_path: P
     platform = Platform(tmp_path / "models")
     url = Path(platform.flat("hash"))
     (url / "config.pbtxt").unlink()
-    staging.add(Archive.read(str(url), platform.home), {"model": "hash"})
+    staging.add(read(url), {"model": "hash"})
     assert [path.name for path in (tmp_path / "repository" / "hash").iterdir()] == ["1"]
 
 
@@ -62,7 +66,7 @@ def test_a_client_finds_the_models_under_its_own_names(staging: Staging, tmp_pat
     platform = Platform(tmp_path / "models")
     url = Path(platform.flat("hash"))
     (url / "config.pbtxt").write_text('name: "resnet"\n' + (url / "config.pbtxt").read_text())
-    view = staging.view(Archive.read(str(url), platform.home), "id")
+    view = staging.view(read(url), "id")
     assert sorted(path.name for path in view.iterdir()) == ["model", "resnet"]
     assert (view / "resnet" / "1" / "model.py").is_file()
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from sm.box import Box, write_whole
@@ -14,6 +15,7 @@ from sm.errors import BadInput
 from sm.mme.loader import Loader
 from sm.mme.records import Record, Records
 from sm.mme.stubs import AGAIN, Nurse, Stubs
+from sm.triton.stubs import instance_is_running
 from tests.box.running import until
 
 
@@ -29,6 +31,9 @@ class Told(Stubs):
 
     def alive(self, triton: int) -> Counter[str]:
         return Counter(self.processes)
+
+    def replacing(self, model: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Noted(Loader):
@@ -130,6 +135,13 @@ def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
             pass
         assert stubs.alive(parent.pid) == {"one": 1}
         assert not stubs.gone("one")
+        # Triton's complaints about its dead predecessor are not about this one.
+        assert instance_is_running(box, "one_0")
+        with stubs.replacing("one"):
+            assert not instance_is_running(box, "one_0")
+        assert not instance_is_running(box, "one_0")
+        os.utime(box.run / "replaced-stubs" / "one", (0, 0))
+        assert instance_is_running(box, "one_0")
         # It is no Python model.
         assert not stubs.gone("other")
         children += map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sm.errors import Forbidden, WrongPayload
-from sm.s3.address import address
+from sm.s3.address import address, may_have_member
 
 ALLOWED = ("inputs", "results/answers")
 
@@ -44,3 +44,24 @@ def test_a_key_has_at_most_as_many_bytes_as_s3_takes() -> None:
     assert address("s3://inputs/" + "k" * 1024, ALLOWED, "payload")
     with pytest.raises(WrongPayload):
         address("s3://inputs/" + "ü" * 513, ALLOWED, "payload")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"s3_uri": 1}',
+        b'{"result_s3_uri":""}',
+        rb'{"s\u0033_uri": 1}',
+        rb'{"s3_\u0075r\u0069": 1}',
+        rb'"s3\u005Furi"',
+    ],
+)
+def test_a_body_that_may_name_an_object_is_told_however_it_is_written(body: bytes) -> None:
+    assert may_have_member(body, "s3_uri")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b'{"text": "s3 uri"}', rb'{"text": "gr\u00fcn \u003c \u0026"}', rb'"\u0173"']
+)
+def test_any_other_body_is_not_taken_for_one(body: bytes) -> None:
+    assert not may_have_member(body, "s3_uri")

@@ -7,17 +7,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 
 import pytest
 
 from sm.deadline import Deadline, running
-from sm.errors import BadInput, DeadlinePassed, Forbidden, NotFound, NotReady, StartError, TooLarge
+from sm.errors import (
+    BadInput,
+    DeadlinePassed,
+    Forbidden,
+    NotFound,
+    NotReady,
+    StartError,
+    StorageFailed,
+    TooLarge,
+)
 from sm.s3.address import Address
 from sm.s3.store import Store, opened
+from sm.s3.transfers import Transfer
 from sm.settings import Settings
-from tests.box.running import free_port
+from tests.box.running import free_port, until
 from tests.s3.conftest import client
+from tests.s3.dripping import dripping
 
 PLACE = Address("inputs", "a/b.txt")
 
@@ -88,6 +99,62 @@ def test_an_s3_that_says_nothing_costs_no_more_than_the_invocation_has(executor:
         # Without a deadline S3 itself is given up.
         with pytest.raises(NotReady, match="ReadTimeoutError"):
             there.read(PLACE)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_thread_is_free_again_once_nobody_waits(executor: Executor, scheme: str) -> None:
+    """Also while TLS is still being agreed on."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as one:
+        there = store(f"{scheme}://127.0.0.1:{server.getsockname()[1]}", one, patience=60)
+        with running(Deadline(time.monotonic() + 0.3)), pytest.raises(DeadlinePassed):
+            there.read(PLACE)
+        one.submit(lambda: None).result(3)
+
+
+def test_an_s3_that_never_ends_an_answer_is_given_up_without_a_deadline_too(aws: str) -> None:
+    client(aws).put_object(Bucket="inputs", Key="a/b.txt", Body=b"x" * 900)
+    with dripping(aws) as proxy, ThreadPoolExecutor(1) as one:
+        proxy.slow_from = 500
+        there = Store(("inputs",), 1000, one, client(proxy.url), timeout_s=0.5)
+        with pytest.raises(NotReady, match=r"longer than 0\.5 s"):
+            there.read(PLACE)
+        one.submit(lambda: None).result(3)
+        until(lambda: not proxy.open, what="the connection to be closed")
+
+
+def test_a_length_that_is_no_number_is_a_502(executor: Executor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as other:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: ten\r\n\r\n0123456789")
+
+        told = other.submit(answer)
+        with pytest.raises(StorageFailed, match="cannot be read"):
+            store(f"http://127.0.0.1:{server.getsockname()[1]}", executor).read(PLACE)
+        told.result()
+
+
+def test_an_aborted_transfer_leaves_a_connection_alone_that_serves_another() -> None:
+    class Connection:
+        transfer: object = None
+
+    connection, first, second = Connection(), Transfer(), Transfer()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        first.watch(connection, ours)
+        second.watch(connection, ours)
+        first.abort()
+        theirs.sendall(b"answer")
+        assert ours.recv(10) == b"answer"
+        second.abort()
+        assert ours.recv(10) == b""
+        with pytest.raises(CancelledError):
+            second.watch(connection, ours)
+        for transfer in (first, second):
+            transfer.run(lambda: None)
 
 
 def test_without_a_bucket_there_is_no_store() -> None:

@@ -1,0 +1,250 @@
+"""What a picture says of itself, read before any of it is decoded: size, orientation, and what it may cost.
+
+Everything that a few bytes can make large is refused here: pixels, the scans of a JPEG, the chunks of a PNG.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sm.errors import BadInput
+
+#: More pixels than any camera's picture; 30,000 x 30,000 in a small PNG would be 2.7 GB of RGB.
+MAX_PIXELS = 64_000_000
+#: Scans of a JPEG. Encoders write 10 to 13 of them; each has the decoder go through the whole picture.
+MAX_SCANS = 100
+#: Pixels of a JPEG times its scans, some 2 s of decoding.
+MAX_SCANNED_PIXELS = 1_000_000_000
+#: Segments of a JPEG: 255 make the largest colour profile, a few belong to each scan.
+MAX_SEGMENTS = 1_000
+#: Chunks of a PNG or WebP, each of which Pillow reads by itself. An IDAT usually has 8 KiB or more.
+MAX_CHUNKS = 20_000
+#: Chunks of a PNG that Pillow unpacks for their text or colour profile, to at most 1 MiB each.
+MAX_COMPRESSED_CHUNKS = 100
+COMPRESSED = (b"iCCP", b"zTXt", b"iTXt")
+
+#: Bytes of memory for each pixel at the worst moment: the result, Pillow's own picture, and what libwebp
+#: has beside it (two canvases, and a frame as bytes).
+RESULT_BYTES, PILLOW_BYTES, WEBP_BYTES = 3, 4, 16
+
+PNG = b"\x89PNG\r\n\x1a\n"
+#: The markers of a JPEG (ITU-T T.81, B.1.1.3): start and end, the frames that can be decoded (baseline,
+#: extended, progressive; the others of their kind), the start of a scan, APP1 with EXIF or XMP.
+SOI, EOI, SOS, APP1 = 0xD8, 0xD9, 0xDA, 0xE1
+FRAMES = (0xC0, 0xC1, 0xC2)
+OTHER_FRAMES = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
+SEQUENTIAL = (0xC0, 0xC1, 0xC9)
+#: What applications add, and comments; without APP0 and APP14, which say how colours are coded.
+METADATA = (*range(0xE1, 0xEE), 0xEF, 0xFE)
+#: A marker that is no stuffed byte, no fill byte and no restart: what ends the data of a scan.
+MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
+
+EXIF = b"Exif\0\0"
+XMP = b"http://ns.adobe.com/xap/1.0/\0"
+XMP_ORIENTATION = re.compile(rb'tiff:Orientation(?:="|>)([1-8])')
+#: EXIF's tag, and the sizes of those of its types that a small number may have.
+ORIENTATION_TAG = 0x0112
+NUMBER_SIZES = {1: "B", 3: "H", 4: "I"}
+
+
+@dataclass(frozen=True)
+class PictureHeader:
+    """``orientation`` is EXIF's, 1 to 8. ``decode_bytes``: what decoding takes at its worst moment."""
+
+    format: str
+    width: int
+    height: int
+    decode_bytes: int
+    orientation: int = 1
+    #: Whether it is a JPEG of one or three components that turbojpeg decodes as Pillow does.
+    quick: bool = False
+
+
+def read_header(content: bytes) -> PictureHeader:
+    """:class:`BadInput` for what is no JPEG, PNG or WebP, and for one that would take too long to decode."""
+    if content.startswith(PNG):
+        header = _png(content)
+    elif content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        header = _webp(content)
+    elif content.startswith(b"\xff\xd8\xff"):
+        header = _jpeg(content)
+    else:
+        header = None
+    if header is None:
+        raise BadInput("the bytes are not a JPEG, PNG or WebP picture")
+    return header
+
+
+def check_pixels(width: int, height: int) -> None:
+    """:class:`BadInput` for more than :data:`MAX_PIXELS`."""
+    if width * height > MAX_PIXELS:
+        raise BadInput(f"the picture has {width}x{height} pixels; at most {MAX_PIXELS:,} are accepted")
+
+
+def _jpeg(content: bytes) -> PictureHeader | None:
+    frame, scans, coefficients, sequential = None, 0, 0, False
+    exif = xmp = b""
+    for kind, at, size in _segments(content):
+        if kind in FRAMES or kind in OTHER_FRAMES:
+            # A second frame is an error to every decoder.
+            frame = frame or (kind, *struct.unpack_from(">BHHB", content.ljust(at + 6, b"\0"), at))
+            sequential = kind in SEQUENTIAL
+            samples = content[at + 7 : at + 6 + 3 * frame[4] : 3]
+            coefficients = _coefficient_bytes(samples)
+            check_pixels(frame[3], frame[2])
+        elif kind == APP1 and frame is None:
+            exif = exif or content[at : at + size].partition(EXIF)[2]
+            if content.startswith(XMP, at):
+                xmp = xmp or content[at : at + size]
+        elif kind == SOS:
+            scans += 1
+            if scans > MAX_SCANS:
+                raise BadInput(f"the picture has more than {MAX_SCANS} scans, which is how many are accepted")
+            if frame and sequential and content[at : at + 1] == bytes([frame[4]]):
+                # Of such a picture no decoder reads a second scan, so nor is it looked for here.
+                coefficients = 0
+                break
+    if frame is None:
+        return None
+    kind, bits, height, width, components = frame
+    if scans * width * height > MAX_SCANNED_PIXELS:
+        raise BadInput(
+            f"the picture has {scans} scans of {width}x{height} pixels; "
+            f"at most {MAX_SCANNED_PIXELS:,} pixels are accepted in all scans"
+        )
+    orientation = _orientation(exif, xmp)
+    quick = kind in FRAMES and bits == 8 and components in (1, 3)
+    # What turbojpeg decodes is turned into a second array.
+    extra = (RESULT_BYTES if orientation > 1 else 0) if quick else PILLOW_BYTES
+    cost = width * height * (RESULT_BYTES + extra + coefficients)
+    return PictureHeader("JPEG", width, height, cost, orientation, quick)
+
+
+def _segments(content: bytes) -> Iterator[tuple[int, int, int]]:
+    """The marker of each segment, where what it holds begins, and how many bytes that is.
+
+    libjpeg goes through a file in the same way, so no scan that it would decode is missed.
+    """
+    at, number = 2, 0
+    while found := MARKER.search(content, at):
+        kind, at = content[found.end() - 1], found.end()
+        number += 1
+        if number > MAX_SEGMENTS:
+            raise BadInput(f"the picture has more than {MAX_SEGMENTS:,} segments")
+        if kind == EOI or at + 2 > len(content):
+            return
+        if kind < FRAMES[0] or kind == SOI:
+            continue  # has no length
+        size = int.from_bytes(content[at : at + 2], "big")
+        yield kind, at + 2, max(0, size - 2)
+        at += max(2, size)
+
+
+def without_metadata(content: bytes) -> bytes:
+    """A JPEG without what stands before its frame and does not change its pixels.
+
+    Pillow reads all EXIF that there is to find out about dots per inch, and keeps every other segment.
+    """
+    # Views: what follows the frame may be megabytes.
+    view = memoryview(content)
+    kept, dropped = [view[:2]], False
+    for kind, at, size in _segments(content):
+        if kind in FRAMES or kind in OTHER_FRAMES:
+            return b"".join([*kept, view[at - 4 :]]) if dropped else content
+        if kind in METADATA:
+            dropped = True
+        else:
+            kept.append(view[at - 4 : at + size])
+    return content
+
+
+def _coefficient_bytes(samples: bytes) -> int:
+    """Bytes for each pixel of the coefficients that are all kept where a picture has several scans.
+
+    ``samples``: the sampling factors of each component, as a frame has them.
+    """
+    factors = [(each >> 4 or 1) * (each & 15 or 1) for each in samples]
+    return 2 * -(-sum(factors) // max(factors, default=1))
+
+
+def _png(content: bytes) -> PictureHeader | None:
+    if content[12:16] != b"IHDR" or len(content) < 24:
+        return None
+    width, height = struct.unpack_from(">II", content, 16)
+    check_pixels(width, height)
+    exif = xmp = b""
+    compressed = 0
+    for name, at, size in _chunks(content, len(PNG), ">I4s", 4):
+        if name == b"eXIf":
+            exif = exif or content[at : at + size]
+        elif name == b"iTXt" and content.startswith(b"XML:com.adobe.xmp\0\0", at):
+            xmp = xmp or content[at : at + size]
+        if name in COMPRESSED:
+            compressed += 1
+            if compressed > MAX_COMPRESSED_CHUNKS:
+                raise BadInput(f"the picture has more than {MAX_COMPRESSED_CHUNKS} chunks of packed text")
+    cost = width * height * (RESULT_BYTES + PILLOW_BYTES)
+    return PictureHeader("PNG", width, height, cost, _orientation(exif.removeprefix(EXIF), xmp))
+
+
+def _webp(content: bytes) -> PictureHeader | None:
+    kind = content[12:16]
+    if kind == b"VP8X" and len(content) >= 30:
+        width = int.from_bytes(content[24:27], "little") + 1
+        height = int.from_bytes(content[27:30], "little") + 1
+    elif kind == b"VP8L" and len(content) >= 25:
+        bits = int.from_bytes(content[21:25], "little")
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif kind == b"VP8 " and len(content) >= 30:
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", content, 26))
+    else:
+        return None
+    check_pixels(width, height)
+    exif = xmp = b""
+    for name, at, size in _chunks(content, 12, "<4sI", 0):
+        if name == b"EXIF":
+            exif = exif or content[at : at + size]
+        elif name == b"XMP ":
+            xmp = xmp or content[at : at + size]
+    cost = width * height * (RESULT_BYTES + WEBP_BYTES)
+    return PictureHeader("WEBP", width, height, cost, _orientation(exif.removeprefix(EXIF), xmp))
+
+
+def _chunks(content: bytes, at: int, layout: str, checksum: int) -> Iterator[tuple[bytes, int, int]]:
+    """The name of each chunk of a PNG or WebP, where what it holds begins, and how many bytes that is.
+
+    ``layout`` of name and size; ``checksum``: bytes behind each chunk. Where there is none sizes are even.
+    """
+    number = 0
+    while at + 8 <= len(content):
+        first, second = struct.unpack_from(layout, content, at)
+        name, size = (first, second) if isinstance(first, bytes) else (second, first)
+        number += 1
+        if number > MAX_CHUNKS:
+            raise BadInput(f"the picture has more than {MAX_CHUNKS:,} chunks")
+        yield name, at + 8, size
+        at += 8 + size + (checksum or size % 2)
+
+
+def _orientation(exif: bytes, xmp: bytes) -> int:
+    """As EXIF's TIFF says it, else as XMP does; 1, upright, where neither does or it is damaged.
+
+    Not by Pillow: it reads all of the tags, a thousand of which may stand for the same megabytes.
+    """
+    order = {b"II": "<", b"MM": ">"}.get(exif[:2])
+    try:
+        if order:
+            magic, at = struct.unpack_from(order + "HI", exif, 2)
+            (entries,) = struct.unpack_from(order + "H", exif, at)
+            for entry in range(at + 2, at + 2 + 12 * entries, 12):
+                tag, kind, count = struct.unpack_from(order + "HHI", exif, entry)
+                if tag == ORIENTATION_TAG and (magic, count) == (42, 1):
+                    (value,) = struct.unpack_from(order + NUMBER_SIZES[kind], exif, entry + 8)
+                    return int(value) if 1 <= value <= 8 else 1
+    except (struct.error, KeyError):
+        return 1
+    found = XMP_ORIENTATION.search(xmp)
+    return int(found[1]) if found else 1

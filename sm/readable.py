@@ -1,0 +1,36 @@
+"""Whether this process may read a model repository: an image that does not run as root often may not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from sm.errors import StartError
+
+
+def check_readable(repository: Path) -> None:
+    """:class:`StartError` names the first folder or file in ``repository`` that this user may not read."""
+    for path in unreadable(repository):
+        raise StartError(
+            f"{path} cannot be read by user {os.geteuid()}: make the models readable for everybody (chmod -R "
+            "a+rX), or run the container as a user who may read them (docker run --user)."
+        )
+
+
+def unreadable(folder: Path) -> Iterator[Path]:
+    """Every folder and file at or below ``folder`` that may not be read; links are not followed."""
+    refused: list[OSError] = []
+    for parent, folders, files in os.walk(folder, onerror=refused.append):
+        # Not of a model: what is hidden, and what a file system keeps for itself.
+        folders[:] = [name for name in folders if name != "lost+found" and not name.startswith(".")]
+        # A folder that can be listed but not entered hides its files from everybody else.
+        if not os.access(parent, os.X_OK):
+            yield Path(parent)
+            continue
+        for path in (Path(parent, name) for name in files if not name.startswith(".")):
+            if not path.is_symlink() and not os.access(path, os.R_OK):
+                yield path
+    for error in refused:
+        if isinstance(error, PermissionError):
+            yield Path(error.filename)
