@@ -1,0 +1,201 @@
+"""The file of hashed keys, the look-up, and the limits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sm.access import keys
+from sm.access.checker import Server, presented_key
+from sm.access.keys import ApiKey, KeyFileError, KeyRing
+from sm.access.rate_limits import RateLimits, TokenBucket
+from sm.settings import HERE
+
+FILE = Path("keys")
+HASH = "sha256:" + "0" * 64
+
+
+def new_key(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sm.cli", "new-key", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=HERE,
+    )
+
+
+def test_a_file_has_comments_names_hashes_and_limits() -> None:
+    text = f"# callers\n\nalice {HASH}\nbob\tsha256:{'1' * 64} rate=2.5 burst=7 # slow\n"
+    assert keys.parse(text.encode(), FILE) == [
+        ApiKey("alice", bytes(32)),
+        ApiKey("bob", b"\x11" * 32, 2.5, 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "keys has no key"),
+        ("# nothing\n", "keys has no key"),
+        ("trireme_the-key-itself\n", "line 1: a line is NAME"),
+        (f"alice {HASH}\nalice sha256:{'1' * 64}\n", "line 2: this name or hash"),
+        (f"alice {HASH}\nbob {HASH}\n", "line 2: this name or hash"),
+        (f"alice {HASH[:-1]}\n", "line 1: a line is NAME"),
+        (f"alice {HASH} rate=fast\n", "line 1: rate and burst are numbers"),
+        (f"alice {HASH} rate=-1\n", "between 0"),
+        (f"alice {HASH} rate=nan\n", "between 0"),
+        (f"alice {HASH} burst=0\n", "between 1"),
+        (f"alice {HASH} burst=1.5\n", "line 1: a line is NAME"),
+        (f"alice {HASH} more=1\n", "line 1: a line is NAME"),
+        (f'a"b {HASH}\n', "line 1: a line is NAME"),
+        ("\x00\xff\n", "line 1: a line is NAME"),
+    ],
+)
+def test_what_is_no_key_file_is_refused_with_its_line_and_without_its_content(
+    text: str, sentence: str
+) -> None:
+    with pytest.raises(KeyFileError, match=sentence) as refused:
+        keys.parse(text.encode("latin-1"), FILE)
+    assert "the-key-itself" not in str(refused.value)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_key_file_or_refused(content: bytes) -> None:
+    try:
+        assert keys.parse(content, FILE)
+    except KeyFileError as refused:
+        assert str(refused).startswith("keys")
+
+
+def test_a_file_that_is_missing_too_large_or_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="No such file"):
+        keys.read_file(tmp_path / "none")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(KeyFileError, match="is not a file"):
+        keys.read_file(tmp_path / "fifo")
+    (tmp_path / "large").write_bytes(b"#" * (keys.MAX_FILE_BYTES + 1))
+    with pytest.raises(KeyFileError, match="larger"):
+        keys.read_file(tmp_path / "large")
+
+
+def test_a_key_is_found_by_its_whole_self_alone() -> None:
+    made = [keys.generate() for _ in range(50)]
+    lines = "\n".join(keys.format_line(f"n{number}", key) for number, key in enumerate(made))
+    ring = KeyRing(keys.parse(lines.encode(), FILE))
+    for number, key in enumerate(made):
+        found = ring.find(key.encode())
+        assert found is not None
+        assert found.name == f"n{number}"
+        assert ring.find(key[:-1].encode()) is None
+    assert ring.find(b"") is None
+    assert ring.find(b"x" * 100_000) is None
+    assert len(set(made)) == 50
+    assert all(len(key) == len(keys.KEY_PREFIX) + 43 for key in made)
+
+
+@pytest.mark.parametrize(
+    ("head", "key"),
+    [
+        (b"GET / HTTP/1.1\r\nX-Api-Key: k", b"k"),
+        (b"GET / HTTP/1.1\r\nAuthorization: Bearer k", b"k"),
+        (b"GET / HTTP/1.1\r\nAuthorization: bEARER   k ", b"k"),
+        (b"GET / HTTP/1.1\r\nAuthorization: Bearer a\r\nX-Api-Key: b", b"b"),
+        (b"GET / HTTP/1.1\r\nAuthorization: Basic k", None),
+        (b"GET / HTTP/1.1\r\nHost: a", None),
+        (b"", None),
+    ],
+)
+def test_the_key_is_read_from_either_header(head: bytes, key: bytes | None) -> None:
+    assert presented_key(head) == key
+
+
+def test_the_checker_reads_heads_in_pieces_and_many_on_one_connection(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as connection:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen(1)
+        server = Server(listener, lambda head: b"<%s>" % head)
+        connection.settimeout(10)
+        connection.connect(str(tmp_path / "s"))
+        for head in (b"one", b"two: lines\r\nmore"):
+            for piece in (head, b"\r\n", b"\r\n"):
+                connection.sendall(piece)
+                server.serve_for(0.05)
+            assert connection.recv(100) == b"<%s>" % head
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            for _ in range(10):
+                connection.sendall(b"x" * 2**16)
+                server.serve_for(0.05)
+        connection.setblocking(True)
+        with pytest.raises(OSError):  # a head without an end
+            connection.sendall(b"x")
+
+
+def test_a_bucket_gives_a_burst_then_its_rate() -> None:
+    bucket = TokenBucket(rate=2.0, burst=3, now=0.0)
+    assert [bucket.take(0.0) for _ in range(4)] == [0, 0, 0, 0.5]
+    assert bucket.take(0.4) == pytest.approx(0.1)
+    assert [bucket.take(0.5), bucket.take(0.5)] == [0, 0.5]
+    assert [bucket.take(100.0) for _ in range(4)] == [0, 0, 0, 0.5]
+
+
+def test_limits_are_the_keys_own_or_those_of_the_settings() -> None:
+    now = 0.0
+    limits = RateLimits(rate=1.0, burst=2, clock=lambda: now)
+    limits.replace_keys([ApiKey("a", b"1"), ApiKey("b", b"2", rate=0.0), ApiKey("c", b"3", rate=4.0)])
+    used = {
+        name: next(count for count in range(100) if count == 50 or limits.seconds_to_wait(name))
+        for name in "abc"
+    }
+    assert used == {"a": 2, "b": 50, "c": 4}
+
+
+def test_a_key_file_that_is_read_again_gives_nobody_a_new_burst() -> None:
+    limits = RateLimits(rate=1.0, burst=2, clock=lambda: 0.0)
+    for _ in range(3):
+        limits.replace_keys([ApiKey("a", b"1")])
+    assert [limits.seconds_to_wait("a") for _ in range(3)] == [0, 0, 1]
+    limits.replace_keys([ApiKey("a", b"1")])
+    assert limits.seconds_to_wait("a") == 1
+    limits.replace_keys([ApiKey("a", b"1", rate=5.0)])
+    assert limits.seconds_to_wait("a") == 0
+
+
+def test_new_key_shows_the_key_once_and_writes_what_the_box_reads(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    first = new_key("alice", "--file", str(file))
+    second = new_key("bob", "--file", str(file), "--rate", "2", "--burst", "5")
+    assert file.stat().st_mode & 0o777 == 0o600
+    ring = KeyRing(keys.parse(file.read_bytes(), file))
+    assert ring.find(first.stdout.strip().encode()) == ring.find(first.stdout.strip().encode())
+    found = [ring.find(made.stdout.strip().encode()) for made in (first, second)]
+    assert [key and (key.name, key.rate, key.burst) for key in found] == [
+        ("alice", None, None),
+        ("bob", 2, 5),
+    ]
+    assert first.stdout.strip() not in file.read_text() + first.stderr
+
+
+def test_new_key_refuses_a_name_that_is_taken_or_none(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    assert new_key("alice", "--file", str(file)).returncode == 0
+    before = file.read_text()
+    assert "in the file already" in new_key("alice", "--file", str(file)).stderr
+    assert "a line is NAME" in new_key("a b", "--file", str(file)).stderr
+    assert file.read_text() == before
+
+
+def test_new_key_without_a_file_prints_key_and_line() -> None:
+    words = new_key("alice").stdout.split()
+    assert [words[0], words[2]] == ["key:", "line:"]
+    (key,) = keys.parse(" ".join(words[3:]).encode(), FILE)
+    assert KeyRing([key]).find(words[1].encode()) == key
