@@ -1,4 +1,4 @@
-"""The Chalice app: ``chalice local``, ``chalice deploy``, and :mod:`wsgi` serve it."""
+"""The Chalice app: ``chalice local``, ``chalice deploy``, and :mod:`serve` serve it."""
 
 from __future__ import annotations
 

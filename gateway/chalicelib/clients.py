@@ -43,6 +43,10 @@ class Clients:
                 self._made[name] = self._make(name)
             return self._made[name]
 
+    def has(self, name: str) -> bool:
+        """Whether :meth:`get` gives it without asking S3 or Triton."""
+        return name in self._made
+
     def forget(self, model: str) -> None:
         """What is known of a model is void: it has been loaded anew."""
         shutil.rmtree(self._folder / model, ignore_errors=True)

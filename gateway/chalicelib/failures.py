@@ -23,7 +23,7 @@ class Unauthorized(TriremeError):
     status, code = 401, "unauthorized"
 
 
-class StorageFailed(TriremeError):
-    """S3 refuses the gateway what it needs: nothing that the caller could do otherwise."""
+class SlowBody(TriremeError):
+    """The request's body takes too long, or comes too slowly."""
 
-    status, code = 502, "storage_failed"
+    status, code = 408, "request_timeout"

@@ -45,7 +45,8 @@ class Front:
             options, service = self._service()
             if not open_to_all and options.keys is not None:
                 owner = Keys(options.keys).owner(request.headers.get(HEADER) or "")
-            with running(Deadline(time.monotonic() + seconds(request, options.timeout), request_id=identity)):
+            ends_at = time.monotonic() + seconds(request, options.timeout)
+            with running(Deadline(ends_at, lambda: is_caller_gone(request), identity)):
                 status, body = view(service)
             return response(status, dumps(body))
         except TriremeError as error:
@@ -58,6 +59,10 @@ class Front:
             took = round((time.perf_counter() - started) * 1000, 2)
             line = {"path": request.path, "arguments": request.uri_params, "status": status, "ms": took}
             log.info("request", extra={**line, "caller": owner, "request_id": identity})
+
+    def has_client(self, model: str) -> bool:
+        """Whether the model has been served before, so that nothing of it has to be fetched."""
+        return self._made is not None and self._made[1].has_client(model)
 
     def _service(self) -> tuple[Options, Service]:
         with self._lock:
@@ -77,6 +82,11 @@ def seconds(request: Request, most: float) -> float:
     """What is left of Lambda's time, less what an answer takes; at most ``most``."""
     remaining = getattr(request.lambda_context, "get_remaining_time_in_millis", None)
     return most if remaining is None else max(0.0, min(most, remaining() / 1000 - MARGIN))
+
+
+def is_caller_gone(request: Request) -> bool:
+    """Whether the caller has hung up, where that is known: Lambda does not tell."""
+    return bool(getattr(request.lambda_context, "is_caller_gone", False))
 
 
 def request_id(request: Request) -> str:

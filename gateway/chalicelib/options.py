@@ -94,6 +94,36 @@ class Options:
     max_body_mb: float = setting(
         "TRIREME_GATEWAY_MAX_MB", number(0.001, 1024, float), 25.0, "The largest body or object in MiB."
     )
+    receive_timeout: float = setting(
+        "TRIREME_GATEWAY_RECEIVE_TIMEOUT",
+        number(0.1, 900, float),
+        60.0,
+        "Seconds in which a request's body must be there; else 408. For the gateway's own server.",
+    )
+    min_rate: int = setting(
+        "TRIREME_GATEWAY_MIN_RATE",
+        number(1, 2**30),
+        16384,
+        "Least bytes a second of a body, after its first 5 seconds; else 408. For the gateway's own server.",
+    )
+    threads: int = setting(
+        "TRIREME_GATEWAY_THREADS",
+        number(1, 256),
+        8,
+        "Requests that are worked on at once, and as many again that use S3. For the gateway's own server.",
+    )
+    queue: int = setting(
+        "TRIREME_GATEWAY_QUEUE",
+        number(0, 10_000),
+        32,
+        "Requests that may wait for a thread; further ones get 429. For the gateway's own server.",
+    )
+    buffer_mb: float = setting(
+        "TRIREME_GATEWAY_BUFFER_MB",
+        number(0.001, 65536, float),
+        256.0,
+        "Memory for the bodies of all requests together, in MiB; over it 429. For the gateway's own server.",
+    )
     cache_mb: float = setting(
         "TRIREME_GATEWAY_CACHE_MB",
         number(0, 4096, float),
@@ -139,6 +169,11 @@ class Options:
     def max_body(self) -> int:
         """Bytes."""
         return int(self.max_body_mb * 2**20)
+
+    @property
+    def buffer(self) -> int:
+        """Bytes."""
+        return int(self.buffer_mb * 2**20)
 
     @property
     def peers(self) -> Peers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from sm.base import Array, Client, ModelMetadata, Parameters, Payload, TensorMetadata
-from sm.errors import BadInput, WrongPayload
+from sm.errors import WrongPayload
+from sm.nested import array_of
+from sm.npy import MAGIC, read_npy
 from sm.payloads import Base64Bytes
 from sm.triton.tensors import STRINGS, dtype
 
-NUMPY = b"\x93NUMPY"
 #: What most image classifiers have been trained with: ImageNet's mean and deviation.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 USUAL_SIDE = 224
@@ -35,12 +35,9 @@ class PlainPayload(Payload):
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
-        if not body.startswith(NUMPY):
+        if not body.startswith(MAGIC):
             return {"image": body}
-        try:
-            return {"tensor": np.load(io.BytesIO(body), allow_pickle=False)}
-        except (ValueError, EOFError, OSError):
-            raise BadInput("the object is not a .npy array") from None
+        return {"tensor": read_npy(body)}
 
 
 class PlainModel(Client):
@@ -127,7 +124,8 @@ def _cast(tensor: Any, given: TensorMetadata) -> Array:
     try:
         if given.datatype == STRINGS:
             return np.asarray(tensor, dtype=np.object_)
-        return np.asarray(tensor).astype(dtype(given.datatype))
+        array = tensor if isinstance(tensor, np.ndarray) else array_of(tensor)
+        return array.astype(dtype(given.datatype))
     except (ValueError, TypeError, OverflowError):
         raise WrongPayload(
             f"payload.tensor: is not a regular array of {given.datatype}", field="payload.tensor"

@@ -6,10 +6,13 @@ import atexit
 import contextlib
 import shutil
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sm.deadline import Deadline, current, running
 from sm.errors import TooLarge, TriremeError, UnknownModel
 
 from .cache import Cache
@@ -20,6 +23,9 @@ from .options import Options
 from .repository import Repository, Shelf, checked_name
 from .storage import Storage
 from .tritons import Tritons
+
+#: Seconds for which S3 is asked what else there is, when a model is not known.
+HINT_TIMEOUT_S = 2.0
 
 
 class Service:
@@ -68,6 +74,10 @@ class Service:
         versions = self._tritons.loaded().get(model, [])
         return {"status": "loaded", "model": model, "versions": versions}
 
+    def has_client(self, model: str) -> bool:
+        """Whether the client of a model is there, with the files that it needs."""
+        return self._clients.has(model)
+
     def infer(self, model: str, body: bytes, version: str, request_id: str) -> dict[str, Any]:
         checked_name(model)
         if len(body) > self._options.max_body:
@@ -88,8 +98,8 @@ class Service:
                 versions=versions,
             )
         in_bucket: list[str] = []
-        # It is no more than a hint: S3 may be away.
-        with contextlib.suppress(TriremeError):
+        # It is no more than a hint: S3 may be away, or slow.
+        with contextlib.suppress(TriremeError), _shortened(HINT_TIMEOUT_S):
             in_bucket = self._shelf.names()
         if model in in_bucket:
             sentence = (
@@ -98,3 +108,9 @@ class Service:
         else:
             sentence = f"no model {model!r}; loaded are: {listed}"
         return NoSuchModel(sentence, models=list(loaded))
+
+
+def _shortened(seconds: float) -> running:
+    """The request's deadline, or ``seconds`` from now if that is earlier."""
+    limit, at = current(), time.monotonic() + seconds
+    return running(Deadline(at) if limit is None else replace(limit, at=min(at, limit.at)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import boto3
 from botocore.config import Config
@@ -21,9 +22,11 @@ from botocore.exceptions import (
 )
 
 from sm.deadline import current
-from sm.errors import BadInput, DeadlinePassed, Forbidden, NotReady, TooLarge, TriremeError
+from sm.errors import BadInput, DeadlinePassed, Forbidden, NotReady, StorageFailed, TooLarge, TriremeError
+from sm.s3.connections import watch_connections
+from sm.s3.transfers import Transfers
 
-from .failures import NoSuchObject, StorageFailed
+from .failures import NoSuchObject
 
 #: Characters that S3 itself calls safe, and a space.
 KEY = re.compile(r"[\w!.*'()\- /]{1,900}")
@@ -31,6 +34,11 @@ MISSING = ("404", "NoSuchKey", "NotFound")
 BUSY = ("SlowDown", "503", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServiceUnavailable")
 #: Only whole reads and writes of one object: sending one again does no harm.
 CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
+#: Calls of S3 at once: as many connections as boto3 keeps.
+MAX_CALLS = 10
+#: Seconds of one call, where no request limits it. Lambda ends after as many.
+CALL_TIMEOUT_S = 900.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,66 +55,74 @@ class Storage:
     def __init__(self, bucket: str, largest: int, s3: Any = None) -> None:
         self.bucket, self._largest = bucket, largest
         self._s3 = s3 or boto3.client("s3", config=CONFIG)
+        watch_connections(self._s3)
+        self._transfers = Transfers(ThreadPoolExecutor(MAX_CALLS, "s3"), CALL_TIMEOUT_S)
 
     def get(self, key: str) -> Stored:
         """:class:`NoSuchObject`, :class:`TooLarge`, or what else S3 says."""
-        with self._calling("read", key):
+
+        def read() -> Stored:
             answer = self._s3.get_object(Bucket=self.bucket, Key=key)
             with closing(answer["Body"]) as body:
-                if answer["ContentLength"] > self._largest:
+                size = answer.get("ContentLength")
+                if size is None:
+                    raise StorageFailed(f"S3 does not say how long {key!r} is")
+                if size > self._largest:
                     raise TooLarge(f"{key!r} is larger than {self._largest:,} bytes")
                 return Stored(body.read(), answer.get("ContentType", ""))
 
+        return self._call("read", key, read)
+
     def put(self, key: str, body: bytes) -> None:
         """S3 stores an object whole or not at all."""
-        with self._calling("write", key):
-            self._s3.put_object(Bucket=self.bucket, Key=key, Body=body, ContentType="application/json")
+        put = {"Bucket": self.bucket, "Key": key, "Body": body, "ContentType": "application/json"}
+        self._call("write", key, lambda: self._s3.put_object(**put))
 
     def folders(self, prefix: str) -> list[str]:
         """The names right below ``prefix`` that have something in them."""
-        with self._calling("list", prefix):
-            pages = self._s3.get_paginator("list_objects_v2").paginate(
-                Bucket=self.bucket, Prefix=prefix, Delimiter="/"
-            )
-            return [
-                row["Prefix"][len(prefix) : -1] for page in pages for row in page.get("CommonPrefixes", [])
-            ]
+        rows = self._list("CommonPrefixes", prefix, Delimiter="/")
+        return [row["Prefix"][len(prefix) : -1] for row in rows]
 
     def below(self, prefix: str) -> dict[str, int]:
         """Everything below ``prefix``: bytes by the rest of the key."""
-        with self._calling("list", prefix):
-            pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
-            return {
-                row["Key"][len(prefix) :]: row["Size"]
-                for page in pages
-                for row in page.get("Contents", [])
-                if not row["Key"].endswith("/")
-            }
+        rows = self._list("Contents", prefix)
+        return {row["Key"][len(prefix) :]: row["Size"] for row in rows if not row["Key"].endswith("/")}
 
     def download(self, key: str, path: Path) -> None:
         """To a file, in parts. :class:`OSError` is the file's."""
-        with self._calling("read", key):
+
+        def copy() -> None:
             answer = self._s3.get_object(Bucket=self.bucket, Key=key)
             with closing(answer["Body"]) as body, path.open("wb") as file:
                 for part in body.iter_chunks(2**20):
-                    _in_time()
                     file.write(part)
 
-    def _there(self, key: str) -> bool:
+        self._call("read", key, copy)
+
+    def _list(self, member: str, prefix: str, **options: str) -> list[dict[str, Any]]:
+        def list_all() -> list[dict[str, Any]]:
+            pages = self._s3.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=prefix, **options
+            )
+            return [row for page in pages for row in page.get(member, [])]
+
+        return self._call("list", prefix, list_all)
+
+    def _has(self, key: str) -> bool:
         """Whether the object exists: to those who may list only some prefixes, S3 refuses what is missing."""
         try:
-            found = self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key)
+            found = self._transfers.run(lambda: self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key))
         except (ClientError, BotoCoreError):
             return True
         return any(row["Key"] == key for row in found.get("Contents", []))
 
-    @contextmanager
-    def _calling(self, doing: str, key: str) -> Iterator[None]:
+    def _call(self, doing: str, key: str, call: Callable[[], T]) -> T:
+        """``call``, within the time of the request; what S3 or boto3 says is told in the caller's terms."""
         _in_time()
         try:
-            yield
+            return self._transfers.run(call)
         except ClientError as error:
-            if doing == "read" and _code(error) == "AccessDenied" and not self._there(key):
+            if doing == "read" and _code(error) == "AccessDenied" and not self._has(key):
                 raise NoSuchObject(f"there is no object {key!r}") from None
             raise _refused(error, doing, self.bucket, key) from None
         except ReadTimeoutError:

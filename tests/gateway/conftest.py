@@ -14,8 +14,8 @@ from tests.gateway.running import (
     Gateway,
     chalice_local,
     environment,
-    gunicorn,
     new_triton,
+    served,
 )
 from tests.push.fakes import fake_aws
 from tests.triton.serving import Serving
@@ -63,19 +63,23 @@ def local(env: dict[str, str], home: Path) -> Iterator[Gateway]:
 
 
 @pytest.fixture(scope="session")
-def wsgi(env: dict[str, str], local: Gateway, home: Path) -> Iterator[Gateway]:
-    """The same under gunicorn: two seconds and 100 KiB for a request, answers are kept."""
+def server(env: dict[str, str], local: Gateway, home: Path) -> Iterator[Gateway]:
+    """The same in its own server: two seconds and 100 KiB for a request, answers are kept."""
     more = {
         "TRIREME_GATEWAY_TIMEOUT": "2",
+        "TRIREME_GATEWAY_RECEIVE_TIMEOUT": "7",
+        "TRIREME_GATEWAY_MIN_RATE": "4096",
+        "TRIREME_GATEWAY_QUEUE": "4",
+        "TRIREME_GATEWAY_BUFFER_MB": "0.1",
         "TRIREME_GATEWAY_CACHE_MB": "1",
         "TRIREME_GATEWAY_MAX_MB": "0.1",
     }
-    with gunicorn(home / "wsgi.log", {**env, **more}) as gateway:
+    with served(home / "server.log", {**env, **more}) as gateway:
         yield gateway
 
 
 @pytest.fixture(scope="session")
 def lost(cloud: Cloud, home: Path) -> Iterator[Gateway]:
     """A gateway whose Triton is not there."""
-    with gunicorn(home / "lost.log", environment(cloud.address, "127.0.0.1:1")) as gateway:
+    with served(home / "lost.log", environment(cloud.address, "127.0.0.1:1")) as gateway:
         yield gateway

@@ -109,10 +109,12 @@ class Gateway:
 
     url: str
     log: Path
+    pid: int
 
     def ask(self, method: str, path: str, key: str | None = KEY, **options: Any) -> requests.Response:
         headers = {**({"x-api-key": key} if key is not None else {}), **options.pop("headers", {})}
-        return requests.request(method, f"{self.url}{path}", headers=headers, timeout=60, **options)
+        timeout = options.pop("timeout", 60)
+        return requests.request(method, f"{self.url}{path}", headers=headers, timeout=timeout, **options)
 
     def infer(self, model: str, body: object, **options: Any) -> requests.Response:
         return self.ask("POST", f"/infer/{model}", json=body, **options)
@@ -120,8 +122,6 @@ class Gateway:
 
 @contextmanager
 def running(command: list[str], folder: Path, log: Path, port: int, env: dict[str, str]) -> Iterator[Gateway]:
-    gateway = Gateway(f"http://127.0.0.1:{port}", log)
-
     def answers() -> bool:
         assert process.poll() is None, log.read_text()
         try:
@@ -132,6 +132,7 @@ def running(command: list[str], folder: Path, log: Path, port: int, env: dict[st
 
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output)
+    gateway = Gateway(f"http://127.0.0.1:{port}", log, process.pid)
     try:
         until(answers, what="the gateway")
         yield gateway
@@ -153,11 +154,10 @@ def chalice_local(log: Path, env: dict[str, str]) -> Any:
     return running(command, HERE / "gateway", log, port, env)
 
 
-def gunicorn(log: Path, env: dict[str, str]) -> Any:
+def served(log: Path, env: dict[str, str]) -> Any:
     """What a team without Lambda starts."""
     port = free_port()
-    where = ["--bind", f"127.0.0.1:{port}", "--worker-class", "gthread", "--threads", "8"]
-    command = [sys.executable, "-m", "gunicorn", *where, "--no-control-socket", "gateway.wsgi:app"]
+    command = [sys.executable, "-m", "gateway.serve", "--port", str(port)]
     return running(command, HERE, log, port, env)
 
 

@@ -11,11 +11,11 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from chalicelib.failures import NoSuchModel, NoSuchObject, StorageFailed
+from chalicelib.failures import NoSuchModel, NoSuchObject
 from chalicelib.repository import Repository, Shelf, checked_name
 from chalicelib.storage import Storage, checked
 
-from sm.errors import BadInput, Conflict, Forbidden, NotReady, OutOfMemory, TooLarge
+from sm.errors import BadInput, Conflict, Forbidden, NotReady, OutOfMemory, StorageFailed, TooLarge
 from tests.gateway.running import BUCKET, CREDENTIALS, Cloud
 from tests.push.fakes import refusing_aws
 

@@ -1,4 +1,4 @@
-"""The gateway under gunicorn: the same app, its time, its cache, its failures."""
+"""The gateway in its own server: the same app, its time, its cache, its failures."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import time
 
 import pytest
 
-from tests.gateway.running import HASH, Cloud, Gateway
+from tests.gateway.running import HASH, KEY, Cloud, Gateway
 from tests.gateway.test_routes import RED
 
 
-def test_the_same_app_answers(wsgi: Gateway, cloud: Cloud) -> None:
+def test_the_same_app_answers(server: Gateway, cloud: Cloud) -> None:
     cloud.put("images/red.png", RED)
-    assert wsgi.ask("GET", "/health", key=None).json()["status"] == "healthy"
-    answer = wsgi.infer("resnet", {"s3_key": "images/red.png"})
+    assert server.ask("GET", "/health", key=None).json()["status"] == "healthy"
+    answer = server.infer("resnet", {"s3_key": "images/red.png"})
     assert answer.json()["predictions"][0] == "1.000000:0:0:tabby"
     assert cloud.get(answer.json()["result_s3_key"])["model"] == "resnet"
 
 
-def test_keys_paths_and_methods_are_checked_here_too(wsgi: Gateway) -> None:
-    assert wsgi.ask("GET", "/models", key=None).json()["code"] == "unauthorized"
-    assert wsgi.ask("GET", "/models", key=HASH).json()["code"] == "forbidden"
-    assert wsgi.ask("GET", "/nowhere").json()["code"] == "not_found"
-    assert wsgi.ask("DELETE", "/models").json()["code"] == "method_not_allowed"
-    assert wsgi.ask("POST", "/infer/..%2fmodels", json={}).status_code in (400, 404)
+def test_keys_paths_and_methods_are_checked_here_too(server: Gateway) -> None:
+    assert server.ask("GET", "/models", key=None).json()["code"] == "unauthorized"
+    assert server.ask("GET", "/models", key=HASH).json()["code"] == "forbidden"
+    assert server.ask("GET", "/nowhere").json()["code"] == "not_found"
+    assert server.ask("DELETE", "/models").json()["code"] == "method_not_allowed"
+    assert server.ask("POST", "/infer/..%2fmodels", json={}).status_code in (400, 404)
 
 
-def test_a_model_that_takes_longer_than_there_is_time_is_a_504(wsgi: Gateway) -> None:
+def test_a_model_that_takes_longer_than_there_is_time_is_a_504(server: Gateway) -> None:
     began = time.monotonic()
-    answer = wsgi.infer("words", {"payload": {"tensor": ["4"]}})
+    answer = server.infer("words", {"payload": {"tensor": ["4"]}})
     assert (answer.status_code, answer.json()["code"]) == (504, "deadline_passed")
     assert time.monotonic() - began < 10
 
 
-def test_the_same_content_is_answered_from_memory(wsgi: Gateway) -> None:
+def test_the_same_content_is_answered_from_memory(server: Gateway) -> None:
     def asked(number: float) -> int:
-        answer = wsgi.infer("who", {"payload": {"tensor": [number]}})
+        answer = server.infer("who", {"payload": {"tensor": [number]}})
         assert answer.status_code == 200, answer.text
         return int(answer.json()["predictions"]["y"][0])
 
@@ -63,18 +63,18 @@ def test_without_triton_health_is_503_with_the_reason_and_so_is_an_inference(los
         assert (answer.status_code, answer.json()["code"]) == (503, "not_ready"), answer.text
 
 
-def test_a_body_or_an_object_over_the_limit_is_a_413(wsgi: Gateway, cloud: Cloud) -> None:
+def test_a_body_or_an_object_over_the_limit_is_a_413(server: Gateway, cloud: Cloud) -> None:
     cloud.put("images/large.png", bytes(200_000))
     for body in ({"payload": {"image": "A" * 200_000}}, {"s3_key": "images/large.png"}):
-        answer = wsgi.infer("colours", body)
+        answer = server.infer("colours", body)
         assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
 @pytest.mark.parametrize("length", ["1000000000", "ten"])
-def test_a_body_of_an_impossible_length_is_refused_unread(wsgi: Gateway, length: str) -> None:
-    host, port = wsgi.url.removeprefix("http://").split(":")
+def test_a_body_of_an_impossible_length_is_refused_unread(server: Gateway, length: str) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(
-            f"POST /infer/who HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode()
+            f"POST /infer/who HTTP/1.1\r\nHost: x\r\nx-api-key: {KEY}\r\nContent-Length: {length}\r\n\r\n".encode()
         )
         assert connection.recv(100).split()[1] in (b"413", b"400")

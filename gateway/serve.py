@@ -1,0 +1,114 @@
+"""The gateway without Lambda: ``python -m gateway.serve --port 8000``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# Chalice's own layout: the project's folder is where modules are looked for.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from asgi import Application
+from chalicelib.options import Options
+
+from sm import logs
+from sm.errors import StartError
+
+#: Seconds in which a request's head must be there, and for which an idle connection is kept.
+HEAD_TIMEOUT_S, KEEP_ALIVE_S = 10.0, 5
+MAX_HEAD_BYTES = 16_384
+#: Half of the descriptors are for callers; the others are for S3, Triton and files.
+MAX_CONNECTIONS = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+#: Seconds beyond a request's own time in which a stopping gateway finishes what it works on.
+STOP_MARGIN_S = 2
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's HTTP, with a limit for connections and a limit for the time that a head takes."""
+
+    head_timeout_s = HEAD_TIMEOUT_S
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._refuse("503 Service Unavailable", "overloaded", "too many connections")
+        else:
+            self._watch_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _watch_head(self) -> None:
+        """Run a timer from a head's first byte, or the connection's begin, to its last byte."""
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_timer()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(
+                self.head_timeout_s, self._refuse, "408 Request Timeout", "request_timeout", "no request came"
+            )
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, status: str, code: str, reason: str) -> None:
+        """Answer before there is a request, and close."""
+        if self.transport.is_closing():
+            return
+        body = f'{{"error":"{reason}","code":"{code}"}}'
+        head = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        self.transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        self.transport.close()
+
+
+def configuration(options: Options, host: str, port: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        Application(options),
+        host,
+        port,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=math.ceil(options.timeout) + STOP_MARGIN_S,
+    )
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    parser = argparse.ArgumentParser(prog="python -m gateway.serve", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="the port to listen on (%(default)s)")
+    given = parser.parse_args(arguments)
+    logs.configure("info")
+    try:
+        config = configuration(Options.read(os.environ), given.host, given.port)
+    except StartError as error:
+        return str(error)
+    uvicorn.Server(config).run()
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
