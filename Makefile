@@ -3,16 +3,19 @@ PYTHON ?= python3
 QUIET := $(if $(shell test -t 2 && echo terminal),,--quiet)
 PIP = .venv/bin/pip install $(QUIET) --disable-pip-version-check --retries 5 --constraint requirements.lock
 
-.PHONY: serve test check fix lock image bench bench-quick endpoint-life clean
+.PHONY: serve test test-all check fix lock image bench bench-quick endpoint-life clean
 
 serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080; EXAMPLES=1 for more models, RELOAD=1 while you edit clients
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
 	@exec .venv/bin/python serve $(if $(EXAMPLES),--examples,--demo) $(if $(RELOAD),--reload)
 
 JOBS ?= 2
-test: .venv/.dev  ## every test, those of the real box too; JOBS at once
+test: .venv/.dev  ## every test but the standing attack, those of the real box too; JOBS at once
 	@.venv/bin/sm prepare
-	.venv/bin/pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
+	.venv/bin/pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --ignore=tests/faults $(ARGS)
+
+test-all: test  ## make test, then the standing attack in its bounded form (5 to 10 minutes); in full: python -m tests.faults
+	.venv/bin/pytest tests/faults
 
 check: .venv/.dev
 	.venv/bin/ruff check .

@@ -1,0 +1,20 @@
+"""The parts that a decoupled model sends, as one answer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sm.base import Client, Payload
+
+
+class Numbers(Payload):
+    numbers: list[float]
+
+
+class Joined(Client):
+    payload = Numbers
+    models = ("parts",)
+
+    def inference(self, payload: Numbers) -> list[list[float]]:
+        inputs = {"x": np.array(payload.numbers, np.float32)}
+        return [part["y"].tolist() for part in self.triton.stream("parts", inputs)]
