@@ -46,6 +46,12 @@ COPY sm sm
 # Compiled here, as nothing may be written where it runs; the path makes `sm` importable from anywhere.
 RUN .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash sm \
  && echo /opt/trireme > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trireme.pth"
+# Nothing here needs root. A base may have a user of this number already; who has none gets one, with a home
+# for what is built at start (TensorRT plans). Where the models can be read by root alone: RUN_AS=0:0.
+ARG RUN_AS=1000:1000
+RUN getent passwd "${RUN_AS%%:*}" > /dev/null \
+ || { { getent group "${RUN_AS##*:}" > /dev/null || groupadd --gid "${RUN_AS##*:}" trireme; } \
+   && useradd --uid "${RUN_AS%%:*}" --gid "${RUN_AS##*:}" --create-home --shell /usr/sbin/nologin trireme; }
 ENV PYTHONDONTWRITEBYTECODE=1
 EXPOSE 8080
 # The exec form: the supervisor is PID 1 and gets the signals. The platform adds the word `serve`.
@@ -64,6 +70,8 @@ ARG REVISION=unknown
 ARG SOURCE=unknown
 # After the ARGs: Podman 4 takes a LABEL from its cache whatever they say, but not a RUN.
 RUN .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash clients
+# By number, so that Kubernetes can tell that it is not root.
+USER ${RUN_AS}
 LABEL org.opencontainers.image.version=${VERSION} \
       org.opencontainers.image.revision=${REVISION} \
       org.opencontainers.image.source=${SOURCE}

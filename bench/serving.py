@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sm.box import Box, shared_bytes
+from sm.generation import SharedGeneration
 from sm.settings import Settings
 from sm.supervisor import ports
 from sm.triton import server
@@ -27,5 +28,7 @@ def triton(folder: Path, repository: Path, environment: Mapping[str, str]) -> tu
         metrics,
         "nginx",
         shared_bytes(settings, repository),
+        # A worker's checks of each answer are part of what a request costs.
+        generation_file=SharedGeneration.create(run / "generation").path,
     )
     return server.command(settings, box, {**os.environ, **environment}), box

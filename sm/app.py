@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from flask import Flask, Request
@@ -24,17 +26,20 @@ from sm.routes.answers import handle_errors
 from sm.s3.store import opened
 from sm.sessions import Sessions
 from sm.settings import Settings
+from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http import Upstream
+
+log = logging.getLogger(__name__)
 
 
 class Router(Flask):
     """Flask, but for working out which host a request is for: all have the same routes.
 
-    An upgrade has routes of its own, and a path with a slash too many is sent to the same host without it.
+    An upgrade has routes of its own.
     """
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        if request is None or "HTTP_UPGRADE" in request.environ or "//" in request.path:
+        if request is None or "HTTP_UPGRADE" in request.environ:
             return super().create_url_adapter(request)
         return MapAdapter(self.url_map, "localhost", "/", "", "http", request.path, request.method)
 
@@ -44,10 +49,13 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     app = Router("trireme")
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
-    upstream = Upstream(box.http_port, settings.timeout, settings.max_body)
+    guard = AnswerGuard.of(box)
+    upstream = Upstream(box.http_port, settings.timeout, settings.max_body, guard)
     store = opened(settings)
     service = invocations.Service(
-        dispatcher=Dispatcher(registry, ThreadPoolExecutor(settings.threads, "records"), store),
+        dispatcher=Dispatcher(
+            registry, ThreadPoolExecutor(settings.threads, "records"), store, settings.threads, guard
+        ),
         lines=Lines(ThreadPoolExecutor(settings.threads, "lines"), settings.threads),
         sessions=sessions_of(settings, box),
         store=store,
@@ -57,7 +65,16 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
         timeout=settings.timeout,
         stream_timeout=settings.longest_stream,
         fronted=box.fronted,
+        max_records=settings.max_records,
     )
+    if store is not None:
+        most = settings.s3_threads
+        separate = replace(
+            service,
+            dispatcher=Dispatcher(registry, ThreadPoolExecutor(most, "s3_records"), store, most),
+            lines=Lines(ThreadPoolExecutor(most, "s3_lines"), most),
+        )
+        service = replace(service, s3=invocations.S3Service(separate, most))
     app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
     app.register_blueprint(models.invoking(service))
     if settings.local_endpoints:
@@ -89,7 +106,9 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
     if not settings.sessions:
         return None
     home = settings.sessions_path or SHARED_MEMORY / f"trireme-{box.id}-sessions"
-    return Sessions((home, box.run / "sessions"), settings.sessions_expiration)
+    sessions = Sessions((home, box.run / "sessions"), settings.sessions_expiration, settings.max_sessions)
+    sessions.start_sweeping()
+    return sessions
 
 
 def describe(registry: Registry, box: Box, s3: bool) -> None:
@@ -102,6 +121,7 @@ def describe(registry: Registry, box: Box, s3: bool) -> None:
             "models": list(client.required_models()),
             "url": str(client.repository / client.name),
             "content_types": ["application/json", *client.payload.content_types],
+            "reload_error": registry.reload_errors.get(client.name),
         }
         for client in registry.clients.values()
     ]
@@ -111,7 +131,11 @@ def describe(registry: Registry, box: Box, s3: bool) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """At once or not at all: workers start side by side."""
+    """At once or not at all: workers start side by side. On a full disk what is there stays."""
     staged = path.with_name(f"{path.name}.{os.getpid()}")
-    staged.write_bytes(content)
-    staged.replace(path)
+    try:
+        staged.write_bytes(content)
+        staged.replace(path)
+    except OSError as error:
+        staged.unlink(missing_ok=True)
+        log.warning("%s is not written anew: %s", path.name, error)

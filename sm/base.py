@@ -58,6 +58,8 @@ class ModelMetadata:
     max_batch_size: int
     inputs: Mapping[str, TensorMetadata] = field(default_factory=dict)
     outputs: Mapping[str, TensorMetadata] = field(default_factory=dict)
+    #: Whether its answers say which request they are for.
+    identifies_requests: bool = False
 
 
 class Triton(Protocol):

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from sm.errors import StartError
+from sm.readable import check_readable
 from sm.settings import Settings
 from sm.toolkit.code import Code
 
@@ -47,6 +48,8 @@ class Box:
     grpc_keys: Mapping[str, str] = field(default_factory=dict)
     #: Development: whether clients are made anew when their files change.
     reload: bool = False
+    #: Says which of Triton's processes may be trusted, see :mod:`sm.generation`. None: no supervisor watches.
+    generation_file: Path | None = None
 
     @property
     def fronted(self) -> bool:
@@ -60,6 +63,21 @@ class Box:
     @property
     def control_socket(self) -> Path:
         return self.run / "control.sock"
+
+    @property
+    def keys_socket(self) -> Path:
+        """Where nginx asks whether a request's API key is good."""
+        return self.run / "keys.sock"
+
+    @property
+    def api_keys_copy(self) -> Path:
+        """The last content of the API key file that could be used."""
+        return self.run / "api_keys"
+
+    @property
+    def tls_folder(self) -> Path:
+        """The certificate and its key as nginx uses them."""
+        return self.run / "tls"
 
     @property
     def state_file(self) -> Path:
@@ -104,7 +122,12 @@ class Box:
     def load(cls, run: Path) -> Box:
         """The box whose run folder this is."""
         values = json.loads((run / "box.json").read_text())
-        return cls(**{**values, "run": Path(values["run"]), "repository": Path(values["repository"])})
+        paths = {
+            name: Path(values[name])
+            for name in ("run", "repository", "generation_file")
+            if values.get(name) is not None
+        }
+        return cls(**{**values, **paths})
 
     def save(self) -> None:
         """Make what children expect to find in the run folder."""
@@ -125,6 +148,7 @@ def write_whole(path: Path, text: str) -> None:
 def find_repository(settings: Settings, platform: Path = PLATFORM_REPOSITORY) -> Path:
     """The repository to serve; :class:`StartError` if there is neither a model nor a client in it."""
     repository = (settings.repository or platform).absolute()
+    check_readable(repository)
     if (repository / "config.pbtxt").exists():
         raise StartError(
             f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."

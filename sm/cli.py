@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sm import settings as variables
+from sm.access import command as api_keys
 from sm.checking import command as checking
 from sm.cost import options as cost_options
 from sm.deploy import options as deploying
@@ -165,6 +166,11 @@ def iam(options: argparse.Namespace) -> int:
     return command.iam(options)
 
 
+def new_key(options: argparse.Namespace) -> int:
+    """Make an API key for callers of the box: the key is shown once, the box keeps a hash."""
+    return api_keys.run(options)
+
+
 def test(options: argparse.Namespace) -> int:
     """Send each client's sample to a box and compare with its golden answer."""
     from sm import selftest
@@ -195,6 +201,7 @@ def parser() -> argparse.ArgumentParser:
         "cost": cost,
         "template": template,
         "iam": iam,
+        "new-key": new_key,
         "test": test,
         "serve": serve,
         **deploying.COMMANDS,
@@ -212,6 +219,7 @@ def parser() -> argparse.ArgumentParser:
         "cost": cost_options.take,
         "template": templates.template,
         "iam": templates.iam,
+        "new-key": api_keys.options,
         "test": testing,
         "serve": serving,
         **deploying.TAKEN,

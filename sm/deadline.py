@@ -9,21 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sm.errors import CallerGone, DeadlinePassed
+
+PASSED = "the invocation's time is over"
 
 
 @dataclass(frozen=True)
 class Deadline:
     """``at`` is on the monotonic clock; ``hung_up`` says whether the caller closed the connection.
 
-    ``request_id`` is the invocation's, which Triton is told too.
+    ``request_id`` is the invocation's, which Triton is told too. ``generations``: those of the Tritons whose
+    answers the invocation has used, see :mod:`sm.generation`.
     """
 
     at: float
     hung_up: Callable[[], bool] = lambda: False
     request_id: str = ""
+    generations: set[int] = field(default_factory=set)
 
     def remaining(self) -> float:
         """Seconds left, at least 0."""
@@ -32,7 +36,11 @@ class Deadline:
     def check(self) -> None:
         """Raise if there is no point in going on."""
         if self.remaining() == 0.0:
-            raise DeadlinePassed("the invocation's time is over")
+            raise DeadlinePassed(PASSED)
+        self.check_caller()
+
+    def check_caller(self) -> None:
+        """Raise :class:`~sm.errors.CallerGone` if the caller closed the connection."""
         if self.hung_up():
             raise CallerGone("the caller hung up")
 

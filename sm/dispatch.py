@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -14,44 +13,82 @@ from sm import deadline
 from sm.answer import dumps
 from sm.base import Client
 from sm.bulk import Bulk
-from sm.errors import ClientFailed, OutOfMemory, TriremeError, UnsupportedType, WrongPayload
+from sm.errors import (
+    ClientFailed,
+    DeadlinePassed,
+    OutOfMemory,
+    TriremeError,
+    UnsupportedType,
+    WrongPayload,
+    WrongTensor,
+)
 from sm.invocation import JSON, Invocation, Raw
 from sm.metrics import stage
+from sm.ordered import OrderedRunner
 from sm.payloads import BodyPayload, Payload, takes_bulk
 from sm.registry import Registry
 from sm.s3.inlining import inlined
 from sm.s3.store import Store
 from sm.streaming.stream import finish
+from sm.triton.answer_guard import AnswerGuard
 
 log = logging.getLogger(__name__)
 
+EncodedResult = TypeVar("EncodedResult")
+
 
 class Dispatcher:
-    """Hands an invocation's records to its client; several of them run on ``executor``."""
+    """Hands an invocation's records to its client; several of them run on ``executor``, of ``threads``."""
 
-    def __init__(self, registry: Registry, executor: Executor, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        executor: Executor,
+        store: Store | None = None,
+        threads: int = 8,
+        guard: AnswerGuard | None = None,
+    ) -> None:
+        """``guard`` refuses answers that may be another request's."""
         self.registry = registry
-        self._executor = executor
+        self._runner = OrderedRunner(executor, threads)
+        self._guard = guard or AnswerGuard(None)
         #: Of payloads that are in S3; None where that is off.
         self._store = store
 
     def run(self, invocation: Invocation) -> list[object]:
-        """A result for each record, in order; a :class:`TriremeError` in the place of one that failed."""
+        """A result for each record, in order; a :class:`TriremeError` in the place of one that failed.
+
+        Raises :class:`~sm.errors.NotReady` if Triton may have mixed up what the results were made of.
+        """
+        if invocation.many:
+            return list(self.encoded(invocation, lambda result: result))
         client = self.registry.get(invocation.model)
-        if not invocation.many:
-            return [self._result(client, invocation, invocation.records[0], "payload")]
+        result = self._result(client, invocation, invocation.records[0], "payload")
+        self.confirm_delivery()
+        return [result]
+
+    def encoded(
+        self, invocation: Invocation, encode: Callable[[object], EncodedResult]
+    ) -> Iterator[EncodedResult]:
+        """What ``encode`` makes of each result of :meth:`run`, one after the other.
+
+        ``encode`` is called as soon as a result is there, on the executor: a result is often larger than what
+        is sent of it, and of a hundred thousand nobody could keep all. The last of them is followed by
+        :class:`~sm.errors.NotReady` if Triton may have mixed up what they were made of.
+        """
+        client = self.registry.get(invocation.model)
+        late = encode(DeadlinePassed(deadline.PASSED))
         # Side by side, so that Triton's dynamic batching finds something to batch.
-        futures = [
-            self._executor.submit(
-                contextvars.copy_context().run, self._result, client, invocation, record, f"payload[{index}]"
-            )
-            for index, record in enumerate(invocation.records)
-        ]
-        return [future.result() for future in futures]
+        yield from self._runner.run(
+            enumerate(invocation.records),
+            lambda item: encode(self._result(client, invocation, item[1], f"payload[{item[0]}]")),
+            lambda: late,
+        )
+        self.confirm_delivery()
 
     def stream(self, invocation: Invocation) -> Generator[object, None, None]:
         """The parts of the answer to the one record, as they are made; raises :class:`TriremeError`."""
-        client = self.registry.get(invocation.model)
+        client, payload = self.registry.get(invocation.model), None
         if invocation.many:
             raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
         try:
@@ -60,29 +97,49 @@ class Dispatcher:
             parts = client.stream(payload)
             try:
                 for part in parts:
+                    self.confirm_delivery()
                     yield part
                     _check_time()
             finally:
                 finish(parts)
         except Exception as error:
-            raise _failure(error, client, invocation, "payload") from None
+            raise _failure(error, client, invocation, "payload", payload) from None
+
+    def confirm_delivery(self) -> None:
+        """Raises :class:`~sm.errors.NotReady` if the running invocation's results may be another's."""
+        running = deadline.current()
+        if running:
+            # A copy, made in one step: other records of the request may be at work.
+            self._guard.confirm_delivery(tuple(running.generations))
 
     def _result(self, client: Client, invocation: Invocation, record: object, path: str) -> object:
+        payload = None
         try:
             with stage(client.name, "decode"):
                 payload = self._payload(client, invocation, record, path)
             return client.inference(payload)
         except Exception as error:
-            return _failure(error, client, invocation, path)
+            return _failure(error, client, invocation, path, payload)
 
     def _payload(self, client: Client, invocation: Invocation, record: object, path: str) -> Payload:
         return validated(client, invocation, inlined(client.payload, record, path, self._store), path)
 
 
-def _failure(error: Exception, client: Client, invocation: Invocation, path: str) -> TriremeError:
+def _failure(
+    error: Exception, client: Client, invocation: Invocation, path: str, payload: Payload | None
+) -> TriremeError:
     """What the caller is told of an error; the traceback of a client's own goes to the log."""
     if isinstance(error, WrongPayload):
         return _within(error, path)
+    if isinstance(error, WrongTensor) and not (payload and payload.may_have_caused(error)):
+        log.error(
+            "client %s failed: %s",
+            client.name,
+            error.explanation,
+            exc_info=error,
+            extra={"request_id": invocation.request_id},
+        )
+        return ClientFailed(f"the client of {client.name!r} failed: its model does not take what it gives")
     if isinstance(error, TriremeError):
         return error
     if isinstance(error, MemoryError):

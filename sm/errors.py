@@ -6,6 +6,11 @@ routes raises these and never builds an answer; :mod:`sm.app` turns them into on
 
 from __future__ import annotations
 
+from typing import Literal
+
+#: What is wrong with a tensor.
+TensorFault = Literal["name", "datatype", "shape"]
+
 
 class TriremeError(Exception):
     """A failure with a sentence for the caller. ``retry_after`` is in seconds."""
@@ -25,6 +30,28 @@ class BadInput(TriremeError):
     """The body, a header or a parameter cannot be understood."""
 
     status, code = 400, "bad_input"
+
+
+class WrongTensor(BadInput):
+    """Triton refused a tensor for its name, datatype or shape; ``explanation`` is for the log.
+
+    Whether that is the caller's fault or the client's, who made the tensor, the dispatcher finds out.
+    """
+
+    def __init__(
+        self, sentence: str, fault: TensorFault, explanation: str = "", dtype: object | None = None
+    ) -> None:
+        super().__init__(sentence)
+        self.fault: TensorFault = fault
+        self.explanation = explanation or sentence
+        #: NumPy's, of the tensor; None where there is none.
+        self.dtype = dtype
+
+
+class Unauthorized(TriremeError):
+    """The box asks for an API key, and the request has none. nginx answers so."""
+
+    status, code = 401, "unauthorized"
 
 
 class Forbidden(TriremeError):
@@ -85,6 +112,18 @@ class Overloaded(TriremeError):
     """More requests than the box takes at once."""
 
     status, code, retry_after = 429, "overloaded", 1
+
+
+class RateLimited(TriremeError):
+    """The API key is used more often than it may be. nginx answers so."""
+
+    status, code, retry_after = 429, "rate_limited", 1
+
+
+class StorageFailed(TriremeError):
+    """S3 answers what cannot be used, or refuses what the caller has no part in."""
+
+    status, code = 502, "storage_failed"
 
 
 class NotReady(TriremeError):

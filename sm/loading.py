@@ -95,7 +95,7 @@ def load(found: Found, triton: Triton, repository: Path) -> Client:
         return client
     except StartError as error:
         raise StartError(f"{found.shown}: {error}") from None
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # also sys.exit() and KeyboardInterrupt: one client may end nobody else
         raise StartError(f"{found.shown}: {reason(error, found.file)}") from error
 
 

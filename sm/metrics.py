@@ -6,6 +6,7 @@ when it is imported. Without it (a test, a tool) the series live in the process 
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import threading
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram, values
+from prometheus_client.mmap_dict import MmapedDict
+
+log = logging.getLogger(__name__)
 
 
 class Process:
@@ -66,8 +70,14 @@ IN_FLIGHT = Gauge("trireme_in_flight", "Invocations being worked on.", multiproc
 TENSORS = Counter(
     "trireme_tensor_requests_total", "Requests to Triton by how their tensors travelled.", ["transport"]
 )
+MISMATCHED_ANSWERS = Counter(
+    "trireme_mismatched_answers_total", "Answers of models that were another request's; none was delivered."
+)
 SHARED_BYTES = Gauge(
     "trireme_shared_memory_bytes", "Shared memory held for tensors.", multiprocess_mode="livesum"
+)
+DECODED_BYTES = Gauge(
+    "trireme_decoded_bytes", "Memory of decoded pictures and large JSON.", multiprocess_mode="livesum"
 )
 
 
@@ -100,14 +110,27 @@ ROOM = {"counter": 2**18, "histogram": 2**20, "gauge_livesum": 2**16}
 
 
 def reserve(folder: Path, pid: int) -> None:
-    """Take the room of a worker's series before it has any; :class:`OSError` if there is none.
+    """Take the room of a worker's series before it has any.
 
     prometheus_client makes files of holes and maps them. On a disk that is full since, a worker that counts
-    something would be killed (SIGBUS).
+    something would be killed (SIGBUS). A worker for which there is no room now counts for itself alone: it
+    serves, and its series are not among those of ``/metrics``.
     """
-    for kind, size in ROOM.items():
-        with (folder / f"{kind}_{pid}.db").open("ab") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
+    files = {folder / f"{kind}_{pid}.db": size for kind, size in ROOM.items()}
+    try:
+        for path, size in files.items():
+            with path.open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        for path in files:
+            path.unlink(missing_ok=True)
+        values.MmapedDict = _in_memory  # type: ignore[attr-defined, assignment]
+        log.warning("the series of this worker are not counted: there is no room for them (%s)", error)
+
+
+def _in_memory(_: str) -> MmapedDict:
+    """A file of series that is in no folder."""
+    return MmapedDict(f"/proc/self/fd/{os.memfd_create('series')}")  # type: ignore[no-untyped-call]
 
 
 @lru_cache(maxsize=1024)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -14,11 +13,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from sm.asked import Asked
 from sm.bulk import Bulk
-from sm.errors import BadInput
+from sm.errors import BadInput, WrongTensor
+from sm.nested import array_of
+from sm.npy import read_npy
 from sm.sessions import Session
 
 #: What the platform carries as custom attributes.
 ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
+
+#: Of a tensor. NumPy 1 has 32, of which a model's batch dimension takes one.
+MAX_DIMENSIONS = 31
 
 #: A PNG of one white pixel.
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMmQAAAABJRU5ErkJggg=="
@@ -79,6 +83,13 @@ class Payload(BaseModel):
     ) -> None:
         """Say how the record was asked for, and where the answer's headers go; the dispatcher does, once."""
         self._asked = Asked(version, accept, headers, session, {} if answer is None else answer)
+
+    def may_have_caused(self, error: WrongTensor) -> bool:
+        """Whether a tensor may be wrong because of what the caller sent, and not because of the client.
+
+        Names are never the caller's. Numbers in fields of a client's own may decide a tensor's shape.
+        """
+        return error.fault == "shape"
 
     @classmethod
     def parameter_names(cls) -> frozenset[str]:
@@ -144,6 +155,10 @@ class ImagePayload(Payload):
 
         return decode(self.image)
 
+    def may_have_caused(self, error: WrongTensor) -> bool:  # noqa: ARG002
+        """No: a picture may have any size, and the client makes the tensor of it."""
+        return False
+
 
 class TextPayload(Payload):
     """A text, in UTF-8."""
@@ -152,6 +167,10 @@ class TextPayload(Payload):
     content_types = ("text/plain",)
 
     text: str = Field(description="The text.")
+
+    def may_have_caused(self, error: WrongTensor) -> bool:  # noqa: ARG002
+        """No: a text may have any length, and the client makes the tensor of it."""
+        return False
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
@@ -171,6 +190,10 @@ class BodyPayload(Payload):
     #: Whether the body is the ``payload`` of a dispatch request: the result has to stand in its answer.
     dispatched: bool = False
 
+    def may_have_caused(self, error: WrongTensor) -> bool:
+        """Of the tensors that a body may hold the shape and the datatype are the caller's."""
+        return error.fault != "name"
+
 
 class TensorPayload(Payload):
     """A tensor, as nested JSON lists or a raw ``.npy`` body."""
@@ -183,18 +206,26 @@ class TensorPayload(Payload):
     @cached_property
     def array(self) -> NDArray[Any]:
         """The tensor as NumPy has it; a client casts it to what its model takes."""
-        try:
-            array = np.asarray(self.tensor)
-        except ValueError:
-            array = np.asarray(None)
+        if isinstance(self.tensor, np.ndarray):
+            array = self.tensor
+        else:
+            try:
+                array = array_of(self.tensor)
+            except ValueError:
+                array = np.asarray(None)
         if array.dtype.kind not in "biuf":
             raise BadInput("the tensor is not a regular array of numbers")
+        if array.ndim > MAX_DIMENSIONS:
+            raise BadInput(f"the tensor has {array.ndim} dimensions; at most {MAX_DIMENSIONS} are accepted")
         return array
+
+    def may_have_caused(self, error: WrongTensor) -> bool:
+        """The shape is the caller's, and the datatype too unless the client has changed it."""
+        if error.fault == "datatype":
+            sent = (self.tensor, self.__dict__.get("array"))
+            return any(isinstance(array, np.ndarray) and array.dtype == error.dtype for array in sent)
+        return error.fault == "shape"
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
-        try:
-            # Never unpickle what a stranger sends.
-            return {"tensor": np.load(io.BytesIO(body), allow_pickle=False)}
-        except (ValueError, EOFError, OSError):
-            raise BadInput("the body is not a .npy array") from None
+        return {"tensor": read_npy(body)}

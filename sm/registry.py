@@ -55,6 +55,11 @@ class Registry:
         client = self.clients.get(name)
         return client is not None and issubclass(client.payload, BodyPayload)
 
+    @property
+    def reload_errors(self) -> Mapping[str, str]:
+        """Why the old version of a client serves, by its name; the others are as they are on disk."""
+        return {}
+
     def triton_model(self, name: str) -> str:
         """The Triton model that a v2 request for ``name`` is for: a client's own, or the one of that name."""
         client = self.clients.get(name)
@@ -162,7 +167,7 @@ def check(client: Client, found: Found, triton: Triton) -> None:
         raise StartError(f"{found.shown}: {error}") from None
     except TriremeError as error:
         raise StartError(f"{found.shown}: {error.sentence}") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # also sys.exit() and KeyboardInterrupt: one client may end nobody else
         raise StartError(f"{found.shown}: {reason(error, found.file)}") from error
 
 

@@ -47,6 +47,8 @@ class LiveClients(Mapping[str, Client]):
     def __init__(self, build: Build, folders: tuple[Path, ...], said: Path) -> None:
         self._build, self._folders, self._said = build, folders, said
         self._faults: Mapping[str, str] = {}
+        #: Why the old version of a client serves, by its name.
+        self.reload_errors: Mapping[str, str] = {}
         self._made: dict[Path, Client] = {}
         self.now = Registry({})
         self._seen = self._taken = files(folders)
@@ -74,7 +76,7 @@ class LiveClients(Mapping[str, Client]):
                 try:
                     if self.look():
                         changed()
-                except Exception:
+                except BaseException:  # whatever a client does, the next change is to be taken
                     log.exception("the clients could not be looked at")
 
         resting = threading.Event()
@@ -89,11 +91,16 @@ class LiveClients(Mapping[str, Client]):
         earlier, before = self._made, self._taken
         try:
             self._take(seen, before)
-        except StartError as error:
-            self._say(logging.ERROR, f"nothing is reloaded: {error}", repr(seen))
         except TriremeError:
             # Triton is away: at the next look again.
             return False
+        except BaseException as error:
+            reason = str(error) if isinstance(error, StartError) else repr(error)
+            self._say(logging.ERROR, f"nothing is reloaded, the old versions serve: {reason}", repr(seen))
+            changed = {
+                client.name: reason for file, client in earlier.items() if differ(seen, before, file.parent)
+            }
+            self.reload_errors = {**self.reload_errors, **changed}
         self._taken = seen
         self._tell(earlier, repr((before, seen)))
         return True
@@ -104,15 +111,30 @@ class LiveClients(Mapping[str, Client]):
         names = {file: client.name for file, client in self._made.items()}
         made = {file: client for file, client in self._made.items() if not differ(seen, before, file.parent)}
         faults: dict[str, str] = {}
+        kept: dict[Path, str] = {}
 
         def report(found: Found, error: StartError) -> None:
+            changes = repr((found.file, below(seen, found.file.parent)))
+            if found.file in self._made and tried_to_exit(error):
+                kept[found.file] = str(error)
+                sentence = f"the old version of {names[found.file]!r} serves: {error}"
+                self._say(logging.ERROR, sentence, changes)
+                return
             for name in {found.name, names.get(found.file, found.name)}:
                 faults[name] = str(error)
-            changes = repr((found.file, below(seen, found.file.parent)))
             self._say(logging.ERROR, told(found, error), changes)
 
         registry = self._build(made=made, report=report)
-        self._made, self._faults, self.now = made, faults, registry
+        # Nothing new may have taken the name meanwhile.
+        old = {file: self._made[file] for file in kept if names[file] not in registry.clients}
+        clients = {**registry.clients, **{client.name: client for client in old.values()}}
+        errors = {
+            name: why
+            for name, why in self.reload_errors.items()
+            if self.now.clients.get(name) in made.values()
+        }
+        self.reload_errors = {**errors, **{names[file]: kept[file] for file in old}}
+        self._made, self._faults, self.now = {**made, **old}, faults, replace(registry, clients=clients)
 
     def _tell(self, before: Mapping[Path, Client], changes: str) -> None:
         for file, client in self._made.items():
@@ -146,6 +168,10 @@ class LiveRegistry(Registry):
         client = self.clients.get(name)
         return replace(self.clients.now, models=self.models).get(name) if client is None else client
 
+    @property
+    def reload_errors(self) -> Mapping[str, str]:
+        return self.clients.reload_errors
+
     def default(self, wanted: str) -> str:
         """A client that is broken now may be the one."""
         return wanted if wanted in self.clients else super().default(wanted)
@@ -173,6 +199,14 @@ def below(seen: Files, folder: Path) -> Files:
 def differ(seen: Files, before: Files, folder: Path) -> bool:
     """Whether anything in ``folder`` is another."""
     return below(seen, folder) != below(before, folder)
+
+
+def tried_to_exit(error: StartError) -> bool:
+    """True if the client called ``sys.exit()`` or raised ``KeyboardInterrupt`` while it was made.
+
+    It has not failed at its work then, so there is nothing that its callers should know.
+    """
+    return error.__cause__ is not None and not isinstance(error.__cause__, Exception)
 
 
 def told(found: Found, error: StartError) -> str:

@@ -24,10 +24,12 @@ from sm.claims import in_force
 from sm.errors import StartError
 from sm.golden import differences, short
 from sm.loading import Found, discover
-from sm.settings import HERE, Settings
+from sm.settings import HERE, Settings, names_of
 
 #: Seconds for one answer, and for a box of our own to stop: it drains for 25.
 PATIENCE = 60.0
+#: Settings that keep callers out; a box of our own needs none of them.
+LOCKS = ("tls_certificate", "tls_key", "http2", "api_keys_file", "rate_limit", "rate_burst", "cors_origins")
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,9 @@ def own_box(settings: Settings) -> Iterator[str]:
     find_repository(settings)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    environment = {**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port), "TRIREME_LOG_FORMAT": "json"}
+    locks = {name for field in LOCKS for name in names_of(field)}
+    unlocked = {name: value for name, value in os.environ.items() if name not in locks}
+    environment = {**unlocked, "SAGEMAKER_BIND_TO_PORT": str(port), "TRIREME_LOG_FORMAT": "json"}
     with tempfile.TemporaryFile() as log:
         command = [sys.executable, str(HERE / "serve")]
         box = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)

@@ -19,6 +19,7 @@ from sm.values import (
     choice,
     folders,
     number,
+    origins,
     port_range,
     script,
     shown,
@@ -34,6 +35,8 @@ PAYLOAD_MB, BATCH_PAYLOAD_MB = 25.0, 100.0
 LARGEST_MB = 2048.0
 #: Seconds: what the platform gives an invocation of batch transform.
 BATCH_TIMEOUT = 3600.0
+#: Records of one request in batch transform, where a body of 100 MiB may be all short lines.
+BATCH_MAX_RECORDS = 10_000_000
 #: The toolkit's own default for a user's script.
 PROGRAM = "inference.py"
 T = TypeVar("T")
@@ -120,6 +123,13 @@ class Settings:
         32,
         "Invocations that may wait beyond the threads; further ones get 429.",
     )
+    receive_timeout: float = setting(
+        "TRIREME_RECEIVE_TIMEOUT",
+        number(1, 3600, float),
+        10.0,
+        "Seconds for a request's head to arrive, and then for each further piece of its body; a connection "
+        "that is slower is closed.",
+    )
     timeout: float = setting(
         "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS SAGEMAKER_MODEL_SERVER_TIMEOUT MODEL_SERVER_TIMEOUT",
         number(0.1, 86400, float),
@@ -168,6 +178,19 @@ class Settings:
         None,
         "The largest body in bytes; wins over the one in MiB.",
     )
+    max_records: int = setting(
+        "TRIREME_MAX_RECORDS",
+        number(1, 10**9),
+        100_000,
+        "Records or JSON lines in one request, over it is 413; in batch transform 10000000 if not set.",
+    )
+    decode_memory_mb: float | None = setting(
+        "TRIREME_DECODE_MEMORY_MB",
+        number(1, 2**20, float),
+        None,
+        "MiB of memory for decoded pictures and large JSON in each worker; a quarter of the memory divided "
+        "among the workers, at least 256, if not set.",
+    )
     default_accept: str = setting(
         "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",
         str,
@@ -204,11 +227,30 @@ class Settings:
         None,
         "Where sessions are kept; in /dev/shm, removed with the box, if not set.",
     )
+    max_sessions: int = setting(
+        "TRIREME_MAX_SESSIONS",
+        number(1, 1_000_000),
+        10_000,
+        "Sessions that may be open at once; another is a 429 until one is closed or expires.",
+    )
     s3_buckets: tuple[str, ...] = setting(
         "TRIREME_S3_BUCKETS",
         buckets,
         (),
         "Buckets that payloads may be read from and results written to: name or name/prefix, commas between.",
+    )
+    s3_threads: int = setting(
+        "TRIREME_S3_THREADS",
+        number(1, 256),
+        16,
+        "Requests with payloads or results in S3 that each router process serves at once, on threads of "
+        "their own; further ones get 429.",
+    )
+    s3_timeout: float = setting(
+        "TRIREME_S3_TIMEOUT",
+        number(0.1, 86400, float),
+        30.0,
+        "Seconds that S3 may take for one object, within the invocation's time; then 503.",
     )
     local_endpoints: bool = setting(
         "TRIREME_LOCAL_ENDPOINTS",
@@ -298,6 +340,43 @@ class Settings:
         "auto",
         "The front: nginx if it is there, required, or gunicorn alone.",
     )
+    tls_certificate: Path | None = setting(
+        "TRIREME_TLS_CERTIFICATE",
+        Path,
+        None,
+        "A certificate and its chain in PEM: TLS is served, and /ping alone without it.",
+    )
+    tls_key: Path | None = setting(
+        "TRIREME_TLS_KEY", Path, None, "The certificate's private key in PEM, without a passphrase."
+    )
+    tls_port: int = setting(
+        "TRIREME_TLS_PORT", number(1, 65535), 8443, "The port with TLS, where there is a certificate."
+    )
+    http2: bool = setting("TRIREME_HTTP2", truth, False, "Offer HTTP/2 on the port with TLS.")
+    api_keys_file: Path | None = setting(
+        "TRIREME_API_KEYS_FILE",
+        Path,
+        None,
+        "A file of hashed API keys: every request but /ping and the page at / needs one of them.",
+    )
+    rate_limit: float = setting(
+        "TRIREME_RATE_LIMIT",
+        number(0, 1_000_000, float),
+        0.0,
+        "Requests per second that each API key may make, over it 429; 0 for no limit.",
+    )
+    rate_burst: int = setting(
+        "TRIREME_RATE_BURST",
+        number(0, 1_000_000),
+        0,
+        "Requests that a key may make at once after a pause; with 0, those of one second.",
+    )
+    cors_origins: tuple[str, ...] = setting(
+        "TRIREME_CORS_ORIGINS",
+        origins,
+        (),
+        "Origins whose web pages may call the box from a browser, commas between.",
+    )
     restarts: int = setting(
         "TRIREME_RESTARTS",
         number(0, 1000),
@@ -329,6 +408,7 @@ class Settings:
         values = read_all(cls, environment)
         if values.get("batch"):
             values.setdefault("timeout", BATCH_TIMEOUT)
+            values.setdefault("max_records", BATCH_MAX_RECORDS)
         return cls(**values).checked()
 
     def checked(self) -> Settings:
@@ -341,7 +421,25 @@ class Settings:
                     raise StartError(
                         f"{names_of(name)[0]}={value} is outside SAGEMAKER_SAFE_PORT_RANGE={low}-{high}."
                     )
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise StartError("TRIREME_TLS_CERTIFICATE and TRIREME_TLS_KEY belong together: set both or none.")
+        if self.tls and self.tls_port == self.port:
+            raise StartError(
+                f"TRIREME_TLS_PORT={self.tls_port} is the port without TLS too, which stays for /ping: "
+                "set it to another, or set SAGEMAKER_BIND_TO_PORT."
+            )
+        if self.http2 and not self.tls:
+            raise StartError("TRIREME_HTTP2=true needs TLS: set TRIREME_TLS_CERTIFICATE and TRIREME_TLS_KEY.")
+        if (self.rate_limit or self.rate_burst) and self.api_keys_file is None:
+            raise StartError(
+                "TRIREME_RATE_LIMIT and TRIREME_RATE_BURST are per API key: set TRIREME_API_KEYS_FILE."
+            )
         return self
+
+    @property
+    def tls(self) -> bool:
+        """Whether there is a port with TLS."""
+        return self.tls_certificate is not None
 
     @property
     def ping(self) -> str:
@@ -363,6 +461,11 @@ class Settings:
     @property
     def worker_count(self) -> int:
         return self.workers or cores()
+
+    @property
+    def request_threads(self) -> int:
+        """Requests that a router process serves at once, those with S3 on threads of their own."""
+        return self.threads + (self.s3_threads if self.s3_buckets else 0)
 
     @property
     def level(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 import orjson
@@ -19,6 +19,7 @@ from sm.errors import (
     Forbidden,
     MethodNotAllowed,
     NotFound,
+    NotReady,
     TriremeError,
     UnknownModel,
     UnsupportedType,
@@ -30,6 +31,7 @@ from sm.streaming.stream import finish
 from sm.triton.bodies import HEADER_SIZE
 from sm.triton.failures import failed
 from sm.triton.http import Reply, Request, Upstream, end_to_end
+from sm.triton.plan import REQUEST_TOKEN
 
 SIZED = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
 #: A body whose first member says that it is v2 need not be parsed to know it.
@@ -45,6 +47,8 @@ NOT_PARSED = re.compile(
 )
 #: A caller names a region of shared memory, which Triton does not know.
 NOT_THEIRS = re.compile(r"Unable to find (system |cuda )?shared memory region", re.IGNORECASE)
+
+TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)
 
 #: What Triton's HTTP says with a status, as its gRPC says it.
 CODES = {
@@ -91,7 +95,12 @@ class Triton:
             exists = ", ".join(sorted({*self.registry.clients, *self.registry.models})) or "none"
             raise UnknownModel(f"the request names no model and there is no default; there are: {exists}")
         model = self.registry.triton_model(name)
-        return model, answer(self.upstream.send(request(message, model, address.version, verb)))
+        try:
+            return model, answer(self.upstream.send(request(message, model, address.version, verb)))
+        except UnknownModel:
+            if model in self.registry.models and not address.version:
+                raise NotReady(f"Triton has not loaded model {model!r} again yet") from None
+            raise
 
 
 def is_dispatch(message: Message) -> bool:
@@ -173,6 +182,18 @@ def passed_on(reply: Reply) -> Answer:
     headers = {name: value for name, value in reply.headers.items() if name != "content-type"}
     body = reply.body if isinstance(reply.body, bytes) else _streamed(reply.body)
     return Answer(body, reply.headers.get("content-type", JSON), headers=headers)
+
+
+def without_request_token(answer: Answer) -> Answer:
+    """A model's metadata or configuration as its author wrote it, without the output for the box alone."""
+    body = answer.body
+    if not isinstance(body, bytes) or TOKEN_NAME not in body:
+        return answer
+    described = orjson.loads(body)
+    for key in ("outputs", "output"):
+        if key in described:
+            described[key] = [output for output in described[key] if output.get("name") != REQUEST_TOKEN]
+    return replace(answer, body=orjson.dumps(described))
 
 
 def _streamed(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -104,6 +104,18 @@ def buckets(text: str) -> tuple[str, ...]:
     return places
 
 
+def origins(text: str) -> tuple[str, ...]:
+    """Origins of web pages as browsers send them: scheme, host, and a port that is not the usual one."""
+    listed = tuple(text.replace(",", " ").split())
+    for origin in listed:
+        if not re.fullmatch(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?", origin):
+            raise ValueError(
+                "is not a list of origins such as https://app.example.com,http://localhost:3000; "
+                "there is no * here, as every page of the web would be let in"
+            )
+    return listed
+
+
 def folders(text: str) -> tuple[Path, ...]:
     """Folders separated by colons."""
     return tuple(Path(part) for part in text.split(os.pathsep) if part)

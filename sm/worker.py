@@ -21,6 +21,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from sm import app, control, logs, metrics, registry, rest
 from sm.box import Box, write_whole
+from sm.decode_budget import DECODED, limit_per_worker
 from sm.errors import StartError
 from sm.heartbeat import beating
 from sm.mme.clients import LoadedClients, LoadedRegistry
@@ -85,7 +86,7 @@ class DataPlane(Plane):
         return {
             "bind": self._address(),
             "workers": self.settings.worker_count,
-            "threads": self.settings.threads,
+            "threads": self.settings.request_threads,
             # A client may hold the interpreter's lock, and so keep its worker silent, as long as it may work.
             "timeout": max(60, math.ceil(self.settings.timeout)),
             "child_exit": self.clean_up,
@@ -113,7 +114,12 @@ class DataPlane(Plane):
 
     def begun(self, _worker: object) -> None:
         self._stop_beating()
-        rest.watch()
+        rest.watch(self.give_back)
+
+    def give_back(self) -> None:
+        """What an idle worker need not keep; the gauge of pictures is right then too."""
+        DECODED.collect()
+        rest.trim()
 
     def clean_up(self, _server: object, worker: Any) -> None:
         """After a worker, however it ended: its gauges and its shared memory."""
@@ -124,6 +130,7 @@ class DataPlane(Plane):
         """In the worker, after the fork: a gRPC channel does not survive one."""
         # OpenCV's own threads would fight with the workers' for the same cores.
         cv2.setNumThreads(1)
+        DECODED.limit = limit_per_worker(self.settings)
         transport = Transport(self.settings, self.box)
         try:
             clients = self.registry(transport)

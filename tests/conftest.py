@@ -15,6 +15,7 @@ TOGETHER = {
     "contract": "contract",
     "triton": "triton",
     "gateway": "gateway",
+    "access": "access",
 }
 
 

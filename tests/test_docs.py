@@ -19,6 +19,7 @@ DOCS = HERE / "docs"
 #: What the dispatcher calls, not a client.
 INTERNAL = {
     "addressed",
+    "may_have_caused",
     "parameter_names",
     "required_models",
     "streams",

@@ -37,6 +37,10 @@ SHOWN_BY = {
         "supervisor/test_front.py",
         "test_callers_beyond_workers_and_queue_get_429_and_ping_is_unharmed",
     ),
+    "receive_timeout": (
+        "supervisor/test_front.py",
+        "test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other",
+    ),
     "timeout": ("box/test_async.py", "test_a_request_may_take_longer_than_a_minute_wherever_it_spends_it"),
     "batch": (BATCH, "test_a_body_over_the_real_time_limit_is_taken_in_batch"),
     "batch_strategy": (BATCH, "test_the_parameters_are_what_the_settings_say"),
@@ -49,6 +53,11 @@ SHOWN_BY = {
         "test_a_body_over_the_limit_is_413_in_the_contracts_shape",
     ),
     "max_request_size": (ENVIRONMENT, "test_bytes_win_over_mebibytes_for_the_largest_body"),
+    "max_records": (BATCH, "test_a_request_has_as_many_records_as_are_set"),
+    "decode_memory_mb": (
+        "box/test_hostile_bodies.py",
+        "test_a_picture_larger_than_the_setting_is_a_413_with_the_number",
+    ),
     "default_accept": (ENVIRONMENT, "test_the_default_accept_is_what_a_caller_of_anything_gets"),
     "program": ("toolkit/test_box_script.py", "test_a_program_that_is_not_there_stops_the_start_naming_it"),
     "submit_directory": ("toolkit/test_code.py", "test_the_toolkits_variables_name_script_and_folder"),
@@ -58,6 +67,7 @@ SHOWN_BY = {
     ),
     "sessions": (SESSIONS, "test_sessions_are_gone_with_the_box_and_off_unless_asked_for"),
     "sessions_expiration": (SESSIONS, "test_a_session_expires_and_lies_where_it_is_told_to"),
+    "max_sessions": (SESSIONS, "test_a_session_expires_and_lies_where_it_is_told_to"),
     "sessions_path": (SESSIONS, "test_a_session_expires_and_lies_where_it_is_told_to"),
     "local_endpoints": (ENVIRONMENT, "test_the_endpoints_for_boto3_can_be_closed"),
     "shared_memory": ("triton/test_transport.py", "test_shared_memory_can_be_off"),
@@ -91,6 +101,22 @@ SHOWN_BY = {
     "log_format": (ENVIRONMENT, "test_the_log_is_text_where_that_is_asked_for"),
     "cache": ("build/test_prepare.py", "test_a_cache_that_cannot_be_written_is_one_sentence"),
     "s3_buckets": ("s3/test_box.py", "test_a_picture_comes_from_s3_and_its_result_goes_there"),
+    "s3_threads": ("s3/test_slow_s3.py", "test_a_dripping_s3_keeps_nobody_else_waiting_and_is_left_in_time"),
+    "s3_timeout": (
+        "s3/test_store.py",
+        "test_an_s3_that_never_ends_an_answer_is_given_up_without_a_deadline_too",
+    ),
+    "tls_certificate": ("access/test_tls.py", "test_curl_trusts_the_certificate_and_is_answered"),
+    "tls_key": ("access/test_tls.py", "test_curl_trusts_the_certificate_and_is_answered"),
+    "tls_port": (
+        "access/test_start.py",
+        "test_a_port_with_tls_that_is_taken_is_named_by_its_variable",
+    ),
+    "http2": ("access/test_tls.py", "test_http_2_is_spoken_where_it_is_on"),
+    "api_keys_file": ("access/test_api_keys.py", "test_every_route_needs_a_key"),
+    "rate_limit": ("access/test_keys.py", "test_limits_are_the_keys_own_or_those_of_the_settings"),
+    "rate_burst": ("access/test_keys.py", "test_limits_are_the_keys_own_or_those_of_the_settings"),
+    "cors_origins": ("access/test_cors.py", "test_a_page_of_a_listed_origin_is_answered"),
 }
 
 

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+from sm import image
 from sm.errors import BadInput
-from sm.image import MAX_PIXELS, decode, resize, split
+from sm.image import decode, resize, split
+from sm.picture_header import MAX_PIXELS
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 BLOCK = 16
@@ -82,6 +84,44 @@ def test_a_turned_picture_comes_out_upright(kind: str, orientation: int) -> None
     middles = decode(content)[BLOCK // 2 :: BLOCK, BLOCK // 2 :: BLOCK]
     assert middles.shape == (2, 3, 3)
     assert np.abs(middles.astype(int) - blocks()[::BLOCK, ::BLOCK]).max() <= 12
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"subsampling": 0}, {"restart_marker_blocks": 2}]
+)
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("damage", ["none", "data", "behind"])
+def test_the_pixels_of_a_jpeg_are_pillows(mode: str, options: dict[str, Any], damage: str) -> None:
+    noise = np.random.default_rng(7).integers(0, 256, (61, 83, 3), np.uint8)
+    content = bytearray(encoded(Image.fromarray(noise).convert(mode), "JPEG", **options))
+    if damage == "data":
+        content[-400] ^= 0xFF
+    elif damage == "behind":
+        content += b"a film, as phones write it"
+    expected = Image.open(io.BytesIO(content)).convert("RGB")
+    assert np.array_equal(decode(bytes(content)), np.asarray(expected))
+
+
+def test_without_turbojpeg_a_jpeg_is_decoded_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    content = plain("JPEG", exif=exif)
+    usual = decode(content)
+    # As it is in the gateway's Lambda.
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    assert np.array_equal(decode(content), usual)
+
+
+def test_a_picture_of_several_bands_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "BAND_PIXELS", 3 * 48 * 7)
+    rng = np.random.default_rng(3)
+    pixels = rng.integers(0, 256, (100, 48, 4), np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    found = decode(encoded(Image.fromarray(pixels), "PNG", exif=exif))
+    layer = Image.fromarray(pixels)
+    white = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    assert np.array_equal(found, np.asarray(white.transpose(Image.Transpose.ROTATE_270)))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1)])

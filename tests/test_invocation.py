@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
-from sm.invocation import Invocation, Message, Raw, accepted, custom_attributes, read
+from sm.invocation import Invocation, Message, Raw, accepted, custom_attributes, parsed_bytes, read
 
 
 def message(
@@ -155,3 +155,28 @@ def test_a_client_that_takes_bodies_gets_any_as_it_is(body: bytes) -> None:
 def test_a_whole_dispatch_request_is_one_for_every_client() -> None:
     call = read(message({"modelname": "other", "payload": 1}), "script", takes_bodies=lambda _: True)
     assert (call.model, call.records) == ("other", [1])
+
+
+@pytest.mark.parametrize(
+    ("item", "bytes_each"), [(b"[]", 91), (b'{"a":1}', 256), (b"0.25", 60), (b"7", 26), (b"[[[]]]", 270)]
+)
+def test_what_large_json_takes_when_it_is_parsed_is_told_within_a_factor_of_three(
+    item: bytes, bytes_each: int
+) -> None:
+    """``bytes_each``: as measured with orjson, for each item of a list."""
+    count = 2**20 // len(item)
+    told = parsed_bytes(message(b"[" + b",".join([item] * count) + b"]"))
+    assert bytes_each * count / 3 < told < bytes_each * count * 3
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b'{"payload":{"image":"' + b"A" * 2**21 + b'"}}', {}),
+        (b"[" + b"0," * 1000 + b"0]", {}),
+        (b"," * 2**21, {"content-type": "image/png"}),
+    ],
+    ids=["a picture", "small", "no JSON"],
+)
+def test_other_bodies_are_not_parsed_to_more_than_they_are(body: bytes, headers: dict[str, str]) -> None:
+    assert parsed_bytes(message(body, headers)) == 0

@@ -6,14 +6,16 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sm.answer import Answer
-from sm.errors import BadInput, UnknownModel
-from sm.invocation import JSON_LINES, Message
-from sm.lines import AHEAD, Lines, requests
+from sm.errors import BadInput, TooLarge, UnknownModel
+from sm.invocation import JSON_LINES, Message, RecordLimit
+from sm.lines import Lines, requests
+from sm.ordered import AHEAD
 
 
 @pytest.fixture
@@ -68,8 +70,23 @@ def test_a_body_without_a_line_is_an_error(lines: Lines, body: bytes) -> None:
         lines.run(message(body), echo)
 
 
+def test_more_lines_than_are_accepted_are_refused_unread_and_blank_ones_do_not_count(lines: Lines) -> None:
+    limited = replace(message(b"\n\n1\n\n2\n\n3"), record_limit=RecordLimit(3))
+    assert lines.run(limited, echo).body == b"1\n2\n3"
+    answered: list[Message] = []
+
+    def notes(line: Message) -> Answer:
+        answered.append(line)
+        return Answer(b"")
+
+    with pytest.raises(TooLarge, match="more than 2 lines"):
+        lines.run(replace(limited, record_limit=RecordLimit(2)), notes)
+    assert answered == []
+
+
 def test_no_more_lines_are_begun_than_a_few_for_each_thread() -> None:
     stopped = threading.Event()
+    answered: list[bytes] = []
 
     class Counting(ThreadPoolExecutor):
         begun = 0
@@ -80,6 +97,7 @@ def test_no_more_lines_are_begun_than_a_few_for_each_thread() -> None:
 
     def waits(line: Message) -> Answer:
         stopped.wait(10)
+        answered.append(line.body)
         return Answer(line.body)
 
     with Counting(2) as pool:
@@ -89,4 +107,4 @@ def test_no_more_lines_are_begun_than_a_few_for_each_thread() -> None:
         assert pool.begun == 2 * AHEAD
         stopped.set()
         runner.join(10)
-        assert pool.begun == 1000
+    assert len(answered) == 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,25 @@ def test_a_tensor_comes_as_lists_or_as_npy() -> None:
 def test_what_is_no_regular_array_of_numbers_is_refused(tensor: object) -> None:
     with pytest.raises(BadInput, match="not a regular array of numbers"):
         _ = TensorPayload(tensor=tensor).array
+
+
+def test_a_tensor_leaves_room_for_a_batch_dimension() -> None:
+    assert TensorPayload(tensor=np.zeros((1,) * 31)).array[None].ndim == 32
+    with pytest.raises(BadInput, match="32 dimensions; at most 31"):
+        _ = TensorPayload(tensor=np.zeros((1,) * 32)).array
+
+
+@pytest.mark.parametrize(
+    "tensor", [["a" * 10**6, *[1] * 10**6], [[1.5, "x"] * 10**5, [1.5, "y" * 10**6] * 10**5]]
+)
+def test_a_text_among_numbers_is_refused_without_room_for_a_million_texts(tensor: object) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match="not a regular array of numbers"):
+            _ = TensorPayload(tensor=tensor).array
+        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -329,3 +329,13 @@ def test_a_toolkit_script_is_the_default_whatever_else_there_is(tmp_path: Path) 
     assert found.default("") == "model"
     assert found.default("hello") == "hello"
     assert [found.takes_bodies(name) for name in ("model", "hello", "nobody")] == [True, False, False]
+
+
+@pytest.mark.parametrize("ends", ["KeyboardInterrupt", "SystemExit"])
+def test_a_client_that_tries_to_exit_stops_the_start_with_a_sentence_or_is_left_out(
+    tmp_path: Path, ends: str
+) -> None:
+    write(tmp_path, "hello", f"{CLIENT}\n    def setup(self):\n        raise {ends}\n", words="WORD = 1")
+    with pytest.raises(StartError, match=f"client.py: line .*{ends}"):
+        build(tmp_path)
+    assert ends in build(tmp_path, skip=True).left_out["hello"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sm import registry
-from sm.errors import ClientFailed, UnknownModel
+from sm.errors import ClientFailed, StartError, UnknownModel
 from sm.registry import Registry
 from sm.reloading import LiveClients, LiveRegistry
 from tests.test_registry import NothingServed, write
@@ -91,6 +92,59 @@ def test_a_client_that_wants_to_end_the_process_is_only_broken(text: str, tmp_pa
     clients = worker(tmp_path / "c", tmp_path / "said")
     with pytest.raises(ClientFailed, match="line 1: SystemExit"):
         LiveRegistry(clients).get("hello")
+
+
+@pytest.mark.parametrize("ends", ["raise KeyboardInterrupt", "raise SystemExit(3)", "import sys; sys.exit()"])
+@pytest.mark.parametrize("where", ["    def setup(self):\n        ", ""])
+def test_a_client_that_tries_to_exit_leaves_its_old_version_serving_until_the_next_change(
+    ends: str, where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    clients = worker(tmp_path / "c", tmp_path / "said")
+    registry = LiveRegistry(clients)
+    assert registry.reload_errors.get("other") is None
+    file.write_text(f"{HELLO}{where}{ends}\n")
+    assert taken(clients)
+    assert answer(clients, "other") == "hello"
+    assert list(clients) == ["other"]
+    wanted = "KeyboardInterrupt" if "Keyboard" in ends else "SystemExit"
+    assert wanted in str(registry.reload_errors.get("other"))
+    assert any("the old version of 'other' serves" in message for message in caplog.messages)
+    # Another client's change says nothing new of this one.
+    write(tmp_path / "c", "new", HELLO.replace("other", "new"))
+    assert taken(clients)
+    assert (answer(clients, "new"), answer(clients, "other")) == ("hello", "hello")
+    assert wanted in str(registry.reload_errors.get("other"))
+    file.write_text(HELLO.replace('"hello"', '"mended"'))
+    assert taken(clients)
+    assert answer(clients, "other") == "mended"
+    assert registry.reload_errors.get("other") is None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(), GeneratorExit(), StartError("no")])
+def test_whatever_a_reload_raises_the_old_versions_serve_and_the_next_change_is_taken(
+    error: BaseException, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    broken = [False]
+    build = partial(registry.build, (tmp_path / "c",), NothingServed(), Path("/nowhere"), True)
+
+    def failing(**options: Any) -> Registry:
+        if broken[0]:
+            raise error
+        return build(**options)
+
+    clients = LiveClients(failing, (tmp_path / "c",), tmp_path / "said")
+    broken[0] = True
+    file.write_text(HELLO.replace('"hello"', '"new"'))
+    assert taken(clients)
+    assert answer(clients, "other") == "hello"
+    assert LiveRegistry(clients).reload_errors.get("other")
+    broken[0] = False
+    file.write_text(HELLO.replace('"hello"', '"newer"'))
+    assert taken(clients)
+    assert answer(clients, "other") == "newer"
+    assert LiveRegistry(clients).reload_errors.get("other") is None
 
 
 def test_several_workers_say_a_thing_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from sm.errors import BadInput, OutOfMemory
+from sm.errors import BadInput, OutOfMemory, Overloaded
 from sm.sessions import SWEEP_EVERY, Sessions
 from sm.settings import HERE
 from tests.box.running import until
 
-SECONDS = 100.0
+SECONDS, LIMIT = 100.0, 20_000
 
 
 @dataclass
@@ -40,8 +39,8 @@ def sessions(tmp_path: Path, clock: Clock) -> Sessions:
     return worker(tmp_path, clock)
 
 
-def worker(tmp_path: Path, clock: Clock) -> Sessions:
-    return Sessions((tmp_path / "first", tmp_path / "second"), SECONDS, clock)
+def worker(tmp_path: Path, clock: Clock, limit: int = LIMIT) -> Sessions:
+    return Sessions((tmp_path / "first", tmp_path / "second"), SECONDS, limit, clock)
 
 
 def test_what_one_worker_keeps_another_has(sessions: Sessions, tmp_path: Path, clock: Clock) -> None:
@@ -93,6 +92,90 @@ def test_a_closed_session_is_no_more_and_leaves_nothing(sessions: Sessions, tmp_
     assert dict(session) == {}
 
 
+@pytest.mark.parametrize("key", ["k" * 255, "/" * 85, "ü" * 43, "k" * 5000])
+def test_a_key_that_can_name_no_file_is_a_400_and_is_not_there(sessions: Sessions, key: str) -> None:
+    session = sessions.open()
+    with pytest.raises(BadInput, match="254 bytes"):
+        session[key] = b"value"
+    assert key not in session
+    assert session.get(key) is None
+    with pytest.raises(KeyError):
+        del session[key]
+    session["k" * 254] = b"longest"
+    assert dict(session) == {"k" * 254: b"longest"}
+
+
+def test_over_the_limit_no_session_is_opened_until_one_is_closed_or_expires(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sm.sessions.RECOUNT_INTERVAL_S", 0.0)
+    sessions, other = worker(tmp_path, clock, 5), worker(tmp_path, clock, 5)
+    (tmp_path / "first" / "not-a-session").mkdir(parents=True)
+    opened = [each.open() for each in (sessions, other, sessions, other, sessions)]
+    for each in (sessions, other):
+        with pytest.raises(Overloaded, match="5 sessions are open, as many as TRIREME_MAX_SESSIONS allows"):
+            each.open()
+    other.close(opened[0].id)
+    sessions.open()
+    with pytest.raises(Overloaded):
+        other.open()
+    clock.now += SECONDS
+    other.open()
+    assert len(list((tmp_path / "first").iterdir())) == 2
+
+
+def test_of_many_that_are_opened_at_once_no_more_than_the_limit_are(tmp_path: Path) -> None:
+    workers = [Sessions((tmp_path / "first",), SECONDS, 30) for _ in range(4)]
+
+    def attempt(number: int) -> bool:
+        try:
+            workers[number % 4].open()
+        except Overloaded:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(80))) == 30
+    assert len(list((tmp_path / "first").iterdir())) == 30
+
+
+def test_an_overloaded_box_does_not_count_its_sessions_for_each_caller(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = worker(tmp_path, clock, 3)
+    for _ in range(3):
+        sessions.open()
+    sweeps: list[None] = []
+    monkeypatch.setattr(sessions, "sweep", lambda: sweeps.append(None))
+    for _ in range(50):
+        with pytest.raises(Overloaded):
+            sessions.open()
+    assert len(sweeps) <= 2
+
+
+def test_two_workers_sweep_at_once_and_leave_nothing_but_what_is_open(tmp_path: Path, clock: Clock) -> None:
+    workers = [worker(tmp_path, clock), worker(tmp_path, clock)]
+    for _ in range(300):
+        session = workers[0].open()
+        session["key"] = b"value"
+        (tmp_path / "second" / "overflow" / session.id).mkdir(parents=True)
+    clock.now += SECONDS + SWEEP_EVERY
+    lasting = workers[1].open()
+    with ThreadPoolExecutor(2) as pool:
+        for swept in [pool.submit(each.sweep) for each in workers]:
+            swept.result()
+    assert [path.name for path in (tmp_path / "first").iterdir()] == [lasting.id]
+    assert list((tmp_path / "second" / "overflow").iterdir()) == []
+    assert workers[0].get(lasting.id).id == lasting.id
+
+
+def test_ended_sessions_are_removed_though_nobody_opens_another(tmp_path: Path) -> None:
+    sessions = Sessions((tmp_path / "first",), 1.0, LIMIT)
+    sessions.open()["key"] = b"value"
+    sessions.start_sweeping()
+    until(lambda: not list((tmp_path / "first").iterdir()), 10, "an empty folder")
+
+
 @pytest.mark.parametrize(
     "identity",
     ["", ".", "..", "../first", "/etc", "a/b", "x" * 5000, "NEW_SESSION", "0" * 36, "overflow", "a\0b"],
@@ -111,21 +194,28 @@ def memory() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_ten_thousand_are_open_and_another_takes_no_longer(memory: Path, clock: Clock) -> None:
-    sessions = worker(memory, clock)
-    opened = [sessions.open() for _ in range(10_000)]
+def test_ten_thousand_are_open_and_another_lists_none_of_them(
+    memory: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = worker(memory, clock)
+    opened = [kept.open() for _ in range(10_000)]
     opened[5000]["key"] = b"value"
     clock.now += SWEEP_EVERY
-    started = time.monotonic()
+    listed: list[Path] = []
+
+    def list_nothing(home: Path) -> list[object]:
+        listed.append(home)
+        return []
+
+    monkeypatch.setattr("sm.sessions._entries", list_nothing)
     for _ in range(100):
-        sessions.open()
-    assert sessions.get(opened[5000].id)["key"] == b"value"
-    # A hundred, and a look at all that are there: a second where it takes a tenth.
-    assert time.monotonic() - started < 1.0
+        kept.open()
+    assert kept.get(opened[5000].id)["key"] == b"value"
+    assert listed == []
+    monkeypatch.undo()
     clock.now += SECONDS
-    sessions.sweep()
-    # The one that began aside may still be at its last.
-    until(lambda: not list((memory / "first").iterdir()), 10, "an empty folder")
+    kept.sweep()
+    assert list((memory / "first").iterdir()) == []
 
 
 def test_a_sweep_leaves_alone_what_is_not_a_session(sessions: Sessions, clock: Clock, tmp_path: Path) -> None:
@@ -143,9 +233,11 @@ def test_what_a_dying_worker_left_half_made_or_half_removed_is_swept(
     session = sessions.open()
     folder = tmp_path / "first" / session.id
     folder.rename(folder.with_name(f".closed-{session.id}"))
+    (tmp_path / "second" / "overflow" / session.id).mkdir(parents=True)
     clock.now += SECONDS + SWEEP_EVERY
     sessions.sweep()
-    until(lambda: not list((tmp_path / "first").iterdir()), 10, "an empty folder")
+    assert list((tmp_path / "first").iterdir()) == []
+    assert list((tmp_path / "second" / "overflow").iterdir()) == []
 
 
 def test_of_two_who_write_at_once_one_wins_and_nobody_reads_half(sessions: Sessions) -> None:
@@ -186,7 +278,7 @@ def test_of_two_who_close_at_once_one_is_told_that_there_is_no_session(sessions:
 
 def test_where_the_first_home_cannot_be_the_second_is_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    sessions = Sessions((tmp_path / "file" / "home", tmp_path / "second"), SECONDS)
+    sessions = Sessions((tmp_path / "file" / "home", tmp_path / "second"), SECONDS, LIMIT)
     session = sessions.open()
     session["key"] = b"value"
     assert sessions.get(session.id)["key"] == b"value"
@@ -196,7 +288,7 @@ def test_where_the_first_home_cannot_be_the_second_is_used(tmp_path: Path) -> No
 def test_where_no_home_can_be_it_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutOfMemory, match="no room for another session"):
-        Sessions((tmp_path / "file" / "home",), SECONDS).open()
+        Sessions((tmp_path / "file" / "home",), SECONDS, LIMIT).open()
 
 
 FULL = """
@@ -205,12 +297,12 @@ from pathlib import Path
 from sm.errors import OutOfMemory
 from sm.sessions import Sessions
 first, second = Path(sys.argv[1]), Path(sys.argv[2])
-session = Sessions((first, second), 100).open()
+session = Sessions((first, second), 100, 10).open()
 large = b"x" * 100_000
 session["large"] = large
 assert session["large"] == large
 session["large"] = large[:50_000]
-assert Sessions((first, second), 100).get(session.id)["large"] == large[:50_000]
+assert Sessions((first, second), 100, 10).get(session.id)["large"] == large[:50_000]
 assert len(list((second / "overflow" / session.id).iterdir())) == 1, "what was replaced is gone"
 session["large"] = b"small"
 assert session["large"] == b"small"
@@ -220,7 +312,7 @@ try:
 except OutOfMemory as error:
     print(error)
 assert dict(session) == {"large": b"small"}
-Sessions((first, second), 100).close(session.id)
+Sessions((first, second), 100, 10).close(session.id)
 assert list((second / "overflow").iterdir()) == [], "overflow goes with its session"
 """
 

@@ -25,7 +25,7 @@ from sm.build.cache import Cache
 from sm.build.prepare import Preparation
 from sm.build.progress import Progress
 from sm.build.recipes import Recipe
-from sm.build.repository import GRAPH, RUNNER, STAMP, finish, link, sizes
+from sm.build.repository import GRAPH, RUNNER, STAMP, digests, finish, link, sizes
 from sm.environments.command import MARK, Environments
 from sm.environments.stub import Stub
 from sm.errors import StartError
@@ -147,10 +147,9 @@ class Assembly:
     def _inputs(
         self, parts: Mapping[Example, Path], packed: Mapping[str, Path], demo: Path | None
     ) -> dict[str, str]:
-        files = [RUNNER, Path(__file__), *(path for example in parts for path in example.files())]
-        digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+        files = [*RUNNER, Path(__file__), *(path for example in parts for path in example.files())]
         return {
-            **digests,
+            **digests(files),
             **{example.folder.name: str(weights) for example, weights in parts.items()},
             **{model: (environment / MARK).read_text() for model, environment in packed.items()},
             "demo": hashlib.sha256((demo / STAMP).read_bytes()).hexdigest() if demo else "",

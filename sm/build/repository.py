@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from inspect import getfile
 from pathlib import Path
@@ -24,13 +24,14 @@ from sm.build.changes import DESCRIPTION, OPTIONS, Changes, retold
 from sm.build.fetch import sha256
 from sm.build.graph import Graph
 from sm.manifest import Manifest
+from sm.settings import HERE
 from sm.triton import onnx_cpu
 
 #: Says what the repository was made from; Triton looks at folders alone.
 STAMP = ".made-from.json"
 GRAPH = "model.onnx"
-#: The model that runs graphs in Triton's python backend.
-RUNNER = Path(onnx_cpu.__file__).with_name("model.py")
+#: The model that runs graphs in Triton's python backend, and what it imports.
+RUNNER = tuple(Path(onnx_cpu.__file__).with_name(name) for name in ("model.py", "request_token.py"))
 
 
 class CpuRepository:
@@ -72,18 +73,18 @@ class CpuRepository:
 
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
         files = [
-            RUNNER,
+            *RUNNER,
             *(Path(getfile(module)) for module in (config, masks, pixels, suppression)),
             Path(__file__),
         ]
         for name in built:
             folder = self.models / name
             files += [folder / "config.pbtxt", folder / OPTIONS, *descriptions(folder)]
-        digests = {
-            str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.exists()
+        return {
+            **digests(path for path in files if path.exists()),
+            "onnxruntime": version("onnxruntime"),
+            **{name: str(artifact) for name, artifact in built.items()},
         }
-        digests["onnxruntime"] = version("onnxruntime")
-        return {**digests, **{name: str(artifact) for name, artifact in built.items()}}
 
 
 def finish(model: Path, described: Path, source: str, changes: Changes | None = None) -> None:
@@ -104,7 +105,7 @@ def finish(model: Path, described: Path, source: str, changes: Changes | None = 
         (model / "config.pbtxt").write_text(config.text(config.warmed(graphs.served, final)))
         # In the place of the link, never through it: the recipe's graph is another's too.
         graphs.served.path.replace(graph)
-    shutil.copy(RUNNER, version_folder / "model.py")
+    copy_runner(version_folder)
     Manifest(
         model=model.name,
         target="cpu",
@@ -113,6 +114,17 @@ def finish(model: Path, described: Path, source: str, changes: Changes | None = 
         changes=graphs.made.names,
         built=manifest.now(),
     ).write(version_folder)
+
+
+def copy_runner(version_folder: Path) -> None:
+    """Add the Python model that runs a graph."""
+    for file in RUNNER:
+        shutil.copy(file, version_folder / file.name)
+
+
+def digests(files: Iterable[Path]) -> dict[str, str]:
+    """The sha256 of each file, by name and not by place: checkouts of the same files share one repository."""
+    return {os.path.relpath(path, HERE): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def descriptions(model: Path) -> Iterator[Path]:

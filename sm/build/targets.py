@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from sm.build.graph import Graph
 from sm.build.order import Order, Range
 from sm.build.plan import LOG, PLAN, Plan
 from sm.build.precision import converted
-from sm.build.repository import GRAPH, RUNNER, link
+from sm.build.repository import GRAPH, copy_runner, link
 from sm.manifest import GpuPart, Profile, Tool, of
 
 
@@ -33,7 +32,7 @@ class Made:
 def cpu(graph: Graph, folder: Path) -> Made:
     """The graph with the python-backend model that runs it."""
     put(graph, folder)
-    shutil.copy(RUNNER, folder / "model.py")
+    copy_runner(folder)
     return Made(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 

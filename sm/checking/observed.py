@@ -12,6 +12,7 @@ import numpy as np
 
 from sm.base import Array, ModelMetadata, Triton
 from sm.errors import TriremeError
+from sm.triton.mismatches import input_mismatches
 from sm.triton.tensors import STRINGS, datatype
 
 
@@ -105,29 +106,7 @@ class Observed:
             metadata = self._triton.metadata(model, version)
         except TriremeError:
             return  # the call itself will say so
-        self.faults.update(dict.fromkeys(misfits(metadata, inputs)))
-
-
-def misfits(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> Iterator[str]:
-    """Sentences about ``inputs``, batch dimension included, that the model does not take."""
-    for name, array in inputs.items():
-        if name not in metadata.inputs:
-            yield f"it gives {metadata.name!r} an input {name!r}, which has {', '.join(metadata.inputs)}"
-            continue
-        wanted, array = metadata.inputs[name], np.asarray(array)
-        try:
-            kind = datatype(array)
-        except TriremeError:
-            kind = str(array.dtype)
-        if kind != wanted.datatype:
-            yield f"wrong dtype: it gives {metadata.name!r} {name!r} as {kind}, not {wanted.datatype}"
-        shape = (-1, *wanted.shape) if metadata.max_batch_size else wanted.shape
-        if len(shape) != array.ndim or any(
-            -1 not in (one, other) and one != other for one, other in zip(shape, array.shape, strict=True)
-        ):
-            yield (
-                f"wrong shape: it gives {metadata.name!r} {name!r} as {list(array.shape)}, not {list(shape)}"
-            )
+        self.faults.update((found.sentence, None) for found in input_mismatches(metadata, inputs))
 
 
 def _copied(answer: Mapping[str, Array]) -> dict[str, Array]:

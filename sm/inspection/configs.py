@@ -10,6 +10,9 @@ from typing import Any
 
 from google.protobuf import text_format
 
+#: Bytes. Real configurations have some kilobytes, and the text parser takes seconds for a megabyte.
+MAX_CONFIG_BYTES = 2**20
+
 
 @functools.cache
 def protobuf() -> ModuleType:
@@ -28,6 +31,12 @@ def protobuf() -> ModuleType:
 def read(path: Path) -> Any:
     """The file's ``ModelConfig``; ValueError says what is wrong in it."""
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is no regular file.")
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ValueError(
+                f"{path} has more than {MAX_CONFIG_BYTES} bytes: that is no Triton configuration."
+            )
         return text_format.Parse(path.read_text(), protobuf().ModelConfig())
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is no Triton configuration: {error}.") from None

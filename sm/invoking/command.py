@@ -67,11 +67,24 @@ def is_url(target: str) -> bool:
 def streaming(options: argparse.Namespace) -> Streaming:
     """The target of the options. boto3 is loaded only for an endpoint."""
     if is_url(options.target):
-        return Url(options.target)
+        return Url(options.target, read_api_key(options.api_key) if options.api_key else "")
+    if options.api_key:
+        raise StartError("--api-key is for a URL: an endpoint of SageMaker asks for no key of the box's.")
     from sm.deploy import aws
     from sm.invoking.endpoint import Endpoint
 
     return Endpoint(options.target, aws.session(options.region, options.profile), options.c)
+
+
+def read_api_key(file: Path) -> str:
+    """The key in ``file``; :class:`StartError` if there is none."""
+    try:
+        words = file.read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"--api-key {file} cannot be read: {error}.") from None
+    if len(words) != 1:
+        raise StartError(f"--api-key {file} does not have one key and nothing else.")
+    return words[0]
 
 
 def asynchronous(options: argparse.Namespace) -> Asked:

@@ -28,6 +28,9 @@ def take(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-c", type=positive, default=1, metavar="C", help="with -n: so many requests at once (1)"
     )
+    command.add_argument(
+        "--api-key", type=Path, metavar="FILE", help="a file with the API key that the box at a URL asks for"
+    )
     command.add_argument("--raw", action="store_true", help="the answer's bytes as they are")
     command.add_argument("--region", metavar="REGION", help="the endpoint's Region")
     command.add_argument("--profile", metavar="PROFILE", help="the profile of the AWS configuration")

@@ -21,7 +21,7 @@ CHUNK = 1 << 16
 class Url:
     """A box behind ``url``. Each thread keeps a connection of its own, until :meth:`close`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, api_key: str = "") -> None:
         parts = urlsplit(url)
         try:
             port = parts.port
@@ -32,6 +32,7 @@ class Url:
         self.url, self._host, self._port = url, parts.hostname, port
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._path = (parts.path.rstrip("/") or "/invocations") + (f"?{parts.query}" if parts.query else "")
+        self._api_key = api_key
         self._own = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
 
@@ -58,7 +59,7 @@ class Url:
     def _sent(self, question: Question, accept: str) -> Iterator[http.client.HTTPResponse]:
         connection = self._connection()
         try:
-            connection.request("POST", self._path, question.body, headers(question, accept))
+            connection.request("POST", self._path, question.body, headers(question, accept, self._api_key))
             with connection.getresponse() as answer:
                 yield answer
         except (OSError, http.client.HTTPException) as error:
@@ -85,13 +86,14 @@ class Url:
         connection.sock.settimeout(SILENCE)
 
 
-def headers(question: Question, accept: str) -> dict[str, str]:
-    """Those that an endpoint hands on to its container."""
+def headers(question: Question, accept: str, api_key: str) -> dict[str, str]:
+    """Those that an endpoint hands on to its container, and the key that a box may ask for."""
     named = {
         "Content-Type": question.content_type,
         "Accept": accept,
         "X-Amzn-SageMaker-Custom-Attributes": question.attributes,
         "X-Amzn-SageMaker-Target-Model": question.target_model,
+        "X-Api-Key": api_key,
     }
     return {name: value for name, value in named.items() if value}
 

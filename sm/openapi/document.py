@@ -7,9 +7,16 @@ from collections.abc import Sequence
 from sm import __version__
 from sm.openapi import objects
 from sm.openapi.failures import responses
-from sm.openapi.parts import Json
+from sm.openapi.parts import Json, failures
 from sm.openapi.paths import paths
 from sm.openapi.schemas import COMMON, Described, of_client
+
+SECURITY_SCHEMES: Json = {
+    "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    "bearer": {"type": "http", "scheme": "bearer"},
+}
+NEED_NO_KEY = ("/", "/ping")
+METHODS = {"get", "post", "delete"}
 
 
 def document(clients: Sequence[Described], s3: bool = False) -> Json:
@@ -28,6 +35,24 @@ def document(clients: Sequence[Described], s3: bool = False) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "paths": paths(clients),
-        "components": {"schemas": schemas, "responses": responses(clients)},
+        "paths": _with_security(paths(clients)),
+        # Where the box asks for API keys; it need not.
+        "security": [{}, *({scheme: []} for scheme in SECURITY_SCHEMES)],
+        "components": {
+            "schemas": schemas,
+            "responses": responses(clients),
+            "securitySchemes": SECURITY_SCHEMES,
+        },
     }
+
+
+def _with_security(described: Json) -> Json:
+    """Add what an API key that is missing, wrong or used too often leads to."""
+    for path, item in described.items():
+        for method in METHODS & item.keys():
+            operation = item[method]
+            if path in NEED_NO_KEY:
+                operation["security"] = []
+            else:
+                operation["responses"] = {**failures(401, 403, 429), **operation["responses"]}
+    return described

@@ -8,8 +8,8 @@ from sm import errors
 from sm.openapi.parts import Json, answer, ref
 from sm.openapi.schemas import Described
 
-#: Those that no caller reads, and the one whose status its script chooses.
-UNSEEN = (errors.CallerGone, errors.ChosenStatus)
+#: Those that no caller reads, the one whose status its script chooses, and one that is told as a BadInput.
+UNSEEN = (errors.CallerGone, errors.ChosenStatus, errors.WrongTensor)
 
 
 def responses(clients: Sequence[Described]) -> Json:

@@ -11,7 +11,7 @@ from sm.openapi.schemas import Described
 from sm.routes.conversations import PATH as CONVERSATIONS
 
 #: What an invocation may come to.
-FAILURES = (400, 403, 404, 406, 413, 415, 422, 429, 500, 501, 503, 504, 507)
+FAILURES = (400, 403, 404, 406, 413, 415, 422, 429, 500, 501, 502, 503, 504, 507)
 
 
 def paths(clients: Sequence[Described]) -> Json:

@@ -55,6 +55,10 @@ COMMON: Json = {
             "client": {"type": ["string", "null"], "description": "The client's class."},
             "ready": {"type": "boolean"},
             "versions": {"type": "array", "items": {"type": "string"}},
+            "reload_error": {
+                "type": ["string", "null"],
+                "description": "Why the old version of the client serves; null where the new one does.",
+            },
         },
     },
     "Models": {

@@ -14,6 +14,7 @@ from werkzeug.exceptions import HTTPException
 
 from sm.answer import Answer, write_error
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
+from sm.request_ids import given_id
 from sm.streaming.events import EVENTS, ended
 from sm.streaming.stream import finish
 
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 log = logging.getLogger(__name__)
-#: Where a request's id comes from: nginx's choice, else what nginx would have chosen.
-REQUEST_ID_HEADERS = (
-    "HTTP_X_TRIREME_REQUEST_ID",
-    "HTTP_X_AMZN_SAGEMAKER_INFERENCE_ID",
-    "HTTP_X_AMZN_TRACE_ID",
-)
-LONGEST_ID = 256
 #: Where it is kept.
 CHOSEN = "trireme.request_id"
 
@@ -41,8 +35,7 @@ def request_id(environ: WSGIEnvironment) -> str:
     """The id of a request: the caller's, else one made here."""
     chosen: str | None = environ.get(CHOSEN)
     if chosen is None:
-        given = next(filter(None, map(environ.get, REQUEST_ID_HEADERS)), "")
-        chosen = environ[CHOSEN] = given[:LONGEST_ID] or uuid.uuid4().hex
+        chosen = environ[CHOSEN] = given_id(environ) or uuid.uuid4().hex
     return chosen
 
 
@@ -69,7 +62,12 @@ def respond(answer: Answer) -> Response:
 
 
 def handle_errors(app: Flask) -> None:
-    """Every error of ``app`` leaves in the contract's one shape: no HTML, no traceback."""
+    """Every error of ``app`` leaves in the contract's one shape: no HTML, no traceback.
+
+    Call this before routes are registered.
+    """
+    # A path with // is a 404: werkzeug would redirect it, in HTML that quotes the caller's Host.
+    app.url_map.merge_slashes = False
 
     @app.errorhandler(TriremeError)
     def known(error: TriremeError) -> Response:

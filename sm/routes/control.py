@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from flask import Blueprint, Response
@@ -14,14 +17,18 @@ from sm.answer import Answer
 from sm.box import CODE, Box
 from sm.errors import NotReady
 from sm.routes.answers import respond
+from sm.triton import admin
 
 #: Seconds that Triton gets for a question of the control plane; ``/ping`` has 2 in all.
 PATIENCE = 1.0
+#: Times a second that the series are collected, however often they are asked for: ``/ping`` waits meanwhile.
+MAX_SCRAPES_PER_S = 5
 
 
 def blueprint(box: Box) -> Blueprint:
     """The routes of the control plane."""
     routes = Blueprint("control", __name__)
+    scrapes = ScrapeCache(lambda: router_metrics(box) + triton_metrics(box))
 
     @routes.route("/ping", methods=["GET", "POST"])
     def ping() -> Response:
@@ -30,10 +37,35 @@ def blueprint(box: Box) -> Blueprint:
 
     @routes.get("/metrics")
     def metrics() -> Response:
-        text = router_metrics(box) + triton_metrics(box)
-        return respond(Answer(text, CONTENT_TYPE_LATEST))
+        return respond(Answer(scrapes.text(), CONTENT_TYPE_LATEST))
 
     return routes
+
+
+class ScrapeCache:
+    """The text of ``/metrics``, less than a second old, and collected by one thread at a time."""
+
+    def __init__(self, collect: Callable[[], bytes], clock: Callable[[], float] = time.monotonic) -> None:
+        self._collect, self._clock = collect, clock
+        self._lock = threading.Lock()
+        self._collecting = False
+        #: When the last collections began.
+        self._begun: deque[float] = deque(maxlen=MAX_SCRAPES_PER_S)
+        self._text: bytes | None = None
+
+    def text(self) -> bytes:
+        """A new text, unless one is being made or enough were made within this second."""
+        with self._lock:
+            enough = len(self._begun) == MAX_SCRAPES_PER_S and self._clock() - self._begun[0] < 1
+            if self._text is not None and (enough or self._collecting):
+                return self._text
+            self._begun.append(self._clock())
+            self._collecting = True
+        try:
+            self._text = self._collect()
+        finally:
+            self._collecting = False
+        return self._text
 
 
 def check_ready(box: Box) -> None:
@@ -93,12 +125,4 @@ def _read(path: Any, otherwise: Any) -> Any:
 
 def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes]:
     """Status and body of one of Triton's own routes; status 0 if it does not answer in time."""
-    connection = http.client.HTTPConnection("127.0.0.1", port or box.http_port, timeout=PATIENCE)
-    try:
-        connection.request(method, path, headers=dict(box.http_keys))
-        response = connection.getresponse()
-        return response.status, response.read()
-    except OSError:
-        return 0, b""
-    finally:
-        connection.close()
+    return admin.request(port or box.http_port, box.http_keys, method, path, PATIENCE)

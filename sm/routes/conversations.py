@@ -48,11 +48,13 @@ def blueprint(service: Service, most: int, largest: int, stopping: Callable[[], 
         if not room.acquire(blocking=False):
             raise Overloaded(f"there are {most} conversations here already, and other callers need a thread")
 
+        caller = serving.api_key_name(request.environ, service.fronted)
+
         def talk(connection: Any) -> None:
             line = WebSocket(connection, largest)
             with suppress(CallerGone, OSError):
                 for body in line.messages(service.stream_timeout, stopping):
-                    _answer(line, here, replace(opening, body=body))
+                    _answer(line, here, replace(opening, body=body), caller)
 
         return Upgraded(accept, talk, room.release)
 
@@ -96,9 +98,9 @@ def accepted(opening: Message) -> str:
     return generate_accept_token(key.encode()).decode()
 
 
-def _answer(line: WebSocket, service: Service, message: Message) -> None:
+def _answer(line: WebSocket, service: Service, message: Message, caller: str) -> None:
     try:
-        with serving.Seen(message.request_id) as seen:
+        with serving.Seen(message.request_id, caller) as seen:
             answer = made(service, request.environ, message, True, seen)
         _send(line, answer)
     except CallerGone:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -12,13 +15,15 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from sm import invocation as forms
 from sm import v2
-from sm.answer import Answer, dumps, write, write_error
+from sm.answer import Answer, dumps, encode_record, write, write_error, write_list
+from sm.decode_budget import DECODED
 from sm.dispatch import Dispatcher
-from sm.errors import BadInput, Forbidden, TriremeError
+from sm.errors import BadInput, Forbidden, Overloaded, TriremeError
 from sm.lines import Lines
 from sm.routes import serving
 from sm.routes.answers import asked, request_id, respond
 from sm.routes.sessions import ANSWERED, attended
+from sm.s3.address import URI, may_have_member
 from sm.s3.inlining import OFF
 from sm.s3.store import Store
 from sm.sessions import Sessions
@@ -53,6 +58,31 @@ class Service:
     stream_timeout: float
     #: Whether nginx stands in front, whose word on when a request came in can be taken.
     fronted: bool
+    #: Records that a request may have.
+    max_records: int
+    #: How requests with payloads or results in S3 are served; None where that is off.
+    s3: S3Service | None = None
+
+
+class S3Service:
+    """Serves ``most`` requests at once, by a ``service`` that has executors of its own.
+
+    An S3 that is slow then holds no thread that other requests need.
+    """
+
+    def __init__(self, service: Service, most: int) -> None:
+        self._service, self._most = service, most
+        self._slots = threading.BoundedSemaphore(most)
+
+    @contextmanager
+    def admitted(self) -> Iterator[Service]:
+        """The service, for one request; :class:`Overloaded` where it has ``most`` already."""
+        if not self._slots.acquire(blocking=False):
+            raise Overloaded(f"{self._most} requests with S3 are being served already")
+        try:
+            yield self._service
+        finally:
+            self._slots.release()
 
 
 def blueprint(service: Service, local_endpoints: bool) -> Blueprint:
@@ -112,7 +142,8 @@ def answered(service: Service, in_parts: bool = False, model: str = "") -> Answe
     ``model``: the one that the path names.
     """
     incoming = asked()
-    with serving.Seen(request_id(incoming.environ)) as seen:
+    caller = serving.api_key_name(incoming.environ, service.fronted)
+    with serving.Seen(request_id(incoming.environ), caller) as seen:
         message = serving.message(incoming, model)
         if in_parts:
             message = as_sent_on(message)
@@ -123,14 +154,26 @@ def made(
     service: Service, environ: WSGIEnvironment, message: forms.Message, in_parts: bool, seen: serving.Seen
 ) -> Answer:
     """The answer to ``message``; a stream keeps ``seen`` until it has ended."""
+    with DECODED.held(forms.parsed_bytes(message)):
+        if service.s3 is None or not may_have_member(message.body, URI):
+            return _served(service, environ, message, in_parts, seen)
+        # S3 is asked before the first part of a stream is made, which is before this returns.
+        with service.s3.admitted() as with_s3:
+            return _served(replace(with_s3, fronted=service.fronted), environ, message, in_parts, seen)
+
+
+def _served(
+    service: Service, environ: WSGIEnvironment, message: forms.Message, in_parts: bool, seen: serving.Seen
+) -> Answer:
     session = attended(service.sessions, message)
     if isinstance(session, Answer):
         return session
-    if session is not None:
-        message = replace(message, session=session)
+    message = replace(message, session=session, record_limit=forms.RecordLimit(service.max_records))
     if has_lines(service, message):
         with serving.in_time(environ, service.timeout, service.fronted):
-            return service.lines.run(message, lambda line: one(service, line, seen))
+            answer = service.lines.run(message, lambda line: one(service, line, seen))
+            service.dispatcher.confirm_delivery()
+            return answer
     verb = service.triton.verb(message, service.default_model)
     call = None if verb else _read(service, message)
     streamed = verb == STREAM if call is None else _streamed(service, call, seen, in_parts)
@@ -156,33 +199,40 @@ def has_lines(service: Service, message: forms.Message) -> bool:
 
 def one(service: Service, line: forms.Message, seen: serving.Seen) -> Answer:
     """The answer to a line: a request as any other, or nothing but a payload."""
-    verb = service.triton.verb(line, service.default_model)
-    if verb:
-        # A line's answer is whole.
-        verb = "generate" if verb == STREAM else verb
-        seen.model, answer = service.triton.run(line, verb, service.default_model)
+    with DECODED.held(forms.parsed_bytes(line)):
+        verb = service.triton.verb(line, service.default_model)
+        if verb:
+            # A line's answer is whole.
+            verb = "generate" if verb == STREAM else verb
+            seen.model, answer = service.triton.run(line, verb, service.default_model)
+            return answer
+        if not v2.is_dispatch(line):
+            forms.parse_json(line.body)
+            line = replace(line, body=b'{"payload":' + line.body + b"}")
+        call = _read(service, line)
+        answer = finished(service, call)
+        seen.model = call.model
         return answer
-    if not v2.is_dispatch(line):
-        forms.parse_json(line.body)
-        line = replace(line, body=b'{"payload":' + line.body + b"}")
-    call = _read(service, line)
-    answer = finished(service, call)
-    seen.model = call.model
-    return answer
 
 
 def finished(service: Service, call: forms.Invocation) -> Answer:
     """The client's answer: to the caller, or to S3 where the caller wants it there."""
     if not call.result_s3_uri:
-        return write(call, service.dispatcher.run(call))
+        return _dispatched(service, call)
     if service.store is None:
         raise Forbidden(f"result_s3_uri: {OFF}")
     # Before the work, which would be for nothing.
     place = service.store.at(call.result_s3_uri, "result_s3_uri")
-    answer = write(replace(call, accept=forms.JSON), service.dispatcher.run(call))
+    answer = _dispatched(service, replace(call, accept=forms.JSON))
     service.store.write(place, answer.whole(), answer.content_type)
     told = {"modelname": call.model, "result_s3_uri": str(place)}
     return Answer(dumps(told), headers=answer.headers)
+
+
+def _dispatched(service: Service, call: forms.Invocation) -> Answer:
+    if call.many:
+        return write_list(call, service.dispatcher.encoded(call, partial(encode_record, call.model)))
+    return write(call, service.dispatcher.run(call))
 
 
 def as_sent_on(message: forms.Message) -> forms.Message:

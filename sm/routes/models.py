@@ -9,7 +9,7 @@ from flask import Blueprint, Response, request
 
 from sm.answer import Answer, dumps
 from sm.box import Box
-from sm.errors import BadInput, UnknownModel, WrongPayload
+from sm.errors import BadInput, ClientFailed, ModelFailed, UnknownModel, WrongPayload
 from sm.invocation import parse_json
 from sm.mme.loader import Loader
 from sm.mme.records import Record
@@ -20,6 +20,8 @@ from sm.routes.control import served
 #: Models on a page of the list, and the most that may be asked for.
 PAGE, LARGEST = 100, 1000
 LONGEST_NAME = 256
+#: Characters of a Target-Model in the platform's interface.
+LONGEST_TARGET = 1024
 
 
 def listing(box: Box) -> Blueprint:
@@ -52,6 +54,8 @@ def loading(loader: Loader) -> Blueprint:
     def load() -> Response:
         name, url = _wanted(parse_json(request.get_data()))
         target = request.headers.get("X-Amzn-SageMaker-Target-Model", "")
+        if len(target) > LONGEST_TARGET or not target.isprintable():
+            raise BadInput(f"the Target-Model must be at most {LONGEST_TARGET} printable characters")
         return respond(Answer(dumps(shown(loader.load(name, url, target)))))
 
     @routes.get("/models/<name>")
@@ -75,7 +79,13 @@ def invoking(service: invocations.Service) -> Blueprint:
 
     @routes.post("/models/<name>/invoke")
     def invoke(name: str) -> Response:
-        return respond(invocations.answered(service, model=name))
+        try:
+            return respond(invocations.answered(service, model=name))
+        except (ClientFailed, ModelFailed):
+            if service.dispatcher.registry.known(name):
+                raise
+            # Its files and models went away under a request that was running.
+            raise UnknownModel(f"the model {name[:200]!r} was unloaded while it was invoked") from None
 
     return routes
 
@@ -103,6 +113,9 @@ def _wanted(body: Any) -> tuple[str, str]:
         if not isinstance(body, dict) or not isinstance(body.get(member), str) or not body[member]:
             raise WrongPayload(f"{member}: must be a text that is not empty", field=member)
     name, url = body["model_name"], body["url"]
-    if len(name) > LONGEST_NAME or "/" in name or not name.isprintable():
-        raise BadInput(f"model_name must be at most {LONGEST_NAME} printable characters without a slash")
+    if len(name) > LONGEST_NAME or "/" in name or not name.isprintable() or name in (".", ".."):
+        raise BadInput(
+            f"model_name must be at most {LONGEST_NAME} printable characters without a slash, "
+            "and neither . nor .."
+        )
     return name, url

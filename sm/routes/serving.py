@@ -78,8 +78,8 @@ class Seen:
     Never its payload. A stream enters it again, and leaves it last.
     """
 
-    def __init__(self, request_id: str) -> None:
-        self._request_id = request_id
+    def __init__(self, request_id: str, api_key_name: str = "") -> None:
+        self._request_id, self._api_key_name = request_id, api_key_name
         self._entered = 0
         self.model = "-"
         #: Of a streamed answer: how many were sent.
@@ -104,13 +104,22 @@ class Seen:
         seconds, status = time.perf_counter() - self._started, status_of(error)
         metrics.invocations(self.model, status).inc()
         metrics.observe(metrics.seconds(self.model), seconds)
-        line = {
+        line: dict[str, object] = {
             "model": self.model,
             "status": status,
             "ms": round(seconds * 1000, 2),
             "request_id": self._request_id,
         }
-        log.info("invocation", extra=line if self.parts is None else {**line, "parts": self.parts})
+        if self.parts is not None:
+            line["parts"] = self.parts
+        if self._api_key_name:
+            line["api_key_name"] = self._api_key_name
+        log.info("invocation", extra=line)
+
+
+def api_key_name(environ: WSGIEnvironment, fronted: bool) -> str:
+    """Whose API key nginx has found in the request. Without nginx the header is any caller's to set."""
+    return str(environ.get("HTTP_X_TRIREME_KEY_NAME", "")) if fronted else ""
 
 
 def status_of(error: BaseException | None) -> int:

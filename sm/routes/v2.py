@@ -34,8 +34,11 @@ def blueprint(upstream: Upstream, timeout: float, stream_timeout: float, fronted
         check(request.method, target, work is not None)
         if work is None:
             with serving.in_time(request.environ, timeout, fronted):
-                return respond(_send(upstream, serving.message(request), target))
-        with serving.Seen(request_id(request.environ)) as seen:
+                answer = _send(upstream, serving.message(request), target)
+                return respond(v2.without_request_token(answer))
+        with serving.Seen(
+            request_id(request.environ), serving.api_key_name(request.environ, fronted)
+        ) as seen:
             seconds = stream_timeout if work[3] == "generate_stream" else timeout
             with serving.in_time(request.environ, seconds, fronted):
                 answer = _send(upstream, serving.message(request), target)
@@ -61,5 +64,7 @@ def raw_target(incoming: Request) -> str:
 
 
 def _send(upstream: Upstream, message: Message, target: str) -> Answer:
-    asked = Asked(request.method, target, message.body, end_to_end(message.headers))
+    # Triton answers HEAD with a 405; GET has the headers that are asked for.
+    method = "GET" if request.method == "HEAD" else request.method
+    asked = Asked(method, target, message.body, end_to_end(message.headers))
     return v2.passed_on(upstream.send(asked))

@@ -65,7 +65,7 @@ def is_script(file: Path) -> bool:
     """Whether a file has functions of the toolkit's, and no client's class."""
     try:
         statements = ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         # Loading it will say where.
         return True
     names = {name for statement in statements for name in _bound(statement)}

@@ -15,10 +15,14 @@ from typing import Any
 import numpy as np
 
 from sm.errors import BadInput, ClientFailed, NotAcceptable, UnsupportedType
+from sm.nested import MAX_TEXT_BYTES, array_of
+from sm.npy import read_npy
 
 JSON = "application/json"
 CSV = "text/csv"
 NPY = "application/x-npy"
+#: How many times a body's size its texts may take as an array: 4 bytes a character, and of unequal length.
+MAX_TEXT_GROWTH = 16
 #: Bodies that reach a script as ``str``; all others are ``bytes``.
 TEXTS = (JSON, CSV)
 
@@ -74,16 +78,21 @@ def _from_json(data: str | bytes) -> Any:
     if isinstance(value, dict):
         return value
     try:
-        return np.array(value)
+        return array_of(value)
     except (ValueError, OverflowError):
-        raise BadInput("the lists in the body are not of one length") from None
+        raise BadInput(
+            "the lists in the body are not of one length, or its texts too unlike in length"
+        ) from None
 
 
 def _from_csv(data: str | bytes) -> Any:
     text = data.decode() if isinstance(data, bytes) else data
     # genfromtxt takes everything behind a # for a comment.
-    if not any(line.partition("#")[0].strip() for line in text.splitlines()):
+    lines = [line for each in text.splitlines() if (line := each.partition("#")[0]).strip()]
+    if not lines:
         raise BadInput("the body has no line of CSV")
+    if _csv_text_bytes(lines) > max(MAX_TEXT_BYTES, MAX_TEXT_GROWTH * len(text)):
+        raise BadInput("the body is not CSV: its texts are too unlike in length")
     try:
         return np.genfromtxt(io.StringIO(text), dtype=None, delimiter=",", encoding="utf-8")
     except Exception as error:
@@ -91,14 +100,31 @@ def _from_csv(data: str | bytes) -> Any:
         raise BadInput(f"the body is not CSV: {reason}") from None
 
 
+def _csv_text_bytes(lines: list[str]) -> int:
+    """Bytes that NumPy takes for the texts of a CSV: each has the room of the longest in its column, or,
+    where no column is of numbers, of the longest anywhere. 0 where that is no concern."""
+    cells = sum(line.count(",") + 1 for line in lines)
+    if 4 * max(map(len, lines)) * cells <= MAX_TEXT_BYTES:
+        return 0
+    # Lines of different lengths are genfromtxt's to refuse, before it makes room for anything.
+    columns = list(zip(*(line.split(",") for line in lines), strict=False))
+    widths = [max(map(len, column)) for column in columns if not _is_numeric(column)]
+    width_of_row = sum(widths) if len(widths) < len(columns) else max(widths) * len(widths)
+    return 4 * width_of_row * len(lines)
+
+
+def _is_numeric(column: tuple[str, ...]) -> bool:
+    try:
+        for cell in column:
+            float(cell.strip() or 0)
+    except ValueError:
+        return False
+    return True
+
+
 def _from_npy(data: str | bytes) -> Any:
     body = data.encode() if isinstance(data, str) else data
-    try:
-        # Not np.load: that would take archives too. And never unpickle what a stranger sends.
-        return np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)  # type: ignore[no-untyped-call]
-    except Exception:
-        # Whatever it trips over, a header that claims terabytes included, is the body's fault.
-        raise BadInput("the body is not a .npy array (object arrays are refused)") from None
+    return read_npy(body)
 
 
 def _to_csv(value: Any) -> str:

@@ -53,7 +53,12 @@ def handwritten(engine: Engine, text: str) -> None:
 @pytest.mark.parametrize(
     ("target", "backend", "kind", "files"),
     [
-        ("cpu", "python", GROUPS.KIND_CPU, ["manifest.json", "model.onnx", "model.py"]),
+        (
+            "cpu",
+            "python",
+            GROUPS.KIND_CPU,
+            ["manifest.json", "model.onnx", "model.py", "request_token.py"],
+        ),
         ("onnxruntime", "onnxruntime", GROUPS.KIND_AUTO, ["manifest.json", "model.onnx"]),
     ],
 )

@@ -76,6 +76,7 @@ def test_it_has_gits_files_the_recipes_weights_and_the_environment(assemble: Ass
         "tiny/1/manifest.json",
         "tiny/1/model.onnx",
         "tiny/1/model.py",
+        "tiny/1/request_token.py",
         "tiny/config.pbtxt",
         "tiny/labels.txt",
     }

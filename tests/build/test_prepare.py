@@ -104,6 +104,7 @@ def test_from_nothing_to_a_repository_that_triton_can_read(run: Run, root: Path)
         "tiny/preprocess.json",
         "tiny/labels.txt",
         "tiny/1/model.py",
+        "tiny/1/request_token.py",
         "tiny/1/model.onnx",
         "tiny/1/manifest.json",
     }

@@ -9,12 +9,18 @@ import requests
 
 from sm.settings import HERE
 from tests.box.running import running, until
-from tests.container.running import CLIENT, Container, container, team_repository
+from tests.container.running import CLIENT, Container, container, podman, team_repository
 
 GOLDEN = HERE / "clients" / "resnet" / "sample" / "golden-pictures.json"
 #: Twelve megabytes for the model and as many from it, told in two numbers.
 LARGE = CLIENT.replace("np.full(3,", "np.full(3_000_000,").replace(
     '["y"].tolist()', '["y"][[0, -1]].tolist()'
+)
+#: The users of all processes of a container.
+ALL_USERS = (
+    "import glob, re\n"
+    "statuses = [open(path).read() for path in glob.glob('/proc/[0-9]*/status')]\n"
+    "print({int(re.search(r'Uid:\\t(\\d+)', status)[1]) for status in statuses})"
 )
 MASKED = b'{"modelname":"bert_base","payload":{"text":"The world has [MASK] people."}}'
 
@@ -96,10 +102,13 @@ def test_without_any_network_it_serves(image: str, demo: Path) -> None:
         assert len(json.loads(box.python(ask))["result"]) == 5
 
 
-def test_nothing_is_written_but_below_tmp_and_by_no_special_user(image: str, demo: Path, cat: bytes) -> None:
-    with container(image, demo, "--read-only", "--tmpfs", "/tmp", "--user", "1000") as box:
-        assert box.send(cat, "image/png", "resnet").ok
-        assert box.python("import os; print(os.getuid())") == "1000"
+def test_it_does_not_run_as_root_unless_told_to(shared: Container, image: str, tmp_path: Path) -> None:
+    # By number: Kubernetes cannot tell of a name that it is not root's.
+    assert podman("image", "inspect", "--format", "{{.Config.User}}", image) == "1000:1000"
+    assert shared.python(ALL_USERS) == "{1000}"
+    with container(image, team_repository(tmp_path / "model"), "--user", "0") as box:
+        assert box.python(ALL_USERS) == "{0}"
+        assert box.send(b"four", "text/plain").ok
         assert box.stop() == 0
 
 

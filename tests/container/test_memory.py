@@ -7,16 +7,8 @@ from pathlib import Path
 
 from tests.box.running import until
 from tests.container.running import PAGE, container, team_repository
-from tests.triton.serving import Model
+from tests.triton.serving import MODELS
 
-#: Holds as many megabytes as it is asked for.
-GREEDY = Model(
-    'held = b"x" * (int(tensor(request, "x")[0, 0]) * 2**20)\n'
-    'return {"y": np.full((1, 3), len(held) / 2**20, np.float32)}',
-    {"x": ("FP32", [-1])},
-    {"y": ("FP32", [-1])},
-    batch=8,
-)
 CLIENT = '''
 from sm.base import TensorClient, TextPayload
 
@@ -37,7 +29,7 @@ class Team(TensorClient):
 
 
 def test_what_the_kernel_kills_is_one_sentence_and_the_box_lives(image: str, tmp_path: Path) -> None:
-    repository = team_repository(tmp_path / "model", CLIENT, GREEDY)
+    repository = team_repository(tmp_path / "model", CLIENT, MODELS["greedy"])
     with container(image, repository, "--memory", "800m", "--memory-swap", "800m") as box:
         assert box.send(b"10", "text/plain").json()["result"] == [10.0, 10.0, 10.0]
         assert box.send(b"2000", "text/plain").status_code in (500, 503, 507)

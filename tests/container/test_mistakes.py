@@ -29,11 +29,20 @@ def refused(image: str, repository: Path | None, *flags: str) -> str:
 
 
 def test_an_empty_model_folder(image: str, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
     assert "There is no model in /opt/ml/model" in refused(image, tmp_path)
 
 
 def test_no_model_folder(image: str) -> None:
     assert "There is no model in /opt/ml/model" in refused(image, None)
+
+
+def test_a_model_that_the_container_s_user_may_not_read(image: str, tmp_path: Path) -> None:
+    repository = team_repository(tmp_path / "model")
+    (repository / "echo" / "config.pbtxt").chmod(0o600)
+    message = refused(image, repository)
+    assert message.startswith("/opt/ml/model/echo/config.pbtxt cannot be read by user 1000")
+    assert "docker run --user" in message
 
 
 def test_a_model_that_cannot_load(image: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,34 @@ def test_a_pickle_is_refused_and_not_opened(tmp_path: Path, wrapped: bool) -> No
     assert not (tmp_path / "sprung").exists()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 200_000 + "\n" + "b\n" * 3000,
+        ",".join(["a" * 10_000] + ["b"] * 99) + "\n" + (",".join(["b"] * 100) + "\n") * 300,
+        "\n".join(
+            ",".join("a" * 2000 if row == column else "b" for column in range(200)) for row in range(200)
+        ),
+        "1," + "a" * 200_000 + "\n" + "1,b\n" * 3000,
+    ],
+    ids=["a long line", "a long cell", "a long cell in each column", "beside numbers"],
+)
+def test_a_long_text_in_a_csv_does_not_make_room_for_as_long_ones_everywhere(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match="too unlike in length"):
+            decode(text, CSV)
+        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_csv_of_numbers_and_a_text_is_read() -> None:
+    row = ",".join(["0.123456789"] * 50 + ["a name of somebody, or " * 10, ""])
+    table = decode("\n".join([row.replace("somebody, or", "somebody or")] * 3000), CSV)
+    assert (table.shape, table.dtype.names is not None) == ((3000,), True)
+
+
 def test_an_archive_of_arrays_is_no_array() -> None:
     stream = io.BytesIO()
     np.savez(stream, a=np.arange(3))
@@ -120,6 +149,7 @@ def test_a_header_that_claims_terabytes_is_refused() -> None:
         ("[1,", JSON, "not JSON"),
         ("[" * 100_000, JSON, "not JSON"),
         ("[[1], [2, 3]]", JSON, "not of one length"),
+        (json.dumps(["a" * 10**6, *["b"] * 10**5]), JSON, "texts too unlike in length"),
         ("", CSV, "no line of CSV"),
         ("# nothing\n", CSV, "no line of CSV"),
         ("1,2\n3", CSV, "Line #2"),
