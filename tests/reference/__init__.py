@@ -1,0 +1,1 @@
+"""What callers and files of the reference systems send, exactly as they send it."""
