@@ -6,6 +6,7 @@ its own beside :func:`_dispatch_json` and :func:`_raw_body`.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ PNG = "image/png"
 #: SageMaker's name for Triton's binary form: JSON of so many bytes, then the tensors.
 BINARY = "application/vnd.sagemaker-triton.binary+json"
 
+#: How a JSON object begins.
+OBJECT = re.compile(rb"\s*\{")
 #: The members of a dispatch request.
 MEMBERS = {"modelname", "version", "payload", "parameters", "result_s3_uri"}
 #: What those may be that may be left out; null is as good as that.
@@ -193,7 +196,7 @@ def parsed_bytes(message: Message) -> int:
     25 MiB of empty lists are 760 MiB of Python's objects. A comma or a bracket stands for each of these.
     """
     body = message.body
-    if len(body) < bulk.LONG or message.content_type != JSON:
+    if len(body) < bulk.LONG or not (message.content_type == JSON or OBJECT.match(body)):
         return 0
     return BYTES_PER_MARK * sum(_count(body, mark) for mark in (b",", b"[", b"{"))
 

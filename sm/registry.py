@@ -55,6 +55,11 @@ class Registry:
         client = self.clients.get(name)
         return client is not None and issubclass(client.payload, BodyPayload)
 
+    def claims(self, name: str, content_type: str) -> bool:
+        """Whether the client of that name takes bodies of that content type."""
+        client = self.clients.get(name)
+        return client is not None and content_type in client.payload.content_types
+
     @property
     def reload_errors(self) -> Mapping[str, str]:
         """Why the old version of a client serves, by its name; the others are as they are on disk."""

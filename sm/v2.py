@@ -24,7 +24,7 @@ from sm.errors import (
     UnknownModel,
     UnsupportedType,
 )
-from sm.invocation import BINARY, JSON, MEMBERS, Message, addressed
+from sm.invocation import BINARY, JSON, MEMBERS, OBJECT, Message, addressed
 from sm.registry import Registry
 from sm.streaming.events import whole
 from sm.streaming.stream import finish
@@ -77,15 +77,26 @@ class Triton:
         """
         if message.model and not self.registry.known(message.model):
             raise UnknownModel(f"no model {message.model[:200]!r}")
-        if self.registry.takes_bodies(addressed(message).model or default_model):
+        name = addressed(message).model or default_model
+        if self.registry.takes_bodies(name):
             return ""
         if is_binary(message):
             return "infer"
-        if message.content_type != JSON and self.registry.alone(addressed(message).model or default_model):
-            raise UnsupportedType(f"this model has no client: it takes {JSON} and {BINARY}")
+        if message.content_type != JSON and self.registry.claims(name, message.content_type):
+            return ""
+        if self._is_for_triton(message):
+            return self.inference_type
+        if message.content_type != JSON and self.registry.alone(name):
+            raise UnsupportedType(
+                f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
+            )
+        return ""
+
+    def _is_for_triton(self, message: Message) -> bool:
+        """Whether a body is Triton's JSON, for a content type that no client claims."""
         if self.inference_type == "infer":
-            return "infer" if is_json(message) else ""
-        return self.inference_type if message.content_type == JSON and not is_dispatch(message) else ""
+            return is_json(message)
+        return (message.content_type == JSON or bool(OBJECT.match(message.body))) and not is_dispatch(message)
 
     def run(self, message: Message, verb: str, default_model: str) -> tuple[str, Answer]:
         """The model that answered, and its answer."""
@@ -120,8 +131,8 @@ def is_binary(message: Message) -> bool:
 
 
 def is_json(message: Message) -> bool:
-    """Form 3: a JSON object with ``inputs`` and without ``payload``."""
-    if message.content_type != JSON or DISPATCHED.match(message.body) or b'"inputs"' not in message.body:
+    """Form 3: a JSON object with ``inputs`` and without ``payload``, whatever its content type says."""
+    if not OBJECT.match(message.body) or DISPATCHED.match(message.body) or b'"inputs"' not in message.body:
         return False
     if OBVIOUS.match(message.body):
         return True

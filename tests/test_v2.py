@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sm.invocation import Message
-from sm.v2 import is_json
+from sm.invocation import Message, parsed_bytes
+from sm.registry import Registry
+from sm.triton.http import Upstream
+from sm.v2 import Triton, is_json
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,26 @@ from sm.v2 import is_json
 )
 def test_a_body_with_inputs_and_without_payload_is_v2(body: bytes, theirs: bool) -> None:
     assert is_json(Message(body, {}, {}, "id")) is theirs
+    assert is_json(Message(body, {"content-type": "application/octet-stream"}, {}, "id")) is theirs
+
+
+@pytest.mark.parametrize(
+    ("inference_type", "content_type", "body", "verb"),
+    [
+        ("infer", "application/octet-stream", b'{"inputs": []}', "infer"),
+        ("generate", "application/octet-stream", b'{"text_input": "x"}', "generate"),
+        ("generate_stream", "text/plain", b' {"text_input": "x"}', "generate_stream"),
+        ("generate", "application/json", b'{"modelname": "m", "payload": 1}', ""),
+    ],
+)
+def test_json_for_triton_may_have_any_content_type(
+    inference_type: str, content_type: str, body: bytes, verb: str
+) -> None:
+    triton = Triton(Upstream(0, 1, 1), Registry({}, models=("m",)), inference_type)
+    assert triton.verb(Message(body, {"content-type": content_type}, {}, "id"), "m") == verb
+
+
+def test_large_json_under_another_content_type_is_accounted_for_before_it_is_parsed() -> None:
+    body = b'{"id":"1","data":[' + b"[]," * 2**20 + b'[]],"inputs":[]}'
+    headers = {"content-type": "application/octet-stream"}
+    assert parsed_bytes(Message(body, headers, {}, "id")) > 2**26
