@@ -108,8 +108,8 @@ def _instance(found: Found, triton: Triton, repository: Path) -> Client:
 def unload(found: Found) -> None:
     """Forget a client's modules. Whoever has an object of theirs keeps it."""
     package = found.package
-    for loaded in [module for module in sys.modules if f"{module}.".startswith(f"{package}.")]:
-        del sys.modules[loaded]
+    for loaded in [module for module in list(sys.modules) if f"{module}.".startswith(f"{package}.")]:
+        sys.modules.pop(loaded, None)
 
 
 def _import(found: Found) -> types.ModuleType:
@@ -122,8 +122,9 @@ def _import(found: Found) -> types.ModuleType:
 
 
 def _class_of(module: types.ModuleType) -> type[Client]:
-    own = [kind for kind in vars(module).values() if getattr(kind, "__module__", "") == module.__name__]
-    kinds = [kind for kind in own if _is_client(kind)]
+    # A class first: another object may have an answer of its own to every question.
+    clients = [value for value in vars(module).values() if _is_client(value)]
+    kinds = [kind for kind in clients if kind.__module__ == module.__name__]
     concrete = [kind for kind in kinds if not inspect.isabstract(kind)]
     if len(concrete) == 1:
         return concrete[0]
