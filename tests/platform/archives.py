@@ -64,7 +64,7 @@ class Archives:
             raise no_archive(url, error) from None
         packed.unlink()
         for path in (staged / "model", *(staged / "model").rglob("*")):
-            path.chmod(0o555 if path.is_dir() else 0o444)
+            path.chmod(0o555 if path.is_dir() or path.stat().st_mode & 0o100 else 0o444)
 
 
 def no_archive(url: str, error: Exception) -> NoArchive:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 
 class LogStream:
     """One instance's stream in the endpoint's group; ``logs`` is boto3's client."""
@@ -18,16 +20,26 @@ class LogStream:
         self.arn = f"arn:aws:logs:{region}:123456789012:log-group:{self._group}:log-stream:{name}"
 
     def ship(self, log: str) -> None:
-        """Send the whole lines of ``log`` that were not sent yet."""
+        """Send the whole lines of ``log`` that were not sent yet.
+
+        Lines that CloudWatch does not take are kept for the next call: a group that was deleted, or an account
+        that is gone, is no fault of the instance.
+        """
         lines = log.split("\n")[self._sent : -1]
         if not lines:
             return
-        self._make()
+        try:
+            self._make()
+            self._put([line for line in lines if line.strip()])
+        except (ClientError, BotoCoreError):
+            return
+        self._sent += len(lines)
+
+    def _put(self, lines: list[str]) -> None:
         now = int(time.time() * 1000)
-        events = [{"timestamp": now, "message": line} for line in lines if line.strip()]
+        events = [{"timestamp": now, "message": line} for line in lines]
         if events:
             self._logs.put_log_events(logGroupName=self._group, logStreamName=self._name, logEvents=events)
-        self._sent += len(lines)
 
     def _make(self) -> None:
         if self._made:

@@ -25,5 +25,6 @@ def test_an_endpoint_is_made_asked_changed_and_removed_and_nothing_is_left() -> 
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-4000:]
     assert said.count("equal (") == 6, said
+    assert "Traceback" not in said, said[-4000:]
     for sentence in ("Egyptian cat", "capital of France", "971.52", "676.80", "again", "nothing is left"):
         assert sentence in said, said
