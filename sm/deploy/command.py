@@ -62,13 +62,20 @@ def delete(given: argparse.Namespace) -> int:
 
 
 def show_images(given: argparse.Namespace) -> int:
-    """One Region's image alone, so that a script can take it; else all with their Regions."""
+    """One Region's image alone, so that a script can take it; else all with their Regions.
+
+    Where a second account may hold the release too, it is said beside the first.
+    """
     results = Progress(sys.stdout)
     if given.region:
-        results.say(images.uri(given.region, given.version, given.cpu))
-    else:
-        for region in images.regions(given.version):
-            results.say(f"{region:<15} {images.uri(region, given.version, given.cpu)}")
+        first, *others = images.uris(given.region, given.version, given.cpu)
+        results.say(first)
+        for other in others:
+            Progress(sys.stderr).say(f"the SageMaker SDK's table has it in another account: {other}")
+        return 0
+    for region in images.regions(given.version):
+        found = " or ".join(images.uris(region, given.version, given.cpu))
+        results.say(f"{region:<15} {found}")
     return 0
 
 

@@ -9,10 +9,11 @@ from sm.errors import StartError
 REPOSITORY = "sagemaker-tritonserver"
 #: The newest that the SageMaker SDK's table has for all the Regions below.
 NEWEST = "24.09"
-#: The first release that the SDK's table knows; those before lie in the other accounts.
-MOVED = "23.12"
-#: Up to MOVED: the table in the example notebooks of Triton on SageMaker, also in Terraform's AWS provider
-#: (internal/service/sagemaker/model_test.go).
+#: The last release of the notebooks' accounts and the first of the SDK's: both maps have it.
+IN_BOTH = "23.12"
+#: Up to IN_BOTH. Source: the account_id_map in the Triton notebooks of aws/amazon-sagemaker-examples, which
+#: use it with 23.02 and 23.12. available_images.md of aws/deep-learning-containers names the same account of
+#: us-east-2 for 22.xx and 23.xx; Terraform's AWS provider (internal/service/sagemaker/model_test.go) agrees.
 BEFORE = {
     "af-south-1": "774647643957",
     "ap-east-1": "110948597952",
@@ -37,7 +38,8 @@ BEFORE = {
     "us-west-1": "710691900526",
     "us-west-2": "301217895009",
 }
-#: From MOVED on: image_uri_config/sagemaker-tritonserver.json of aws/sagemaker-python-sdk.
+#: From IN_BOTH on. Source: image_uri_config/sagemaker-tritonserver.json of aws/sagemaker-python-sdk, which
+#: lists 23.12 to 24.09.
 USUAL = "763104351884"
 SINCE = {
     **dict.fromkeys(BEFORE, USUAL),
@@ -56,21 +58,35 @@ SINCE = {
 
 def uri(region: str, version: str = NEWEST, cpu: bool = False) -> str:
     """The image of a Region; :class:`StartError` where there is none. ``version`` is such as 24.09."""
-    if not re.fullmatch(r"\d\d\.\d\d", version):
-        raise StartError(f"{version!r} is no version of the Triton image; one is {NEWEST}.")
-    accounts = SINCE if version >= MOVED else BEFORE
-    if region not in accounts:
+    return uris(region, version, cpu)[0]
+
+
+def uris(region: str, version: str = NEWEST, cpu: bool = False) -> list[str]:
+    """The image in each account that may hold it: two for ``IN_BOTH``, that of the notebooks first."""
+    maps = _maps(version)
+    accounts = list(dict.fromkeys(known[region] for known in maps if region in known))
+    if not accounts:
         raise StartError(
             f"there is no prebuilt Triton image {version} in {region}; "
-            f"there is in {', '.join(sorted(accounts))}."
+            f"there is in {', '.join(regions(version))}."
         )
     domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     tag = f"{version}-py3{'-cpu' if cpu else ''}"
-    return f"{accounts[region]}.dkr.ecr.{region}.{domain}/{REPOSITORY}:{tag}"
+    return [f"{account}.dkr.ecr.{region}.{domain}/{REPOSITORY}:{tag}" for account in accounts]
 
 
 def regions(version: str = NEWEST) -> list[str]:
-    return sorted(SINCE if version >= MOVED else BEFORE)
+    """Where there is an image of this release."""
+    return sorted({region for known in _maps(version) for region in known})
+
+
+def _maps(version: str) -> list[dict[str, str]]:
+    """The accounts that may hold a release, by Region."""
+    if not re.fullmatch(r"\d\d\.\d\d", version):
+        raise StartError(f"{version!r} is no version of the Triton image; one is {NEWEST}.")
+    if version == IN_BOTH:
+        return [BEFORE, SINCE]
+    return [BEFORE if version < IN_BOTH else SINCE]
 
 
 def is_prebuilt(image: str) -> bool:
