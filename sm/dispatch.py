@@ -176,7 +176,7 @@ def validated(client: Client, invocation: Invocation, record: object, path: str 
     try:
         payload = kind.model_validate(members)
     except ValidationError as error:
-        raise _wrong(error, path) from None
+        raise _wrong(error, path, kind) from None
     payload.addressed(
         invocation.version,
         invocation.accept,
@@ -226,10 +226,19 @@ def _parameters(
     return {**{name: value for name, value in attributes.items() if name in declared}, **asked}
 
 
-def _wrong(error: ValidationError, path: str) -> WrongPayload:
+def _wrong(error: ValidationError, path: str, kind: type[Payload]) -> WrongPayload:
     first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = _path(first["loc"], path)
-    return WrongPayload(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}", field=where)
+    said = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+    name = first["loc"][0] if len(first["loc"]) == 1 else None
+    if isinstance(name, str):
+        field, *aliases = kind.names_of(kind.field_of(name))
+        if first["type"] == "missing" and aliases:
+            same = " or ".join(f"{path}.{alias}" for alias in aliases)
+            said += f" ({same} means the same)"
+        elif first["type"] == "extra_forbidden" and name in aliases:
+            said = f"means the same as {path}.{field}; send one of the two"
+    return WrongPayload(f"{where}: {said}", field=where)
 
 
 def _path(location: Sequence[str | int], base: str) -> str:

@@ -9,7 +9,18 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import pybase64
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from sm.asked import Asked
 from sm.bulk import Bulk
@@ -104,6 +115,49 @@ class Payload(BaseModel):
             raise BadInput(f"{cls.__name__} takes no raw body")
         return {cls.main_field: body}
 
+    @classmethod
+    def names_of(cls, field: str) -> tuple[str, ...]:
+        """The keys under which a caller may send ``field``: its name first, then its aliases."""
+        declared = cls.model_fields.get(field)
+        alias = declared.validation_alias if declared else None
+        choices = alias.choices if isinstance(alias, AliasChoices) else ()
+        return (field, *(name for name in choices if isinstance(name, str) and name != field))
+
+    @classmethod
+    def field_of(cls, name: str) -> str:
+        """The field that a caller's key ``name`` means; ``name`` itself where there is no such alias."""
+        return next((field for field in cls.model_fields if name in cls.names_of(field)), name)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """pydantic describes the first name of a field alone: the aliases are added, one of them required."""
+        described = handler.resolve_ref_schema(handler(schema))
+        for field in cls.model_fields:
+            names = cls.names_of(field)
+            if len(names) > 1 and field in described.get("properties", {}):
+                _describe_aliases(described, names)
+        return described
+
+
+def _describe_aliases(schema: JsonSchemaValue, names: tuple[str, ...]) -> None:
+    first, *others = names
+    properties: dict[str, Any] = {}
+    for name, member in schema["properties"].items():
+        properties[name] = member
+        if name == first:
+            for other in others:
+                title = other.replace("_", " ").title()
+                properties[other] = {**member, "title": title, "description": f"The same as `{first}`."}
+    schema["properties"] = properties
+    required = schema.get("required", [])
+    if first in required:
+        required.remove(first)
+        if not required:
+            del schema["required"]
+        schema.setdefault("allOf", []).append({"oneOf": [{"required": [name]} for name in names]})
+
 
 def _from_base64(value: object) -> object:
     """A JSON string to bytes, also as a data URL; bytes (a raw body) pass through."""
@@ -121,7 +175,7 @@ def _from_base64(value: object) -> object:
 
 def takes_bulk(kind: type[Payload], name: str) -> bool:
     """Whether a field is :data:`Base64Bytes`."""
-    known = kind.model_fields.get(name)
+    known = kind.model_fields.get(kind.field_of(name))
     return known is not None and any(
         isinstance(part, BeforeValidator) and part.func is _from_base64 for part in known.metadata
     )
@@ -146,7 +200,13 @@ class ImagePayload(Payload):
     main_field = "image"
     content_types = ("image/jpeg", "image/png", "image/webp")
 
-    image: Base64Bytes = Field(min_length=1, description="The picture's bytes in base64.", examples=[DOT])
+    #: A caller may send it as ``img`` too.
+    image: Base64Bytes = Field(
+        min_length=1,
+        validation_alias=AliasChoices("image", "img"),
+        description="The picture's bytes in base64.",
+        examples=[DOT],
+    )
 
     @cached_property
     def pixels(self) -> NDArray[np.uint8]:

@@ -19,12 +19,14 @@ DOCS = HERE / "docs"
 #: What the dispatcher calls, not a client.
 INTERNAL = {
     "addressed",
+    "field_of",
     "may_have_caused",
     "parameter_names",
     "required_models",
     "streams",
     "model_config",
     "model_post_init",
+    "names_of",
     "png",
     "as_json",
 }

@@ -16,6 +16,7 @@ from sm.base import Client, TensorClient
 from sm.dispatch import validated
 from sm.errors import TriremeError, WrongPayload
 from sm.invocation import Invocation
+from sm.payloads import Payload
 
 Schema = dict[str, Any]
 #: Samples are shown as examples up to this size in bytes: nobody reads a picture in base64.
@@ -36,6 +37,7 @@ def described(client: Client) -> Mapping[str, Any]:
         "result": result,
         "content_types": list(client.payload.content_types),
         "main_field": client.payload.main_field,
+        "main_names": _main_names(client.payload),
         "schemas": {**shared, **more},
         "example": _example(sample / "payload.json") or _sketch(payload),
         "golden": _example(sample / "golden.json"),
@@ -73,9 +75,16 @@ def _mistake(client: Client) -> Schema | None:
     return None
 
 
+def _main_names(payload: type[Payload]) -> list[str]:
+    """The keys under which the main field may be sent."""
+    return list(payload.names_of(payload.main_field)) if payload.main_field else []
+
+
 def _sketch(payload: Schema) -> Schema | None:
     """A payload of the examples that its fields have."""
-    fields = {name: payload["properties"][name] for name in payload.get("required", ())}
+    one_of = (part["oneOf"] for part in payload.get("allOf", ()) if "oneOf" in part)
+    required = [*payload.get("required", ()), *(names[0]["required"][0] for names in one_of)]
+    fields = {name: payload["properties"][name] for name in required}
     if not fields or not all(field.get("examples") for field in fields.values()):
         return None
     return {name: field["examples"][0] for name, field in fields.items()}

@@ -28,7 +28,5 @@ def add(schemas: Json, client: Described) -> None:
     schemas[f"{name}.Answer"] = {"anyOf": [answer, ref("Stored")]}
     if field:
         fields = schemas[name]["properties"]
-        schemas[name] = {
-            **schemas[name],
-            "properties": {**fields, field: {"anyOf": [fields[field], ref("S3Object")]}},
-        }
+        with_objects = {key: {"anyOf": [fields[key], ref("S3Object")]} for key in client["main_names"]}
+        schemas[name] = {**schemas[name], "properties": {**fields, **with_objects}}

@@ -22,12 +22,15 @@ def inlined(kind: type[Payload], record: Any, path: str, store: Store | None) ->
         return record
     if record.keys() == {URI} and URI not in kind.model_fields:
         record = {field: record}
-    if not _refers(record.get(field)):
+    name = next((name for name in kind.names_of(field) if _refers(record.get(name))), None)
+    if name is None:
         return record
     if store is None:
-        raise Forbidden(f"{path}.{field}: {OFF}")
-    place = store.at(record[field][URI], f"{path}.{field}.{URI}")
-    return {**record, **kind.fields_of_raw(store.read(place))}
+        raise Forbidden(f"{path}.{name}: {OFF}")
+    place = store.at(record[name][URI], f"{path}.{name}.{URI}")
+    fields = kind.fields_of_raw(store.read(place))
+    # Under the key that was sent, so that a caller who sent both is told.
+    return {**record, **{name if key == field else key: value for key, value in fields.items()}}
 
 
 def _refers(value: object) -> bool:

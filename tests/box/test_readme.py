@@ -37,6 +37,20 @@ def test_a_command_of_the_readme_works_as_written(box: RunningBox, command: str)
     assert "result" in run(command, box.port)
 
 
+def test_the_first_commands_of_the_readme_are_the_articles_requests() -> None:
+    for curl, start in zip(
+        CURLS,
+        (
+            '{"modelname":"resnet","payload":{"img":"',
+            '{"modelname":"yolov5","payload":{"img":"',
+            '{"modelname":"bert_base","payload":{"text":"The world has [MASK] people."}}',
+        ),
+        strict=False,
+    ):
+        assert start in curl
+        assert "-H 'Content-Type: application/json' -H 'Accept: application/json'" in curl
+
+
 def test_the_readmes_boto3_program_works_as_written(box: RunningBox) -> None:
     program = next(
         block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "import boto3" in block

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.box.running import RunningBox
+from sm.build.prepare import prepare
+from sm.settings import Settings
+from tests.box.running import RunningBox, running
 from tests.reference import official
 
 
@@ -21,4 +24,19 @@ def single_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]
 def multi_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[official.MultiModel]:
     """The same in multi-model mode."""
     with official.multi_model(tmp_path_factory.mktemp("multi_model")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def demo() -> Path:
+    """The CPU repository of the three demo models, built if it is not there yet."""
+    settings = Settings.read({})
+    prepare(settings)
+    return settings.cache / "repository" / "cpu"
+
+
+@pytest.fixture(scope="session")
+def demo_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box with the demo models; no test may break it."""
+    with running(tmp_path_factory.mktemp("box"), demo, clients=()) as started:
         yield started

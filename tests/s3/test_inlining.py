@@ -41,6 +41,9 @@ def test_an_address_in_the_main_field_or_alone_becomes_the_object(store: Store, 
 def test_other_fields_stay_and_a_picture_is_bytes(store: Store) -> None:
     assert inlined(Titled, {"title": "t", "text": URI}, "payload", store) == {"title": "t", "text": "Wörter"}
     assert inlined(ImagePayload, {"image": URI}, "payload", store) == {"image": "Wörter".encode()}
+    assert inlined(ImagePayload, {"img": URI}, "payload", store) == {"img": "Wörter".encode()}
+    both = {"img": URI, "image": "QQ=="}
+    assert inlined(ImagePayload, both, "payload", store) == {"img": "Wörter".encode(), "image": "QQ=="}
 
 
 @pytest.mark.parametrize(
