@@ -17,6 +17,7 @@ from sm.deploy.account import Account
 from sm.errors import StartError
 from sm.packaging import archive, shipments
 from sm.packaging.command import inspect
+from sm.packaging.exclusion import Exclusion
 from sm.packaging.shipments import Shipment
 
 #: Bytes of a part, and of the smallest archive that is sent in parts. 10,000 parts are the most.
@@ -62,7 +63,12 @@ class Uploader:
         except OSError as error:
             raise StartError(f"{self._cache} cannot be written: {error}.") from None
         with folder as packed:
-            found = shipments.apart(repository) if mme else [shipments.whole(repository, Path(packed))]
+            all_of_it = Exclusion(repository)
+            found = (
+                shipments.apart(repository, all_of_it)
+                if mme
+                else [shipments.whole(repository, Path(packed), all_of_it)]
+            )
             digests = {self._pack(each, Path(packed)): each.name for each in found}
             target = Place(bucket or self._default_bucket(), f"{FOLDER}/{name}/{_together(digests)}/")
             for each in found:

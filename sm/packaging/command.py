@@ -10,39 +10,57 @@ from sm.build.progress import Progress
 from sm.errors import StartError
 from sm.inspection import models, problems, report
 from sm.packaging import archive, shipments
-from sm.packaging.shipments import CODE, Shipment
+from sm.packaging.exclusion import Exclusion
+from sm.packaging.shipments import CODE, Copies, Shipment
 
 
 def run(options: argparse.Namespace) -> int:
-    """Inspect, pack, and say what became how large."""
+    """Inspect, pack, and say what became how large, and what was left out."""
     if options.copies < 0 or (options.copies and not options.mme):
         raise StartError("--copies goes with --mme, and is a number from 1.")
+    copies = Copies(options.copies, options.copies_from, options.copy_name) if options.copies else None
     progress, results = Progress(sys.stderr), Progress(sys.stdout)
-    inspect(options.repository, progress)
-    if not options.mme:
+    exclusion = Exclusion(options.repository, options.exclude)
+    inspect(options.repository, progress, exclusion)
+    if options.mme:
+        if copies and (options.repository / CODE).is_dir():
+            progress.say("the copies have no client: it would call the model by the name it had")
+        for shipment in shipments.apart(options.repository, exclusion, copies):
+            place = (options.out or Path("archives")) / f"{shipment.name}.tar.gz"
+            pack(shipment, place, progress, results)
+    else:
         place = options.out or Path("model.tar.gz")
-        pack(shipments.whole(options.repository, place), place, progress, results)
-        return 0
-    if options.copies and (options.repository / CODE).is_dir():
-        progress.say("the copies have no client: it would call the model by the name it had")
-    for shipment in shipments.apart(options.repository, options.copies):
-        place = (options.out or Path("archives")) / f"{shipment.name}.tar.gz"
-        pack(shipment, place, progress, results)
+        pack(shipments.whole(options.repository, place, exclusion), place, progress, results)
+    tell_left_out(exclusion, options.repository, progress, results)
     return 0
 
 
-def inspect(repository: Path, progress: Progress) -> None:
+def inspect(repository: Path, progress: Progress, exclusion: Exclusion | None = None) -> None:
     """Show the repository; :class:`StartError` lists what would stop a start there."""
     found = report.report(repository)
-    for line in report.table(found["models"]) if found["models"] else ():
+    left_out = list(exclusion.found()) if exclusion and repository.is_dir() else []
+    names = {path.name for path in left_out if path.parent == repository}
+    rows = [row for row in found["models"] if row["model"] not in names]
+    for line in report.table(rows) if rows else ():
         progress.say(line)
     # A plan may be for a GPU that this machine does not have.
     elsewhere = problems.plans(models.read(repository)) if repository.is_dir() else []
     for sentence in elsewhere:
         progress.say(f"on this machine: {sentence}")
-    wrong = [sentence for sentence in found["problems"] if sentence not in elsewhere]
+    # A sentence begins with the path that it is about.
+    about = tuple(f"{path}{end}" for path in left_out for end in (" ", "/", ":"))
+    wrong = [each for each in found["problems"] if each not in elsewhere and not each.startswith(about)]
     if wrong:
         raise StartError("nothing is packed:\n" + "\n".join(wrong))
+    if exclusion:
+        exclusion.check()
+
+
+def tell_left_out(exclusion: Exclusion, repository: Path, progress: Progress, results: Progress) -> None:
+    for path, size in exclusion.found().items():
+        results.say(f"left out {path.relative_to(repository)}  {size / 1e6:.1f} MB")
+    for pattern in exclusion.unused():
+        progress.say(f"--exclude {pattern}: nothing in {repository} has this name or path")
 
 
 def pack(shipment: Shipment, place: Path, progress: Progress, results: Progress) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,10 +47,11 @@ class Entry:
 
 
 class Contents:
-    """Walks below ``home``: nothing outside it gets into an archive."""
+    """Walks below ``home``: nothing outside it gets into an archive, nor what ``excludes`` is true of."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, excludes: Callable[[Path], bool] = lambda _path: False) -> None:
         self._home = Path(os.path.realpath(home))
+        self._excludes = excludes
 
     def of(self, path: Path, name: str) -> list[Entry]:
         """``path`` and all below it, in an order that does not depend on the file system.
@@ -72,7 +73,7 @@ class Contents:
         yield Entry(name, path)
         if real.is_dir():
             for inside in sorted(path.iterdir()):
-                if not is_cache(inside):
+                if not is_cache(inside) and not self._excludes(inside):
                     yield from self._walk(inside, f"{name}/{inside.name}", (*above, real), faults)
 
     def _fault(self, path: Path, real: Path, above: tuple[Path, ...]) -> str | None:

@@ -17,5 +17,21 @@ def take(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--mme", action="store_true", help="an archive for each model, for multi-model mode")
     command.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leave out files and folders of this name (hf_cache, *.ckpt), or at this path (resnet/1/cache)",
+    )
+    command.add_argument(
         "--copies", type=int, default=0, metavar="N", help="with --mme: N renamed copies of each model"
+    )
+    command.add_argument(
+        "--copies-from", type=int, default=1, metavar="K", help="the first copy's number (1)"
+    )
+    command.add_argument(
+        "--copy-name",
+        default="{model}-{number}",
+        metavar="NAME",
+        help="each copy's name ({model}-{number})",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from sm.inspection.ensembles import steps
 from sm.inspection.models import ENVIRONMENT, OWN_FOLDER, Model
 from sm.mme.staging import CONFIG, renamed
 from sm.packaging.contents import Contents, Entry, is_cache
+from sm.packaging.exclusion import Exclusion
 
 CODE = "code"
 
@@ -35,47 +37,81 @@ class Shipment:
         return found
 
 
-def whole(repository: Path, but: Path) -> Shipment:
+@dataclass(frozen=True)
+class Copies:
+    """``count`` copies of each model from number ``start`` on, named by ``pattern``."""
+
+    count: int
+    start: int = 1
+    pattern: str = "{model}-{number}"
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.start < 0:
+            raise StartError("--copies is a number from 1, and --copies-from a number from 0.")
+        example = self.pattern.replace("{model}", "m").replace("{number}", "1")
+        if not {"{model}", "{number}"} <= set(re.findall(r"{\w+}", self.pattern)) or not re.fullmatch(
+            r"\w[\w.-]*", example
+        ):
+            raise StartError(
+                f"--copy-name {self.pattern!r} is no name for copies: it has {{model}} and {{number}}, "
+                "and else letters, digits, '.', '_' and '-'."
+            )
+
+    def numbers(self) -> range:
+        return range(self.start, self.start + self.count)
+
+    def name(self, model: str, number: int) -> str:
+        return self.pattern.replace("{model}", model).replace("{number}", str(number))
+
+
+def whole(repository: Path, but: Path, exclusion: Exclusion) -> Shipment:
     """Models at the top and ``code/`` beside them, without hidden files and the archive ``but`` itself."""
-    contents = Contents(repository)
+    contents = Contents(repository, exclusion.excludes)
     tops = [
         path
         for path in sorted(repository.iterdir())
-        if path.name[0] != "." and not is_cache(path) and path.absolute() != but.absolute()
+        if path.name[0] != "."
+        and not is_cache(path)
+        and path.absolute() != but.absolute()
+        and not exclusion.excludes(path)
     ]
     return Shipment("model", [entry for path in tops for entry in contents.of(path, path.name)])
 
 
-def apart(repository: Path, copies: int = 0) -> list[Shipment]:
+def apart(repository: Path, exclusion: Exclusion, copies: Copies | None = None) -> list[Shipment]:
     """An archive for each model that is not a step of another; an ensemble's has its steps.
 
-    With ``copies`` each is there so many times, as ``<name>-1`` and so on, and has no client: that would call
-    the model by the name it had.
+    Copies have no client: it would call the model by the name it had.
     """
-    found = {model.name: model for model in models.read(repository)}
+    found = {model.name: model for model in models.read(repository) if not exclusion.excludes(model.folder)}
     asked = {name for model in found.values() for name in steps(model)}
     tops = [model for name, model in found.items() if name not in asked]
     if not tops:
         raise StartError(f"{repository} has no model; without --mme it is packed as it is.")
-    made = Separate(repository, found, alone=len(tops) == 1)
-    if not copies:
-        return [made.shipment(model, "") for model in tops]
-    return [made.shipment(model, f"-{number}") for model in tops for number in range(1, copies + 1)]
+    made = Separate(repository, found, Contents(repository, exclusion.excludes), alone=len(tops) == 1)
+    if copies is None:
+        return [made.shipment(model) for model in tops]
+    return [made.copy(model, copies, number) for model in tops for number in copies.numbers()]
 
 
 class Separate:
     """Archives of single models. ``alone``: there is only one, so all of ``code/`` is its."""
 
-    def __init__(self, repository: Path, found: Mapping[str, Model], alone: bool) -> None:
-        self._repository, self._found, self._alone = repository, found, alone
-        self._contents = Contents(repository)
+    def __init__(self, repository: Path, found: Mapping[str, Model], contents: Contents, alone: bool) -> None:
+        self._repository, self._found, self._contents, self._alone = repository, found, contents, alone
 
-    def shipment(self, model: Model, ending: str) -> Shipment:
-        """The model, its steps and its client; or a copy without, all names with this ``ending``."""
-        names = {name: f"{name}{ending}" for name in self._with_steps(model.name)}
-        entries = [entry for name in names for entry in self._model(self._found[name], names)]
-        code = [] if ending else self._code(model.name)
-        return Shipment(names[model.name], [*code, *entries])
+    def shipment(self, model: Model) -> Shipment:
+        """The model, its steps and its client."""
+        names = {name: name for name in self._with_steps(model.name)}
+        return Shipment(model.name, [*self._code(model.name), *self._models(names)])
+
+    def copy(self, model: Model, copies: Copies, number: int) -> Shipment:
+        """The model and its steps by other names."""
+        names = {name: copies.name(name, number) for name in self._with_steps(model.name)}
+        return Shipment(names[model.name], self._models(names))
+
+    def _models(self, names: Mapping[str, str]) -> list[Entry]:
+        return [entry for name in names for entry in self._model(self._found[name], names)]
 
     def _with_steps(self, name: str) -> list[str]:
         """By name, so that the order is always the same."""
