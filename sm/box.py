@@ -10,14 +10,16 @@ from pathlib import Path
 
 from sm.errors import StartError
 from sm.readable import check_readable
-from sm.settings import Settings
-from sm.toolkit.code import Code
+from sm.settings import HERE, Settings
+from sm.toolkit.code import SCRIPT_NAME, Code
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 #: Python models that multi-model mode leaves shared memory for.
 EXPECTED = 32
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
+#: The largest body of a request to the control plane, whose one process serves everybody. A load takes 1 KB.
+MAX_CONTROL_BODY_BYTES = 2**20
 #: Beside the models, the folder of a team's clients; Triton takes it for a model that cannot load.
 CODE = "code"
 
@@ -46,6 +48,8 @@ class Box:
     #: What opens Triton's restricted APIs: HTTP headers, gRPC metadata.
     http_keys: Mapping[str, str] = field(default_factory=dict)
     grpc_keys: Mapping[str, str] = field(default_factory=dict)
+    #: The HTTP headers that callers of ``/models`` have to show. Empty: none.
+    repository_keys: Mapping[str, str] = field(default_factory=dict)
     #: Development: whether clients are made anew when their files change.
     reload: bool = False
     #: Says which of Triton's processes may be trusted, see :mod:`sm.generation`. None: no supervisor watches.
@@ -159,6 +163,30 @@ def find_repository(settings: Settings, platform: Path = PLATFORM_REPOSITORY) ->
             "`make serve` for the demo, or set TRIREME_MODEL_REPOSITORY to a Triton model repository."
         )
     return repository
+
+
+def check_default_model(settings: Settings, repository: Path) -> None:
+    """:class:`StartError` for a default model that is surely not served, before minutes go into loading.
+
+    A client may have another name than its file. One whose text has the name is left to the registry.
+    """
+    wanted, code = settings.default_model, Code.of(settings, repository)
+    folders = (*settings.clients, code.folder)
+    files = {file for folder in folders for kind in ("*.py", "*/client.py") for file in folder.glob(kind)}
+    bundled = {file for file in files if HERE / "clients" in file.parents}
+    names = {path.name for path in repository.iterdir() if path.is_dir()} - {CODE}
+    names |= {_client_name(file) for file in files - bundled} | ({SCRIPT_NAME} if code.script else set())
+    if not wanted or wanted in names or wanted in map(_client_name, bundled):
+        return
+    quoted = (f'"{wanted}"'.encode(), f"'{wanted}'".encode())
+    if any(text in file.read_bytes() for file in files - bundled for text in quoted):
+        return
+    there = ", ".join(sorted(names)) or "none"
+    raise StartError(f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={wanted!r} is not served; there are: {there}.")
+
+
+def _client_name(file: Path) -> str:
+    return file.parent.name if file.name == "client.py" else file.stem
 
 
 def models_in(repository: Path) -> list[str]:

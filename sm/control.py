@@ -6,7 +6,7 @@ import threading
 
 from flask import Flask
 
-from sm.box import Box
+from sm.box import MAX_CONTROL_BODY_BYTES, Box
 from sm.mme import gpu
 from sm.mme.loader import Loader
 from sm.mme.records import Records
@@ -24,11 +24,14 @@ PATIENCE = 360.0
 
 def create(settings: Settings, box: Box) -> Flask:
     app = Flask("trireme-control")
+    app.config["MAX_CONTENT_LENGTH"] = MAX_CONTROL_BODY_BYTES
     handle_errors(app)
     app.register_blueprint(control.blueprint(box))
     app.register_blueprint(batch.blueprint(settings))
     app.register_blueprint(pages.blueprint(box))
-    app.register_blueprint(models.loading(loader(settings, box)) if box.multi_model else models.listing(box))
+    app.register_blueprint(
+        models.loading(loader(settings, box), box.repository_keys) if box.multi_model else models.listing(box)
+    )
     return app
 
 

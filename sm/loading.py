@@ -25,8 +25,8 @@ from sm.base import Client, Triton
 from sm.errors import StartError
 from sm.settings import HERE, PROGRAM
 from sm.toolkit import modules
-from sm.toolkit.client import NAME, ToolkitClient
-from sm.toolkit.code import Code
+from sm.toolkit.client import ToolkitClient
+from sm.toolkit.code import SCRIPT_NAME, Code
 
 PACKAGE = "trireme_clients"
 
@@ -70,7 +70,7 @@ def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Foun
         code = Code(folder, program)
         script, alone = code.script, folder / "client.py"
         if script:
-            yield Found(NAME, script, code.module)
+            yield Found(SCRIPT_NAME, script, code.module)
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
             if path.name.startswith(("_", ".")):
                 continue

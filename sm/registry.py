@@ -42,6 +42,13 @@ class Registry:
         why = f" ({self.left_out[name]})" if name in self.left_out else ""
         raise UnknownModel(f"no model {name[:200]!r}{why}; there are: {exists}", models=sorted(self.clients))
 
+    def unknown(self, name: str) -> UnknownModel:
+        """The error for a caller who names what is not served."""
+        exists = sorted({*self.clients, *self.models})
+        return UnknownModel(
+            f"no model {name[:200]!r}; there are: {', '.join(exists) or 'none'}", models=exists
+        )
+
     def known(self, name: str) -> bool:
         """Whether a model or a client of that name is served."""
         return name in self.clients or name in self.models

@@ -76,7 +76,7 @@ class Triton:
         A model that the path names is looked for before the body is: the platform loads what is a 404.
         """
         if message.model and not self.registry.known(message.model):
-            raise UnknownModel(f"no model {message.model[:200]!r}")
+            raise self.registry.unknown(message.model)
         name = addressed(message).model or default_model
         if self.registry.takes_bodies(name):
             return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import os
@@ -147,7 +148,8 @@ class DataPlane(Plane):
     def registry(self, transport: Transport) -> Registry:
         """The clients that are there at start; in multi-model mode, those that archives bring."""
         if self.box.multi_model:
-            return LoadedRegistry(LoadedClients(Records(self.box.models_file), transport))
+            loaded = LoadedClients(Records(self.box.models_file), transport)
+            return LoadedRegistry(loaded, names_others=not self.box.repository_keys)
         code = Code.of(self.settings, self.box.repository)
         skip = self.box.reload or self.settings.broken_clients == "skip"
         build = partial(registry.build, self.settings.clients, transport, self.box.repository, skip, code)
@@ -169,7 +171,16 @@ class ControlPlane(Plane):
             # A load may take minutes; the others answer meanwhile.
             "threads": 2 * MOST if self.box.multi_model else 4,
             "proc_name": "trireme-control",
+            "post_worker_init": self.begun,
         }
+
+    def begun(self, _worker: object) -> None:
+        rest.watch(self.give_back)
+
+    def give_back(self) -> None:
+        """What an idle control plane need not keep."""
+        gc.collect()
+        rest.trim()
 
     def load(self) -> Flask:
         return control.create(self.settings, self.box)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.box import Box, find_repository, models_in, shared_bytes, write_whole
+from sm.box import Box, check_default_model, find_repository, models_in, shared_bytes, write_whole
 from sm.errors import StartError
 from sm.settings import Settings
 
@@ -67,6 +67,41 @@ def test_a_config_at_the_root_is_the_contracts_sentence(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").touch()
     with pytest.raises(StartError, match="^Model directory needs to contain the top level folder"):
         find_repository(replace(Settings(), repository=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        ("", True),
+        ("a", True),
+        ("mine", True),
+        ("renamed", True),
+        ("resnet", True),
+        ("model", False),
+        ("code", False),
+        ("nobody", False),
+    ],
+)
+def test_a_default_model_that_is_surely_not_served_is_found_before_loading(
+    tmp_path: Path, wanted: str, fits: bool
+) -> None:
+    mine = repository(tmp_path / "models", "a")
+    for name, text in {"mine": "", "other": "name = 'renamed'"}.items():
+        (mine / "code" / name).mkdir(parents=True)
+        (mine / "code" / name / "client.py").write_text(text)
+    settings = replace(Settings(), default_model=wanted)
+    if fits:
+        check_default_model(settings, mine)
+        return
+    with pytest.raises(StartError, match=f"DEFAULT_MODEL_NAME='{wanted}' is not served; .*: a, mine, other"):
+        check_default_model(settings, mine)
+
+
+def test_a_script_is_a_default_model(tmp_path: Path) -> None:
+    mine = repository(tmp_path / "models", "a")
+    (mine / "code").mkdir()
+    (mine / "code" / "inference.py").write_text("def model_fn(folder): ...")
+    check_default_model(replace(Settings(), default_model="model"), mine)
 
 
 def test_shared_memory_is_what_is_set_for_all_workers(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_every_route_is_documented() -> None:
     app.register_blueprint(control.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(batch.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(pages.blueprint(None))  # type: ignore[arg-type]
-    app.register_blueprint(models.loading(None))  # type: ignore[arg-type]
+    app.register_blueprint(models.loading(None, {}))  # type: ignore[arg-type]
     app.register_blueprint(models.invoking(None))  # type: ignore[arg-type]
     page = (DOCS / "02-way-of-a-request.md").read_text()
     for rule in app.url_map.iter_rules():

@@ -66,8 +66,6 @@ class Archive:
     """``models`` by their names in the archive, in an order to load them in: the one called comes last."""
 
     folder: Path
-    #: What the platform is told was registered.
-    url: Path
     models: Mapping[str, Model]
     #: The name of the model that requests are for; empty if only the archive's client knows.
     entry: str
@@ -92,19 +90,18 @@ class Archive:
             BadInput: It cannot be loaded. The sentence says why, and names files below ``source``.
         """
         try:
-            return cls._inspect(folder, source)
+            return cls._inspect(folder)
         except BadInput as error:
             raise BadInput(error.sentence.replace(str(folder), str(source))) from None
 
     @classmethod
-    def _inspect(cls, folder: Path, source: Path) -> Archive:
+    def _inspect(cls, folder: Path) -> Archive:
         plugin = Plugin.find(folder / "code")
         single = Model.read(folder)
         if single.config is not None or single.fault or single.versions:
             found: tuple[Model, ...] = (single,)
-            registered = source.parent
         else:
-            found, registered = models.read(folder), source
+            found = models.read(folder)
         for model in found:
             if model.fault:
                 raise BadInput(f"the archive cannot be loaded: {model.fault}")
@@ -113,9 +110,7 @@ class Archive:
         entry = _entry(found, folder, plugin is not None)
         ordered = sorted(found, key=lambda model: (model is entry, is_ensemble(model)))
         _check_names(ordered)
-        return cls(
-            folder, registered, {model.name: model for model in ordered}, entry.name if entry else "", plugin
-        )
+        return cls(folder, {model.name: model for model in ordered}, entry.name if entry else "", plugin)
 
 
 def checked(url: str, home: Path) -> Path:

@@ -142,6 +142,8 @@ class LoadedRegistry(Registry):
     """What archives bring, in the place of what a start finds."""
 
     clients: LoadedClients
+    #: Whether an error names what is loaded. False where the list of models is restricted.
+    names_others: bool = True
 
     def get(self, name: str) -> Client:
         for _ in range(MAX_LOOKUPS):
@@ -173,8 +175,11 @@ class LoadedRegistry(Registry):
     def record(self, name: str) -> Record:
         record = self.clients.current().find(name)
         if record is None:
-            raise UnknownModel(f"no model {name[:200]!r} is loaded" if name else "the request names no model")
+            raise self.unknown(name)
         return record
+
+    def unknown(self, name: str) -> UnknownModel:
+        return self.clients.current().unknown(name, self.names_others)
 
     def default(self, wanted: str) -> str:
         """Nothing is loaded yet."""

@@ -19,7 +19,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
+from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError
 from sm.mme.archive import Archive, called, checked
 from sm.mme.records import Record, Records
 from sm.mme.staging import Staging
@@ -77,13 +77,14 @@ class Loader:
 
     def unload(self, name: str) -> None:
         """Returns when all of the archive's models are out of memory. :class:`UnknownModel`."""
-        record = self.records.read().records.get(name)
-        if record is None:
-            raise UnknownModel(f"no model {name[:200]!r} is loaded")
+        snapshot = self.records.read()
+        if name not in snapshot.records:
+            raise snapshot.unknown(name)
         with self._claimed(name), _room():
-            record = self.records.read().records.get(name)
+            snapshot = self.records.read()
+            record = snapshot.records.get(name)
             if record is None or not record.loaded:
-                raise UnknownModel(f"no model {name[:200]!r} is loaded")
+                raise snapshot.unknown(name)
             began = time.monotonic()
             # From here on no caller finds it.
             self.records.put(replace(record, loaded=False))
@@ -141,11 +142,15 @@ class Loader:
     def _reserve(self, name: str, url: str, target: str) -> Record:
         """Write down what is begun. :class:`Conflict` if callers could take it for another model."""
         with self._lock:
-            record = Record(name, url, secrets.token_hex(4), "", {}, target=target, folder=url)
+            record = Record(name, self._shown(url), secrets.token_hex(4), "", {}, target=target, folder=url)
             for other in self.records.read().records.values():
                 _check_collision(record, other)
             self.records.put(record)
             return record
+
+    def _shown(self, url: str) -> str:
+        """The archive's own folder, ``/opt/ml/models/<hash>``: what lies in it, the platform has named."""
+        return str(self._home / Path(url).relative_to(self._home).parts[0])
 
     def _name_models(self, record: Record, archive: Archive) -> Record:
         """Give the archive's models names in Triton, and write them down."""
@@ -162,7 +167,6 @@ class Loader:
                 taken.add(names[inside])
             record = replace(
                 record,
-                url=str(archive.url),
                 entry=names.get(archive.entry, ""),
                 models={inside: names[inside] for inside in archive.models},
             )

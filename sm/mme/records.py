@@ -13,6 +13,10 @@ from functools import cached_property
 from pathlib import Path
 
 from sm.box import write_whole
+from sm.errors import UnknownModel
+
+#: Loaded models that an error names: there may be thousands.
+MAX_NAMES = 20
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Record:
 
     #: What the platform calls it.
     name: str
-    #: What list and get show: the folder that a server of one model would have registered.
+    #: What list and get show: the archive's folder.
     url: str
     id: str
     #: Triton's name of the model that requests are for; empty if only the archive's client knows.
@@ -59,6 +63,16 @@ class Snapshot:
 
     def loaded(self) -> Iterator[Record]:
         return (record for record in self.records.values() if record.loaded)
+
+    def unknown(self, name: str, names_others: bool = True) -> UnknownModel:
+        """The error for a caller of a model that is not loaded; it names some that are."""
+        sentence = f"no model {name[:200]!r} is loaded" if name else "the request names no model"
+        if not names_others:
+            return UnknownModel(sentence)
+        names = sorted(record.name for record in self.loaded())
+        some = [shown[:200] for shown in names[:MAX_NAMES]]
+        more = f" and {len(names) - len(some)} more" if len(names) > len(some) else ""
+        return UnknownModel(f"{sentence}; loaded are: {', '.join(some) or 'none'}{more}", models=some)
 
     def triton_models(self) -> list[str]:
         """Triton's names of all that is loaded."""

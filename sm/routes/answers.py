@@ -7,12 +7,13 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from flask import Flask, Request, Response, request
+from flask import Blueprint, Flask, Request, Response, request
 from flask.globals import request_ctx
 from werkzeug import exceptions
 from werkzeug.exceptions import HTTPException
 
 from sm.answer import Answer, write_error
+from sm.box import MAX_CONTROL_BODY_BYTES
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
 from sm.request_ids import given_id
 from sm.streaming.events import EVENTS, ended
@@ -85,6 +86,15 @@ def handle_errors(app: Flask) -> None:
         identity = request_id(request.environ)
         log.exception("unexpected error", extra={"request_id": identity})
         return respond(write_error(ClientFailed(f"unexpected {type(error).__name__}"), identity))
+
+
+def limit_bodies(routes: Blueprint, limit: int = MAX_CONTROL_BODY_BYTES) -> None:
+    """Have all of these routes refuse a body that is declared larger than ``limit`` bytes."""
+
+    @routes.before_request
+    def check_size() -> None:
+        if (request.content_length or 0) > limit:
+            raise TooLarge(f"the body is larger than the {limit} bytes this box accepts here")
 
 
 def _translated(error: HTTPException) -> TriremeError:

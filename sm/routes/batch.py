@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, Response
 
 from sm.answer import Answer, dumps
-from sm.routes.answers import respond
+from sm.routes.answers import limit_bodies, respond
 from sm.settings import Settings
 
 #: MiB: what the platform sends at a time unless told otherwise, and the most that may be under way in all.
@@ -15,6 +15,7 @@ USUAL, MOST = 6, 100
 def blueprint(settings: Settings) -> Blueprint:
     """The route of batch transform's parameters."""
     routes = Blueprint("batch", __name__)
+    limit_bodies(routes)
 
     @routes.get("/execution-parameters")
     def execution_parameters() -> Response:

@@ -16,7 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from sm.answer import Answer
 from sm.box import CODE, Box
 from sm.errors import NotReady
-from sm.routes.answers import respond
+from sm.routes.answers import limit_bodies, respond
 from sm.triton import admin
 
 #: Seconds that Triton gets for a question of the control plane; ``/ping`` has 2 in all.
@@ -28,6 +28,7 @@ MAX_SCRAPES_PER_S = 5
 def blueprint(box: Box) -> Blueprint:
     """The routes of the control plane."""
     routes = Blueprint("control", __name__)
+    limit_bodies(routes)
     scrapes = ScrapeCache(lambda: router_metrics(box) + triton_metrics(box))
 
     @routes.route("/ping", methods=["GET", "POST"])

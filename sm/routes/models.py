@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hmac
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint, Response, request
 
 from sm.answer import Answer, dumps
 from sm.box import Box
-from sm.errors import BadInput, ClientFailed, ModelFailed, UnknownModel, WrongPayload
+from sm.errors import BadInput, ClientFailed, Forbidden, ModelFailed, UnknownModel, WrongPayload
 from sm.invocation import parse_json
 from sm.mme.loader import Loader
 from sm.mme.records import Record
 from sm.routes import invocations
-from sm.routes.answers import respond
+from sm.routes.answers import limit_bodies, respond
 from sm.routes.control import served
 
 #: Models on a page of the list, and the most that may be asked for.
@@ -24,9 +26,26 @@ LONGEST_NAME = 256
 LONGEST_TARGET = 1024
 
 
+def control_routes(keys: Mapping[str, str]) -> Blueprint:
+    """Routes with small bodies, for callers who show the headers ``keys``.
+
+    They are the box's form of Triton's model-repository API: who restricts the one restricts the other.
+    """
+    routes = Blueprint("models", __name__)
+    limit_bodies(routes)
+
+    @routes.before_request
+    def check_keys() -> None:
+        for name, value in keys.items():
+            if not hmac.compare_digest(request.headers.get(name, "").encode(), value.encode()):
+                raise Forbidden(f"This API is restricted, expecting header {name!r}")
+
+    return routes
+
+
 def listing(box: Box) -> Blueprint:
     """What a box with a repository of its own serves."""
-    routes = Blueprint("models", __name__)
+    routes = control_routes(box.repository_keys)
 
     @routes.get("/models")
     def models() -> Response:
@@ -42,9 +61,9 @@ def listing(box: Box) -> Blueprint:
     return routes
 
 
-def loading(loader: Loader) -> Blueprint:
+def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
     """The platform's interface to load, list and unload."""
-    routes = Blueprint("models", __name__)
+    routes = control_routes(keys)
 
     @routes.get("/models")
     def models() -> Response:
@@ -60,9 +79,10 @@ def loading(loader: Loader) -> Blueprint:
 
     @routes.get("/models/<name>")
     def model(name: str) -> Response:
-        record = loader.records.read().records.get(name)
+        snapshot = loader.records.read()
+        record = snapshot.records.get(name)
         if record is None or not record.loaded:
-            raise UnknownModel(f"no model {name[:200]!r} is loaded")
+            raise snapshot.unknown(name)
         return respond(Answer(dumps(shown(record))))
 
     @routes.delete("/models/<name>")

@@ -7,7 +7,7 @@ from flask import Blueprint, Response
 from sm.answer import Answer, dumps
 from sm.box import Box
 from sm.openapi.document import document
-from sm.routes.answers import respond
+from sm.routes.answers import limit_bodies, respond
 from sm.settings import HERE
 
 PAGE = HERE / "sm" / "page" / "index.html"
@@ -21,6 +21,7 @@ POLICY = (
 def blueprint(box: Box) -> Blueprint:
     """Two pages of the control plane."""
     routes = Blueprint("pages", __name__)
+    limit_bodies(routes)
 
     @routes.get("/openapi.json")
     def openapi() -> Response:

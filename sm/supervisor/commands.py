@@ -22,10 +22,11 @@ from sm.triton.sweep import remove_files
 #: defaults a worker spends up to half of its time on page faults. The first can be no more than 32 MiB.
 #: One arena for all threads: the interpreter's lock parts them anyway, and of others glibc gives nothing back
 #: even when it is asked to (see sm.rest).
+ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20),
-    "MALLOC_ARENA_MAX": "1",
+    **ONE_ARENA,
 }
 #: The same for nginx: what a large body took is the kernel's again when it is answered. Without a number of
 #: our own, glibc raises its threshold to the largest block that was ever freed.
@@ -59,7 +60,7 @@ class Commands:
         }[name]()
 
     def _control(self) -> Command:
-        return self._worker("control", {})
+        return self._worker("control", ONE_ARENA)
 
     def _data(self) -> Command:
         for gauges in self._box.metrics_folder.glob("gauge_live*.db"):

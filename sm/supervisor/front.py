@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sm.access.certificates import CERTIFICATE, KEY
-from sm.box import Box
+from sm.box import MAX_CONTROL_BODY_BYTES, Box
 from sm.errors import StartError
 from sm.request_ids import INFERENCE_ID, TRACE_ID
 from sm.settings import HERE, Settings, cores, names_of
@@ -110,6 +110,7 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "medium_bodies": limits.medium_bodies,
         "large_bodies": limits.large_bodies,
         "max_body": settings.max_body,
+        "max_control_body": min(MAX_CONTROL_BODY_BYTES, settings.max_body),
         "body_buffer": body_buffer(settings),
         "receive_timeout": max(1, round(settings.receive_timeout)),
         "timeout": patience,

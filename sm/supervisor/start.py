@@ -21,7 +21,14 @@ from pathlib import Path
 from selectors import PollSelector
 
 from sm.access import setup
-from sm.box import SHARED_MEMORY, Box, find_repository, models_in, shared_bytes
+from sm.box import (
+    SHARED_MEMORY,
+    Box,
+    check_default_model,
+    find_repository,
+    models_in,
+    shared_bytes,
+)
 from sm.errors import StartError
 from sm.generation import SharedGeneration
 from sm.inspection import problems
@@ -103,6 +110,8 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
         asked, files = settings, descriptor_limit()
         settings = fit_to_descriptors(asked, files)
         repository = None if settings.multi_model else find_repository(settings)
+        if repository:
+            check_default_model(settings, repository)
         if repository and settings.build_engines == "never":
             check(repository)
         nginx = front.choose(settings)
@@ -207,6 +216,7 @@ def prepared(
             ping=settings.ping,
             http_keys=restricted.http_keys(settings.triton_arguments),
             grpc_keys=restricted.grpc_keys(settings.triton_arguments),
+            repository_keys=restricted.repository_keys(settings.triton_arguments),
             reload=reload,
             generation_file=generation.path,
         )

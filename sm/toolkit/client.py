@@ -24,8 +24,6 @@ from sm.toolkit.context import Context
 from sm.toolkit.handler import Handler
 from sm.toolkit.modules import plain_names
 
-#: The ``modelname`` of a script.
-NAME = "model"
 #: Seconds that a script gets beyond a request's time, and its worker's other requests after that.
 GRACE = 5.0
 

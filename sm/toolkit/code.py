@@ -10,6 +10,8 @@ from pathlib import Path
 from sm.errors import StartError
 from sm.settings import PROGRAM, Settings
 
+#: The ``modelname`` of a script.
+SCRIPT_NAME = "model"
 #: What a script may define.
 FUNCTIONS = {
     "model_fn",

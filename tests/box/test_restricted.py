@@ -40,7 +40,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
 
 def test_the_box_is_ready_and_says_what_it_serves(box: RunningBox) -> None:
     assert box.ping()[0] == 200
-    rows = requests.get(f"{box.url}/models", timeout=5).json()["models"]
+    rows = requests.get(f"{box.url}/models", headers=KEY, timeout=5).json()["models"]
     assert {row["modelName"]: row["ready"] for row in rows} == {"doubling": True, "echo": True}
     assert "nv_inference" in requests.get(f"{box.url}/metrics", timeout=5).text
 
