@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from sm.errors import StartError
+from sm.inspection import models
+from sm.inspection.models import CODE as CODE
 from sm.readable import check_readable
 from sm.settings import HERE, Settings
 from sm.toolkit.code import SCRIPT_NAME, Code
@@ -20,8 +22,6 @@ EXPECTED = 32
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
 #: The largest body of a request to the control plane, whose one process serves everybody. A load takes 1 KB.
 MAX_CONTROL_BODY_BYTES = 2**20
-#: Beside the models, the folder of a team's clients; Triton takes it for a model that cannot load.
-CODE = "code"
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Box:
     front: str
     #: Shared memory that each worker may hold for tensors, in bytes; 0: none.
     shared_bytes: int
+    #: What Triton is given in the repository's place: links to it, and configurations for this machine.
+    overlay: Path | None = None
     #: Whether models are loaded and unloaded while the box runs. The repository is in the run folder then.
     multi_model: bool = False
     #: What ``/ping`` asks of Triton: ``ready`` or ``live``.
@@ -128,7 +130,7 @@ class Box:
         values = json.loads((run / "box.json").read_text())
         paths = {
             name: Path(values[name])
-            for name in ("run", "repository", "generation_file")
+            for name in ("run", "repository", "overlay", "generation_file")
             if values.get(name) is not None
         }
         return cls(**{**values, **paths})
@@ -157,9 +159,10 @@ def find_repository(settings: Settings, platform: Path = PLATFORM_REPOSITORY) ->
         raise StartError(
             f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."
         )
-    if not models_in(repository) and not Code.of(settings, repository).serves:
+    if not models.names(repository) and not Code.of(settings, repository).serves:
         raise StartError(
-            f"There is no model in {repository} (no folder with a config.pbtxt, no code/inference.py): run "
+            f"There is no model in {repository} (no folder with a config.pbtxt or with a file that tells "
+            "Triton what it is, such as 1/model.onnx, and no code/inference.py): run "
             "`make serve` for the demo, or set TRIREME_MODEL_REPOSITORY to a Triton model repository."
         )
     return repository
@@ -187,14 +190,6 @@ def check_default_model(settings: Settings, repository: Path) -> None:
 
 def _client_name(file: Path) -> str:
     return file.parent.name if file.name == "client.py" else file.stem
-
-
-def models_in(repository: Path) -> list[str]:
-    """The names of the models in a repository."""
-    try:
-        return sorted(path.parent.name for path in repository.glob("*/config.pbtxt"))
-    except OSError:
-        return []
 
 
 def shared_bytes(settings: Settings, repository: Path | None, folder: Path = SHARED_MEMORY) -> int:

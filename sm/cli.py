@@ -109,6 +109,8 @@ def inspect(options: argparse.Namespace) -> int:
         svg.save(options.repository, options.graph)
     elif found["models"]:
         print(*report.table(found["models"]), sep="\n")
+    for sentence in found["warnings"]:
+        print(f"warning: {sentence}", file=sys.stderr)
     for sentence in found["problems"]:
         print(f"problem: {sentence}", file=sys.stderr)
     return int(bool(found["problems"]))

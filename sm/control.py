@@ -7,6 +7,7 @@ import threading
 from flask import Flask
 
 from sm.box import MAX_CONTROL_BODY_BYTES, Box
+from sm.inspection.machine import Machine
 from sm.mme import gpu
 from sm.mme.loader import Loader
 from sm.mme.records import Records
@@ -45,6 +46,7 @@ def loader(settings: Settings, box: Box) -> Loader:
         home=settings.archives.absolute(),
         namespaced=not settings.disable_namespacing,
         admit=lambda: gpu.check(settings.load_gpu_limit),
+        machine=Machine.find(settings),
     )
     for work in (made.recover, Nurse(stubs, made).watch):
         threading.Thread(target=work, daemon=True).start()

@@ -20,6 +20,8 @@ SYSTEM = (
     Path("/usr/lib/aarch64-linux-gnu"),
     Path("/usr/local/tensorrt/lib"),
 )
+#: Where the kernel shows a GPU: NVIDIA's own, in WSL, on Jetson.
+DEVICES, DEVICE_NAMES = Path("/dev"), ("nvidia[0-9]*", "dxg", "nvhost-gpu")
 #: ``libnvinfer.so.10.13.3``; the links to it have fewer numbers.
 LIBRARY = re.compile(r"^libnvinfer\.so\.(\d+\.\d+(?:\.\d+)*)$")
 
@@ -62,6 +64,17 @@ def gpus() -> tuple[Gpu, ...]:
     return tuple(
         Gpu(name.strip(), capability.strip()) for name, comma, capability in rows if comma and name.strip()
     )
+
+
+def has_gpu(devices: Path = DEVICES) -> bool:
+    """Whether Triton may find a GPU: by its device file, which is there when the driver's program hangs.
+
+    A GPU in doubt counts as one: Triton itself says what is wrong with it.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and (not visible or visible.startswith("-")):
+        return False
+    return any(path for name in DEVICE_NAMES for path in devices.glob(name)) or bool(gpus())
 
 
 def tensorrt() -> str | None:

@@ -334,6 +334,12 @@ class Settings:
         "never",
         "A TensorRT plan for another GPU stops the start, or is built anew into the cache first.",
     )
+    without_gpu: str = setting(
+        "TRIREME_WITHOUT_GPU",
+        choice("cpu", "error"),
+        "cpu",
+        "Where there is no GPU, models whose config.pbtxt says KIND_GPU run on the CPU, or are an error.",
+    )
     nginx: str = setting(
         "TRIREME_NGINX",
         choice("auto", "on", "off"),

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.box import Box, check_default_model, find_repository, models_in, shared_bytes, write_whole
+from sm.box import Box, check_default_model, find_repository, shared_bytes, write_whole
 from sm.errors import StartError
+from sm.inspection import models
 from sm.settings import Settings
 
 
@@ -55,7 +56,7 @@ def test_the_repository_that_is_set_wins_over_the_platforms(tmp_path: Path) -> N
     mine, platform = repository(tmp_path / "mine", "a"), repository(tmp_path / "platform", "b")
     assert find_repository(replace(Settings(), repository=mine), platform) == mine
     assert find_repository(Settings(), platform) == platform
-    assert models_in(platform) == ["b"]
+    assert models.names(platform) == ["b"]
 
 
 def test_no_model_is_a_sentence_that_says_what_to_do(tmp_path: Path) -> None:

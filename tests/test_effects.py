@@ -95,6 +95,10 @@ SHOWN_BY = {
         "test_standin_ping_says_what_is_being_built_and_a_stop_stops_it",
     ),
     "triton_server": ("triton/test_server.py", "test_a_server_that_is_no_program_stops_the_start"),
+    "without_gpu": (
+        "reference/test_official_repositories.py",
+        "test_a_setting_makes_a_model_for_a_gpu_an_error",
+    ),
     "nginx": ("supervisor/test_front.py", "test_nginx_is_chosen_found_or_asked_for"),
     "restarts": (ENVIRONMENT, "test_a_box_that_may_restart_nothing_ends_with_what_died"),
     "log_level": (ENVIRONMENT, "test_at_the_level_of_errors_an_invocation_is_not_logged"),

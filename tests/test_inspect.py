@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from sm.inspection import problems
+from sm.inspection.machine import Machine
 from sm.inspection.report import report, table
 from sm.manifest import NAME
 from sm.settings import HERE
 from tests.test_hardware import standin_library, standin_nvidia_smi
 from tests.test_manifest import plan
 
+#: An ONNX file as short as can be: a graph with nothing in it.
+EMPTY_GRAPH = bytes([7 << 3 | 2, 0])
 CONFIG = """
 name: "tiny"
 backend: "python"
@@ -36,7 +39,7 @@ def model(
     (folder / "config.pbtxt").write_text(config.replace('"tiny"', f'"{name}"'))
     for version in versions or (1,):
         (folder / str(version)).mkdir()
-        (folder / str(version) / file).write_bytes(bytes(500_000))
+        (folder / str(version) / file).write_bytes(b"#" * 500_000)
     return folder
 
 
@@ -122,10 +125,11 @@ def test_a_config_that_triton_could_not_read_is_said(tmp_path: Path, line: str) 
     ],
 )
 def test_the_backends_file_has_to_be_there(tmp_path: Path, line: str, file: str) -> None:
-    model(tmp_path, "tiny", CONFIG.replace('backend: "python"', line), file="nothing")
-    assert f"1 has no {file}, which the " in sole(tmp_path)
-    (tmp_path / "tiny" / "1" / "nothing").rename(tmp_path / "tiny" / "1" / file)
-    assert problems.all_of(tmp_path) == []
+    folder = model(tmp_path, "tiny", CONFIG.replace('backend: "python"', line), file="nothing") / "1"
+    (sentence,) = problems.all_of(tmp_path, Machine(gpu=True))
+    assert f"1 has no {file}, which the " in sentence
+    (folder / file).write_bytes(EMPTY_GRAPH if file == "model.onnx" else b"#")
+    assert problems.all_of(tmp_path, Machine(gpu=True)) == []
 
 
 def test_only_versions_that_are_served_need_their_file(tmp_path: Path) -> None:
@@ -166,8 +170,9 @@ def test_a_plan_for_another_gpu_is_a_problem_of_the_start(
     plan().write(folder / "1")
     standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
     standin_library(tmp_path / "lib", "11.0.0", monkeypatch)
-    assert "compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0" in sole(tmp_path / "models")
-    assert problems.of_start(tmp_path / "models") == problems.all_of(tmp_path / "models")
+    (sentence,) = problems.all_of(tmp_path / "models", Machine())
+    assert "compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0" in sentence
+    assert problems.of_start(tmp_path / "models", Machine()) == [sentence]
 
 
 def test_a_manifest_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from sm.box import CODE, PLATFORM_REPOSITORY
 from sm.claims import in_force
 from sm.errors import StartError
+from sm.inspection import models
 from sm.loading import Found, discover
 from sm.settings import Settings
 
@@ -33,23 +34,21 @@ def of_the_box(settings: Settings) -> dict[str, Found]:
     return {found.name: found for found in discover(settings.clients) if found.bundled}
 
 
-def repository_for(found: Found, models: tuple[str, ...], settings: Settings) -> Path:
-    """The first repository that has all of ``models``; :class:`StartError` says where it was looked for."""
+def repository_for(found: Found, wanted: tuple[str, ...], settings: Settings) -> Path:
+    """The first repository that has all of ``wanted``; :class:`StartError` says where it was looked for."""
     looked = [folder for folder in dict.fromkeys(_repositories(found, settings)) if folder.is_dir()]
     for folder in looked:
-        if all(_is_servable(folder / model) for model in models):
+        if all(_is_servable(folder / model) for model in wanted):
             return folder
     raise StartError(
-        f"no model repository has {', '.join(models)}: looked in {', '.join(map(str, looked)) or 'none'}. "
+        f"no model repository has {', '.join(wanted)}: looked in {', '.join(map(str, looked)) or 'none'}. "
         "Set TRIREME_MODEL_REPOSITORY to the one that has."
     )
 
 
 def _is_servable(model: Path) -> bool:
-    """Whether there is a configuration and a version: a recipe's folder has only the one."""
-    return (model / "config.pbtxt").is_file() and any(
-        version.is_dir() and version.name.isdigit() for version in model.iterdir()
-    )
+    """Whether it is a model with a version: a recipe's folder has only a configuration."""
+    return model.is_dir() and models.is_model(model) and bool(models.versions(model))
 
 
 def _repositories(found: Found, settings: Settings) -> Iterator[Path]:

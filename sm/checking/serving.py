@@ -16,10 +16,13 @@ from sm.base import Client, Triton
 from sm.box import Box, shared_bytes
 from sm.checking.finding import repository_for
 from sm.errors import StartError
+from sm.inspection import problems
+from sm.inspection.machine import Machine
+from sm.inspection.models import read as models_of
 from sm.loading import Found, load
 from sm.registry import ModelMissing, check
 from sm.settings import Settings
-from sm.supervisor import ports
+from sm.supervisor import merging, ports
 from sm.triton import server, sweep
 from sm.triton.transport import Transport
 
@@ -68,6 +71,11 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
             "nginx",
             shared_bytes(settings, repository),
         )
+        machine = Machine.find(settings)
+        wanting = {model.name for model in problems.on_cpu(models_of(repository), machine)}
+        if wanting and machine.without_gpu == "cpu":
+            overlay = merging.overlay_cpu(repository, box.run / "repository", wanting)
+            box = replace(box, overlay=overlay)
         hold = sweep.hold(box.id)
         try:
             with _process(settings, box, models):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import importlib.metadata
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +15,13 @@ from google.protobuf import text_format
 
 #: Bytes. Real configurations have some kilobytes, and the text parser takes seconds for a megabyte.
 MAX_CONFIG_BYTES = 2**20
+#: How the text parser names a field or a value that it does not know.
+UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "(\w+)"')
+UNKNOWN_VALUE = re.compile(r"Enum type .* has no value named")
+
+
+class UnknownName(ValueError):
+    """The file names a field or a value that this version of Triton's protobuf does not have."""
 
 
 @functools.cache
@@ -29,7 +39,7 @@ def protobuf() -> ModuleType:
 
 
 def read(path: Path) -> Any:
-    """The file's ``ModelConfig``; ValueError says what is wrong in it."""
+    """The file's ``ModelConfig``; ValueError says what is wrong in it, and in which line."""
     try:
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is no regular file.")
@@ -38,7 +48,57 @@ def read(path: Path) -> Any:
                 f"{path} has more than {MAX_CONFIG_BYTES} bytes: that is no Triton configuration."
             )
         return text_format.Parse(path.read_text(), protobuf().ModelConfig())
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+    except text_format.ParseError as error:
+        raise _explain(path, error) from None
+    except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no Triton configuration: {error}.") from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def write(config: Any) -> str:
+    """A ``ModelConfig`` as the text of a file."""
+    return str(text_format.MessageToString(config))
+
+
+def is_on_gpu(group: Any) -> bool:
+    """Whether Triton refuses an instance group where there is no GPU: for its kind, or its list of GPUs."""
+    return bool(group.gpus) or group.kind == protobuf().ModelInstanceGroup.KIND_GPU
+
+
+def without_gpu(config: Any) -> Any:
+    """A copy whose instances run on the CPU."""
+    made = type(config)()
+    made.CopyFrom(config)
+    for group in filter(is_on_gpu, made.instance_group):
+        group.kind = protobuf().ModelInstanceGroup.KIND_CPU
+        del group.gpus[:]
+    return made
+
+
+def version() -> tuple[int, ...]:
+    """The version of Triton that the protobuf is of; empty if nobody knows."""
+    try:
+        return numbers(importlib.metadata.version("tritonclient"))
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Major and minor version; empty if ``text`` is no version."""
+    found = re.match(r"(\d+)\.(\d+)", text.strip())
+    return (int(found[1]), int(found[2])) if found else ()
+
+
+def _explain(path: Path, error: text_format.ParseError) -> ValueError:
+    """The parser's own words, with the line in front and the name that was meant, where that is clear."""
+    message = re.sub(r"^(\d+:\d+ : )+", "", str(error)).rstrip(".")
+    line = f"line {error.GetLine()}: " if error.GetLine() else ""
+    field = UNKNOWN_FIELD.search(message)
+    if field:
+        known = protobuf().DESCRIPTOR.pool.FindMessageTypeByName(field[1]).fields_by_name
+        close = difflib.get_close_matches(field[2], list(known), 1)
+        meant = f" (is {close[0]!r} meant?)" if close else ""
+        message = f"there is no field {field[2]!r}{meant}"
+    sentence = f"{path} is no Triton configuration: {line}{message}."
+    return UnknownName(sentence) if field or UNKNOWN_VALUE.search(message) else ValueError(sentence)

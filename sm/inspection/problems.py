@@ -1,43 +1,143 @@
-"""Every problem that a start would meet, each a sentence with what to do."""
+"""Every problem that a start would meet, each a sentence with what to do.
+
+``sm inspect``, ``sm package``, ``serve`` and multi-model mode's loads all ask here. What is not certain to
+stop Triton is a warning: nothing may be refused that Triton would take.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sm.inspection import models, wiring
-from sm.inspection.models import Model
+from sm.inspection import environments, models, onnx_files, wiring
+from sm.inspection.machine import Machine
+from sm.inspection.models import CONFIG, Model
 from sm.toolkit.code import Code
+from sm.triton.wheel import VERSION
 
 if TYPE_CHECKING:
     from sm.hardware import Hardware
 
+#: Backends of which it is certain that they want the file of :data:`sm.inspection.models.FILES`.
+NEEDS_FILE = ("python", "onnxruntime", "tensorrt")
+#: Bytes; a longer ``model.py`` is not parsed.
+MAX_SCRIPT_BYTES = 2**20
+STUB = "triton_python_backend_stub"
+#: The CPU target's program, which is copied beside each graph that it runs.
+ONNX_PROGRAM = Path(__file__).parents[1] / "triton" / "onnx_cpu" / "model.py"
 
-def all_of(repository: Path) -> list[str]:
-    """Everything that is wrong in the repository, model by model."""
+
+@dataclass(frozen=True)
+class Problem:
+    """``is_certain``: Triton would refuse the model. Else it is a warning."""
+
+    sentence: str
+    is_certain: bool = True
+    #: Whether it is this machine that lacks something: elsewhere the model may start.
+    is_local: bool = False
+    #: Whether Triton waits for ever: with it, all other models would wait too.
+    hangs: bool = False
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def find_all(repository: Path, machine: Machine | None = None) -> list[Problem]:
+    """Everything that is wrong in the repository, also with a copy of it."""
+    found = find(repository, machine)
+    return [*found, *map(Problem, _links(repository))] if repository.is_dir() else found
+
+
+def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
+    """What a start would meet, model by model, on ``machine``: on this one if not given."""
     if not repository.is_dir():
-        return [f"{repository} is no folder."]
-    if (repository / "config.pbtxt").exists():
-        return [root_config(repository)]
+        return [Problem(f"{repository} is no folder.")]
+    if (repository / CONFIG).exists():
+        return [Problem(root_config(repository))]
     found = models.read(repository)
-    telling = [model for model in found if model.config or model.fault or model.backend]
-    if not telling and Code(repository / "code").serves:
-        return [*_links(repository)]
+    if not any(models.is_model(model.folder) for model in found) and Code(repository / "code").serves:
+        return []
     if not found:
-        return [f"There is no model in {repository}: each is a folder with a config.pbtxt and a folder 1."]
-    sentences = [sentence for model in found for sentence in _of_model(model)]
-    return [*sentences, *wiring.problems(found), *_links(repository), *plans(found)]
+        return [
+            Problem(
+                f"There is no model in {repository}: each is a folder with a config.pbtxt and a folder 1."
+            )
+        ]
+    machine = machine or Machine.here()
+    each = [problem for model in found for problem in (*_shape(model), *of_model(model, machine))]
+    return [
+        *each,
+        *map(Problem, wiring.problems(found)),
+        *gpu_problems(found, machine),
+        *(Problem(sentence, is_local=True) for sentence in plans(found)),
+    ]
 
 
-def of_start(repository: Path) -> list[str]:
-    """What stops a start, looked for before Triton is: it takes some milliseconds where there is no plan."""
-    found = models.read(repository)
-    told = [model for model in found if model.config is not None]
-    sentences = [sentence for model in told for sentence in (*_name(model), *_versions(model))]
-    return [*sentences, *wiring.problems(found), *plans(told)]
+def all_of(repository: Path, machine: Machine | None = None) -> list[str]:
+    """The sentences of :func:`find_all`, without the warnings."""
+    return [problem.sentence for problem in find_all(repository, machine) if problem.is_certain]
+
+
+def of_start(repository: Path, machine: Machine | None = None) -> list[str]:
+    """The sentences of :func:`find`, without the warnings."""
+    return [problem.sentence for problem in find(repository, machine) if problem.is_certain]
+
+
+def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
+    """What is wrong with one model but its names and versions, which multi-model mode mends."""
+    if model.fault:
+        yield Problem(model.fault, is_certain=machine.knows_all_names or not model.unknown_name)
+        return
+    if model.config is None and not model.backend:
+        return
+    yield from _completion(model, machine)
+    yield from _backend(model, machine)
+    yield from _files(model)
+    yield from _graphs(model)
+    yield from _environment(model, machine)
+    yield from _scripts(model, machine)
+
+
+def gpu_problems(found: Sequence[Model], machine: Machine) -> Iterator[Problem]:
+    """What the models want of a GPU where there is none; one sentence for all that can do without."""
+    plan_models = [model for model in found if model.backend == "tensorrt"]
+    wanting = on_cpu(found, machine)
+    if not (plan_models or wanting) or machine.has_gpu:
+        return
+    for model in plan_models:
+        # The manifest of a plan says more.
+        if not plans([model]):
+            yield Problem(
+                f"{model.folder} is a TensorRT plan, and there is no GPU here: start it on a machine with "
+                "the GPU that it was built for, or build it for the CPU: "
+                f"sm build-model {model.name} --target cpu.",
+                is_local=True,
+            )
+    if wanting:
+        names = ", ".join(model.name for model in wanting)
+        some = f"{names}: the config.pbtxt wants a GPU (KIND_GPU), and there is none here"
+        if machine.without_gpu == "error":
+            yield Problem(
+                f"{some}: start on a machine with a GPU, or let it run on the CPU, TRIREME_WITHOUT_GPU=cpu.",
+                is_local=True,
+            )
+        else:
+            yield Problem(
+                f"{some}: it runs on the CPU (TRIREME_WITHOUT_GPU=error makes this an error).",
+                is_certain=False,
+                is_local=True,
+            )
+
+
+def on_cpu(found: Sequence[Model], machine: Machine) -> list[Model]:
+    """The models that ask for a GPU, could do without, and get none on this machine."""
+    wanting = [model for model in found if model.wants_gpu and model.backend != "tensorrt"]
+    return [] if not wanting or machine.has_gpu else wanting
 
 
 def root_config(repository: Path) -> str:
@@ -82,20 +182,51 @@ def is_plans(folder: Path) -> bool:
     return not isinstance(said, dict) or said.get("target") not in ("cpu", "onnxruntime")
 
 
-def _of_model(model: Model) -> Iterator[str]:
-    if model.fault:
-        yield model.fault
+def _shape(model: Model) -> Iterator[Problem]:
+    """Whether it is a model, under one name, with its versions."""
+    if model.config is None and not model.fault and not model.backend:
+        yield Problem(f"{model.folder} has no config.pbtxt, and no version folder that says what it is.")
+    elif not model.fault:
+        yield from map(Problem, (*_name(model), *_versions(model)))
+
+
+def _completion(model: Model, machine: Machine) -> Iterator[Problem]:
+    if model.config is not None:
         return
-    if model.config is None and not model.backend:
-        yield f"{model.folder} has no config.pbtxt, and no version folder that says what it is."
+    if not machine.completes:
+        yield Problem(
+            f"{model.folder} has no config.pbtxt, and SAGEMAKER_TRITON_ADDITIONAL_ARGS keeps Triton from "
+            "completing it: write one."
+        )
+    for number in model.served:
+        inner = model.version(number) / CONFIG
+        if inner.exists():
+            yield Problem(
+                f"Triton does not read {inner}: it finds out the model's inputs and outputs itself. Move the "
+                f"file to {model.folder / CONFIG} to have it read.",
+                is_certain=False,
+            )
+
+
+def _backend(model: Model, machine: Machine) -> Iterator[Problem]:
+    name = model.backend
+    if not name or name == "ensemble" or (model.config and model.config.runtime):
         return
-    yield from _name(model)
-    yield from _versions(model)
-    yield from _files(model)
-    if model.environment and not model.environment.exists():
-        yield (
-            f"{model.folder / 'config.pbtxt'} wants the environment {model.environment}, which is not there: "
-            "make it with sm pack-env."
+    if name == "tensorrt" and not machine.has_gpu:
+        return  # its other sentence says what to do
+    folders = (model.folder, *(model.version(number) for number in model.versions))
+    if not machine.has_backend(name, folders):
+        assert machine.backends is not None
+        has = ", ".join(sorted(path.name for path in machine.backends.iterdir() if path.is_dir()))
+        hint = (
+            f": build it for the CPU, sm build-model {model.name} --target cpu, or start it in NVIDIA's image"
+            if name == "onnxruntime"
+            else ": correct the name, or start it with a Triton that has it"
+        )
+        yield Problem(
+            f"{model.folder} wants the backend {name!r}, which this Triton does not have "
+            f"({machine.backends} has {has or 'none'}){hint}.",
+            is_local=True,
         )
 
 
@@ -116,10 +247,86 @@ def _versions(model: Model) -> Iterator[str]:
         yield f"{model.folder} has no version folder {number}, which its config.pbtxt wants served."
 
 
-def _files(model: Model) -> Iterator[str]:
+def _files(model: Model) -> Iterator[Problem]:
     for number in sorted(set(model.served) & set(model.versions)):
         if model.file and not (model.version(number) / model.file).exists():
-            yield f"{model.version(number)} has no {model.file}, which the {model.backend} backend wants."
+            yield Problem(
+                f"{model.version(number)} has no {model.file}, which the {model.backend} backend wants.",
+                is_certain=model.backend in NEEDS_FILE,
+                hangs=model.backend == "python",
+            )
+
+
+def _graphs(model: Model) -> Iterator[Problem]:
+    """ONNX files that nobody can read."""
+    for folder in _served_folders(model):
+        if model.backend == "onnxruntime":
+            file, is_certain = folder / (model.file or "model.onnx"), True
+        elif model.backend == "python":
+            file, is_certain = folder / "model.onnx", _same_content(folder / "model.py", ONNX_PROGRAM)
+        else:
+            continue
+        fault = onnx_files.find_fault(file) if file.suffix == ".onnx" and file.is_file() else None
+        if fault:
+            yield Problem(f"{file} {fault}.", is_certain=is_certain)
+
+
+def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
+    environment = model.environment
+    if environment is None or model.backend != "python":
+        return
+    if not environment.exists():
+        yield Problem(
+            f"{model.folder / CONFIG} wants the environment {environment}, which is not there: "
+            "make it with sm pack-env.",
+            is_local=not model.has_own_environment,
+        )
+        return
+    stub = _stub_python(model, machine)
+    python = environments.find_python(environment) if stub else ""
+    if python and python != stub:
+        yield Problem(
+            f"{model.folder}: its environment {environment.name} is made for Python {python}, the stub that "
+            f"would run it for Python {stub}: a stub is per minor version. Make the environment for {stub} "
+            f"(sm pack-env --python {stub}), or put the stub for {python} into the model's folder.",
+            is_local=not (model.folder / STUB).is_file(),
+        )
+
+
+def _scripts(model: Model, machine: Machine) -> Iterator[Problem]:
+    """Slips of the pen in a Python model, where it runs on the Python that reads it here."""
+    if model.backend != "python" or model.environment or _stub_python(model, machine) != VERSION:
+        return
+    for folder in _served_folders(model):
+        file = folder / (model.file or "model.py")
+        try:
+            if not file.is_file() or file.stat().st_size > MAX_SCRIPT_BYTES:
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compile(file.read_bytes(), file, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            yield Problem(f"{file}, line {error.lineno}: {error.msg}.")
+        except (OSError, ValueError, RecursionError, MemoryError):
+            continue
+
+
+def _stub_python(model: Model, machine: Machine) -> str:
+    """The Python of the stub that runs a model: its own, or Triton's."""
+    from sm.environments.stub import version
+
+    return version(model.folder / STUB) or machine.python
+
+
+def _served_folders(model: Model) -> list[Path]:
+    return [model.version(number) for number in sorted(set(model.served) & set(model.versions))]
+
+
+def _same_content(one: Path, other: Path) -> bool:
+    try:
+        return one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
 
 
 def _links(repository: Path) -> Iterator[str]:

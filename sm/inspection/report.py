@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from sm.inspection import configs, models, problems
 from sm.inspection.models import Model
+from sm.inspection.problems import Problem
 from sm.manifest import NAME, Manifest
 
 COLUMNS = ("model", "backend", "versions", "inputs", "outputs", "batching", "MB", "manifest")
 
 
-def report(repository: Path) -> dict[str, Any]:
-    """``repository``, ``models`` (one object each) and ``problems`` (sentences)."""
-    found = models.read(repository) if repository.is_dir() else ()
+def report(repository: Path, found: Sequence[Problem] | None = None) -> dict[str, Any]:
+    """``repository``, ``models`` (one object each), ``problems`` and ``warnings`` (sentences).
+
+    ``found`` are the problems, if they are known.
+    """
+    rows = models.read(repository) if repository.is_dir() else ()
+    found = problems.find_all(repository) if found is None else found
     return {
         "repository": str(repository),
-        "models": [_row(model) for model in found],
-        "problems": problems.all_of(repository),
+        "models": [_row(model) for model in rows],
+        "problems": [problem.sentence for problem in found if problem.is_certain],
+        "warnings": [problem.sentence for problem in found if not problem.is_certain],
     }
 
 

@@ -7,17 +7,20 @@ an ensemble that is no other ensemble's step is the one called. ``code/`` may ho
 from __future__ import annotations
 
 import ast
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sm.errors import BadInput
-from sm.inspection import models
+from sm.inspection import models, problems
 from sm.inspection.ensembles import is_ensemble, steps
+from sm.inspection.machine import Machine
 from sm.inspection.models import Model
 from sm.mme.copying import MAX_COPIED_FILE_BYTES
 from sm.toolkit.code import Code
 
+log = logging.getLogger(__name__)
 #: Where Linux shows things that are no files.
 NO_FILES = ("/dev", "/proc", "/sys")
 
@@ -71,6 +74,8 @@ class Archive:
     entry: str
     #: The archive's client.
     plugin: Plugin | None
+    #: The models that ask for a GPU and run on the CPU, as there is none.
+    on_cpu: frozenset[str] = frozenset()
 
     @property
     def roots(self) -> list[str]:
@@ -79,38 +84,41 @@ class Archive:
         return [name for name in self.models if name not in asked]
 
     @classmethod
-    def read(cls, folder: Path, source: Path) -> Archive:
+    def read(cls, folder: Path, source: Path, machine: Machine = Machine()) -> Archive:
         """Inspect an archive.
 
         Args:
             folder: The archive, or a copy of it that nobody changes.
             source: Where the platform put it.
+            machine: What its models will run on.
 
         Raises:
             BadInput: It cannot be loaded. The sentence says why, and names files below ``source``.
         """
         try:
-            return cls._inspect(folder)
+            return cls._inspect(folder, machine)
         except BadInput as error:
             raise BadInput(error.sentence.replace(str(folder), str(source))) from None
 
     @classmethod
-    def _inspect(cls, folder: Path) -> Archive:
+    def _inspect(cls, folder: Path, machine: Machine) -> Archive:
         plugin = Plugin.find(folder / "code")
-        single = Model.read(folder)
-        if single.config is not None or single.fault or single.versions:
-            found: tuple[Model, ...] = (single,)
+        if models.is_model(folder):
+            found: tuple[Model, ...] = (Model.read(folder),)
         else:
             found = models.read(folder)
-        for model in found:
-            if model.fault:
-                raise BadInput(f"the archive cannot be loaded: {model.fault}")
-            _check_python_files(model)
-        found = tuple(model for model in found if model.config is not None or model.versions)
+        found = tuple(model for model in found if models.is_model(model.folder))
+        _check(found, machine)
         entry = _entry(found, folder, plugin is not None)
         ordered = sorted(found, key=lambda model: (model is entry, is_ensemble(model)))
         _check_names(ordered)
-        return cls(folder, {model.name: model for model in ordered}, entry.name if entry else "", plugin)
+        return cls(
+            folder,
+            {model.name: model for model in ordered},
+            entry.name if entry else "",
+            plugin,
+            frozenset(model.name for model in problems.on_cpu(found, machine)),
+        )
 
 
 def checked(url: str, home: Path) -> Path:
@@ -133,13 +141,13 @@ def checked(url: str, home: Path) -> Path:
     return real
 
 
-def _check_python_files(model: Model) -> None:
-    """For a Python model without its file Triton waits for ever; other backends say so themselves."""
-    if model.backend != "python" or model.file is None:
-        return
-    for number in sorted(set(model.served) & set(model.versions)):
-        if not (model.version(number) / model.file).is_file():
-            raise BadInput(f"{model.version(number)} has no {model.file}, which the python backend wants")
+def _check(found: tuple[Model, ...], machine: Machine) -> None:
+    """Refuse what Triton would refuse, and what it would wait for without end."""
+    wrong = [problem for model in found for problem in problems.of_model(model, machine)]
+    for problem in (*wrong, *problems.gpu_problems(found, machine)):
+        if problem.is_certain:
+            raise BadInput(f"the archive cannot be loaded: {problem.sentence.rstrip('.')}")
+        log.warning("%s", problem.sentence)
 
 
 def _check_names(found: list[Model]) -> None:
@@ -162,7 +170,8 @@ def called(model: Model) -> set[str]:
 def _entry(found: tuple[Model, ...], folder: Path, has_client: bool) -> Model | None:
     if not found and not has_client:
         raise BadInput(
-            f"there is no model in {folder}: neither a config.pbtxt nor a folder 1 in it or one folder below"
+            f"there is no model in {folder}: no config.pbtxt in it or one folder below, nor a file "
+            "that tells Triton what it is, such as 1/model.onnx"
         )
     ensembles = [model for model in found if is_ensemble(model)]
     asked = set().union(*map(steps, ensembles))

@@ -20,6 +20,7 @@ from itertools import product
 from pathlib import Path
 
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError
+from sm.inspection.machine import Machine
 from sm.mme.archive import Archive, called, checked
 from sm.mme.records import Record, Records
 from sm.mme.staging import Staging
@@ -34,7 +35,10 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
 class Loader:
-    """``home`` is the folder below which archives lie; ``admit`` raises if nothing may be loaded now."""
+    """``home`` is the folder below which archives lie; ``admit`` raises if nothing may be loaded now.
+
+    ``machine`` is what models will run on; nothing is known of it if it is not given.
+    """
 
     def __init__(
         self,
@@ -45,9 +49,10 @@ class Loader:
         home: Path,
         namespaced: bool = True,
         admit: Callable[[], None] = lambda: None,
+        machine: Machine = Machine(),
     ) -> None:
         self.records, self._staging, self._triton = records, staging, triton
-        self._home, self._namespaced, self._admit = home, namespaced, admit
+        self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
         self._lock = threading.Lock()
         self._busy: set[str] = set()
 
@@ -66,7 +71,7 @@ class Loader:
             try:
                 # Copied first, then read: nobody changes the copy.
                 copy = self._staging.copy(folder, record.id, Path(url).name)
-                archive = Archive.read(copy, Path(url))
+                archive = Archive.read(copy, Path(url), self._machine)
                 record = self._name_models(record, archive)
                 record = self._bring_in(record, archive)
             except BaseException:

@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import text_format
-
 from sm.errors import BadInput
+from sm.inspection import configs
 from sm.inspection.ensembles import is_ensemble
+from sm.inspection.models import CONFIG as CONFIG
 from sm.inspection.models import Model
 from sm.mme.archive import Archive, called
 from sm.mme.copying import copy_archive
 from sm.mme.records import Record
-
-CONFIG = "config.pbtxt"
 
 
 class Staging:
@@ -41,7 +39,7 @@ class Staging:
     def add(self, archive: Archive, names: Mapping[str, str]) -> None:
         """Make the folders. ``names`` are Triton's, by the archive's."""
         for inside, model in archive.models.items():
-            _stage(model, self._repository / names[inside], names)
+            _stage(model, self._repository / names[inside], names, inside in archive.on_cpu)
 
     def view(self, archive: Archive, identity: str) -> Path:
         """The folder in which the archive's client finds its models."""
@@ -80,7 +78,7 @@ def restorable(record: Record, repository: Path) -> list[str]:
     return [name for name in record.models.values() if whole(repository / name)]
 
 
-def _stage(model: Model, folder: Path, names: Mapping[str, str]) -> None:
+def _stage(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -> None:
     folder.mkdir()
     versions = {str(number) for number in model.versions}
     for path in model.folder.iterdir():
@@ -90,10 +88,11 @@ def _stage(model: Model, folder: Path, names: Mapping[str, str]) -> None:
             (folder / path.name).symlink_to(path)
     if model.config is not None:
         config = renamed(model.config, folder.name, names)
+        config = configs.without_gpu(config) if on_cpu else config
         if config == model.config:
             (folder / CONFIG).symlink_to(model.folder / CONFIG)
         else:
-            (folder / CONFIG).write_text(text_format.MessageToString(config))
+            (folder / CONFIG).write_text(configs.write(config))
     if is_ensemble(model) and not model.versions:
         # It has no file in there, so many a way of packing loses it.
         (folder / "1").mkdir()

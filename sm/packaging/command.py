@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sm.build.progress import Progress
 from sm.errors import StartError
-from sm.inspection import models, problems, report
+from sm.inspection import problems, report
 from sm.packaging import archive, shipments
 from sm.packaging.exclusion import Exclusion
 from sm.packaging.shipments import CODE, Copies, Shipment
@@ -37,19 +37,22 @@ def run(options: argparse.Namespace) -> int:
 
 def inspect(repository: Path, progress: Progress, exclusion: Exclusion | None = None) -> None:
     """Show the repository; :class:`StartError` lists what would stop a start there."""
-    found = report.report(repository)
+    found = problems.find_all(repository)
     left_out = list(exclusion.found()) if exclusion and repository.is_dir() else []
     names = {path.name for path in left_out if path.parent == repository}
-    rows = [row for row in found["models"] if row["model"] not in names]
+    rows = [row for row in report.report(repository, found)["models"] if row["model"] not in names]
     for line in report.table(rows) if rows else ():
         progress.say(line)
-    # A plan may be for a GPU that this machine does not have.
-    elsewhere = problems.plans(models.read(repository)) if repository.is_dir() else []
-    for sentence in elsewhere:
-        progress.say(f"on this machine: {sentence}")
     # A sentence begins with the path that it is about.
     about = tuple(f"{path}{end}" for path in left_out for end in (" ", "/", ":"))
-    wrong = [each for each in found["problems"] if each not in elsewhere and not each.startswith(about)]
+    found = [problem for problem in found if not problem.sentence.startswith(about)]
+    for problem in found:
+        # A model may be for a GPU or a backend that this machine does not have.
+        if problem.is_local:
+            progress.say(f"on this machine: {problem}")
+        elif not problem.is_certain:
+            progress.say(f"warning: {problem}")
+    wrong = [problem.sentence for problem in found if problem.is_certain and not problem.is_local]
     if wrong:
         raise StartError("nothing is packed:\n" + "\n".join(wrong))
     if exclusion:

@@ -141,7 +141,7 @@ class Separate:
     def _own_environment(self, model: Model, config: Any, name: str) -> tuple[Any, list[Entry]]:
         """An environment of another folder goes into the model's: the archive has no such neighbour."""
         path = model.environment
-        if path is None or ".." not in path.relative_to(model.folder).parts:
+        if path is None or not model.has_own_environment or ".." not in path.relative_to(model.folder).parts:
             return config, []
         made = type(config)()
         made.CopyFrom(config)

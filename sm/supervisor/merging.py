@@ -1,11 +1,15 @@
-"""Which plans are wanting, and a repository of links with room for the plans that were built here."""
+"""A repository of links in the place of the team's, which is never written.
+
+It has room for plans that were built here, or configurations for a machine without a GPU.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
-from sm.inspection import models
+from sm.inspection import configs, models
 from sm.inspection.problems import is_plans
 
 PLAN, LOG = "model.plan", "model.plan.log"
@@ -50,6 +54,22 @@ def merge(repository: Path, merged: Path, wanting: list[Path]) -> None:
             _merge_model(entry, merged / entry.name, {version.name for version in wanting})
         else:
             _link(entry, merged / entry.name)
+
+
+def overlay_cpu(repository: Path, merged: Path, names: Collection[str]) -> Path:
+    """``merged``: links to all of the repository, but with the models ``names`` configured for the CPU."""
+    merged.mkdir()
+    for entry in repository.iterdir():
+        if entry.name not in names:
+            _link(entry, merged / entry.name)
+            continue
+        (merged / entry.name).mkdir()
+        for file in entry.iterdir():
+            if file.name != models.CONFIG:
+                _link(file, merged / entry.name / file.name)
+        config = configs.without_gpu(configs.read(entry / models.CONFIG))
+        (merged / entry.name / models.CONFIG).write_text(configs.write(config))
+    return merged
 
 
 def _merge_model(model: Path, merged: Path, versions: set[str]) -> None:

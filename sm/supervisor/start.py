@@ -21,20 +21,14 @@ from pathlib import Path
 from selectors import PollSelector
 
 from sm.access import setup
-from sm.box import (
-    SHARED_MEMORY,
-    Box,
-    check_default_model,
-    find_repository,
-    models_in,
-    shared_bytes,
-)
+from sm.box import SHARED_MEMORY, Box, check_default_model, find_repository, shared_bytes
 from sm.errors import StartError
 from sm.generation import SharedGeneration
-from sm.inspection import problems
+from sm.inspection import models, problems
+from sm.inspection.machine import Machine
 from sm.logs import Formatter
 from sm.settings import Settings, names_of
-from sm.supervisor import demo, front, ports
+from sm.supervisor import demo, front, merging, ports
 from sm.supervisor.capacity import (
     capacity,
     describe_limits,
@@ -112,8 +106,9 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
         repository = None if settings.multi_model else find_repository(settings)
         if repository:
             check_default_model(settings, repository)
+        machine = Machine.find(settings)
         if repository and settings.build_engines == "never":
-            check(repository)
+            check(repository, machine, settings, log)
         nginx = front.choose(settings)
         listener = ports.listen(settings.port)
         stack.callback(listener.close)
@@ -124,8 +119,12 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
             built = Engines(settings, listener, selector, signals, processes, guard, log).run(repository)
             if built is None:
                 return 0
-            check(repository := built)
+            check(repository := built, machine, settings, log)
         box, generation = stack.enter_context(prepared(settings, repository, nginx, guard, reload))
+        if repository and (on_cpu := problems.on_cpu(models.read(repository), machine)):
+            names = {model.name for model in on_cpu}
+            box = replace(box, overlay=merging.overlay_cpu(repository, box.run / "repository", names))
+        box.save()
         stack.callback(bury, processes, log, guard)
         if nginx is None:
             log.say("warning", front.WITHOUT_NGINX)
@@ -159,17 +158,28 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
         return code
 
 
-def check(repository: Path) -> None:
-    """:class:`StartError` says the first problem that Triton would meet."""
-    for sentence in problems.of_start(repository)[:1]:
-        raise StartError(sentence)
+def check(repository: Path, machine: Machine, settings: Settings, log: Log) -> None:
+    """Say the problems that Triton would meet. :class:`StartError` is the last of those that stop the start.
+
+    Where ``/ping`` asks for life alone, a model that cannot load stops nobody else.
+    """
+    refusals = []
+    for problem in problems.find(repository, machine):
+        if problem.is_certain and (settings.ping == "ready" or problem.hangs):
+            refusals.append(problem.sentence)
+        else:
+            log.say("warning", problem.sentence)
+    for sentence in refusals[:-1]:
+        log.say("error", sentence)
+    if refusals:
+        raise StartError(refusals[-1])
 
 
 def announced(settings: Settings, repository: Path | None) -> str:
     """What is about to be served, in words."""
     if repository is None:
         return f"multi-model mode: models come by POST /models from below {settings.archives}"
-    return f"loading {', '.join(models_in(repository)) or 'the code'} from {repository}"
+    return f"loading {', '.join(models.names(repository)) or 'the code'} from {repository}"
 
 
 @contextlib.contextmanager
@@ -220,7 +230,6 @@ def prepared(
             reload=reload,
             generation_file=generation.path,
         )
-        box.save()
         yield box, generation
     finally:
         shutil.rmtree(run_folder, ignore_errors=True)

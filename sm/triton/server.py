@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.box import SHARED_MEMORY, Box, models_in, python_models
+from sm.box import SHARED_MEMORY, Box, python_models
 from sm.errors import StartError
+from sm.inspection import models
 from sm.settings import Settings
 from sm.triton import wheel
 from sm.triton.admin import failures, live, ready
@@ -81,8 +82,8 @@ def find(settings: Settings) -> Path:
 
 def _repository(box: Box) -> Path:
     """An empty one where there is only code to serve: Triton takes every folder for a model."""
-    if models_in(box.repository) or box.multi_model:
-        return box.repository
+    if box.multi_model or models.names(box.repository):
+        return box.overlay or box.repository
     empty = box.run / "no-models"
     empty.mkdir(exist_ok=True)
     return empty
@@ -120,10 +121,10 @@ def _logs(settings: Settings) -> tuple[str, ...]:
 
 
 def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
-    models = python_models(None if box.multi_model else box.repository)
+    count = python_models(None if box.multi_model else box.repository)
     values = {
         "shm-region-prefix-name": f"trireme-{box.id}-py",
-        "shm-default-byte-size": str(_pool(settings.triton_shm_default, models)),
+        "shm-default-byte-size": str(_pool(settings.triton_shm_default, count)),
         "shm-growth-byte-size": str(settings.triton_shm_growth),
     }
     return tuple(f"--backend-config=python,{name}={value}" for name, value in values.items())

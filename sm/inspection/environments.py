@@ -1,0 +1,52 @@
+"""Which Python a model's environment is made for, read from its folder or archive without unpacking it."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+#: Seconds for an archive's first files. What takes longer is not known.
+LOOK_S = 3.0
+#: What an environment has below ``lib``. ``python3.1`` is a link that conda makes for Python 3.10 and later.
+LIBRARY = re.compile(r"^(?:\./)?lib/(?:lib)?python(3\.(?!1(?:/|$|\.so))\d+)(?:/|\.so|$)")
+
+
+class _Bounded(io.RawIOBase):
+    """A file that cannot be read any more when the time is over."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self._file, self._end = path.open("rb", buffering=0), time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        if time.monotonic() > self._end:
+            raise TimeoutError
+        return self._file.readinto(buffer)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def find_python(environment: Path, seconds: float = LOOK_S) -> str:
+    """The minor version, such as 3.12; empty where it cannot be told, or not in this time."""
+    try:
+        if environment.is_dir():
+            return _first(f"lib/{path.name}" for path in sorted((environment / "lib").iterdir()))
+        with (
+            io.BufferedReader(_Bounded(environment, seconds)) as file,
+            tarfile.open(fileobj=file, mode="r|*") as archive,
+        ):
+            return _first(member.name for member in archive)
+    except (OSError, EOFError, tarfile.TarError):
+        return ""
+
+
+def _first(names: Iterable[str]) -> str:
+    return next((found[1] for name in names if (found := LIBRARY.match(name))), "")

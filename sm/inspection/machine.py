@@ -1,0 +1,82 @@
+"""What this machine has for models: Triton's backends, the Python of its stub, a GPU."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sm import hardware
+from sm.environments.stub import NAME, version
+from sm.errors import StartError
+from sm.inspection import configs
+from sm.settings import Settings
+from sm.triton import server, wheel
+
+BACKENDS_OPTION = "--backend-directory="
+#: Options that keep Triton from completing configurations.
+NO_COMPLETION = ("--disable-auto-complete-config", "--strict-model-config=true", "--strict-model-config=1")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Of what is empty or None nothing is known, and nothing is said."""
+
+    #: Folders of backends that Triton looks in.
+    backends: Path | None = None
+    #: Major and minor version.
+    triton: tuple[int, ...] = ()
+    #: The Python that models without a stub of their own run on.
+    python: str = ""
+    #: Whether Triton completes configurations.
+    completes: bool = True
+    #: ``TRIREME_WITHOUT_GPU``.
+    without_gpu: str = "cpu"
+    #: None: ask the machine when a model wants to know.
+    gpu: bool | None = None
+
+    @classmethod
+    def find(cls, settings: Settings) -> Machine:
+        """This one, with the Triton that the settings name."""
+        arguments = settings.triton_arguments
+        common = cls(completes=not set(NO_COMPLETION) & set(arguments), without_gpu=settings.without_gpu)
+        try:
+            program = server.find(settings)
+        except StartError:
+            return common
+        told = [word.removeprefix(BACKENDS_OPTION) for word in arguments if word.startswith(BACKENDS_OPTION)]
+        backends = Path(told[-1]) if told else program.parent.parent / "backends"
+        return cls(
+            backends=backends if backends.is_dir() else None,
+            triton=_triton_version(program),
+            python=wheel.VERSION if wheel.is_wheel(program) else version(backends / "python" / NAME),
+            completes=common.completes,
+            without_gpu=common.without_gpu,
+        )
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This one, as the environment's variables have it."""
+        return cls.find(Settings.read(os.environ))
+
+    @property
+    def has_gpu(self) -> bool:
+        return hardware.has_gpu() if self.gpu is None else self.gpu
+
+    @property
+    def knows_all_names(self) -> bool:
+        """Whether each field that Triton knows is known here too."""
+        return not self.triton or configs.version() >= self.triton
+
+    def has_backend(self, name: str, folders: tuple[Path, ...]) -> bool:
+        """Whether Triton finds a backend; ``folders`` are the model's, which may bring one."""
+        if self.backends is None or (self.backends / name).is_dir():
+            return True
+        return any((folder / f"libtriton_{name}.so").exists() for folder in folders)
+
+
+def _triton_version(program: Path) -> tuple[int, ...]:
+    try:
+        return configs.numbers((program.parent.parent / "TRITON_VERSION").read_text())
+    except OSError:
+        return ()
