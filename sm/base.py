@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,9 +125,9 @@ class Client(ABC):
         """Whether the client has parts of its own to send."""
         return cls.stream is not Client.stream
 
-    @classmethod
-    def required_models(cls) -> tuple[str, ...]:
-        return cls.models
+    def required_models(self) -> tuple[str, ...]:
+        """The Triton models that the client calls."""
+        return self.models
 
 
 class StreamingClient(Client):
@@ -144,17 +144,18 @@ class StreamingClient(Client):
 class TensorClient(Client):
     """One model, three short verbs: ``preprocess``, (Triton), ``postprocess``."""
 
-    #: The Triton model.
-    model: ClassVar[str]
+    #: The Triton model. A model in the repository may name the client instead, see :mod:`sm.model_choice`.
+    model: str
+    #: Other names under which the model may be served.
+    aliases: ClassVar[tuple[str, ...]] = ()
     #: Names with dtype and shape (no batch dimension, -1 for any), as ``{"input": ("FP32", (3, 224, 224))}``;
     #: ``"FP32|UINT8"`` for a client that can give either.
     #: Optional; what is named here is compared with the served model at start.
     inputs: ClassVar[Mapping[str, tuple[str, tuple[int, ...]]]] = {}
     outputs: ClassVar[Mapping[str, tuple[str, tuple[int, ...]]]] = {}
 
-    @classmethod
-    def required_models(cls) -> tuple[str, ...]:
-        return (cls.model, *cls.models)
+    def required_models(self) -> tuple[str, ...]:
+        return (self.model, *self.models)
 
     @abstractmethod
     def preprocess(self, payload: Any) -> Tensors:
@@ -172,15 +173,48 @@ class TensorClient(Client):
         with stage(self.name, "preprocess"):
             inputs = self.preprocess(payload)
         metadata = self.triton.metadata(self.model, payload.version)
-        batched = metadata.max_batch_size > 0
+        batch = batch_of(metadata, inputs)
         with stage(self.name, "infer"):
             outputs = self.triton.infer(
                 self.model,
-                {name: np.asarray(tensor)[None] for name, tensor in inputs.items()} if batched else inputs,
+                {name: _in_batch(tensor, batch) for name, tensor in inputs.items()} if batch else inputs,
                 version=payload.version,
                 outputs=self.wanted(payload),
             )
         with stage(self.name, "postprocess"):
             return self.postprocess(
-                {name: tensor[0] for name, tensor in outputs.items()} if batched else outputs, payload
+                {name: _first(tensor, name, metadata, batch) for name, tensor in outputs.items()}, payload
             )
+
+
+def batch_of(metadata: ModelMetadata, inputs: Tensors) -> int:
+    """How many records a call of the model has, given one record's tensors; 0: there is no batch dimension.
+
+    Without ``max_batch_size`` the batch may be a dimension of the tensors themselves, free or of a fixed
+    size: then the model's shapes have one dimension more than the record's.
+    """
+    if metadata.max_batch_size > 0:
+        return 1
+    sizes = set()
+    for name, tensor in inputs.items():
+        described = metadata.inputs.get(name)
+        if described is None or len(described.shape) != np.ndim(tensor) + 1:
+            return 0
+        sizes.add(described.shape[0])
+    fixed = sizes - {-1}
+    return 0 if not sizes or len(fixed) > 1 else next(iter(fixed), 1)
+
+
+def _in_batch(tensor: Array, batch: int) -> Array:
+    """One record as a batch; where the model takes only larger ones, the record is repeated."""
+    one = np.asarray(tensor)[None]
+    return one if batch == 1 else np.repeat(one, batch, axis=0)
+
+
+def _first(tensor: Array, name: str, metadata: ModelMetadata, batch: int) -> Array:
+    """The first record's part of an output."""
+    if metadata.max_batch_size > 0:
+        return cast("Array", tensor[0])
+    described = metadata.outputs.get(name)
+    has_batch = batch and described and described.shape[:1] in ((-1,), (batch,))
+    return cast("Array", tensor[0]) if has_batch and tensor.shape[:1] == (batch,) else tensor

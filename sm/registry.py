@@ -13,7 +13,9 @@ from sm.box import CODE
 from sm.claims import NameTaken, claim
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.loading import Found, discover, load, plain_names, reason
+from sm.model_choice import choose_model
 from sm.payloads import BodyPayload
+from sm.tensor_roles import UnsuitableModel, record_shape
 from sm.toolkit.client import ToolkitClient
 from sm.toolkit.code import Code
 
@@ -35,7 +37,10 @@ class Registry:
         if client is not None:
             return client
         if name in self.models:
-            raise UnknownModel(f"model {name!r} has no client: send it the v2 protocol, a body with inputs")
+            why = f" ({self.left_out[name]})" if name in self.left_out else ""
+            raise UnknownModel(
+                f"model {name!r} has no client{why}: send it the v2 protocol, a body with inputs"
+            )
         exists = ", ".join(sorted(self.clients)) or "none"
         if not name:
             raise UnknownModel(f"the request names no model and there is no default; there are: {exists}")
@@ -152,6 +157,12 @@ def build(
             without[found.name] = str(missing)
             if not found.bundled:
                 refuse(found, StartError(f"{found.shown}: {missing}."))
+        except UnsuitableModel as error:
+            without[found.name] = str(error)
+            if not found.bundled:
+                refuse(found, error)
+            else:
+                log.warning("%s The model is served without it, by the v2 protocol.", error)
         except StartError as error:
             without[found.name] = str(error)
             refuse(found, error)
@@ -165,6 +176,8 @@ def build(
 
 def check(client: Client, found: Found, triton: Triton) -> None:
     """Compare what a client names with what Triton serves, then let it set itself up."""
+    if isinstance(client, TensorClient):
+        client.model = choose_model(client, triton)
     for model in client.required_models():
         try:
             metadata = triton.metadata(model)
@@ -176,7 +189,7 @@ def check(client: Client, found: Found, triton: Triton) -> None:
     try:
         client.setup()
     except StartError as error:
-        raise StartError(f"{found.shown}: {error}") from None
+        raise type(error)(f"{found.shown}: {error}") from None
     except TriremeError as error:
         raise StartError(f"{found.shown}: {error.sentence}") from error
     except BaseException as error:  # also sys.exit() and KeyboardInterrupt: one client may end nobody else
@@ -190,15 +203,16 @@ def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:
         for name, (datatype, shape) in named.items():
             if name not in served:
                 yield f"it names the {side} {name!r}, but {metadata.name!r} has {', '.join(served)}"
-            elif not _fits(served[name], datatype, shape):
+            elif not _fits(metadata, served[name], datatype, shape):
                 theirs = f"{served[name].datatype} {list(served[name].shape)}"
                 ours = f"{datatype.replace('|', ' or ')} {list(shape)}"
                 yield f"its {side} {name!r} is {ours}, but {metadata.name!r} has {theirs}"
 
 
-def _fits(served: TensorMetadata, datatypes: str, shape: tuple[int, ...]) -> bool:
+def _fits(model: ModelMetadata, served: TensorMetadata, datatypes: str, shape: tuple[int, ...]) -> bool:
+    theirs = record_shape(model, served, len(shape))
     return (
         served.datatype in datatypes.split("|")
-        and len(served.shape) == len(shape)
-        and all(-1 in sizes or len(set(sizes)) == 1 for sizes in zip(shape, served.shape, strict=True))
+        and theirs is not None
+        and all(-1 in sizes or len(set(sizes)) == 1 for sizes in zip(shape, theirs, strict=True))
     )

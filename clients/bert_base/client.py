@@ -6,20 +6,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
-from tokenizers import Tokenizer
 
-from sm.base import ModelMetadata, Parameters, TensorClient, Tensors, TextPayload
-from sm.errors import StartError, WrongPayload
+from sm.base import Parameters, TensorClient, Tensors, TextPayload
+from sm.errors import WrongPayload
 from sm.manifest import Manifest
 
 from .filling import Ids, Scores, Span, combined, filled, likeliest, window
+from .form import MASKS, Form
+from .words import tokenizer
 
-#: What a model gives: the best words of its masks with their log probabilities, or the logits of all words.
-MASKS, LOGITS = ("word_ids", "word_scores"), ("logits",)
 #: Words of the vocabulary that stand for nothing: [CLS], [unused7].
 RESERVED = re.compile(r"\[.+\]")
 
@@ -29,11 +27,16 @@ class Preprocess(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    mask_token: str = Field(min_length=1)
+    mask_token: str = Field(default="[MASK]", min_length=1)
     #: Word pieces that the model takes at once, the two at the ends included.
-    max_length: int = Field(ge=3)
+    max_length: int = Field(default=512, ge=3)
     #: A text of more characters is refused unread.
-    max_characters: int = Field(ge=1)
+    max_characters: int = Field(default=2**15, ge=1)
+
+    @classmethod
+    def read(cls, path: Path) -> Preprocess:
+        """What the file says; BERT base's own where there is none."""
+        return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
 
 
 class Options(Parameters):
@@ -64,24 +67,27 @@ class MaskedText(TextPayload):
 
 
 class BertBase(TensorClient):
-    """Fill-mask: sentences with ``[MASK]`` filled, best first, each with its probability."""
+    """Fill-mask: sentences with ``[MASK]`` filled, best first, each with its probability.
+
+    The model is any that takes ``input_ids`` and gives one output of a score for each word.
+    """
 
     model = "bert_base"
     payload = MaskedText
-    inputs: ClassVar = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ("INT64", (-1,)))
 
     def setup(self) -> None:
         folder = self.repository / self.model
-        self.given = given(self.triton.metadata(self.model))
-        self.limits = Preprocess.model_validate_json((folder / "preprocess.json").read_bytes())
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.form = Form.of(self.triton.metadata(self.model))
+        self.limits = Preprocess.read(folder / "preprocess.json")
+        self.tokenizer = tokenizer(folder, self.form.words)
         # What is too long is for this client to say; a tokenizer.json may come with its own idea.
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         vocabulary = self.tokenizer.get_vocab()
         self.mask = vocabulary[self.limits.mask_token]
         self.padding = vocabulary.get("[PAD]", 0)
-        self.shortest = least_length(folder)
+        self.longest = min(self.limits.max_length, self.form.length or self.limits.max_length)
+        self.shortest = max(least_length(folder), self.form.length)
         self.barred: Ids = np.array([index for word, index in vocabulary.items() if RESERVED.fullmatch(word)])
 
     def preprocess(self, payload: MaskedText) -> Tensors:
@@ -92,10 +98,10 @@ class BertBase(TensorClient):
         attention = np.zeros_like(ids)
         # Where the attention is 0 the model does not look.
         attention[:length] = 1
-        return {"input_ids": ids, "attention_mask": attention, "token_type_ids": np.zeros_like(ids)}
+        return self.form.tensors(ids, attention)
 
     def wanted(self, payload: MaskedText) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
-        return self.given
+        return self.form.outputs
 
     def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
         masked, top = payload._masked or self.read(payload), payload.parameters.top
@@ -107,8 +113,10 @@ class BertBase(TensorClient):
 
     def candidates(self, outputs: Tensors, places: Sequence[int], top: int) -> list[tuple[Ids, Scores]]:
         """For each mask, at its place in the text, the best ids [top] and their log probabilities [top]."""
-        if self.given == LOGITS:
-            return [likeliest(outputs["logits"][place], self.barred, top) for place in places]
+        if self.form.gives_logits:
+            (name,) = self.form.outputs
+            logits = outputs[name].reshape(-1, outputs[name].shape[-1])
+            return [likeliest(logits[place], self.barred, top) for place in places]
         # The rows are the masks' own, and those over are another text's in the batch.
         ids, scores = (outputs[name][: len(places), :top] for name in MASKS)
         return list(zip(ids, scores.astype(np.float64), strict=True))
@@ -127,33 +135,21 @@ class BertBase(TensorClient):
             raise _wrong(f"has no {self.limits.mask_token} to fill")
         spans = tuple(encoding.offsets[place] for place in places)
         masked = Masked(ids, places, spans)
-        return masked if len(ids) <= self.limits.max_length else self.shortened(masked, payload)
+        return masked if len(ids) <= self.longest else self.shortened(masked, payload)
 
     def shortened(self, masked: Masked, payload: MaskedText) -> Masked:
         """The part around the masks, between the marks at both ends."""
         if not payload.parameters.truncate:
             raise _wrong(
-                f"is {len(masked.ids)} word pieces long, the model takes {self.limits.max_length}; "
+                f"is {len(masked.ids)} word pieces long, the model takes {self.longest}; "
                 "with truncate it reads the part around the masks"
             )
         try:
-            part = window(
-                len(masked.ids) - 2, [place - 1 for place in masked.places], self.limits.max_length - 2
-            )
+            part = window(len(masked.ids) - 2, [place - 1 for place in masked.places], self.longest - 2)
         except ValueError as error:
             raise _wrong(f"cannot be truncated: {error}") from None
         ids = np.concatenate((masked.ids[:1], masked.ids[1:-1][part], masked.ids[-1:]))
         return Masked(ids, tuple(place - part.start for place in masked.places), masked.spans)
-
-
-def given(model: ModelMetadata) -> tuple[str, ...]:
-    """The outputs to ask for; :class:`~sm.errors.StartError` if there are neither."""
-    for names in (MASKS, LOGITS):
-        if model.outputs.keys() >= set(names):
-            return names
-    raise StartError(
-        f"{model.name} gives {', '.join(model.outputs)}: neither {' and '.join(MASKS)} nor logits."
-    )
 
 
 def least_length(model: Path) -> int:

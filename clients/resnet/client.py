@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 from pydantic import Field
 
 from sm.base import Array, ImagePayload, Parameters, TensorClient, Tensors
 from sm.errors import StartError
 from sm.preprocessing import Preprocessing
+from sm.tensor_roles import ImageInput, find_image, find_output, label_file
+
+from .labels import Labels
+from .squash import Squash
+
+log = logging.getLogger(__name__)
 
 
 class Options(Parameters):
@@ -24,31 +32,52 @@ class Resnet(TensorClient):
     The score is the logit, not the probability: the reference asks Triton's classification extension
     for its model's one output, whose values (11.25) are no probabilities. A caller who wants
     probabilities has ``probs`` through Triton's own API.
+
+    The model is any with one picture and one output of a score for each class, whatever their names.
     """
 
     model = "resnet"
     payload = ClassifiedPicture
-    inputs = {"input": ("FP32|UINT8", (-1, -1, -1))}
-    outputs = {"logits": ("FP32", (-1,))}
 
     def setup(self) -> None:
-        """``preprocess.json`` and ``labels.txt`` travel with the model: another ResNet brings its own."""
+        """``preprocess.json`` and the labels travel with the model: another ResNet brings its own."""
         folder = self.repository / self.model
-        prepared = Preprocessing.read(folder / "preprocess.json")
         metadata = self.triton.metadata(self.model)
+        image, scores = find_image(metadata), find_output(metadata, 1, ("logits",))
+        self.input, self.output = image.name, scores.name
+        prepared = self.preparation(image)
         # A model that takes bytes has the arithmetic in its graph.
-        self.tensor = prepared.unscaled if metadata.inputs["input"].datatype == "UINT8" else prepared
-        self.labels = (folder / "labels.txt").read_text(encoding="utf-8").splitlines()
-        (classes,) = metadata.outputs["logits"].shape
-        if classes != len(self.labels):
-            raise StartError(f"{folder / 'labels.txt'} has {len(self.labels)} labels for {classes} classes.")
+        self.tensor = prepared.unscaled if image.datatype == "UINT8" else prepared
+        self.labels = Labels.read(label_file(folder, scores.name), scores.shape[0])
+
+    def preparation(self, image: ImageInput) -> Preprocessing | Squash:
+        """As ``preprocess.json`` says; :class:`~sm.errors.StartError` if the model takes another size."""
+        path = self.repository / self.model / "preprocess.json"
+        if not path.is_file():
+            squash = Squash.of(image)
+            log.info(
+                "%s has no preprocess.json: pictures become %d by %d pixels, RGB, divided by 255",
+                self.model,
+                squash.width,
+                squash.height,
+            )
+            return squash
+        prepared = Preprocessing.read(path)
+        if image.size(prepared.crop) != (prepared.crop, prepared.crop):
+            raise StartError(
+                f"{path} has crop {prepared.crop}, but {self.model!r} takes {image.height} by {image.width}."
+            )
+        return prepared
 
     def preprocess(self, payload: ClassifiedPicture) -> dict[str, Array]:
-        """The picture to ``input``, float32 or uint8 [3, 224, 224]."""
-        return {"input": self.tensor(payload.pixels)}
+        """The picture to the model's input, float32 or uint8 [3, 224, 224]."""
+        return {self.input: self.tensor(payload.pixels)}
+
+    def wanted(self, payload: ClassifiedPicture) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
+        return (self.output,)
 
     def postprocess(self, outputs: Tensors, payload: ClassifiedPicture) -> list[str]:
-        """``logits``, float32 [1000], to rows."""
-        logits = outputs["logits"]
-        best = np.argsort(-logits, kind="stable")[: payload.parameters.top]
-        return [f"{logits[index]:f}:{index}:{index}:{self.labels[index]}" for index in best]
+        """The scores, float32 [classes], to rows."""
+        scores = outputs[self.output].reshape(-1)
+        best = np.argsort(-scores, kind="stable")[: payload.parameters.top]
+        return [self.labels.row(scores[index], index) for index in best]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sm.base import ImagePayload, Picture, TensorClient, Tensors
 
 from .drawing import Label, draw
-from .form import OBJECTS, ROWS, Form
+from .form import OBJECTS, Form
 from .letterbox import Letterbox, Placement
 from .nms import Objects, objects, suppressed
 
@@ -40,18 +41,26 @@ class Yolov5(TensorClient):
     box is in the pixels of the letterboxed input; width and height are the sent picture's, since with
     them a caller can map the box back. ``detections``: ``{"label", "class_id", "score", "box"}`` with
     the box in the picture's own pixels. ``image``, or ``Accept: image/png``: the picture, boxes drawn.
-    Best first.
+    Best first. The model is any with one picture and one output of rows, whatever their names.
     """
 
     model = "yolov5"
+    aliases = ("yolov5s",)
     payload = DetectionPayload
-    inputs = {"images": ("FP32|UINT8", (3, -1, -1))}
 
     def setup(self) -> None:
         folder = self.repository / self.model
         self.form = Form.of(self.triton.metadata(self.model), folder)
-        self.letterbox = Letterbox.load(folder / "preprocess.json")
-        self.labels = (folder / "labels.txt").read_text(encoding="utf-8").splitlines()
+        self.letterbox = Letterbox.of(self.form.image, folder / "preprocess.json")
+        self.labels = self.names(folder)
+
+    def names(self, folder: Path) -> list[str]:
+        """``labels.txt`` beside the model; else COCO's, if the model has as many classes."""
+        own, coco = folder / "labels.txt", self.folder / "coco.txt"
+        if own.is_file():
+            return own.read_text(encoding="utf-8").splitlines()
+        names = coco.read_text(encoding="utf-8").splitlines()
+        return names if self.form.classes in (0, len(names)) else []
 
     def preprocess(self, payload: DetectionPayload) -> Tensors:
         options, letterbox = payload.parameters, self.letterbox
@@ -59,9 +68,9 @@ class Yolov5(TensorClient):
             letterbox.unscaled(payload.pixels) if self.form.unscaled else letterbox.tensor(payload.pixels)
         )
         if not self.form.asks:
-            return {"images": images}
+            return {self.form.image.name: images}
         return {
-            "images": images,
+            self.form.image.name: images,
             "confidence": np.array([options.confidence], np.float32),
             "iou": np.array([options.iou], np.float32),
         }
@@ -74,7 +83,8 @@ class Yolov5(TensorClient):
         if OBJECTS in outputs:
             found = suppressed(outputs[OBJECTS], options.confidence)
         else:
-            found = objects(outputs[ROWS], options.confidence, options.iou)
+            rows = outputs[self.form.rows]
+            found = objects(rows.reshape(-1, rows.shape[-1]), options.confidence, options.iou)
         height, width, _ = payload.pixels.shape
         place = self.letterbox.place(width, height)
         if options.format == "image" or payload.accept == "image/png":
@@ -83,7 +93,8 @@ class Yolov5(TensorClient):
 
     def rows(self, found: Objects, place: Placement) -> list[list[float]]:
         """Hundredths of a pixel and ten-thousandths of a score: more digits would say nothing."""
-        boxes = found.boxes.clip(0, self.letterbox.size).tolist()
+        corners = np.array((self.letterbox.width, self.letterbox.height) * 2)
+        boxes = found.boxes.clip(0, corners).tolist()
         return [
             [label, round(score, 4), *(round(value, 2) for value in (x1, x2, y1, y2)), *place.picture_size]
             for label, score, (x1, y1, x2, y2) in zip(

@@ -1,4 +1,8 @@
-"""What the served model takes and gives: it may scale pixels, and suppress boxes, in its own graph."""
+"""What the served model takes and gives: it may scale pixels, and suppress boxes, in its own graph.
+
+An export has one output of rows, whatever its name: four numbers of the box, one for any object, one for each
+class. A model that ``sm build-model`` made may give ``objects`` too.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sm.base import ModelMetadata
 from sm.errors import StartError
+from sm.tensor_roles import ImageInput, UnsuitableModel, find_image, find_output
 
-ROWS, OBJECTS = "output0", "objects"
+OBJECTS = "objects"
+#: What Ultralytics calls the rows.
+ROWS = ("output0", "output")
+#: Of a row, before the classes.
+NUMBERS = 5
 
 
 class Suppression(BaseModel):
@@ -24,9 +33,13 @@ class Suppression(BaseModel):
 
 @dataclass(frozen=True)
 class Form:
-    """``unscaled``: it takes pixels as they are. ``suppresses``: it can give objects instead of rows."""
+    """``image``: its input. ``suppresses``: it can give objects instead of rows."""
 
-    unscaled: bool
+    image: ImageInput
+    #: The output of rows; empty where it gives objects alone.
+    rows: str
+    #: How many classes a row has; 0 where that is not known.
+    classes: int
     suppresses: bool
     #: It takes the thresholds of a request.
     asks: bool
@@ -35,18 +48,44 @@ class Form:
 
     @classmethod
     def of(cls, model: ModelMetadata, folder: Path) -> Form:
-        """:class:`~sm.errors.StartError` if it gives neither rows nor objects."""
+        """:class:`~sm.tensor_roles.UnsuitableModel` if it gives neither rows nor objects."""
+        image = find_image(model)
         suppresses, asks = OBJECTS in model.outputs, "iou" in model.inputs
-        if not (suppresses or ROWS in model.outputs):
-            raise StartError(f"{model.name} gives {', '.join(model.outputs)}: neither {ROWS} nor {OBJECTS}.")
+        others = set(model.inputs) - {image.name} - ({"confidence", "iou"} if asks else set())
+        if others:
+            raise UnsuitableModel(f"{model.name!r} takes {', '.join(sorted(others))} beside the picture.")
+        if image.layout != "CHW":
+            raise UnsuitableModel(f"{model.name!r} takes {image.name} with its channels last.")
+        rows, classes = ("", 0) if suppresses and not _has_rows(model) else _rows(model)
         fixed = _suppression(folder / "suppression.json") if suppresses and not asks else None
-        return cls(model.inputs["images"].datatype == "UINT8", suppresses, asks, fixed)
+        return cls(image, rows, classes, suppresses, asks, fixed)
+
+    @property
+    def unscaled(self) -> bool:
+        """Whether it takes pixels as they are."""
+        return self.image.datatype == "UINT8"
 
     def output(self, confidence: float, iou: float) -> str:
         """What to ask for with these thresholds: objects where the model can find just those."""
         if self.fixed and (confidence < self.fixed.confidence or iou != self.fixed.iou):
-            return ROWS
-        return OBJECTS if self.suppresses else ROWS
+            return self.rows
+        return OBJECTS if self.suppresses else self.rows
+
+
+def _has_rows(model: ModelMetadata) -> bool:
+    return any(name != OBJECTS for name in model.outputs)
+
+
+def _rows(model: ModelMetadata) -> tuple[str, int]:
+    """The output's name, and the number of classes."""
+    found = find_output(model, 2, ROWS)
+    classes = found.shape[1] - NUMBERS
+    if found.shape[1] >= 0 and classes < 1:
+        raise UnsuitableModel(
+            f"{model.name!r} gives {found.name} {list(found.shape)}: rows of at least {NUMBERS + 1} numbers "
+            "are expected."
+        )
+    return found.name, max(0, classes)
 
 
 def _suppression(path: Path) -> Suppression:

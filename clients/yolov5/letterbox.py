@@ -1,10 +1,11 @@
-"""A picture of any size into the model's square input, and boxes back out of it."""
+"""A picture of any size into the model's input, and boxes back out of it."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import cv2
 import numpy as np
@@ -12,9 +13,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sm.errors import StartError
+from sm.tensor_roles import ImageInput
+
+log = logging.getLogger(__name__)
 
 Pixels = NDArray[np.uint8]
 Floats = NDArray[np.floating[Any]]
+Side = Annotated[int, Field(gt=0, le=8192)]
+
+#: Pixels of each side where neither a file nor the model says it.
+USUAL_SIDE = 640
+#: The grey of the reference's bars, for a model without a description. Ultralytics' own is 114.
+USUAL_FILL = 128
 
 
 @dataclass(frozen=True)
@@ -47,8 +57,8 @@ class Letterbox(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    #: Pixels of each side.
-    size: int = Field(gt=0, le=8192)
+    #: Pixels of each side; for an input that is no square, height and width.
+    size: Side | tuple[Side, Side]
     #: The grey of the bars, 0 to 255.
     fill: int = Field(ge=0, le=255)
     channels: Literal["RGB", "BGR"]
@@ -64,20 +74,48 @@ class Letterbox(BaseModel):
             raise StartError(f"{path} is missing") from None
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the file"
+            where = str(next(iter(first["loc"]), "the file"))
             raise StartError(f"{path}: {where}: {first['msg']}") from None
+
+    @classmethod
+    def of(cls, image: ImageInput, path: Path) -> Letterbox:
+        """As ``path`` says, else as the reference system does for such an input.
+
+        Raises :class:`~sm.errors.StartError` if the description is wrong or has another size.
+        """
+        if not path.is_file():
+            size = image.size(USUAL_SIDE)
+            log.info("%s is missing: pictures are letterboxed to %d by %d, RGB, by 255", path, *size[::-1])
+            return cls(size=size, fill=USUAL_FILL, channels="RGB", scale=1 / 255)
+        found = cls.load(path)
+        if (image.height, image.width) not in {
+            (height, width) for height in (-1, found.height) for width in (-1, found.width)
+        }:
+            raise StartError(
+                f"{path} has the size {found.height} by {found.width}, but the model's input "
+                f"{image.name!r} is {image.height} by {image.width}"
+            )
+        return found
+
+    @property
+    def height(self) -> int:
+        return self.size if isinstance(self.size, int) else self.size[0]
+
+    @property
+    def width(self) -> int:
+        return self.size if isinstance(self.size, int) else self.size[1]
 
     def place(self, width: int, height: int) -> Placement:
         """As large as fits with its shape kept, in the middle."""
-        ratio = min(self.size / width, self.size / height)
+        ratio = min(self.width / width, self.height / height)
         inner_width, inner_height = max(1, round(width * ratio)), max(1, round(height * ratio))
-        left, top = (self.size - inner_width) // 2, (self.size - inner_height) // 2
+        left, top = (self.width - inner_width) // 2, (self.height - inner_height) // 2
         return Placement(left, top, inner_width, inner_height, width, height)
 
     def tensor(self, pixels: Pixels) -> NDArray[np.float32]:
-        """RGB uint8 [height, width, 3] to float32 [3, size, size], resized bilinearly and scaled."""
+        """RGB uint8 [height, width, 3] to float32 [3, height, width], resized bilinearly and scaled."""
         resized, place = self._resized(pixels)
-        tensor = np.empty((3, self.size, self.size), np.float32)
+        tensor = np.empty((3, self.height, self.width), np.float32)
         inner = _framed(tensor, place, np.float32(self.fill) * np.float32(self.scale))
         # Planes first, while they are bytes, then one pass that widens and scales: twice as fast as
         # multiplying the interleaved picture, ten times as fast as transpose, cast, divide.
@@ -88,7 +126,7 @@ class Letterbox(BaseModel):
     def unscaled(self, pixels: Pixels) -> Pixels:
         """The same in uint8, its values as they are: for a model that has the scale in its graph."""
         resized, place = self._resized(pixels)
-        tensor = np.empty((3, self.size, self.size), np.uint8)
+        tensor = np.empty((3, self.height, self.width), np.uint8)
         cv2.split(resized, self._ordered(_framed(tensor, place, np.uint8(self.fill))))
         return tensor
 
@@ -103,7 +141,7 @@ class Letterbox(BaseModel):
 
 
 def _framed(tensor: NDArray[Any], place: Placement, grey: np.generic) -> NDArray[Any]:
-    """``tensor`` [3, size, size] gets its grey bars; the view where the picture belongs."""
+    """``tensor`` [3, height, width] gets its grey bars; the view where the picture belongs."""
     right, bottom = place.left + place.width, place.top + place.height
     tensor[:, : place.top], tensor[:, bottom:] = grey, grey
     tensor[:, :, : place.left], tensor[:, :, right:] = grey, grey

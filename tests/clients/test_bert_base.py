@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.bert_base.client import MASKS, least_length
+from clients.bert_base.client import least_length
+from clients.bert_base.form import MASKS
 from sm.base import Client, TensorClient
 from sm.box import Box
 from sm.build.prepare import prepare

@@ -167,25 +167,22 @@ def test_the_models_description_decides_how_pixels_are_fed(plain: InProcess, tmp
     [
         ("labels.txt", "one\n", "has 1 labels for 1000 classes"),
         ("preprocess.json", "{}", r"preprocess\.json: resize: Field required"),
-        ("preprocess.json", None, r"preprocess\.json cannot be read"),
-        ("labels.txt", None, r"labels\.txt"),
+        ("preprocess.json", '{"resize":256,"crop":192,"channels":"RGB"}', "crop 192, but 'resnet' takes 224"),
+        ("labels.txt", "0:a\n1:b\n", "has 2 labels for 1000 classes"),
     ],
 )
 def test_what_is_wrong_beside_the_model_stops_the_start(
-    transport: Transport, repository: Path, tmp_path: Path, file: str, text: str | None, sentence: str
+    transport: Transport, repository: Path, tmp_path: Path, file: str, text: str, sentence: str
 ) -> None:
     folder = tmp_path / "resnet"
     folder.mkdir()
     for name in ("labels.txt", "preprocess.json"):
         (folder / name).write_text((repository / "resnet" / name).read_text())
-    if text is None:
-        (folder / file).unlink()
-    else:
-        (folder / file).write_text(text)
+    (folder / file).write_text(text)
     with pytest.raises(StartError, match=sentence):
         ready(transport, tmp_path)
 
 
 def test_the_class_says_what_it_needs() -> None:
-    assert Resnet.required_models() == ("resnet",)
+    assert Resnet.model == "resnet"
     assert "top" in json.dumps(ClassifiedPicture.model_json_schema())

@@ -1,0 +1,36 @@
+"""How a text becomes word pieces: by the model's own description, else by the reference's vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import BertWordPieceTokenizer, Tokenizer
+
+from sm.errors import StartError
+
+#: Of BERT base uncased, which the reference's client uses for any model: ``vocab.txt`` beside this file.
+UNCASED_WORDS = 30522
+
+
+def tokenizer(model: Path, words: int) -> Tokenizer:
+    """``tokenizer.json`` in the model's folder, else ``vocab.txt`` there, else BERT base uncased's.
+
+    Args:
+        model: The model's folder in the repository.
+        words: How many words the model scores; 0 where that is not known.
+
+    Raises:
+        StartError: There is none, and the model's words are not BERT base uncased's by their number.
+    """
+    whole, plain = model / "tokenizer.json", model / "vocab.txt"
+    if whole.is_file():
+        return Tokenizer.from_file(str(whole))
+    if not plain.is_file():
+        if words not in (0, UNCASED_WORDS):
+            raise StartError(
+                f"{whole} is missing, and a model of {words} words is not BERT base uncased: put "
+                "tokenizer.json or vocab.txt there, as save_pretrained() of its tokenizer writes them."
+            )
+        plain = Path(__file__).with_name("vocab.txt")
+    made = BertWordPieceTokenizer(str(plain), lowercase=True)
+    return Tokenizer.from_str(made.to_str())
