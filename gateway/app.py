@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from chalice.app import Chalice, Request, Response
-from chalicelib.front import Front, request_id, reshaped
+from chalicelib.front import Front, request_id
 
 
 class Gateway(Chalice):
@@ -23,23 +23,29 @@ class Gateway(Chalice):
 
 
 app = Gateway(app_name="trireme-gateway", configure_logs=False)
-app.register_middleware(reshaped, "http")
 front = Front()
+app.register_middleware(front.reshape, "http")
 
 
 @app.route("/health", methods=["GET"])
 def health() -> Response:
-    return front.answer(asked(), lambda service: service.health(), open_to_all=True)
+    return front.answer(asked(), lambda api: api.health(), open_to_all=True)
 
 
 @app.route("/models", methods=["GET"], api_key_required=True)
 def models() -> Response:
-    return front.answer(asked(), lambda service: (200, service.models()))
+    return front.answer(asked(), lambda api: api.models())
 
 
 @app.route("/load_model/{model}", methods=["POST"], api_key_required=True, content_types=["*/*"])
 def load_model(model: str) -> Response:
-    return front.answer(asked(), lambda service: (200, service.load(model)))
+    return front.answer(asked(), lambda api: api.load(model))
+
+
+@app.route("/infer", methods=["POST"], api_key_required=True)
+def infer_default() -> Response:
+    body = bytes(asked().raw_body)  # type: ignore[arg-type]
+    return front.answer(asked(), lambda api: api.infer_default(body))
 
 
 @app.route("/infer/{model}", methods=["POST"], api_key_required=True)
@@ -47,7 +53,7 @@ def infer(model: str) -> Response:
     request = asked()
     version = request.query_params.get("version", "") if request.query_params else ""
     body, identity = bytes(request.raw_body), request_id(request)  # type: ignore[arg-type]
-    return front.answer(request, lambda service: (200, service.infer(model, body, version, identity)))
+    return front.answer(request, lambda api: api.infer(model, body, version, identity))
 
 
 def asked() -> Request:

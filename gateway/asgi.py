@@ -40,8 +40,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Answer = dict[str, Any]
 
-#: The one route that reads a body. Nobody waits for the body of another.
-ROUTE_WITH_BODY = "/infer/{model}"
+#: The routes that read a body. Nobody waits for the body of another.
+INFER, INFER_DEFAULT = "/infer/{model}", "/infer"
 #: The one route without a key: it asks every Triton, so all callers of a moment share one answer.
 HEALTH_ROUTE = "/health"
 HEALTH_MAX_AGE_S = 1.0
@@ -112,6 +112,7 @@ class Application:
         self._keys = None if options.keys is None else Keys(options.keys)
         # A slow S3 holds no thread that other requests need.
         self._pool, self._s3_pool = Pool("request", options), Pool("s3_request", options)
+        self._load_pool = Pool("load_request", options)
         self._health_pool = ThreadPoolExecutor(1, "health")
         self._health: tuple[float, asyncio.Task[Answer]] | None = None
         self._budget = ByteBudget(options.buffer)
@@ -132,7 +133,7 @@ class Application:
                     "request_id": context.aws_request_id,
                 },
             )
-            answer = failure(error, context.aws_request_id).to_dict()
+            answer = failure(error, context.aws_request_id, self._options).to_dict()
         finally:
             body.release()
         await respond(answer, body, send)
@@ -150,15 +151,24 @@ class Application:
             return await self._shared_health(event)
         if self._keys is not None:
             self._keys.owner(headers.get(HEADER, ""))
-        if route == ROUTE_WITH_BODY:
+        if route in (INFER, INFER_DEFAULT):
             event["body"] = await body.read()
             context.restart_clock(self._options.timeout)
-        pool = self._s3_pool if uses_s3(event) else self._pool
+        pool = self._choose_pool(event)
         watch = asyncio.ensure_future(body.watch_caller(context))
         try:
             return await pool.run(lambda: call_chalice(event, context))
         finally:
             watch.cancel()
+
+    def _choose_pool(self, event: Answer) -> Pool:
+        """Those of requests that may wait: for S3, for a model to be loaded."""
+        route = event["requestContext"]["resourcePath"]
+        if self._options.short_names and route.startswith(INFER_DEFAULT):
+            if not front.is_prepared(event["pathParameters"].get("model", "")):
+                return self._load_pool
+            return self._s3_pool if route == INFER else self._pool
+        return self._s3_pool if uses_s3(event) else self._pool
 
     async def _shared_health(self, event: Answer) -> Answer:
         now = time.monotonic()
@@ -275,9 +285,10 @@ def find_route(path: str) -> tuple[str, dict[str, str]]:
 
 def uses_s3(event: Answer) -> bool:
     """Whether S3 is asked for this request: for objects, for models, or for the files beside a new model."""
-    if event["requestContext"]["resourcePath"] != ROUTE_WITH_BODY:
-        return True
-    is_new = not front.has_client(event["pathParameters"]["model"])
+    route = event["requestContext"]["resourcePath"]
+    if route != INFER:
+        return bool(route != INFER_DEFAULT)
+    is_new = not front.is_prepared(event["pathParameters"]["model"])
     return is_new or may_have_member(event["body"], "s3_key")
 
 

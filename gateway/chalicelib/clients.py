@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import shutil
-import tempfile
 import threading
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from sm.errors import ClientFailed, StartError, UnknownModel
 from sm.loading import Found, discover, load
 from sm.registry import ModelMissing
 
+from .model_files import ModelFiles
 from .plain import PlainModel
 from .repository import Shelf
 
@@ -28,7 +26,7 @@ class Clients:
     def __init__(self, folders: tuple[Path, ...], triton: Triton, shelf: Shelf, folder: Path) -> None:
         # The folders that are named first win.
         self._found = {found.name: found for found in reversed(list(discover(folders)))}
-        self._triton, self._shelf, self._folder = triton, shelf, folder
+        self._triton, self._files, self._folder = triton, ModelFiles(shelf, folder), folder
         self._made: dict[str, Client] = {}
         # By name, so that one that is slow to load holds up few others.
         self._locks = [threading.Lock() for _ in range(LOCKS)]
@@ -49,7 +47,7 @@ class Clients:
 
     def forget(self, model: str) -> None:
         """What is known of a model is void: it has been loaded anew."""
-        shutil.rmtree(self._folder / model, ignore_errors=True)
+        self._files.forget(model)
         for name, client in list(self._made.items()):
             if model in (name, *client.required_models()):
                 self._made.pop(name, None)
@@ -58,7 +56,7 @@ class Clients:
         found = self._found.get(name)
         if found is None:
             self._triton.metadata(name)
-            self._fetch(name)
+            self._files.fetch(name)
             return PlainModel.of(name, self._triton, self._folder)
         try:
             return self._load(found)
@@ -71,19 +69,6 @@ class Clients:
     def _load(self, found: Found) -> Client:
         client = load(found, self._triton, self._folder)
         for model in client.required_models():
-            self._fetch(model)
+            self._files.fetch(model)
         registry.check(client, found, self._triton)
         return client
-
-    def _fetch(self, model: str) -> None:
-        """All of the files or none: a folder that is there is taken for whole."""
-        if (self._folder / model).is_dir():
-            return
-        staged = Path(tempfile.mkdtemp(dir=self._folder))
-        try:
-            self._shelf.fetch(model, self._shelf.beside(model), staged)
-            # Another thread may have been first.
-            with contextlib.suppress(OSError):
-                staged.rename(self._folder / model)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)

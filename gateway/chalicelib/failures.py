@@ -17,6 +17,12 @@ class NoSuchObject(NotFound):
     code = "no_such_object"
 
 
+class LoadFailed(TriremeError):
+    """A model cannot be loaded: everybody who waited for it is told the reason."""
+
+    code = "load_failed"
+
+
 class Unauthorized(TriremeError):
     """The request brings no key."""
 

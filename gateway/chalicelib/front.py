@@ -15,63 +15,88 @@ from chalice.app import Request, Response
 from sm import logs
 from sm.answer import dumps, write_error
 from sm.deadline import Deadline, running
-from sm.errors import BadInput, ClientFailed, MethodNotAllowed, StartError, TriremeError, UnsupportedType
+from sm.errors import (
+    BadInput,
+    ClientFailed,
+    Forbidden,
+    MethodNotAllowed,
+    StartError,
+    TriremeError,
+    UnsupportedType,
+)
 from sm.invocation import JSON
 
+from .failures import Unauthorized
 from .keys import HEADER, Keys
 from .options import Options
-from .service import Service
+from .service import Api, open_api
 
 log = logging.getLogger(__name__)
 #: Seconds before Lambda's own end: whoever is stopped by Lambda answers nothing.
 MARGIN = 1.0
 #: What Chalice says by itself, by its status.
 OF_CHALICE = {400: BadInput, 405: MethodNotAllowed, 415: UnsupportedType}
-View = Callable[[Service], tuple[int, dict[str, Any]]]
+View = Callable[[Api], tuple[int, dict[str, Any]]]
 
 
 class Front:
-    """``service`` is made with the first request: a process may fork before it."""
+    """The :class:`~chalicelib.service.Api` is made with the first request: a process may fork before it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: tuple[Options, Service] | None = None
+        self._made: tuple[Options, Api] | None = None
 
     def answer(self, request: Request, view: View, open_to_all: bool = False) -> Response:
         """``view``'s status and body as a response, whatever comes of it."""
         identity = request_id(request)
         started, status, owner = time.perf_counter(), 500, "-"
+        options = None
         try:
-            options, service = self._service()
+            options, api = self._api()
             if not open_to_all and options.keys is not None:
                 owner = Keys(options.keys).owner(request.headers.get(HEADER) or "")
             ends_at = time.monotonic() + seconds(request, options.timeout)
             with running(Deadline(ends_at, lambda: is_caller_gone(request), identity)):
-                status, body = view(service)
+                status, body = view(api)
             return response(status, dumps(body))
         except TriremeError as error:
-            status = error.status
-            return failure(error, identity)
+            refused = failure(error, identity, options)
+            status = refused.status_code
+            return refused
         except Exception as error:
             log.exception("unexpected error", extra={"request_id": identity})
-            return failure(ClientFailed(f"unexpected {type(error).__name__}"), identity)
+            return failure(ClientFailed(f"unexpected {type(error).__name__}"), identity, options)
         finally:
             took = round((time.perf_counter() - started) * 1000, 2)
             line = {"path": request.path, "arguments": request.uri_params, "status": status, "ms": took}
             log.info("request", extra={**line, "caller": owner, "request_id": identity})
 
-    def has_client(self, model: str) -> bool:
+    def is_prepared(self, model: str) -> bool:
         """Whether the model has been served before, so that nothing of it has to be fetched."""
-        return self._made is not None and self._made[1].has_client(model)
+        return self._made is not None and self._made[1].is_prepared(model)
 
-    def _service(self) -> tuple[Options, Service]:
+    def reshape(self, request: Request, get_response: Callable[[Request], Response]) -> Response:
+        """What Chalice refuses by itself, in the same shape as everything else.
+
+        The reference gateway's callers get Chalice's own: that gateway is a Chalice app too.
+        """
+        answer = get_response(request)
+        is_own = isinstance(answer.body, dict) and answer.body.keys() == {"Code", "Message"}
+        if not is_own or (self._made is not None and self._made[0].short_names):
+            return answer
+        error = OF_CHALICE.get(answer.status_code, ClientFailed)(answer.body["Message"])
+        made = failure(error, request_id(request))
+        made.headers.update(answer.headers)
+        return made
+
+    def _api(self) -> tuple[Options, Api]:
         with self._lock:
             if self._made is None:
                 logs.configure("info")
                 logging.getLogger("botocore").setLevel(logging.WARNING)
                 try:
                     options = Options.read(os.environ)
-                    self._made = options, Service.of(options)
+                    self._made = options, open_api(options)
                 except StartError as error:
                     log.error("%s", error)
                     raise ClientFailed("the gateway is not set up; its log says what is missing") from None
@@ -98,18 +123,12 @@ def response(status: int, body: bytes, headers: dict[str, str] | None = None) ->
     return Response(body.decode(), {"Content-Type": JSON, **(headers or {})}, status)
 
 
-def failure(error: TriremeError, identity: str) -> Response:
-    """The box's one shape."""
-    answer = write_error(error, identity)
-    return response(answer.status, answer.whole(), dict(answer.headers))
-
-
-def reshaped(request: Request, get_response: Callable[[Request], Response]) -> Response:
-    """What Chalice refuses by itself, in the same shape as everything else."""
-    answer = get_response(request)
-    if not isinstance(answer.body, dict) or answer.body.keys() != {"Code", "Message"}:
-        return answer
-    error = OF_CHALICE.get(answer.status_code, ClientFailed)(answer.body["Message"])
-    made = failure(error, request_id(request))
-    made.headers.update(answer.headers)
-    return made
+def failure(error: TriremeError, identity: str, options: Options | None = None) -> Response:
+    """The box's one shape; what API Gateway itself says where its callers are the reference gateway's."""
+    if options is None or not options.short_names:
+        answer = write_error(error, identity)
+        return response(answer.status, answer.whole(), dict(answer.headers))
+    if isinstance(error, (Unauthorized, Forbidden)):
+        return response(403, dumps({"message": "Forbidden"}))
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return response(error.status, dumps({"message": error.sentence}), headers)

@@ -12,6 +12,8 @@ from sm.settings import HERE, read_all, setting
 from sm.triton.peers import Peers, Tls
 from sm.values import folders, number, truth
 
+from .short_names import ShortName, short_names
+
 HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -47,6 +49,13 @@ SECRET = ("TRIREME_GATEWAY_KEYS",)
 class Options:
     """What the gateway runs with. Build one with :meth:`read`."""
 
+    short_names: Mapping[str, ShortName] | None = setting(
+        "TRIREME_GATEWAY_SHORT_NAMES",
+        short_names,
+        None,
+        "Serve the reference gateway's own contract for these short names of models: JSON, or the path of a "
+        "file with it.",
+    )
     triton: tuple[str, ...] = setting(
         "TRIREME_GATEWAY_TRITON",
         words,

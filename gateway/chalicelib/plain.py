@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from sm.nested import array_of
 from sm.npy import MAGIC, read_npy
 from sm.payloads import Base64Bytes
 from sm.triton.tensors import STRINGS, dtype
+
+from .model_files import read_labels
 
 #: What most image classifiers have been trained with: ImageNet's mean and deviation.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -49,22 +53,22 @@ class PlainModel(Client):
     def of(cls, model: str, triton: Any, repository: Path) -> PlainModel:
         made = cls(triton, repository / model, repository)
         made.name = model
-        files = sorted(made.folder.glob("*label*.txt"))
-        made.labels = files[0].read_text(encoding="utf-8").splitlines() if files else []
+        made.labels = read_labels(made.folder)
         return made
 
     labels: list[str]
 
     def inference(self, payload: PlainPayload) -> object:
         metadata = self.triton.metadata(self.name, payload.version)
-        given = _sole_input(metadata)
+        given, explicit_batch = _without_batch(_sole_input(metadata), metadata.max_batch_size)
         if payload.image is not None:
             array = self.picture(payload.image, given)
         elif payload.tensor is not None:
             array = _cast(payload.tensor, given)
         else:
             raise WrongPayload("payload: needs an image or a tensor", field="payload")
-        batched = metadata.max_batch_size > 0 and array.ndim == len(given.shape)
+        takes_batch = explicit_batch or metadata.max_batch_size > 0
+        batched = takes_batch and array.ndim == len(given.shape)
         outputs = self.triton.infer(
             self.name, {given.name: array[None] if batched else array}, version=payload.version
         )
@@ -91,14 +95,23 @@ class PlainModel(Client):
 
     def labelled(self, arrays: dict[str, Array], top: int) -> list[dict[str, object]]:
         """The likeliest labels, where the one output has a number for each of them; else nothing."""
-        vectors = [np.squeeze(array) for array in arrays.values()]
-        if not self.labels or len(vectors) != 1 or vectors[0].shape != (len(self.labels),):
-            return []
-        best = np.argsort(-vectors[0].astype(np.float64), kind="stable")[:top]
-        return [
-            {"label": self.labels[index], "index": int(index), "score": float(vectors[0][index])}
-            for index in best
-        ]
+        return best_labels(self.labels, next(iter(arrays.values())), top) if len(arrays) == 1 else []
+
+
+def best_labels(labels: Sequence[str], output: Array, top: int) -> list[dict[str, object]]:
+    """The ``top`` likeliest labels, best first; nothing where there is not one number for each label."""
+    vector = np.squeeze(output)
+    if not labels or vector.shape != (len(labels),):
+        return []
+    best = np.argsort(-vector.astype(np.float64), kind="stable")[:top]
+    return [{"label": labels[index], "index": int(index), "score": float(vector[index])} for index in best]
+
+
+def _without_batch(given: TensorMetadata, max_batch_size: int) -> tuple[TensorMetadata, bool]:
+    """The input for one picture, and whether its first dimension is a batch that the model names itself."""
+    if max_batch_size == 0 and len(given.shape) == 4 and given.shape[0] in (1, -1):
+        return replace(given, shape=given.shape[1:]), True
+    return given, False
 
 
 def _sole_input(metadata: ModelMetadata) -> TensorMetadata:

@@ -72,6 +72,10 @@ class Repository:
     def __init__(self, folder: Path, shelf: Shelf) -> None:
         self._folder, self._shelf = folder, shelf
 
+    def has(self, model: str) -> bool:
+        """Whether the model is there, as whoever put it there left it."""
+        return (self._folder / model).is_dir()
+
     def bring(self, model: str) -> None:
         """Copy the model from the bucket; :class:`Conflict` while somebody else does."""
         files = self._shelf.files(model)

@@ -10,16 +10,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sm.deadline import Deadline, current, running
-from sm.errors import TooLarge, TriremeError, UnknownModel
+from sm.errors import NotFound, TooLarge, TriremeError, UnknownModel
 
 from .cache import Cache
 from .clients import Clients
 from .failures import NoSuchModel
 from .inferring import Inference, read
 from .options import Options
+from .reference import ReferenceApi
 from .repository import Repository, Shelf, checked_name
 from .storage import Storage
 from .tritons import Tritons
@@ -35,17 +36,9 @@ class Service:
         self._options, self._tritons = options, tritons
         self._shelf = Shelf(storage, options.models)
         self._repository = Repository(options.repository, self._shelf) if options.repository else None
-        folder = Path(tempfile.mkdtemp(prefix="trireme-gateway-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        self._clients = Clients(options.clients, tritons.transport, self._shelf, folder)
+        self._clients = Clients(options.clients, tritons.transport, self._shelf, files_folder())
         self._cache = Cache(int(options.cache_mb * 2**20))
         self._inference = Inference(storage, options.results, self._cache, ThreadPoolExecutor(1))
-
-    @classmethod
-    def of(cls, options: Options) -> Service:
-        """With the real S3 and the real Tritons."""
-        peers = options.peers
-        return cls(options, Storage(options.bucket, options.max_body), Tritons(peers, options.timeout))
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """200 if one Triton at least can work, else 503; the reasons of those that cannot."""
@@ -108,6 +101,70 @@ class Service:
         else:
             sentence = f"no model {model!r}; loaded are: {listed}"
         return NoSuchModel(sentence, models=list(loaded))
+
+
+Answer = tuple[int, dict[str, Any]]
+
+
+class Api(Protocol):
+    """What the routes call. Each answers a status and a body, or raises a :class:`TriremeError`."""
+
+    def health(self) -> Answer: ...
+
+    def models(self) -> Answer: ...
+
+    def load(self, model: str) -> Answer: ...
+
+    def infer(self, model: str, body: bytes, version: str, request_id: str, /) -> Answer: ...
+
+    def infer_default(self, body: bytes, /) -> Answer:
+        """Of the route that names no model."""
+        ...
+
+    def is_prepared(self, model: str) -> bool:
+        """Whether a request for the model, or for the default one, has nothing to wait for."""
+        ...
+
+
+class OwnApi:
+    """This gateway's own contract."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def health(self) -> Answer:
+        return self._service.health()
+
+    def models(self) -> Answer:
+        return 200, self._service.models()
+
+    def load(self, model: str) -> Answer:
+        return 200, self._service.load(model)
+
+    def infer(self, model: str, body: bytes, version: str, request_id: str) -> Answer:
+        return 200, self._service.infer(model, body, version, request_id)
+
+    def infer_default(self, _body: bytes) -> Answer:
+        raise NotFound("no such path: /infer; the path names the model: /infer/MODEL")
+
+    def is_prepared(self, model: str) -> bool:
+        return self._service.has_client(model)
+
+
+def open_api(options: Options) -> Api:
+    """The contract that the options ask for, with the real S3 and the real Tritons."""
+    peers = options.peers
+    storage, tritons = Storage(options.bucket, options.max_body), Tritons(peers, options.timeout)
+    if options.short_names:
+        return ReferenceApi(options, storage, tritons, files_folder())
+    return OwnApi(Service(options, storage, tritons))
+
+
+def files_folder() -> Path:
+    """A new folder for the files beside the models, removed with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="trireme-gateway-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _shortened(seconds: float) -> running:

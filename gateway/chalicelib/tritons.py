@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,10 +44,13 @@ class Tritons:
         box = Box("gateway", Path(), Path(), 0, 0, 0, front="", shared_bytes=0)
         self.transport = Transport(Settings(), box, channel=Channel(peers, timeout))
 
-    def look(self) -> list[Seen]:
-        """How each server is, all asked at once."""
+    def look(self, live: bool = False) -> list[Seen]:
+        """How each server is, all asked at once: whether its models are ready, or whether it is ``live``."""
 
         def one(address: str, channel: Channel) -> Seen:
+            if live:
+                lives = _said(channel, "ServerLive", pb.ServerLiveRequest()).live
+                return Seen(address, "" if lives else "it is not live")
             ready = _said(channel, "ServerReady", pb.ServerReadyRequest()).ready
             return Seen(address, "" if ready else "not all of its models are ready")
 
@@ -76,13 +79,26 @@ class Tritons:
         }
         return {name: sorted(versions) for name, versions in sorted(common.items()) if versions}
 
-    def load(self, model: str) -> None:
-        """On every server, side by side; the first that fails says why."""
+    def missing(self, model: str) -> list[str]:
+        """The servers that have the model not ready, of those that answer; :class:`NotReady` if none does."""
 
-        def one(_: str, channel: Channel) -> None:
-            Loading(channel, self._timeout).load(model)
+        def one(_: str, channel: Channel) -> bool:
+            return bool(_said(channel, "ModelReady", pb.ModelReadyRequest(name=model)).ready)
 
-        for address, result in self._asked(one, self._timeout):
+        results = self._asked(one, LOOK)
+        if not any(isinstance(result, bool) for _, result in results):
+            raise next(result for _, result in results if isinstance(result, TriremeError))
+        return [address for address, result in results if result is False]
+
+    def load(self, model: str, addresses: Collection[str] | None = None, seconds: float = 0) -> None:
+        """On every server, or on these, side by side; the first that fails says why."""
+        seconds = seconds or self._timeout
+
+        def one(address: str, channel: Channel) -> None:
+            if addresses is None or address in addresses:
+                Loading(channel, seconds).load(model)
+
+        for address, result in self._asked(one, seconds):
             if isinstance(result, TriremeError):
                 raise type(result)(f"{result.sentence} ({address})")
         self.transport.forget([model])

@@ -136,7 +136,7 @@ def test_ping_in_live_mode_is_200_beside_a_model_that_cannot_load(opened: Runnin
     assert answer.json()["outputs"][0]["data"] == [0, 1, 2]
     rows = {
         row["modelName"]: row["ready"]
-        for row in requests.get(f"{opened.url}/models", timeout=5).json()["models"]
+        for row in requests.get(f"{opened.url}/models", headers=KEY, timeout=5).json()["models"]
     }
     assert rows["broken"] is False
 

@@ -51,10 +51,12 @@ MODELS = {
     "resnet": Model(CLASSIFIES, PICTURE, LOGITS, batch=4),
     # No client serves these.
     "colours": Model(CLASSIFIES, PICTURE, LOGITS, batch=4),
+    # Its batch is a dimension like any other.
+    "explicit": Model(CLASSIFIES, {"input": ("FP32", [1, 3, 8, 8])}, {"logits": ("FP32", [1, 6])}),
     "who": Model(WHO, ONE, {"y": ("INT64", [1])}),
     "words": Model(WORDS, {"x": ("STRING", [-1])}, {"y": ("STRING", [-1])}),
 }
-PICTURED = ("resnet", "colours")
+PICTURED = ("resnet", "colours", "explicit")
 
 
 @dataclass

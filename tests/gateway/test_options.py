@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from app import app
@@ -24,6 +26,12 @@ GOOD = {
 }
 
 
+def short_name(**members: object) -> str:
+    """A map of one short name, with these members changed."""
+    good = {"name": "b", "input_name": "x", "output_name": "y", "input_shape": [1, 3, 8, 8]}
+    return json.dumps({"a": {**good, **members}})
+
+
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
@@ -33,11 +41,25 @@ GOOD = {
         ({"TRIREME_GATEWAY_INPUTS": "results/mine/"}, "TRIREME_GATEWAY_RESULTS lies within"),
         ({"TRIREME_GATEWAY_TIMEOUT": "901"}, "is not between"),
         ({"TRIREME_GATEWAY_TLS_KEY": "/k"}, "belong together"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": "/nowhere"}, "SHORT_NAMES='/nowhere' is neither JSON nor a file"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": "{"}, "SHORT_NAMES='{' has a mistake in the JSON"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": "{}"}, "has no name in it"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": '{"a": {"name": "../b"}}'}, "has a mistake in a.name"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": '{"a/b": {}}'}, "has a mistake in a/b"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": short_name(input_shape=[1, 4, 8, 8])}, "a.input_shape.1"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": short_name(inputs="x")}, "has a mistake in a.inputs"),
     ],
 )
 def test_a_wrong_variable_is_named(variables: dict[str, str], said: str) -> None:
     with pytest.raises(StartError, match=said):
         Options.read({**GOOD, **variables})
+
+
+def test_short_names_may_be_in_a_file_and_keep_their_order(tmp_path: Path) -> None:
+    file = tmp_path / "names.json"
+    file.write_text(json.dumps({name: json.loads(short_name())["a"] for name in ("z", "a", "m")}))
+    options = Options.read({**GOOD, "TRIREME_GATEWAY_SHORT_NAMES": str(file)})
+    assert list(options.short_names or ()) == ["z", "a", "m"]
 
 
 def test_a_key_in_the_place_of_its_hash_is_not_repeated() -> None:
@@ -88,7 +110,7 @@ def test_what_is_missing_is_told_to_the_log_and_not_to_the_caller(
         "multiValueQueryStringParameters": None,
         "body": None,
     }
-    answer = Front().answer(Request(event), lambda service: (200, service.models()))
+    answer = Front().answer(Request(event), lambda api: api.models())
     assert answer.status_code == 500
     assert "its log says" in answer.body
     assert "TRIREME_GATEWAY_KEYS" not in answer.body

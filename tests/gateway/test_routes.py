@@ -70,6 +70,23 @@ def test_a_model_without_a_client_answers_its_five_best_labels(local: Gateway) -
     assert answer.json()["result_s3_key"] is None
 
 
+def test_a_model_may_have_an_explicit_batch_of_one(local: Gateway) -> None:
+    answers = [
+        local.infer(name, {"payload": {"image": base64.b64encode(BLUE).decode()}}).json()["predictions"]
+        for name in ("explicit", "colours")
+    ]
+    assert answers[0] == answers[1]
+    tensor = np.zeros((3, 8, 8)).tolist()
+    for given in (tensor, [tensor]):
+        answer = local.infer("explicit", {"payload": {"tensor": given}})
+        assert [row["score"] for row in answer.json()["predictions"]] == [0.0] * 5
+
+
+def test_infer_without_a_model_is_no_path_here(local: Gateway) -> None:
+    answer = local.ask("POST", "/infer", json={})
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
 def test_an_object_says_what_it_is_by_its_type_or_its_ending(local: Gateway, cloud: Cloud) -> None:
     content = io.BytesIO()
     np.save(content, np.zeros((3, 8, 8), np.float32))

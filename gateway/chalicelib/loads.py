@@ -1,0 +1,61 @@
+"""Loads of models, each shared by everybody who waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+
+from sm.deadline import current
+from sm.errors import DeadlinePassed, TriremeError
+
+from .failures import LoadFailed
+
+
+class Loads:
+    """At most one load of a model at a time.
+
+    A load has a thread of its own: it goes on when the request that began it has ended, and the next one
+    finds the model loaded.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[str, Future[None]] = {}
+
+    def share(self, model: str, load: Callable[[], None]) -> None:
+        """Wait until ``load`` is done, or the one of this model that runs already.
+
+        Raises:
+            LoadFailed: with the reason, for everybody who waited.
+            DeadlinePassed: the request's time is over; the load goes on.
+        """
+        with self._lock:
+            future = self._running.get(model)
+            if future is None:
+                future = self._running[model] = Future()
+                threading.Thread(
+                    target=self._run, args=(model, load, future), name="load_model", daemon=True
+                ).start()
+        deadline = current()
+        try:
+            future.result(deadline.remaining() if deadline else None)
+        except FutureTimeout:
+            raise DeadlinePassed(f"the model {model!r} is still being loaded; ask again later") from None
+        except TriremeError as error:
+            # A new one for each of those who wait.
+            raise LoadFailed(error.sentence) from None
+
+    def _run(self, model: str, load: Callable[[], None], future: Future[None]) -> None:
+        error: BaseException | None = None
+        try:
+            load()
+        except BaseException as raised:
+            error = raised
+        with self._lock:
+            del self._running[model]
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)

@@ -1,0 +1,237 @@
+"""The reference gateway's own contract: its routes, bodies and statuses, for short names of models.
+
+Where it says no more than "something failed", its status is 500. What is a caller's mistake, or a limit that
+the reference gateway has not, has the status that fits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from sm import invocation as forms
+from sm.base import Array
+from sm.errors import (
+    BadInput,
+    CallerGone,
+    Conflict,
+    Forbidden,
+    NotReady,
+    StartError,
+    TooLarge,
+    TriremeError,
+    UnknownModel,
+)
+
+from .failures import LoadFailed, NoSuchObject
+from .loads import Loads
+from .model_files import ModelFiles, read_labels
+from .options import Options
+from .plain import best_labels
+from .repository import Repository, Shelf
+from .short_names import ShortName
+from .storage import Storage, checked
+from .tritons import Tritons
+
+log = logging.getLogger(__name__)
+Answer = tuple[int, dict[str, Any]]
+#: Labels in an answer.
+TOP = 5
+#: Seconds between two looks at whether another process has loaded the model, and for how long it may.
+POLL_INTERVAL_S, LOAD_TIMEOUT_S = 0.5, 360.0
+#: Where the caller is wrong, or over a limit of this gateway: the error's own status.
+OWN_STATUS = (BadInput, Forbidden, TooLarge)
+
+
+class ReferenceApi:
+    """One for a process, as :class:`~chalicelib.service.Service`."""
+
+    def __init__(self, options: Options, storage: Storage, tritons: Tritons, folder: Path) -> None:
+        self._options, self._storage, self._tritons = options, storage, tritons
+        self._names: Mapping[str, ShortName] = options.short_names or {}
+        self._shelf = Shelf(storage, options.models)
+        self._files = ModelFiles(self._shelf, folder)
+        self._repository = Repository(options.repository, self._shelf) if options.repository else None
+        self._loads = Loads()
+        #: Models that have answered.
+        self._served: set[str] = set()
+
+    def health(self) -> Answer:
+        """Healthy if one Triton lives, whatever its models do."""
+        seen = self._tritons.look(live=True)
+        if any(not one.reason for one in seen):
+            return 200, {"status": "healthy"}
+        return 503, {"status": "unhealthy", "error": seen[0].reason}
+
+    def models(self) -> Answer:
+        try:
+            return 200, {
+                "status": "success",
+                "available_models_in_s3": self._shelf.names(),
+                "loaded_models_in_triton": list(self._tritons.loaded()),
+            }
+        except TriremeError as error:
+            return 500, {"status": "error", "message": error.sentence}
+
+    def load(self, short: str) -> Answer:
+        """Load the model anew, from the bucket where Triton's repository is a folder."""
+        model = self._names.get(short)
+        if model is None:
+            return 400, {"error": f"Model {short[:200]} not supported"}
+        try:
+            self._loads.share(model.name, lambda: self._load_anew(model.name))
+        except CallerGone:
+            raise
+        except TriremeError as error:
+            return 500, {"status": "error", "message": f"Failed to load model into Triton: {error.sentence}"}
+        return 200, {"status": "success", "message": f"Model {short} loaded successfully"}
+
+    def infer(self, short: str, body: bytes, version: str, _request_id: str) -> Answer:
+        """What the model says of the picture in the bucket; the answer is stored beside it."""
+        model = self._names.get(short)
+        if model is None:
+            available = list(self._names)
+            message = f"Model {short[:200]} not supported. Available models: {available}"
+            return 400, {"error": message}
+        return self._answered(short, lambda: self._infer_object(short, model, body, version))
+
+    def infer_default(self, body: bytes) -> Answer:
+        """What the first model says of random numbers, whatever the body: it tells that all parts work."""
+        short, model = next(iter(self._names.items()))
+
+        def infer() -> Answer:
+            self._check_size(body)
+            numbers = np.random.default_rng().random(model.input_shape, np.float32)
+            return 200, {"status": "success", "output": shown(self._output(model, numbers, ""))}
+
+        return self._answered(short, infer)
+
+    def is_prepared(self, short: str) -> bool:
+        """Whether a request will not have to wait for its model."""
+        model = self._names.get(short) if short else next(iter(self._names.values()))
+        return model is None or model.name in self._served
+
+    def _answered(self, short: str, infer: Callable[[], Answer]) -> Answer:
+        try:
+            return infer()
+        except CallerGone:
+            raise
+        except NoSuchObject as error:
+            return 404, {"error": f"Failed to retrieve image from S3: {error.sentence}"}
+        except OWN_STATUS as error:
+            return error.status, {"error": error.sentence}
+        except TriremeError as error:
+            log.warning("%s", error.sentence, extra={"model": short})
+            return 500, {"status": "error", "model": short, "message": error.sentence}
+
+    def _infer_object(self, short: str, model: ShortName, body: bytes, version: str) -> Answer:
+        self._check_size(body)
+        members = forms.parse_json(body)
+        key = members.get("s3_key") if isinstance(members, dict) else None
+        if not key:
+            return 400, {"error": "No S3 key provided"}
+        key = checked(key, self._options.inputs)
+        content = self._storage.get(key).body
+        output = self._output(model, self._picture(model, content), version)
+        labels = read_labels(self._files.fetch(model.name))
+        rows = best_labels(labels, output, TOP)
+        predictions = [{"label": row["label"], "score": row["score"]} for row in rows] or shown(output)
+        answer = {"status": "success", "model": short, "predictions": predictions}
+        place = f"{self._options.results}{key}_{short}_inference.json"
+        self._storage.put(place, orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY))
+        return 200, {**answer, "result_s3_key": place}
+
+    def _check_size(self, body: bytes) -> None:
+        if len(body) > self._options.max_body:
+            raise TooLarge(f"the body is larger than {self._options.max_body:,} bytes")
+
+    def _picture(self, model: ShortName, content: bytes) -> Array:
+        """The picture as the model takes it. What is none is an error of 500, as the reference has it."""
+        from sm.image import decode
+        from sm.preprocessing import Preprocessing
+
+        try:
+            pixels = decode(content)
+        except BadInput as error:
+            raise TriremeError(f"the object is no picture: {error.sentence}") from None
+        if model.preprocessing == "squash":
+            return squashed(pixels, model.input_shape[2], model.input_shape[3])
+        try:
+            described = Preprocessing.read(self._files.fetch(model.name) / "preprocess.json")
+        except StartError as error:
+            log.error("%s", error)
+            why = f"preprocess.json of {model.name!r} cannot be used; the log says why"
+            raise TriremeError(why) from None
+        return described(pixels)[None]
+
+    def _output(self, model: ShortName, tensor: Array, version: str) -> Array:
+        """The model's output. A model that is not loaded is loaded, once for all who ask for it."""
+        try:
+            output = self._infer(model, tensor, version)
+        except (UnknownModel, NotReady):
+            self._loads.share(model.name, lambda: self._load_missing(model.name))
+            output = self._infer(model, tensor, version)
+        self._served.add(model.name)
+        return output
+
+    def _infer(self, model: ShortName, tensor: Array, version: str) -> Array:
+        inputs, outputs = {model.input_name: tensor}, [model.output_name]
+        try:
+            answer = self._tritons.transport.infer(model.name, inputs, version=version, outputs=outputs)
+        except BadInput as error:
+            raise TriremeError(f"Triton refuses the input: {error.sentence}") from None
+        return answer[model.output_name]
+
+    def _load_missing(self, name: str) -> None:
+        """Load a model into each Triton that has it not."""
+        if not self._tritons.missing(name):
+            return
+        if self._repository and not self._repository.has(name):
+            self._bring(name)
+        self._tritons.load(name, self._tritons.missing(name), LOAD_TIMEOUT_S)
+        self._forget(name)
+
+    def _load_anew(self, name: str) -> None:
+        if self._repository:
+            self._bring(name)
+        self._tritons.load(name, seconds=LOAD_TIMEOUT_S)
+        self._forget(name)
+
+    def _bring(self, name: str) -> None:
+        """Copy the model from the bucket, or wait until another process has done so."""
+        assert self._repository is not None
+        end = time.monotonic() + LOAD_TIMEOUT_S
+        while True:
+            try:
+                return self._repository.bring(name)
+            except Conflict:
+                if time.monotonic() > end:
+                    raise LoadFailed(f"another process is still copying {name!r}") from None
+            time.sleep(POLL_INTERVAL_S)
+            if self._repository.has(name):
+                return None
+
+    def _forget(self, name: str) -> None:
+        self._files.forget(name)
+
+
+def squashed(pixels: Array, height: int, width: int) -> Array:
+    """The whole picture at the input's size, whatever its own form: [1, 3, height, width], 0 to 1."""
+    from PIL import Image
+
+    resized = np.asarray(Image.fromarray(pixels).resize((width, height)), np.float32)
+    return np.ascontiguousarray(resized.transpose(2, 0, 1)[None]) / np.float32(255.0)
+
+
+def shown(output: Array) -> object:
+    """Nested lists."""
+    if output.dtype != np.object_:
+        return output.tolist()
+    texts = [item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in output.ravel()]
+    return np.array(texts, dtype=np.object_).reshape(output.shape).tolist()
