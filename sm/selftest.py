@@ -29,7 +29,16 @@ from sm.settings import HERE, Settings, names_of
 #: Seconds for one answer, and for a box of our own to stop: it drains for 25.
 PATIENCE = 60.0
 #: Settings that keep callers out; a box of our own needs none of them.
-LOCKS = ("tls_certificate", "tls_key", "http2", "api_keys_file", "rate_limit", "rate_burst", "cors_origins")
+LOCKS = (
+    "tls_certificate",
+    "tls_key",
+    "http2",
+    "api_keys_file",
+    "rate_limit",
+    "rate_burst",
+    "cors_origins",
+    "triton_ports",
+)
 
 
 @dataclass(frozen=True)

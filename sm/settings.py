@@ -267,11 +267,17 @@ class Settings:
         None,
         "Shared memory for tensors in MiB, all workers; a third of what /dev/shm has free if not set.",
     )
+    triton_ports: str = setting(
+        "TRIREME_TRITON_PORTS",
+        choice("off", "loopback", "all"),
+        "off",
+        "Triton's own HTTP, gRPC and metrics on 8000, 8001 and 8002: on loopback, or on all addresses.",
+    )
     triton_http_port: int = setting(
         "SAGEMAKER_TRITON_HTTP_PORT",
         number(1, 65535),
         0,
-        "Triton's HTTP port on loopback; a free one if not set.",
+        "Triton's HTTP port; if not set 8000 with TRIREME_TRITON_PORTS, else a free one on loopback.",
     )
     triton_grpc_port: int = setting(
         "SAGEMAKER_TRITON_GRPC_PORT",

@@ -74,6 +74,10 @@ SHOWN_BY = {
     "shared_memory_mb": ("test_box.py", "test_shared_memory_is_what_is_set_for_all_workers"),
     "triton_http_port": (ENVIRONMENT, "test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone"),
     "triton_grpc_port": (ENVIRONMENT, "test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone"),
+    "triton_ports": (
+        "reference/test_article_triton.py",
+        "test_the_three_ports_are_open_on_loopback_alone",
+    ),
     "allow_grpc": (ENVIRONMENT, "test_tritons_own_grpc_client_works_against_the_open_port"),
     "triton_metrics_port": (
         ENVIRONMENT,

@@ -56,6 +56,7 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
     """A Triton on free ports that has loaded ``models`` (of an ensemble, its steps too)."""
     settings = replace(
         settings,
+        triton_ports="off",
         triton_http_port=0,
         triton_grpc_port=0,
         triton_metrics_port=0,

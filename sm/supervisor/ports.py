@@ -12,8 +12,9 @@ from sm.settings import Settings, names_of
 #: Connections the kernel keeps for whoever accepts next (it caps this at net.core.somaxconn).
 BACKLOG = 4096
 LOOPBACK = "127.0.0.1"
-#: Where callers from outside look for Triton's gRPC and its metrics.
-OPEN_GRPC, OPEN_METRICS = 8001, 8002
+EVERYWHERE = "0.0.0.0"  # noqa: S104
+#: Where callers look for Triton's HTTP, gRPC and metrics.
+OPEN_HTTP, OPEN_GRPC, OPEN_METRICS = 8000, 8001, 8002
 FIELDS = ("triton_http_port", "triton_grpc_port", "triton_metrics_port")
 
 
@@ -37,10 +38,14 @@ def draw(settings: Settings) -> tuple[int, int, int]:
     wanted = wishes(settings)
     taken = {settings.port, *filter(None, (settings.tls and settings.tls_port, *wanted))}
     for field, port in zip(FIELDS, wanted, strict=True):
-        sock = _try(port)
+        name = names_of(field)[0]
+        _check_range(settings, name, port)
+        sock = _try(port, EVERYWHERE if settings.triton_ports == "all" else LOOPBACK)
         if sock is None:
-            name = names_of(field)[0]
-            raise StartError(f"Port {port} cannot be opened for Triton: set {name} to one that is free.")
+            raise StartError(
+                f"Port {port} cannot be opened for Triton: stop what listens there, or set {name} to one "
+                "that is free."
+            )
         sock.close()
     free = _free(settings, taken)
     try:
@@ -58,12 +63,22 @@ def draw(settings: Settings) -> tuple[int, int, int]:
 def wishes(settings: Settings) -> tuple[int, int, int]:
     """The three ports; 0 for one that may be any. An open one is where callers look for it, unless the safe
     range has the word."""
-    known = settings.safe_ports is None
+    known, opened = settings.safe_ports is None, settings.triton_ports != "off"
     return (
-        settings.triton_http_port,
-        settings.triton_grpc_port or (OPEN_GRPC if settings.allow_grpc and known else 0),
-        settings.triton_metrics_port or (OPEN_METRICS if settings.allow_metrics and known else 0),
+        settings.triton_http_port or (OPEN_HTTP if opened else 0),
+        settings.triton_grpc_port or (OPEN_GRPC if opened or (settings.allow_grpc and known) else 0),
+        settings.triton_metrics_port or (OPEN_METRICS if opened or (settings.allow_metrics and known) else 0),
     )
+
+
+def _check_range(settings: Settings, variable: str, port: int) -> None:
+    """:class:`StartError` if a port that TRIREME_TRITON_PORTS means is not in the safe range."""
+    low, high = settings.safe_ports or (0, 65535)
+    if port and not low <= port <= high:
+        raise StartError(
+            f"TRIREME_TRITON_PORTS={settings.triton_ports} opens {port}, which is outside "
+            f"SAGEMAKER_SAFE_PORT_RANGE={low}-{high}: set {variable} to a port of the range."
+        )
 
 
 def _free(settings: Settings, taken: set[int]) -> Generator[int, None, None]:
@@ -89,12 +104,12 @@ def _candidates(settings: Settings) -> Iterable[int]:
     return iter(int, 1)
 
 
-def _try(port: int) -> socket.socket | None:
+def _try(port: int, address: str = LOOPBACK) -> socket.socket | None:
     sock = socket.socket()
     # Triton does so too: a connection of an earlier run in TIME_WAIT does not make a port unusable.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.bind((LOOPBACK, port))
+        sock.bind((address, port))
     except OSError:
         sock.close()
         return None

@@ -137,6 +137,8 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
         environment = {**os.environ, names_of("threads")[0]: str(settings.threads)}
         commands = Commands(settings, box, nginx, lent, environment)
         log.say("info", f"port {settings.port}: {announced(settings, repository)}")
+        if settings.triton_ports != "off":
+            log.say("info", opened_ports(settings, box))
         if nginx:
             log.say(*describe_limits(asked, settings, capacity(settings, memory_limit(), files), files))
         loop = Loop(
@@ -180,6 +182,15 @@ def announced(settings: Settings, repository: Path | None) -> str:
     if repository is None:
         return f"multi-model mode: models come by POST /models from below {settings.archives}"
     return f"loading {', '.join(models.names(repository)) or 'the code'} from {repository}"
+
+
+def opened_ports(settings: Settings, box: Box) -> str:
+    """Where Triton itself answers callers."""
+    address = ports.EVERYWHERE if settings.triton_ports == "all" else ports.LOOPBACK
+    return (
+        f"Triton's own ports, without TLS and keys: HTTP {box.http_port}, gRPC {box.grpc_port}, "
+        f"metrics {box.metrics_port} on {address}"
+    )
 
 
 @contextlib.contextmanager

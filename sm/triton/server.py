@@ -101,12 +101,13 @@ def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
 
 def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:
     """Loopback, unless the settings open a port: the one public port is the front's."""
+    opened = settings.triton_ports == "all"
     return (
-        f"--http-address={LOOPBACK}",
+        f"--http-address={EVERYWHERE if opened else LOOPBACK}",
         f"--http-port={box.http_port}",
-        f"--grpc-address={EVERYWHERE if settings.allow_grpc else LOOPBACK}",
+        f"--grpc-address={EVERYWHERE if opened or settings.allow_grpc else LOOPBACK}",
         f"--grpc-port={box.grpc_port}",
-        f"--metrics-address={EVERYWHERE if settings.allow_metrics else LOOPBACK}",
+        f"--metrics-address={EVERYWHERE if opened or settings.allow_metrics else LOOPBACK}",
         f"--metrics-port={box.metrics_port}",
     )
 

@@ -181,6 +181,7 @@ def test_a_pair_that_cannot_be_used_is_refused_and_the_one_before_stays(tmp_path
 
 def test_a_port_of_tritons_that_has_no_lock_is_named(tmp_path: Path) -> None:
     certificate, key = certificate_files.write(tmp_path)
-    settings = Settings(tls_certificate=certificate, tls_key=key, allow_grpc=True)
-    (warning,) = setup.prepare(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0))
-    assert "SAGEMAKER_TRITON_ALLOW_GRPC" in warning
+    settings = Settings(tls_certificate=certificate, tls_key=key, allow_grpc=True, triton_ports="loopback")
+    warnings = setup.prepare(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0))
+    for name, warning in zip(("SAGEMAKER_TRITON_ALLOW_GRPC", "TRIREME_TRITON_PORTS"), warnings, strict=True):
+        assert warning == f"{name}: what it opens of Triton's has neither TLS nor API keys"
