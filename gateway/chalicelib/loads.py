@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,6 +12,8 @@ from sm.deadline import current
 from sm.errors import DeadlinePassed, TriremeError
 
 from .failures import LoadFailed
+
+log = logging.getLogger(__name__)
 
 
 class Loads:
@@ -46,6 +49,9 @@ class Loads:
         except TriremeError as error:
             # A new one for each of those who wait.
             raise LoadFailed(error.sentence) from None
+        except Exception as error:
+            log.error("a load of %s failed", model, exc_info=error)
+            raise LoadFailed(f"unexpected {type(error).__name__}") from None
 
     def _run(self, model: str, load: Callable[[], None], future: Future[None]) -> None:
         error: BaseException | None = None

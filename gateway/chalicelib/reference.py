@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 Answer = tuple[int, dict[str, Any]]
 #: Labels in an answer.
 TOP = 5
-#: Seconds between two looks at whether another process has loaded the model, and for how long it may.
+#: Seconds between two looks at whether another process has loaded the model, and that it may take.
 POLL_INTERVAL_S, LOAD_TIMEOUT_S = 0.5, 360.0
 #: Where the caller is wrong, or over a limit of this gateway: the error's own status.
 OWN_STATUS = (BadInput, Forbidden, TooLarge)
@@ -129,6 +130,10 @@ class ReferenceApi:
         except TriremeError as error:
             log.warning("%s", error.sentence, extra={"model": short})
             return 500, {"status": "error", "model": short, "message": error.sentence}
+        except Exception as error:
+            log.exception("unexpected error", extra={"model": short})
+            message = f"unexpected {type(error).__name__}"
+            return 500, {"status": "error", "model": short, "message": message}
 
     def _infer_object(self, short: str, model: ShortName, body: bytes, version: str) -> Answer:
         self._check_size(body)
@@ -190,35 +195,39 @@ class ReferenceApi:
 
     def _load_missing(self, name: str) -> None:
         """Load a model into each Triton that has it not."""
-        if not self._tritons.missing(name):
-            return
-        if self._repository and not self._repository.has(name):
-            self._bring(name)
-        self._tritons.load(name, self._tritons.missing(name), LOAD_TIMEOUT_S)
-        self._forget(name)
+        with self._claimed(name):
+            missing = self._tritons.missing(name)
+            if not missing:
+                return
+            if self._repository and not self._repository.has(name):
+                self._repository.copy(name)
+            self._tritons.load(name, missing, LOAD_TIMEOUT_S)
+            self._files.forget(name)
 
     def _load_anew(self, name: str) -> None:
-        if self._repository:
-            self._bring(name)
-        self._tritons.load(name, seconds=LOAD_TIMEOUT_S)
-        self._forget(name)
+        with self._claimed(name):
+            if self._repository:
+                self._repository.copy(name)
+            self._tritons.load(name, seconds=LOAD_TIMEOUT_S)
+            self._files.forget(name)
 
-    def _bring(self, name: str) -> None:
-        """Copy the model from the bucket, or wait until another process has done so."""
-        assert self._repository is not None
+    @contextmanager
+    def _claimed(self, name: str) -> Iterator[None]:
+        """Wait until no other process loads the model, where all have a repository's folder in common."""
+        if self._repository is None:
+            yield
+            return
         end = time.monotonic() + LOAD_TIMEOUT_S
-        while True:
-            try:
-                return self._repository.bring(name)
-            except Conflict:
-                if time.monotonic() > end:
-                    raise LoadFailed(f"another process is still copying {name!r}") from None
-            time.sleep(POLL_INTERVAL_S)
-            if self._repository.has(name):
-                return None
-
-    def _forget(self, name: str) -> None:
-        self._files.forget(name)
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(self._repository.claimed(name))
+                    break
+                except Conflict:
+                    if time.monotonic() > end:
+                        raise LoadFailed(f"another process is still loading {name!r}") from None
+                time.sleep(POLL_INTERVAL_S)
+            yield
 
 
 def squashed(pixels: Array, height: int, width: int) -> Array:

@@ -78,19 +78,24 @@ class Repository:
 
     def bring(self, model: str) -> None:
         """Copy the model from the bucket; :class:`Conflict` while somebody else does."""
+        self._shelf.files(model)
+        with self.claimed(model):
+            self.copy(model)
+
+    def copy(self, model: str) -> None:
+        """Copy the model from the bucket, for the one who has claimed it."""
         files = self._shelf.files(model)
-        with self._alone(model):
-            # Triton is asked for no model of such a name. Who died half way has left one.
-            for left in self._folder.glob(f".{model}@*"):
-                shutil.rmtree(left, ignore_errors=True)
-            staged = self._folder / f".{model}@{uuid.uuid4().hex}"
-            try:
-                self._shelf.fetch(model, files, staged)
-                self._replace(model, staged)
-            except OSError as error:
-                raise _no_room(error, model) from None
-            finally:
-                shutil.rmtree(staged, ignore_errors=True)
+        # Triton is asked for no model of such a name. Who died half way has left one.
+        for left in self._folder.glob(f".{model}@*"):
+            shutil.rmtree(left, ignore_errors=True)
+        staged = self._folder / f".{model}@{uuid.uuid4().hex}"
+        try:
+            self._shelf.fetch(model, files, staged)
+            self._replace(model, staged)
+        except OSError as error:
+            raise _no_room(error, model) from None
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
 
     def _replace(self, model: str, staged: Path) -> None:
         place, old = self._folder / model, staged.with_name(f"{staged.name}.old")
@@ -100,8 +105,11 @@ class Repository:
         shutil.rmtree(old, ignore_errors=True)
 
     @contextmanager
-    def _alone(self, model: str) -> Iterator[None]:
-        """Across processes and machines: the lock is the file system's, and ends with its holder."""
+    def claimed(self, model: str) -> Iterator[None]:
+        """Keep every other process and machine from the model; :class:`Conflict` if one has it.
+
+        The lock is the file system's, and ends with its holder.
+        """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(self._folder / f".{model}.lock", os.O_RDWR | os.O_CREAT, 0o644)

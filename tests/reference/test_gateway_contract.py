@@ -65,6 +65,12 @@ SHORT_NAMES = {
         "output_name": "pixels",
         "input_shape": [1, 3, 8, 6],
     },
+    "late": {
+        "name": "late_onnx",
+        "input_name": "data",
+        "output_name": "pixels",
+        "input_shape": [1, 3, 8, 8],
+    },
     "broken": {"name": "broken_onnx", "input_name": "x", "output_name": "y", "input_shape": SHAPE},
     "absent": {"name": "absent_onnx", "input_name": "x", "output_name": "y", "input_shape": SHAPE},
 }
@@ -93,6 +99,12 @@ MODELS = {
     ),
     "described_onnx": Model(ECHO, {"data": ("FP32", [1, 3, 8, 8])}, {"pixels": ("FP32", [1, 3, 8, 8])}),
     "squashed_onnx": Model(ECHO, {"data": ("FP32", [1, 3, 8, 6])}, {"pixels": ("FP32", [1, 3, 8, 6])}),
+    "late_onnx": Model(
+        ECHO,
+        {"data": ("FP32", [1, 3, 8, 8])},
+        {"pixels": ("FP32", [1, 3, 8, 8])},
+        head=NOTED.format(1, "late_onnx"),
+    ),
     "broken_onnx": Model(
         "return {}",
         {"x": ("FP32", SHAPE)},
@@ -183,6 +195,20 @@ def test_twenty_first_requests_load_the_model_once(reference: Reference) -> None
         answers = list(callers.map(lambda _: reference.ask("POST", "/infer/densenet", X), range(20)))
     assert [status for status, _ in answers] == [200] * 20
     assert reference.loads("densenet_onnx") == 1
+
+
+def test_of_several_gateways_with_one_repository_one_loads_the_model(
+    reference: Reference, tmp_path: Path
+) -> None:
+    with (
+        served(tmp_path / "second.log", reference.env) as second,
+        served(tmp_path / "third.log", reference.env) as third,
+        ThreadPoolExecutor(12) as callers,
+    ):
+        gateways = [reference.gateway, second, third] * 4
+        answers = callers.map(lambda gateway: gateway.ask("POST", "/infer/late", json=X), gateways)
+        assert {answer.status_code for answer in answers} == {200}
+    assert reference.loads("late_onnx") == 1
 
 
 def test_health(reference: Reference) -> None:
