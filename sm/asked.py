@@ -18,3 +18,5 @@ class Asked:
     session: Session | None = None
     #: Headers of the answer.
     answer: dict[str, str] = field(default_factory=dict)
+    #: Whether the caller asked for ``accept``; False where it is the default.
+    accept_named: bool = True

@@ -183,6 +183,7 @@ def validated(client: Client, invocation: Invocation, record: object, path: str 
         dict(invocation.headers),
         invocation.session,
         invocation.answer_headers,
+        invocation.accept_named,
     )
     return payload
 

@@ -60,6 +60,8 @@ class Invocation:
     #: ``k=v`` pairs of the custom attributes: parameters where the client has one of that name.
     attributes: Mapping[str, str] = field(default_factory=dict)
     accept: str = JSON
+    #: Whether the caller asked for ``accept``; False where it is the default.
+    accept_named: bool = True
     #: The ``X-Amzn-SageMaker-*`` headers, names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
     request_id: str = ""
@@ -142,6 +144,7 @@ def read(
     asked = {name: value for name, value in message.query.items() if name not in ("modelname", "version")}
     payload = members["payload"]
     many = isinstance(payload, list)
+    accept = accepted(message.headers.get("accept", ""), "")
     if message.record_limit is not None:
         message.record_limit.add(len(payload) if many else 1)
     return Invocation(
@@ -151,7 +154,8 @@ def read(
         many=many,
         parameters={**asked, **(members.get("parameters") or {})},
         attributes=attributes,
-        accept=accepted(message.headers.get("accept", ""), default_accept),
+        accept=accept or default_accept,
+        accept_named=bool(accept),
         headers={name: value for name, value in message.headers.items() if name.startswith(PREFIX)},
         request_id=message.request_id,
         session=message.session,

@@ -148,4 +148,5 @@ def reason(error: BaseException, file: Path) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)
     where = f"line {line}: " if line else ""
-    return f"{where}{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}."
+    said = str(error).splitlines()[0].rstrip(".") if str(error) else "no message"
+    return f"{where}{type(error).__name__}: {said}."

@@ -91,9 +91,10 @@ class Payload(BaseModel):
         headers: dict[str, str],
         session: Session | None = None,
         answer: dict[str, str] | None = None,
+        accept_named: bool = True,
     ) -> None:
         """Say how the record was asked for, and where the answer's headers go; the dispatcher does, once."""
-        self._asked = Asked(version, accept, headers, session, {} if answer is None else answer)
+        self._asked = Asked(version, accept, headers, session, {} if answer is None else answer, accept_named)
 
     def may_have_caused(self, error: WrongTensor) -> bool:
         """Whether a tensor may be wrong because of what the caller sent, and not because of the client.
@@ -249,6 +250,11 @@ class BodyPayload(Payload):
     content_type: str
     #: Whether the body is the ``payload`` of a dispatch request: the result has to stand in its answer.
     dispatched: bool = False
+
+    @property
+    def accept_named(self) -> bool:
+        """Whether the caller asked for :attr:`accept`; False where it is the box's default."""
+        return self._asked.accept_named
 
     def may_have_caused(self, error: WrongTensor) -> bool:
         """Of the tensors that a body may hold the shape and the datatype are the caller's."""

@@ -62,7 +62,8 @@ class ToolkitClient(Client):
         if payload is None:
             return Context(self.name, self.repository)
         headers = {**payload.headers, "content-type": payload.content_type, "accept": payload.accept}
-        return Context(self.name, self.repository, headers)
+        named = payload.dispatched or payload.accept_named
+        return Context(self.name, self.repository, headers, named)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

@@ -64,14 +64,20 @@ class Code:
 
 
 def is_script(file: Path) -> bool:
-    """Whether a file has functions of the toolkit's, and no client's class."""
+    """Whether a file has functions of the toolkit's, and no client's class.
+
+    So is one with neither: the defaults are enough for a TorchScript model, and without a class a file
+    cannot be a client.
+    """
     try:
-        statements = ast.parse(file.read_bytes()).body
+        module = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         # Loading it will say where.
         return True
-    names = {name for statement in statements for name in _bound(statement)}
-    return bool(names & (FUNCTIONS | {"*"})) and not any(map(_is_client, statements))
+    names = {name for statement in module.body for name in _bound(statement)}
+    if names & (FUNCTIONS | {"*"}):
+        return not any(map(_is_client, module.body))
+    return not any(isinstance(node, ast.ClassDef) for node in ast.walk(module))
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:

@@ -1,8 +1,11 @@
-"""The toolkit's codecs: JSON, CSV and NPY to arrays and back.
+"""The toolkit's codecs: JSON, CSV and NPY to arrays and back, sparse matrices out of NPZ.
 
 What they give is what ``sagemaker-inference`` 1.10 gives, down to the dtype and to ``NaN`` in JSON, with
 two exceptions. A ``.npy`` body is never unpickled. And a JSON object stays a ``dict``, as in the Hugging
 Face container, where the toolkit wraps it into an array of no dimension.
+
+JSON lines and LibSVM, which batch transform sends, the toolkit does not know. Lines are read and written as
+the JSON list of them; LibSVM becomes rows of numbers.
 """
 
 from __future__ import annotations
@@ -17,8 +20,11 @@ import numpy as np
 from sm.errors import BadInput, ClientFailed, NotAcceptable, UnsupportedType
 from sm.nested import MAX_TEXT_BYTES, array_of
 from sm.npy import read_npy
+from sm.toolkit import libsvm
+from sm.toolkit.npz import NPZ, read_sparse
 
 JSON = "application/json"
+JSON_LINES = "application/jsonlines"
 CSV = "text/csv"
 NPY = "application/x-npy"
 #: How many times a body's size its texts may take as an array: 4 bytes a character, and of unequal length.
@@ -33,6 +39,11 @@ def text_of(body: bytes) -> str:
         return body.decode()
     except UnicodeDecodeError:
         raise BadInput("the body is not UTF-8 text") from None
+
+
+def text(data: str | bytes) -> str:
+    """A body as text, whichever of the two it reached a function as."""
+    return data if isinstance(data, str) else text_of(data)
 
 
 def decode(data: str | bytes, content_type: str) -> Any:
@@ -75,8 +86,27 @@ def _from_json(data: str | bytes) -> Any:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"the body is not JSON: {error}") from None
-    if isinstance(value, dict):
-        return value
+    return value if isinstance(value, dict) else _array(value)
+
+
+def _from_json_lines(data: str | bytes) -> Any:
+    values = []
+    # Not splitlines: a text in JSON may have other line ends in it.
+    for number, line in enumerate(text(data).split("\n"), 1):
+        try:
+            values += [json.loads(line)] if line.strip() else []
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"line {number} of the body is not JSON: {error}") from None
+    if not values:
+        raise BadInput("the body has no line")
+    return _array(values)
+
+
+def _from_libsvm(data: str | bytes) -> Any:
+    return libsvm.read(text(data)).dense()
+
+
+def _array(value: object) -> Any:
     try:
         return array_of(value)
     except (ValueError, OverflowError):
@@ -86,15 +116,15 @@ def _from_json(data: str | bytes) -> Any:
 
 
 def _from_csv(data: str | bytes) -> Any:
-    text = data.decode() if isinstance(data, bytes) else data
+    table = text(data)
     # genfromtxt takes everything behind a # for a comment.
-    lines = [line for each in text.splitlines() if (line := each.partition("#")[0]).strip()]
+    lines = [line for each in table.splitlines() if (line := each.partition("#")[0]).strip()]
     if not lines:
         raise BadInput("the body has no line of CSV")
-    if _csv_text_bytes(lines) > max(MAX_TEXT_BYTES, MAX_TEXT_GROWTH * len(text)):
+    if _csv_text_bytes(lines) > max(MAX_TEXT_BYTES, MAX_TEXT_GROWTH * len(table)):
         raise BadInput("the body is not CSV: its texts are too unlike in length")
     try:
-        return np.genfromtxt(io.StringIO(text), dtype=None, delimiter=",", encoding="utf-8")
+        return np.genfromtxt(io.StringIO(table), dtype=None, delimiter=",", encoding="utf-8")
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise BadInput(f"the body is not CSV: {reason}") from None
@@ -123,8 +153,18 @@ def _is_numeric(column: tuple[str, ...]) -> bool:
 
 
 def _from_npy(data: str | bytes) -> Any:
-    body = data.encode() if isinstance(data, str) else data
-    return read_npy(body)
+    return read_npy(data.encode() if isinstance(data, str) else data)
+
+
+def _from_npz(data: str | bytes) -> Any:
+    return read_sparse(data.encode() if isinstance(data, str) else data)
+
+
+def _to_json_lines(value: Any) -> str:
+    """A line for each of several results; one for a result that is not a list."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    rows = value if isinstance(value, (list, tuple)) else [value]
+    return "".join(f"{to_json(row)}\n" for row in rows)
 
 
 def _to_csv(value: Any) -> str:
@@ -145,5 +185,17 @@ def _listed(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
 
 
-DECODERS: dict[str, Callable[[str | bytes], Any]] = {JSON: _from_json, CSV: _from_csv, NPY: _from_npy}
-ENCODERS: dict[str, Callable[[Any], str | bytes]] = {JSON: to_json, CSV: _to_csv, NPY: _to_npy}
+DECODERS: dict[str, Callable[[str | bytes], Any]] = {
+    JSON: _from_json,
+    CSV: _from_csv,
+    NPY: _from_npy,
+    NPZ: _from_npz,
+    JSON_LINES: _from_json_lines,
+    **dict.fromkeys(libsvm.TYPES, _from_libsvm),
+}
+ENCODERS: dict[str, Callable[[Any], str | bytes]] = {
+    JSON: to_json,
+    CSV: _to_csv,
+    NPY: _to_npy,
+    JSON_LINES: _to_json_lines,
+}

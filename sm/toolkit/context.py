@@ -15,6 +15,8 @@ class Context:
     model_dir: Path
     #: Names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the caller said what the answer is to be.
+    accept_named: bool = True
     #: What the script says its answer is.
     content_type: str = ""
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from http import HTTPStatus
 from inspect import Parameter
 from types import ModuleType
 from typing import Any
 
-from sm.errors import ChosenStatus, ClientFailed, StartError, TriremeError, UnsupportedType
+from werkzeug.wrappers import Response
+
+from sm.errors import ChosenStatus, StartError, TriremeError, UnsupportedType
 from sm.toolkit import codecs
 from sm.toolkit.context import Context
+from sm.toolkit.defaults import Defaults, defaults_of, load_torchscript
 
 Function = Callable[..., Any]
 #: How many arguments each function is given, the context not counted.
@@ -31,27 +35,24 @@ class Handler:
 
     def __init__(self, script: ModuleType) -> None:
         own = {name: given for name in ARGUMENTS if (given := getattr(script, name, None))}
-        if "model_fn" not in own:
-            raise StartError("it has no model_fn, and there is no default for it.")
         if "transform_fn" in own and (more := sorted(own.keys() & {"input_fn", "predict_fn", "output_fn"})):
             raise StartError(
                 f"it has transform_fn and {', '.join(more)}: transform_fn does the work of all three."
             )
-        defaults: dict[str, Function] = {
-            "input_fn": codecs.decode,
-            "predict_fn": predict,
-            "output_fn": encode,
-            "transform_fn": self._steps,
-        }
-        self._functions = {
-            name: with_context(function, ARGUMENTS[name]) for name, function in {**defaults, **own}.items()
-        }
+        self._script = script
+        self._own = {name: with_context(function, ARGUMENTS[name]) for name, function in own.items()}
+        #: For the functions that the script has not; chosen once its model is there.
+        self._defaults = Defaults()
 
     def load(self, context: Context) -> Any:
         """The script's model."""
         folder = str(context.model_dir)
         self._call("pre_model_fn", folder, context)
-        model = self._call("model_fn", folder, context)
+        if "model_fn" in self._own:
+            model = self._call("model_fn", folder, context)
+        else:
+            model = load_torchscript(context.model_dir)
+        self._defaults = defaults_of(model, self._script)
         self._call("model_warmup_fn", folder, model, context)
         return model
 
@@ -61,20 +62,36 @@ class Handler:
         """The answer's bytes and their content type."""
         data = codecs.text_of(body) if content_type in codecs.TEXTS else body
         try:
-            said = self._call("transform_fn", model, data, content_type, accept, context)
+            if "transform_fn" in self._own:
+                said = self._call("transform_fn", model, data, content_type, accept, context)
+            else:
+                said = self._steps(model, data, content_type, accept, context)
         except Exception as error:
             raise translated(error) from error
         given, kind = said if isinstance(said, tuple) and len(said) == 2 else (said, "")
+        if isinstance(given, Response):
+            given, kind = _opened(given)
         return _bytes(given), kind or context.content_type or accept
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        function = self._functions.get(name)
+        function = self._own.get(name)
         return function(*arguments) if function else None
 
     def _steps(self, model: Any, data: Any, content_type: str, accept: str, context: Context) -> Any:
-        decoded = self._call("input_fn", data, content_type, context)
-        prediction = self._call("predict_fn", decoded, model, context)
-        return self._call("output_fn", prediction, accept, context)
+        own, defaults = self._own, self._defaults
+        if "input_fn" in own:
+            decoded = self._call("input_fn", data, content_type, context)
+        else:
+            decoded = defaults.decode(data, content_type, model)
+        if "predict_fn" in own:
+            prediction = self._call("predict_fn", decoded, model, context)
+        else:
+            prediction = defaults.predict(decoded, model)
+        if "output_fn" in own:
+            return self._call("output_fn", prediction, accept, context)
+        if content_type == codecs.JSON_LINES and not context.accept_named:
+            accept = codecs.JSON_LINES
+        return defaults.encode(prediction, accept), accept
 
 
 def with_context(function: Function, given: int) -> Function:
@@ -98,24 +115,11 @@ def with_context(function: Function, given: int) -> Function:
     return function if wants else lambda *arguments: function(*arguments[:-1])
 
 
-def predict(data: Any, model: Any) -> Any:
-    """``model.predict`` as in the scikit-learn container, or the model called, as in PyTorch's."""
-    ask = getattr(model, "predict", model)
-    if not callable(ask):
-        raise ClientFailed(
-            f"the script has no predict_fn, and its model ({type(model).__name__}) cannot be called"
-        )
-    return ask(data)
-
-
-def encode(prediction: Any, accept: str) -> tuple[str | bytes, str]:
-    return codecs.encode(prediction, accept), accept
-
-
 def translated(error: Exception) -> Exception:
     """The toolkit's own errors as the box's; any other as it is."""
     kinds = sys.modules.get("sagemaker_inference.errors")
     if kinds is None or isinstance(error, TriremeError):
+        # Also what the stand-in's codecs raise, which is both.
         return error
     if isinstance(error, kinds.BaseInferenceToolkitError):
         return ChosenStatus(int(error.status_code), str(error.message))
@@ -125,6 +129,14 @@ def translated(error: Exception) -> Exception:
 
 
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _opened(given: Response) -> tuple[bytes, str]:
+    """The body of a response as Flask has it, which scripts for the older toolkit answer with."""
+    body = given.get_data()
+    if given.status_code >= HTTPStatus.BAD_REQUEST:
+        raise ChosenStatus(given.status_code, body.decode(errors="replace"))
+    return body, given.mimetype or ""
 
 
 def _bytes(given: Any) -> bytes:

@@ -18,13 +18,15 @@ from sm.toolkit.code import Code, is_script
         ("from handlers import model_fn, predict_fn", True),
         ("from handlers import *", True),
         ("import handlers\nmodel_fn = handlers.load", True),
-        ("def load(): pass", False),
+        ("def load(): pass", True),
+        ("", True),
+        ("class A: pass", False),
         ("from sm.base import Client\nclass A(Client): pass\ndef model_fn(folder): pass", False),
         ("from sm import base\nclass A(base.TensorClient): pass", False),
         ("def broken(:", True),
     ],
 )
-def test_a_script_has_functions_of_the_toolkits_and_no_client(
+def test_a_script_has_functions_of_the_toolkits_or_nothing_and_no_client(
     tmp_path: Path, text: str, expected: bool
 ) -> None:
     (tmp_path / "inference.py").write_text(f"raise AssertionError('it was run')\n{text}\n")

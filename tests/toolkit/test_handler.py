@@ -12,7 +12,8 @@ import pytest
 
 from sm.errors import ChosenStatus, ClientFailed, StartError, UnsupportedType
 from sm.toolkit.context import Context
-from sm.toolkit.handler import Handler, predict, translated, with_context
+from sm.toolkit.defaults import Defaults
+from sm.toolkit.handler import Handler, translated, with_context
 from sm.toolkit.modules import STAND_IN
 
 
@@ -92,7 +93,6 @@ def test_what_comes_before_and_after_the_model_is_called() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("def predict_fn(data, model): return data\n", "it has no model_fn"),
         (
             MODEL + "def transform_fn(m, b, c, a): pass\ndef input_fn(b, c): pass\n",
             "it has transform_fn and input_fn",
@@ -120,6 +120,7 @@ def test_an_argument_with_a_default_is_left_at_it_unless_it_is_the_context() -> 
 
 
 def test_without_predict_fn_the_model_predicts_or_is_called() -> None:
+    predict = Defaults().predict
     assert predict(2, SimpleNamespace(predict=lambda data: data + 1)) == 3
     assert predict(2, lambda data: data + 2) == 4
     with pytest.raises(ClientFailed, match=r"no predict_fn, and its model \(dict\) cannot be called"):

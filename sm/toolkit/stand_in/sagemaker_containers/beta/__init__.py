@@ -1,0 +1,1 @@
+"""The one package of the older toolkit that scripts import from."""

@@ -1,0 +1,1 @@
+"""Modules are imported by the box itself: scripts import this name and call nothing of it."""

@@ -1,0 +1,1 @@
+"""What scripts of the XGBoost container import."""
