@@ -142,8 +142,8 @@ class Settings:
     batch_strategy: str = setting(
         "SAGEMAKER_BATCH_STRATEGY",
         strategy,
-        "MULTI_RECORD",
-        "Whether batch transform sends many records at a time; shown by /execution-parameters.",
+        "",
+        "Whether batch transform sends many records at a time; shown by /execution-parameters if set.",
     )
     max_transforms: int = setting(
         "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",

@@ -71,10 +71,13 @@ COMMON: Json = {
     },
     "ExecutionParameters": {
         "type": "object",
-        "required": ["MaxConcurrentTransforms", "BatchStrategy", "MaxPayloadInMB"],
+        "required": ["MaxConcurrentTransforms", "MaxPayloadInMB"],
         "properties": {
             "MaxConcurrentTransforms": {"type": "integer", "minimum": 1},
-            "BatchStrategy": {"enum": ["MULTI_RECORD", "SINGLE_RECORD"]},
+            "BatchStrategy": {
+                "enum": ["MULTI_RECORD", "SINGLE_RECORD"],
+                "description": "Where SAGEMAKER_BATCH_STRATEGY is set; else the platform's default holds.",
+            },
             "MaxPayloadInMB": {"type": "integer", "minimum": 0},
         },
     },

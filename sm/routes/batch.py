@@ -30,8 +30,11 @@ def parameters(settings: Settings) -> dict[str, object]:
     # 0 is a size as well: any, in chunks.
     largest = max(1, min(int(wanted), settings.max_body // 2**20, MOST)) if wanted else 0
     at_once = min(settings.worker_count * settings.threads, MOST // max(1, largest))
+    # A strategy only where one is set. The platform's default is MultiRecord anyway, and the SageMaker SDK's
+    # local mode takes no spelling but that, where containers say MULTI_RECORD.
+    strategy = {"BatchStrategy": settings.batch_strategy} if settings.batch_strategy else {}
     return {
         "MaxConcurrentTransforms": settings.max_transforms or max(1, at_once),
-        "BatchStrategy": settings.batch_strategy,
+        **strategy,
         "MaxPayloadInMB": largest,
     }
