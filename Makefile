@@ -16,6 +16,7 @@ test: .venv/.dev  ## every test but the standing attack, those of the real box t
 
 test-all: test  ## make test, then the standing attack in its bounded form (5 to 10 minutes); in full: python -m tests.faults
 	.venv/bin/pytest tests/faults
+	TRIREME_TEST_LIBRARIES=true .venv/bin/pytest tests/reference/test_toolkit_containers.py
 
 check: .venv/.dev
 	.venv/bin/ruff check .
