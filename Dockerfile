@@ -3,6 +3,10 @@
 #   docker build -t trireme .                                                         # GPU: NVIDIA's Triton
 #   docker build -t trireme:cpu --build-arg BASE_IMAGE=debian:bookworm-slim .         # CPU: the wheel's Triton
 #
+# With the models inside, for a start without a mount or model data (make image MODELS=REPOSITORY does this):
+#
+#   docker build -t pets --target with-models --build-context models=REPOSITORY .
+#
 # docs/07-image.md tells how to run it and what is in which layer.
 ARG BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3
 
@@ -26,15 +30,16 @@ RUN if [ ! -e /opt/tritonserver ]; then \
    && { [ -e pytriton/tritonserver/python_backend_stubs/3.13 ] || rm nvidia_pytriton.libs/libpython3*; }; \
     fi
 # Tests of others; what boto3 knows of services that the box never asks, S3 and those that give credentials
-# left; and the client of a model hub, which the tokenizers want for from_pretrained alone: the box looks
-# nothing up.
+# left; the bytecode of what transformers runs with torch alone; and what makes downloads from a model hub
+# faster: the box looks nothing up.
 RUN find .venv \( -path '*/numpy/*/tests' -o -path '*/onnx/backend/test' \) -prune -exec rm -r {} + \
  && find .venv -path '*/botocore/data/*' -prune -type d ! -name s3 ! -name sso ! -name sso-oidc ! -name sts ! -name signin -exec rm -r {} + \
  && find .venv -path '*/boto3/examples' -prune -exec rm -r {} + \
- && /tmp/pip/bin/pip --python .venv/bin/python uninstall --quiet --yes huggingface-hub hf-xet
+ && find .venv -path '*/transformers/*/modeling_*.pyc' -delete \
+ && /tmp/pip/bin/pip --python .venv/bin/python uninstall --quiet --yes hf-xet
 
 # --- The box ----------------------------------------------------------------------------------------------
-FROM ${BASE_IMAGE}
+FROM ${BASE_IMAGE} AS box
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
       nginx-light python3 "libpython$(apt-cache depends python3 | sed -n 's/.*Depends: python\(3\.[0-9]*\)$/\1/p')" \
@@ -75,3 +80,16 @@ USER ${RUN_AS}
 LABEL org.opencontainers.image.version=${VERSION} \
       org.opencontainers.image.revision=${REVISION} \
       org.opencontainers.image.source=${SOURCE}
+
+# --- The box and its models, where they are asked for: --target with-models --build-context models=REPOSITORY ----
+# In a stage of their own, so that changed rights do not store them twice. Any user may read them, as the
+# container's is not the one who builds.
+FROM ${BASE_IMAGE} AS models-for-all
+COPY --from=models . /repository
+RUN chmod -R a+rX,go-w /repository
+
+FROM box AS with-models
+COPY --from=models-for-all /repository /opt/trireme/repository
+
+# What is built if no target is named.
+FROM box

@@ -31,10 +31,23 @@ fix: .venv/.dev
 ENGINE ?= $(shell command -v docker || command -v podman)
 BASE_IMAGE ?= debian:bookworm-slim
 IMAGE ?= trireme:cpu
-image:  ## build the container image; BUILD_FLAGS are handed on
+DEMO = $(or $(TRIREME_CACHE),$(HOME)/.cache/trireme)/repository/cpu
+BUILD = $(ENGINE) build --build-arg BASE_IMAGE=$(BASE_IMAGE) --build-arg REVISION=$$(git rev-parse HEAD || echo unknown) \
+	    $(BUILD_FLAGS) --tag $(IMAGE)
+image: $(if $(filter demo,$(MODELS)),.venv/.serve)  ## build the container image; MODELS=demo, a folder or a .tar.gz are baked in; BUILD_FLAGS are handed on
 	@test -n "$(ENGINE)" || { echo "there is no docker and no podman; on Debian and Ubuntu: apt-get install podman"; exit 1; }
-	$(ENGINE) build --build-arg BASE_IMAGE=$(BASE_IMAGE) --build-arg REVISION=$$(git rev-parse HEAD || echo unknown) \
-	    $(BUILD_FLAGS) --tag $(IMAGE) .
+ifeq ($(MODELS),)
+	$(BUILD) .
+else
+	@$(if $(filter demo,$(MODELS)),.venv/bin/sm prepare)
+	@set -e; models='$(if $(filter demo,$(MODELS)),$(DEMO),$(MODELS))'; \
+	case $$models in *.tar.gz) \
+	    unpacked=$$(mktemp -d); trap 'rm -rf "$$unpacked"' EXIT; \
+	    tar -xzf "$$models" -C "$$unpacked"; models=$$unpacked;; \
+	esac; \
+	test -n "$$(ls "$$models" 2>/dev/null)" || { echo "MODELS=$(MODELS): there is no model repository in it; MODELS is demo, a folder, or a .tar.gz"; exit 1; }; \
+	set -x; $(BUILD) --target with-models --build-context models="$$models" .
+endif
 
 lock: .venv/.dev  ## write requirements.lock anew, for every Python version at once
 	.venv/bin/uv pip compile --quiet --universal --python-version 3.10 --all-extras --upgrade \

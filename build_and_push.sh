@@ -1,27 +1,30 @@
 #!/usr/bin/env bash
 # Build the image and push it to Amazon ECR. docs/08-push.md tells what happens in which order.
 set -euo pipefail
+readonly CALLED_FROM=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly NAME=trireme
 # SageMaker takes Docker's manifests only, neither OCI's nor an index: docker would add attestations, which need
 # an index, and podman would build in OCI's format.
 export BUILDX_NO_DEFAULT_ATTESTATIONS=1 BUILDAH_FORMAT=docker
 export AWS_PAGER=
 
-engine=${DOCKER:-} extra_tag='' platform='' target=gpu dry_run='' account=''
+name='' models='' engine=${DOCKER:-} extra_tag='' platform='' target=gpu dry_run='' account=''
 regions=() build_command=()
 
 usage() {
     cat <<END
-usage: ./build_and_push.sh [-t TAG] [--region R]... [--target gpu|cpu] [--platform P] [--dry-run]
+usage: ./build_and_push.sh [NAME] [-t TAG] [--region R]... [--target gpu|cpu] [--platform P] [--models DIR] [--dry-run]
 
-Builds the image, makes the ECR repository '$NAME' where it is missing, and pushes VERSION-COMMIT to it.
+Builds the image, makes the ECR repository NAME (trireme) where it is missing, and pushes VERSION-COMMIT to it.
 
+  NAME            the repository's name, such as triton-multi-models or team/triton
   -t TAG          push this tag as well
   --region R      to this Region; may be given several times (default: the aws command line's own)
   --target T      gpu (NVIDIA's Triton, the default) or cpu; the tag of the latter ends in -cpu
   --platform P    build for this platform, such as linux/amd64 or linux/arm64; the tag ends in its architecture
+  --models DIR    bake this model repository into the image, for an endpoint without model data; the tag ends in
+                  -models- and a hash of its files
   --dry-run       print the commands, run none
 
 DOCKER=podman takes Podman though Docker is here, too. REGISTRY=HOST:PORT pushes to that registry, not to ECR's.
@@ -36,7 +39,7 @@ main() {
     revision=$(revision)
     tags=("$(own_tag "$revision")")
     [[ -z $extra_tag ]] || tags+=("$extra_tag")
-    image=$NAME:${tags[0]}
+    image=$name:${tags[0]}
     prepare_build "$image" "$revision"
     if [[ -n $dry_run ]]; then
         print_commands "$image" "${tags[@]}"
@@ -59,20 +62,29 @@ read_options() {
         case $1 in
             -h | --help) usage; exit ;;
             --dry-run) dry_run=yes; shift; continue ;;
-            -t | --region | --target | --platform) [[ ${2:--} != -* ]] || wrong_usage "$1 needs a value" ;;
-            *) wrong_usage "there is no option '$1'" ;;
+            -t | --region | --target | --platform | --models) [[ ${2:--} != -* ]] || wrong_usage "$1 needs a value" ;;
+            -*) wrong_usage "there is no option '$1'" ;;
+            *) [[ -z $name ]] || wrong_usage "there is one NAME, and '$name' is it: what is '$1'?"
+                name=$1; shift; continue ;;
         esac
         case $1 in
             -t) extra_tag=$2 ;;
             --region) regions+=("$2") ;;
             --target) target=$2 ;;
             --platform) platform=$2 ;;
+            --models) models=$2; [[ $models == /* ]] || models=$CALLED_FROM/$models ;;
         esac
         shift 2
     done
+    name=${name:-trireme}
 }
 
 check_options() {
+    [[ $name =~ ^[a-z0-9]+([._/-][a-z0-9]+)*$ && ${#name} -ge 2 && ${#name} -le 256 ]] ||
+        die "'$name' cannot be a repository's name: ECR takes lower-case letters and digits, with single '.', '_', '-'" \
+            "and '/' between them"
+    [[ -z $models || -n $(ls "$models" 2>/dev/null) ]] ||
+        die "--models $models: there is no model repository; it is a folder with a folder for each model"
     [[ -z $extra_tag || $extra_tag =~ ^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$ ]] ||
         die "'$extra_tag' cannot be a tag: letters, digits, '_', '.' and '-' can, 128 of them at most"
     [[ $target == gpu || $target == cpu ]] || die "there is no target '$target': use gpu or cpu"
@@ -116,8 +128,12 @@ own_tag() {
     tag=$(version)-$1
     [[ $target == gpu ]] || tag+=-$target
     [[ -z $platform ]] || tag+=-${platform##*/}
+    [[ -z $models ]] || tag+=-models-$(hash_of "$models")
     printf '%s' "$tag"
 }
+
+# 12 digits that another name or content of a file in the folder changes.
+hash_of() { (cd "$1" && find -L . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-12); }
 
 # Where the clone came from, without a password that its address may hold.
 source_address() { { git remote get-url origin 2>/dev/null || echo unknown; } | sed 's#//[^/@]*@#//#'; }
@@ -195,6 +211,7 @@ prepare_build() {
         --build-arg "SOURCE=$(source_address)")
     [[ $target == gpu ]] || build_command+=(--build-arg BASE_IMAGE=docker.io/library/debian:bookworm-slim)
     [[ -z $platform ]] || build_command+=(--platform "$platform")
+    [[ -z $models ]] || build_command+=(--target with-models --build-context "models=$models")
     build_command+=(.)
 }
 
@@ -208,10 +225,10 @@ build() {
 
 make_repository() {
     local problem
-    problem=$(aws --region "$1" ecr describe-repositories --repository-names "$NAME" 2>&1 >/dev/null) && return
+    problem=$(aws --region "$1" ecr describe-repositories --repository-names "$name" 2>&1 >/dev/null) && return
     [[ $problem == *RepositoryNotFound* ]] || explain "$1" "ecr describe-repositories" "$problem"
-    say "making the repository $NAME in $1"
-    ask_aws "$1" ecr create-repository --repository-name "$NAME" --image-tag-mutability IMMUTABLE \
+    say "making the repository $name in $1"
+    ask_aws "$1" ecr create-repository --repository-name "$name" --image-tag-mutability IMMUTABLE \
         --image-scanning-configuration scanOnPush=true >/dev/null
 }
 
@@ -230,7 +247,7 @@ manifest() {
         --header 'Accept: application/vnd.docker.distribution.manifest.list.v2+json' \
         --header 'Accept: application/vnd.oci.image.manifest.v1+json' \
         --header 'Accept: application/vnd.oci.image.index.v1+json' \
-        "$scheme://$1/v2/$NAME/manifests/$3") ||
+        "$scheme://$1/v2/$name/manifests/$3") ||
         die "$1 did not answer: check that this machine reaches it, then run this again"
     [[ $answer != *MANIFEST_UNKNOWN* && $answer != *NAME_UNKNOWN* ]] || return 0
     [[ $answer =~ HTTP/[0-9.]+\ 200 ]] || die "$1 would not say what its tag $3 is: ${answer%%$'\r'*}." \
@@ -248,10 +265,10 @@ push() {
         die "$registry has another build under the tag $tag already, and tags are never moved: use that one, or" \
             "$([[ $tag == "$extra_tag" ]] && echo 'choose another tag with -t' || echo 'commit what you changed, as the tag names the commit')"
     elif [[ -n $there ]]; then
-        say "$registry/$NAME:$tag is there already, the same image"
+        say "$registry/$name:$tag is there already, the same image"
     else
-        "$engine" tag "$image" "$registry/$NAME:$tag"
-        "$engine" push "$registry/$NAME:$tag" >&2 ||
+        "$engine" tag "$image" "$registry/$name:$tag"
+        "$engine" push "$registry/$name:$tag" >&2 ||
             die "the push to $registry failed: the reason is above. Run this again: what has arrived is not sent twice"
         there=$(manifest "$registry" "$password" "$tag")
     fi
@@ -259,7 +276,7 @@ push() {
         say "warning: the image has an OCI manifest, which SageMaker refuses; switch off Docker's containerd image store"
     [[ $there =~ [Dd]ocker-[Cc]ontent-[Dd]igest:\ (sha256:[0-9a-f]+) ]] ||
         die "$registry says no digest for $tag, though it is there: 'aws ecr describe-images' tells it"
-    printf '%s\n' "$registry/$NAME:$tag@${BASH_REMATCH[1]}"
+    printf '%s\n' "$registry/$name:$tag@${BASH_REMATCH[1]}"
 }
 
 push_to() {
@@ -285,13 +302,13 @@ print_commands() {
     echo
     for region in "${regions[@]}"; do
         registry=$(registry_of "$region")
-        echo "aws ecr describe-repositories --region $region --repository-names $NAME ||" \
-            "aws ecr create-repository --region $region --repository-name $NAME --image-tag-mutability IMMUTABLE" \
+        echo "aws ecr describe-repositories --region $region --repository-names $name ||" \
+            "aws ecr create-repository --region $region --repository-name $name --image-tag-mutability IMMUTABLE" \
             "--image-scanning-configuration scanOnPush=true"
         echo "aws ecr get-login-password --region $region | $engine login --username AWS --password-stdin $registry"
         for tag; do
-            echo "$engine tag $image $registry/$NAME:$tag"
-            echo "$engine push $registry/$NAME:$tag"
+            echo "$engine tag $image $registry/$name:$tag"
+            echo "$engine push $registry/$name:$tag"
         done
     done
 }

@@ -20,6 +20,8 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 EXPECTED = 32
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
+#: What ``make image MODELS=…`` copies into the image: served where the platform gives no models.
+BAKED_REPOSITORY = Path("/opt/trireme/repository")
 #: The largest body of a request to the control plane, whose one process serves everybody. A load takes 1 KB.
 MAX_CONTROL_BODY_BYTES = 2**20
 
@@ -151,9 +153,34 @@ def write_whole(path: Path, text: str) -> None:
     staged.replace(path)
 
 
-def find_repository(settings: Settings, platform: Path = PLATFORM_REPOSITORY) -> Path:
+def choose_repository(
+    settings: Settings, platform: Path = PLATFORM_REPOSITORY, baked: Path = BAKED_REPOSITORY
+) -> Path:
+    """The folder to serve: the one that is set, the platform's, or the image's where that one holds nothing.
+
+    A platform's folder with anything visible in it is taken, right or wrong: an archive that is no repository
+    must not be answered for by other models.
+    """
+    if settings.repository is not None:
+        return settings.repository.absolute()
+    return baked if baked.is_dir() and _is_empty(platform) else platform
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether there is nothing visible in it, or no such folder."""
+    try:
+        return all(path.name.startswith(".") for path in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # whoever serves it says which file cannot be read
+        return False
+
+
+def find_repository(
+    settings: Settings, platform: Path = PLATFORM_REPOSITORY, baked: Path = BAKED_REPOSITORY
+) -> Path:
     """The repository to serve; :class:`StartError` if there is neither a model nor a client in it."""
-    repository = (settings.repository or platform).absolute()
+    repository = choose_repository(settings, platform, baked)
     check_readable(repository)
     if (repository / "config.pbtxt").exists():
         raise StartError(

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from sm.box import CODE, PLATFORM_REPOSITORY, find_repository
+from sm.box import CODE, choose_repository, find_repository
 from sm.claims import in_force
 from sm.errors import StartError
 from sm.golden import differences, short
@@ -82,7 +82,7 @@ def tell(outcomes: Sequence[Outcome]) -> int:
 def examine(url: str, settings: Settings) -> Iterator[Outcome]:
     """Ask the box at ``url`` once for each client that has a sample."""
     served = {row["modelName"] for row in _ask(f"{url}/models").get("models", ())}
-    repository = settings.repository or PLATFORM_REPOSITORY
+    repository = choose_repository(settings)
     for name, sample in samples(in_force(discover((*settings.clients, repository / CODE)))):
         if name not in served:
             yield Outcome(name, None)

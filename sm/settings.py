@@ -69,7 +69,10 @@ class Settings:
         "ready otherwise, if not set.",
     )
     repository: Path | None = setting(
-        "TRIREME_MODEL_REPOSITORY", Path, None, "Triton's model repository; /opt/ml/model if not set."
+        "TRIREME_MODEL_REPOSITORY",
+        Path,
+        None,
+        "Triton's model repository; if not set, /opt/ml/model, or where that is empty the image's own.",
     )
     clients: tuple[Path, ...] = setting(
         "TRIREME_CLIENTS", folders, (HERE / "clients",), "Folders of client plugins, separated by colons."

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sm.box import Box, check_default_model, find_repository, shared_bytes, write_whole
+from sm.box import (
+    Box,
+    check_default_model,
+    choose_repository,
+    find_repository,
+    shared_bytes,
+    write_whole,
+)
 from sm.errors import StartError
 from sm.inspection import models
 from sm.settings import Settings
@@ -57,6 +64,18 @@ def test_the_repository_that_is_set_wins_over_the_platforms(tmp_path: Path) -> N
     assert find_repository(replace(Settings(), repository=mine), platform) == mine
     assert find_repository(Settings(), platform) == platform
     assert models.names(platform) == ["b"]
+
+
+def test_the_images_own_models_are_served_where_the_platform_gives_none(tmp_path: Path) -> None:
+    baked, platform = repository(tmp_path / "baked", "a"), tmp_path / "platform"
+    assert choose_repository(Settings(), platform, baked) == baked
+    platform.mkdir()
+    (platform / ".keep").touch()
+    assert choose_repository(Settings(), platform, baked) == baked
+    assert choose_repository(replace(Settings(), repository=platform), platform, baked) == platform
+    (platform / "readme.txt").touch()  # something is there: right or wrong, it is what was meant
+    assert choose_repository(Settings(), platform, baked) == platform
+    assert choose_repository(Settings(), tmp_path / "none", tmp_path / "no image") == tmp_path / "none"
 
 
 def test_no_model_is_a_sentence_that_says_what_to_do(tmp_path: Path) -> None:

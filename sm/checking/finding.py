@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from sm.box import CODE, PLATFORM_REPOSITORY
+from sm.box import CODE, choose_repository
 from sm.claims import in_force
 from sm.errors import StartError
 from sm.inspection import models
@@ -15,7 +15,7 @@ from sm.settings import Settings
 
 def find(name: str, settings: Settings) -> Found:
     """The client called ``name``: the box's, the repository's ``code``, or one of ``clients`` here."""
-    repository = settings.repository or PLATFORM_REPOSITORY
+    repository = choose_repository(settings)
     folders = dict.fromkeys(
         folder.absolute() for folder in (*settings.clients, repository / CODE, Path("clients"))
     )
@@ -59,4 +59,4 @@ def _repositories(found: Found, settings: Settings) -> Iterator[Path]:
     yield home.parent / "model"
     yield home.parent
     yield settings.cache / "repository" / "cpu"
-    yield PLATFORM_REPOSITORY
+    yield choose_repository(settings)

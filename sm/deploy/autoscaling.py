@@ -1,26 +1,17 @@
-"""How many instances an endpoint has: by requests, or where it is asynchronous by its backlog."""
+"""How many instances an endpoint has: by requests, CPU, GPU, or where it is asynchronous by its backlog."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from sm.deploy import aws, names
 from sm.deploy.account import Account
+from sm.deploy.scaling import INSTANCE_METRICS, REQUESTS, UTILISATION, Scaling, Target
 
 SERVICE = "application-autoscaling"
 DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 #: Seconds: instances come quickly and go slowly, as starting one takes minutes.
 OUT, IN = 60, 300
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """``target`` is requests a minute for each instance, or waiting requests where it is asynchronous."""
-
-    least: int
-    most: int
-    target: float
 
 
 def what(name: str) -> dict[str, Any]:
@@ -50,15 +41,17 @@ def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> 
         MinCapacity=scaling.least,
         MaxCapacity=scaling.most,
     )
-    account.make(
-        SERVICE,
-        "put_scaling_policy",
-        "set the autoscaling's policy",
-        PolicyName=f"{name}-target",
-        PolicyType="TargetTrackingScaling",
-        TargetTrackingScalingPolicyConfiguration=tracking(name, scaling, asynchronous),
-        **what(name),
-    )
+    for each in scaling.targets:
+        account.make(
+            SERVICE,
+            "put_scaling_policy",
+            "set the autoscaling's policy",
+            PolicyName=policy_name(name, each),
+            PolicyType="TargetTrackingScaling",
+            TargetTrackingScalingPolicyConfiguration=tracking(name, each, asynchronous),
+            **what(name),
+        )
+    _remove_others(account, name, scaling)
     if asynchronous and scaling.least == 0:
         _wake(account, name)
 
@@ -68,16 +61,55 @@ def remove(account: Account, name: str) -> None:
     account.remove(SERVICE, "deregister_scalable_target", "remove the autoscaling", **what(name))
 
 
-def tracking(name: str, scaling: Scaling, asynchronous: bool) -> dict[str, Any]:
-    """The policy: so many requests for each instance, or so long a backlog."""
-    if asynchronous:
-        metric: dict[str, Any] = {
-            "CustomizedMetricSpecification": _backlog(name, "ApproximateBacklogSizePerInstance")
-        }
+def policy_name(name: str, target: Target) -> str:
+    return f"{name}-{target.kind}"
+
+
+def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
+    """Policies of ours for targets that are no longer wanted: an old one would still add instances."""
+    wanted = {policy_name(name, each) for each in scaling.targets}
+    known = {policy_name(name, Target(kind, 0)) for kind in (REQUESTS, *UTILISATION)}
+    found = account.call(
+        SERVICE,
+        "describe_scaling_policies",
+        "look at the autoscaling's policies",
+        ServiceNamespace="sagemaker",
+        ResourceId=what(name)["ResourceId"],
+    )
+    for row in found.get("ScalingPolicies", ()):
+        if row["PolicyName"] in known - wanted:
+            account.remove(
+                SERVICE,
+                "delete_scaling_policy",
+                f"remove the autoscaling's policy {row['PolicyName']}",
+                PolicyName=row["PolicyName"],
+                **what(name),
+            )
+
+
+def tracking(name: str, target: Target, asynchronous: bool) -> dict[str, Any]:
+    """The policy: so many requests for each instance, so much of its CPU or GPU, or so long a backlog."""
+    if target.kind in UTILISATION:
+        metric: dict[str, Any] = {"CustomizedMetricSpecification": _utilisation(name, target.kind)}
+    elif asynchronous:
+        metric = {"CustomizedMetricSpecification": _backlog(name, "ApproximateBacklogSizePerInstance")}
     else:
         kind = "SageMakerVariantInvocationsPerInstance"
         metric = {"PredefinedMetricSpecification": {"PredefinedMetricType": kind}}
-    return {"TargetValue": scaling.target, **metric, "ScaleOutCooldown": OUT, "ScaleInCooldown": IN}
+    return {"TargetValue": target.value, **metric, "ScaleOutCooldown": OUT, "ScaleInCooldown": IN}
+
+
+def _utilisation(name: str, kind: str) -> dict[str, Any]:
+    return {
+        "MetricName": UTILISATION[kind],
+        "Namespace": INSTANCE_METRICS,
+        "Dimensions": [
+            {"Name": "EndpointName", "Value": name},
+            {"Name": "VariantName", "Value": names.VARIANT},
+        ],
+        "Statistic": "Average",
+        "Unit": "Percent",
+    }
 
 
 def _backlog(name: str, metric: str) -> dict[str, Any]:

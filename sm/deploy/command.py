@@ -7,9 +7,8 @@ import os
 import sys
 
 from sm.build.progress import Progress
-from sm.deploy import alarms, autoscaling, aws, images, logs, names, options, preflight, status
+from sm.deploy import alarms, autoscaling, aws, images, logs, names, options, preflight, scaling, status
 from sm.deploy.account import Account
-from sm.deploy.autoscaling import Scaling
 from sm.deploy.deletion import Deletion
 from sm.deploy.deployment import Deployment
 from sm.deploy.failures import Failed
@@ -86,15 +85,9 @@ def _account(given: argparse.Namespace, dry: bool = False) -> Account:
 
 def _check(given: argparse.Namespace) -> None:
     """What goes together and what does not."""
-    if not given.rollback and not (given.image and given.model_data):
-        raise StartError("--image and --model-data are both needed, or --rollback.")
-    if given.autoscale and given.target_invocations is None:
-        raise StartError(
-            "--autoscale wants --target-invocations N, the requests a minute that one instance should get: "
-            "'sm invoke -n 100 -c 8' measures what it can do."
-        )
-    if given.autoscale and given.autoscale[0] == 0 and not given.output:
-        raise StartError("--autoscale 0:MAX goes with --async only: else nobody could answer.")
+    if not given.rollback:
+        options.check_data(given)
+    scaling.read(given)
     if given.serverless and (given.autoscale or given.mme or given.startup_timeout):
         raise StartError(
             "--serverless goes without --autoscale, --mme and --startup-timeout: it has none of them."
@@ -108,11 +101,11 @@ def _plan(account: Account, given: argparse.Namespace, deployment: Deployment) -
         preflight.multi_model(account, given.image, given.instance_type)
     role = preflight.role(account, deployment.things, given.role)
     repository = options.repository(given.model_data)
-    url, content = given.model_data, ""
+    url, content = given.model_data or "", ""
     if repository:
         cache = Settings.read(os.environ).cache
         url = Uploader(account, cache).send(repository, given.name, given.bucket, given.mme)
-    else:
+    elif url:
         url = url.rstrip("/") + "/" if given.mme else url
         content = fingerprint(account, url, given.mme)
     return Plan(
@@ -136,11 +129,10 @@ def _apply(account: Account, given: argparse.Namespace, deployment: Deployment, 
     try:
         deployment.apply(plan, _rollout(account, given))
     except Failed as error:
-        raise Failed(f"{error} The archive stays at {plan.data} for the next run.") from None
-    if given.autoscale:
-        least, most = given.autoscale
-        scaling = Scaling(least, most, given.target_invocations)
-        autoscaling.apply(account, plan.name, scaling, bool(plan.output))
+        stays = f" The archive stays at {plan.data} for the next run." if plan.data else ""
+        raise Failed(f"{error}{stays}") from None
+    if wanted := scaling.read(given):
+        autoscaling.apply(account, plan.name, wanted, bool(plan.output))
 
 
 def _rollout(account: Account, given: argparse.Namespace) -> Rollout:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+from sm.errors import StartError
+
+#: Of the largest instance that SageMaker has.
+MAX_CORES = 192
 #: Megabytes that SageMaker gives a serverless endpoint.
 MEMORY = tuple(range(1024, 6145, 1024))
 
@@ -26,7 +31,7 @@ def describing(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--model-data",
         metavar="s3://…|DIR",
-        help="an archive on S3 (with --mme a prefix), or a model repository",
+        help="an archive on S3 (with --mme a prefix), or a model repository; none if the image has models",
     )
     command.add_argument("--instance-type", default="ml.g5.xlarge", metavar="TYPE")
     command.add_argument("--count", type=number("count", 1, 10_000), default=1, metavar="N", help="instances")
@@ -56,6 +61,13 @@ def describing(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --autoscale: requests a minute for each instance (with --async: waiting requests)",
     )
+    for unit, parts in (("cpu", "cores"), ("gpu", "GPUs")):
+        command.add_argument(
+            f"--target-{unit}",
+            type=percent,
+            metavar="PERCENT",
+            help=f"with --autoscale: {unit.upper()} utilisation of each instance, all {parts} added up",
+        )
     command.add_argument(
         "--startup-timeout",
         type=number("startup timeout", 60, 3600),
@@ -140,6 +152,17 @@ def bucket(text: str) -> str:
     return text
 
 
+def percent(text: str) -> float:
+    """Above 100 where an instance has several cores or GPUs."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 100 * MAX_CORES:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage, such as 70; for 4 cores together 280")
+    return value
+
+
 def limits(text: str) -> tuple[int, int]:
     least, most = _two(text, "MIN:MAX")
     if most < max(1, least):
@@ -169,9 +192,19 @@ def number(name: str, least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def repository(text: str) -> Path | None:
-    """The folder that ``--model-data`` names; None where it is on S3."""
-    return None if text.startswith("s3://") else Path(text)
+def repository(text: str | None) -> Path | None:
+    """The folder that ``--model-data`` names; None where it is on S3, or in the image."""
+    return None if not text or text.startswith("s3://") else Path(text)
+
+
+def check_data(given: argparse.Namespace) -> None:
+    """:class:`StartError` where there is no image, or no place for the archives of a multi-model endpoint."""
+    if not given.image:
+        raise StartError("--image is needed; --model-data too, unless the image has the models inside.")
+    if given.mme and not given.model_data:
+        raise StartError(
+            "--mme wants --model-data: the prefix on S3 below which the archives lie, or a folder."
+        )
 
 
 def deploy(given: argparse.Namespace) -> int:

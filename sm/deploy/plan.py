@@ -21,6 +21,8 @@ class Serverless:
 class Plan:
     """``data`` is an archive on S3, or for ``mme`` the prefix of many; ``fingerprint`` tells its content.
 
+    An image with its models inside has no ``data``.
+
     ``output`` is where an asynchronous endpoint puts its answers; ``startup_timeout`` is in seconds.
     """
 
@@ -67,10 +69,10 @@ class Plan:
         return aws.named({**self.tags, names.TAG: self.name})
 
     def _model(self) -> dict[str, Any]:
-        container = {
+        container: dict[str, Any] = {
             "Image": self.image,
             "Mode": "MultiModel" if self.mme else "SingleModel",
-            "ModelDataUrl": self.data,
+            **({"ModelDataUrl": self.data} if self.data else {}),
             "Environment": dict(self.env),
         }
         return {"ExecutionRoleArn": self.role, "PrimaryContainer": container}

@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from sm.deploy import alarms, autoscaling, names
 from sm.deploy.account import Account
 from sm.deploy.belongings import Belongings, model_of
+from sm.deploy.scaling import INSTANCE_METRICS
 
-#: What of the last hour is shown: the metric, whether as a mean (in microseconds) or a sum.
+#: What SageMaker says of an endpoint's requests.
+REQUEST_METRICS = "AWS/SageMaker"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """``show`` makes words of the sum and the number of the hour's samples."""
+
+    title: str
+    name: str
+    namespace: str
+    show: Callable[[float, float], str]
+
+
+def total(sum_of: float, _samples: float) -> str:
+    return f"{sum_of:,.0f}"
+
+
+def mean_time(sum_of: float, samples: float) -> str:
+    """CloudWatch has microseconds."""
+    return f"{sum_of / samples / 1000:,.1f} ms"
+
+
+def mean_percent(sum_of: float, samples: float) -> str:
+    return f"{sum_of / samples:.1f} %"
+
+
+def mean_count(sum_of: float, samples: float) -> str:
+    return f"{sum_of / samples:,.1f} on each instance"
+
+
+def share(sum_of: float, samples: float) -> str:
+    """Each sample is a request: 1 where the model was loaded already, else 0."""
+    return f"{sum_of / samples:.1%} of {samples:,.0f}"
+
+
+#: What of the last hour is shown, where it exists: only multi-model endpoints have those of loading. Names,
+#: namespaces and units: docs.aws.amazon.com/sagemaker/latest/dg/multi-model-endpoint-cloudwatch-metrics.html.
 METRICS = (
-    ("requests", "Invocations", False),
-    ("failed in the box", "Invocation5XXErrors", False),
-    ("refused by the box", "Invocation4XXErrors", False),
-    ("mean time in the box", "ModelLatency", True),
+    Metric("requests", "Invocations", REQUEST_METRICS, total),
+    Metric("failed in the box", "Invocation5XXErrors", REQUEST_METRICS, total),
+    Metric("refused by the box", "Invocation4XXErrors", REQUEST_METRICS, total),
+    Metric("mean time in the box", "ModelLatency", REQUEST_METRICS, mean_time),
+    Metric("LoadedModelCount", "LoadedModelCount", INSTANCE_METRICS, mean_count),
+    Metric("ModelCacheHit", "ModelCacheHit", REQUEST_METRICS, share),
+    Metric("ModelLoadingWaitTime", "ModelLoadingWaitTime", REQUEST_METRICS, mean_time),
+    Metric("CPUUtilization", "CPUUtilization", INSTANCE_METRICS, mean_percent),
+    Metric("MemoryUtilization", "MemoryUtilization", INSTANCE_METRICS, mean_percent),
+    Metric("GPUUtilization", "GPUUtilization", INSTANCE_METRICS, mean_percent),
+    Metric("GPUMemoryUtilization", "GPUMemoryUtilization", INSTANCE_METRICS, mean_percent),
+    Metric("DiskUtilization", "DiskUtilization", INSTANCE_METRICS, mean_percent),
 )
 
 
@@ -70,13 +117,13 @@ def _configuration(things: Belongings, configuration: dict[str, Any]) -> Iterato
 
 def _metrics(account: Account, name: str) -> Iterator[tuple[str, str]]:
     until = datetime.now(timezone.utc)
-    for title, metric, is_mean in METRICS:
+    for metric in METRICS:
         found = account.call(
             "cloudwatch",
             "get_metric_statistics",
             "read the endpoint's metrics",
-            Namespace="AWS/SageMaker",
-            MetricName=metric,
+            Namespace=metric.namespace,
+            MetricName=metric.name,
             Dimensions=[
                 {"Name": "EndpointName", "Value": name},
                 {"Name": "VariantName", "Value": names.VARIANT},
@@ -88,7 +135,6 @@ def _metrics(account: Account, name: str) -> Iterator[tuple[str, str]]:
         )
         points = found.get("Datapoints", ())
         if points:
-            total = sum(point["Sum"] for point in points)
+            sum_of = sum(point["Sum"] for point in points)
             samples = sum(point["SampleCount"] for point in points)
-            shown = f"{total / samples / 1000:,.1f} ms" if is_mean else f"{total:,.0f}"
-            yield f"{title}, last hour", shown
+            yield f"{metric.title}, last hour", metric.show(sum_of, samples)

@@ -21,7 +21,7 @@ from pathlib import Path
 from selectors import PollSelector
 
 from sm.access import setup
-from sm.box import SHARED_MEMORY, Box, check_default_model, find_repository, shared_bytes
+from sm.box import BAKED_REPOSITORY, SHARED_MEMORY, Box, check_default_model, find_repository, shared_bytes
 from sm.errors import StartError
 from sm.generation import SharedGeneration
 from sm.inspection import models, problems
@@ -181,7 +181,9 @@ def announced(settings: Settings, repository: Path | None) -> str:
     """What is about to be served, in words."""
     if repository is None:
         return f"multi-model mode: models come by POST /models from below {settings.archives}"
-    return f"loading {', '.join(models.names(repository)) or 'the code'} from {repository}"
+    baked = settings.repository is None and repository == BAKED_REPOSITORY
+    whence = f"{repository}{' (baked into the image: there is nothing in /opt/ml/model)' if baked else ''}"
+    return f"loading {', '.join(models.names(repository)) or 'the code'} from {whence}"
 
 
 def opened_ports(settings: Settings, box: Box) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sm.deploy import autoscaling
+from sm.deploy.scaling import REQUESTS
 from sm.templates.policies import trust
 from sm.templates.stack import Stack
 
@@ -69,12 +70,14 @@ def scaling(stack: Stack) -> dict[str, Resource]:
     limits = {**autoscaling.what(name), "MinCapacity": wanted.least, "MaxCapacity": wanted.most}
     made = {
         "Limits": {**resource("ApplicationAutoScaling::ScalableTarget", limits), "DependsOn": "Endpoint"},
-        "Scaling": policy(
-            f"{name}-target",
-            "TargetTrackingScaling",
-            {"TargetTrackingScalingPolicyConfiguration": autoscaling.tracking(name, wanted, asynchronous)},
-        ),
     }
+    for each in wanted.targets:
+        ending = "" if each.kind == REQUESTS else each.kind.capitalize()
+        made[f"Scaling{ending}"] = policy(
+            autoscaling.policy_name(name, each),
+            "TargetTrackingScaling",
+            {"TargetTrackingScalingPolicyConfiguration": autoscaling.tracking(name, each, asynchronous)},
+        )
     if asynchronous and wanted.least == 0:
         made |= waking(name)
     return made

@@ -8,10 +8,9 @@ import sys
 from typing import Any
 
 from sm.build.progress import Progress
-from sm.deploy import aws, images, names
+from sm.deploy import aws, images, names, scaling
 from sm.deploy import options as deploying
 from sm.deploy.account import Account
-from sm.deploy.autoscaling import Scaling
 from sm.deploy.belongings import Belongings
 from sm.deploy.plan import Plan, Serverless
 from sm.deploy.upload import FOLDER
@@ -49,9 +48,9 @@ def show(document: dict[str, Any]) -> None:
 
 
 def stack(given: argparse.Namespace) -> Stack:
-    if not (given.image and given.model_data):
-        raise StartError("--image and --model-data are both needed.")
-    data = given.model_data.rstrip("/") + "/" if given.mme else given.model_data
+    deploying.check_data(given)
+    data = given.model_data or ""
+    data = data.rstrip("/") + "/" if given.mme else data
     archives = archives_in(data, given.mme)
     plan = Plan(
         name=given.name,
@@ -67,37 +66,24 @@ def stack(given: argparse.Namespace) -> Stack:
         output=given.output,
         startup_timeout=given.startup_timeout,
     )
+    autoscaling = scaling.read(given, has_default=given.format == "kserve")
     if given.role or given.format == "kserve":
-        return Stack(plan, {}, scaling(given))
+        return Stack(plan, {}, autoscaling)
     needs = Needs(given.name, Image.read(given.image), archives, ANY, given.output)
-    return Stack(plan, policies.execution(needs), scaling(given))
+    return Stack(plan, policies.execution(needs), autoscaling)
 
 
-def archives_in(data: str, many: bool) -> Objects:
-    """The archive, or all below the prefix."""
-    return Objects.below(data) if many else Objects.read(data)
-
-
-def scaling(given: argparse.Namespace) -> Scaling | None:
-    if not given.autoscale:
+def archives_in(data: str, many: bool) -> Objects | None:
+    """The archive, or all below the prefix; None where the image has the models."""
+    if not data:
         return None
-    least, most = given.autoscale
-    if given.serverless:
-        raise StartError("--serverless goes without --autoscale: it has no instances.")
-    if least == 0 and not given.output:
-        raise StartError("--autoscale 0:MAX goes with --async only: else nobody could answer.")
-    if given.format == "kserve":
-        # Kubernetes looks at the CPU, not at requests.
-        return Scaling(least, most, 0.0)
-    if given.target_invocations is None:
-        raise StartError("--autoscale wants --target-invocations N, the requests a minute for each instance.")
-    return Scaling(least, most, given.target_invocations)
+    return Objects.below(data) if many else Objects.read(data)
 
 
 def of_endpoint(given: argparse.Namespace) -> dict[str, Any]:
     """The role's policy and trust, the policy of who deploys, and that of a repository elsewhere."""
     names.check(given.name)
-    found, role = wanted(given) if given.image and given.model_data else there(given)
+    found, role = wanted(given) if given.image else there(given)
     documents = {
         "role": {
             "arn": role,
@@ -114,31 +100,34 @@ def of_endpoint(given: argparse.Namespace) -> dict[str, Any]:
 
 def wanted(given: argparse.Namespace) -> tuple[Needs, str]:
     """By the options, with a role to be made. A folder's archives go where deploying puts them."""
+    deploying.check_data(given)
     image = Image.read(given.image)
     account = given.account or image.account
     if deploying.repository(given.model_data):
         bucket = given.bucket or f"sagemaker-{image.region}-{account}"
-        archives = Objects.below(f"s3://{bucket}/{FOLDER}/{given.name}/")
+        archives: Objects | None = Objects.below(f"s3://{bucket}/{FOLDER}/{given.name}/")
     else:
-        archives = archives_in(given.model_data, given.mme)
+        archives = archives_in(given.model_data or "", given.mme)
     found = Needs(given.name, image, archives, account, given.output)
     return found, given.role or f"arn:{image.partition}:iam::{account}:role/{given.name}-execution"
 
 
 def there(given: argparse.Namespace) -> tuple[Needs, str]:
     """By the endpoint as it is, with its role."""
-    if given.image or given.model_data:
-        raise StartError("--image and --model-data go together; without both, the endpoint is looked at.")
+    if given.model_data:
+        raise StartError("--model-data goes with --image; without both, the endpoint is looked at.")
     session = aws.session(given.region, given.profile)
     things = Belongings(Account(session, Progress(sys.stderr), Progress(sys.stdout)), given.name)
     endpoint = things.existing()
     configuration = things.configuration(endpoint["EndpointConfigName"]) or {}
     if (model := things.serving()) is None:
-        raise StartError(f"the endpoint {given.name} has no model: give --image and --model-data.")
+        raise StartError(
+            f"the endpoint {given.name} has no model: give --image, and --model-data if it has any."
+        )
     container = model["PrimaryContainer"]
     output = configuration.get("AsyncInferenceConfig", {}).get("OutputConfig", {}).get("S3OutputPath")
     image, account = Image.read(container["Image"]), endpoint["EndpointArn"].split(":")[4]
-    archives = archives_in(container["ModelDataUrl"], container.get("Mode") == "MultiModel")
+    archives = archives_in(container.get("ModelDataUrl", ""), container.get("Mode") == "MultiModel")
     found = Needs(given.name, image, archives, account, output)
     return found, str(model["ExecutionRoleArn"])
 

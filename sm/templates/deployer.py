@@ -27,8 +27,10 @@ USES = [
 SCALING = [
     f"application-autoscaling:{action}"
     for action in (
+        "DeleteScalingPolicy",
         "DeregisterScalableTarget",
         "DescribeScalableTargets",
+        "DescribeScalingPolicies",
         "PutScalingPolicy",
         "RegisterScalableTarget",
     )
@@ -64,7 +66,12 @@ def _role(role: str) -> Iterable[Document]:
 
 def _archives(needs: Needs) -> Iterable[Document]:
     partition = needs.image.partition
-    places = [needs.data, *([Objects.below(needs.output)] if needs.output else [])]
+    places = [
+        *([needs.data] if needs.data else []),
+        *([Objects.below(needs.output)] if needs.output else []),
+    ]
+    if not places:
+        return
     yield allow("Archives", ARCHIVES, [place.arn(partition) for place in places])
     yield allow("Bucket", BUCKET, sorted({place.bucket_arn(partition) for place in places}))
 

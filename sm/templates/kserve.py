@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from sm.deploy.scaling import Scaling
 from sm.errors import StartError
 from sm.templates.stack import Stack
 
@@ -68,8 +69,16 @@ def replicas(stack: Stack) -> dict[str, Any]:
         "minReplicas": stack.scaling.least,
         "maxReplicas": stack.scaling.most,
         "scaleMetric": "cpu",
-        "scaleTarget": BUSY,
+        "scaleTarget": busy(stack.scaling),
     }
+
+
+def busy(scaling: Scaling) -> int:
+    """Kubernetes looks at the CPU, not at requests: percent of what a pod asks for."""
+    targets = {each.kind: each.value for each in scaling.targets}
+    if "gpu" in targets:
+        raise StartError("--target-gpu is SageMaker's: Kubernetes' own autoscaler sees no GPU.")
+    return round(targets.get("cpu", BUSY))
 
 
 def pod(stack: Stack) -> dict[str, Any]:
@@ -100,7 +109,8 @@ def container(stack: Stack) -> dict[str, Any]:
 
 
 def environment(stack: Stack) -> list[dict[str, str]]:
-    named = {"STORAGE_URI": stack.plan.data, "TRIREME_MODEL_REPOSITORY": MODELS, **stack.plan.env}
+    fetched = {"STORAGE_URI": stack.plan.data, "TRIREME_MODEL_REPOSITORY": MODELS} if stack.plan.data else {}
+    named = {**fetched, **stack.plan.env}
     return [{"name": name, "value": value} for name, value in named.items()]
 
 

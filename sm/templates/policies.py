@@ -17,11 +17,14 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Needs:
-    """What an endpoint uses. ``account`` is its own; ``output`` is where an asynchronous one answers."""
+    """What an endpoint uses. ``account`` is its own; ``output`` is where an asynchronous one answers.
+
+    ``data`` is None where the image has the models inside.
+    """
 
     name: str
     image: Image
-    data: Objects
+    data: Objects | None
     account: str
     output: str | None = None
 
@@ -68,7 +71,8 @@ def execution(needs: Needs) -> Document:
 
 def _reading(needs: Needs) -> Iterable[Document]:
     partition = needs.image.partition
-    place = needs.data
+    if (place := needs.data) is None:
+        return
     keys = sorted({place.key.removesuffix("*"), place.key})
     yield allow("ReadModels", ["s3:GetObject"], place.arn(partition))
     yield allow(

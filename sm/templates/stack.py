@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sm.deploy.autoscaling import Scaling
 from sm.deploy.plan import Plan
+from sm.deploy.scaling import Scaling
 from sm.templates.policies import Document
 
 

@@ -117,11 +117,16 @@ def scaling(stack: Stack) -> dict[str, Any]:
     assert wanted is not None
     name, asynchronous = stack.plan.name, bool(stack.plan.output)
     limits = {**autoscaling.what(name), "MinCapacity": wanted.least, "MaxCapacity": wanted.most}
-    tracking = converted(autoscaling.tracking(name, wanted, asynchronous))
     made = {
         "aws_appautoscaling_target": {**converted(limits), "depends_on": ["aws_sagemaker_endpoint.this"]},
         "aws_appautoscaling_policy": {
-            "target": policy(f"{name}-target", "TargetTrackingScaling", "target_tracking", tracking)
+            each.kind: policy(
+                autoscaling.policy_name(name, each),
+                "TargetTrackingScaling",
+                "target_tracking",
+                converted(autoscaling.tracking(name, each, asynchronous)),
+            )
+            for each in wanted.targets
         },
     }
     if asynchronous and wanted.least == 0:

@@ -48,16 +48,16 @@ def mounted(repository: Path) -> list[str]:
     return ["-v", f"{repository}:/opt/ml/model:ro"]
 
 
-def test_it_adds_less_than_625_mb_to_its_base(image: str) -> None:
-    # Under 700 MB with the published debian:bookworm-slim, which has 75; one made here is larger.
+def test_it_adds_less_than_740_mb_to_its_base(image: str) -> None:
+    # About 790 MB with the published debian:bookworm-slim, which has 75; one made here is larger.
     sizes = [int(podman("image", "inspect", "--format", "{{.Size}}", name)) for name in (image, BASE)]
-    assert sizes[0] - sizes[1] < 625e6
+    assert sizes[0] - sizes[1] < 740e6
 
 
 def test_nothing_that_only_builds_is_left_in_it(image: str) -> None:
     code = (
         "import importlib.util as i, pathlib, shutil\n"
-        "print([m for m in ('pip', 'setuptools', 'torch', 'huggingface_hub', 'pytest') if i.find_spec(m)],"
+        "print([m for m in ('pip', 'setuptools', 'torch', 'hf_xet', 'pytest') if i.find_spec(m)],"
         " [p for p in ('gcc', 'make', 'git', 'pip3') if shutil.which(p)],"
         " [str(p) for p in (pathlib.Path('/root/.cache'), pathlib.Path('/tmp')) if p.exists() and any(p.iterdir())])"
     )

@@ -182,5 +182,5 @@ def test_what_does_not_go_together_is_said_before_anything_is_asked(cloud: Cloud
         done = cloud.deploy(*words)
         assert done.code in (1, 2) and said in done.err, (words, done.err)
     assert "cannot be a deployment's name" in cloud.deploy(name="ships_1").err
-    assert "--image and --model-data" in cloud.sm("deploy", "ships").err
+    assert "--image is needed" in cloud.sm("deploy", "ships").err
     assert cloud.proxy.changes == []

@@ -191,7 +191,7 @@ def test_the_gateway_reaches_its_prefixes_and_triton_only(sm: Sm) -> None:
     ("given", "sentence"),
     [
         (("--gateway",), "--gateway wants --bucket BUCKET"),
-        (("--image", IMAGE), "--image and --model-data go together"),
+        (("--model-data", DATA), "--model-data goes with --image"),
         (("--image", "x", "--model-data", DATA), "'x' is no image in ECR"),
         (("--image", IMAGE, "--model-data", "s3://"), "'s3://' is no place on S3"),
     ],

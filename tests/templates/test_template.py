@@ -37,14 +37,19 @@ KINDS = {
         "team=cats",
         "a b=c d",
     ),
+    "utilisation": (*SCALED, "--target-cpu", "280", "--target-gpu", "70"),
     "mme": ("--mme",),
     "async": ("--async", "s3://answers/out", "--autoscale", "0:2", "--target-invocations", "5"),
     "serverless": ("--serverless", "4096:5"),
 }
 
 
+#: The kind whose image has the models inside.
+BAKED = "baked"
+
+
 def words(kind: str) -> tuple[str, ...]:
-    return (*GIVEN, *KINDS[kind])
+    return ("--image", IMAGE) if kind == BAKED else (*GIVEN, *KINDS[kind])
 
 
 def made(sm: Sm, form: str, *given: str) -> Any:
@@ -54,7 +59,7 @@ def made(sm: Sm, form: str, *given: str) -> Any:
 
 
 def test_cfn_lint_finds_nothing_in_any_cloudformation_template(sm: Sm, tmp_path: Path) -> None:
-    for kind in KINDS:
+    for kind in (*KINDS, BAKED):
         template = made(sm, "cloudformation", *words(kind))
         (tmp_path / f"{kind}.yaml").write_text(json.dumps(template, indent=2))
     command = [str(Path(sys.executable).with_name("cfn-lint")), "-r", "eu-west-1", "-f", "parseable", "--"]
@@ -134,6 +139,7 @@ TERRAFORM: dict[str, Any] = {
                 "metric_name": 0,
                 "namespace": 0,
                 "statistic": 0,
+                "unit": 0,
                 "dimensions": {"name": 0, "value": 0},
             },
         },
@@ -179,7 +185,7 @@ def foreign(given: Any, known: Any, place: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, BAKED])
 def test_terraform_knows_every_argument_and_reference(sm: Sm, kind: str) -> None:
     resources = made(sm, "terraform", *words(kind))["resource"]
     for name, named in resources.items():
@@ -241,7 +247,13 @@ def test_an_instance_without_a_gpu_asks_for_none(sm: Sm) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (("cats",), "--image and --model-data are both needed."),
+        (("cats",), "--image is needed"),
+        (("cats", "--image", IMAGE, "--mme"), "--mme wants --model-data"),
+        (("cats", *GIVEN, "--target-cpu", "70"), "--target-cpu and --target-gpu go with --autoscale MIN:MAX"),
+        (
+            ("cats", *GIVEN, "--format", "kserve", "--autoscale", "1:2", "--target-gpu", "70"),
+            "--target-gpu is SageMaker's",
+        ),
         (("ca_ts", *GIVEN), "'ca_ts' cannot be a deployment's name"),
         (
             ("cats", "--image", "trireme:latest", "--model-data", DATA),

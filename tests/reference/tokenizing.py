@@ -1,0 +1,52 @@
+"""A client as the article has it: ``transformers`` makes tokens of a text, from files beside the client."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+CLIENT = '''
+from transformers import AutoTokenizer
+
+from sm.base import Client, TextPayload
+
+
+class Tokens(Client):
+    """Token ids of a text."""
+
+    payload, models = TextPayload, ()
+
+    def setup(self):
+        self.tokenizer = AutoTokenizer.from_pretrained(self.folder)
+
+    def inference(self, payload):
+        return self.tokenizer(payload.text)["input_ids"]
+'''
+#: Tells which libraries its process has loaded.
+OTHER_CLIENT = """
+import sys
+
+from sm.base import Client
+
+
+class Other(Client):
+    models = ()
+
+    def inference(self, payload):
+        return sorted({name.partition(".")[0] for name in sys.modules})
+"""
+VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "world", "has", "people", ".")
+#: The article's text for BERT, and its tokens by this vocabulary.
+TEXT, TOKENS = "The world has [MASK] people.", [2, 5, 6, 7, 4, 8, 9, 3]
+
+
+def write_client(repository: Path) -> Path:
+    """``code/`` with the two clients, in a repository without models."""
+    tokens, other = repository / "code" / "tokens", repository / "code" / "other"
+    for folder, text in ((tokens, CLIENT), (other, OTHER_CLIENT)):
+        folder.mkdir(parents=True)
+        (folder / "client.py").write_text(text)
+    (tokens / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+    (tokens / "tokenizer_config.json").write_text(json.dumps(settings))
+    return repository
