@@ -71,6 +71,12 @@ SHORT_NAMES = {
         "output_name": "pixels",
         "input_shape": [1, 3, 8, 8],
     },
+    "slow": {
+        "name": "slow_onnx",
+        "input_name": "data",
+        "output_name": "pixels",
+        "input_shape": [1, 3, 8, 8],
+    },
     "broken": {"name": "broken_onnx", "input_name": "x", "output_name": "y", "input_shape": SHAPE},
     "absent": {"name": "absent_onnx", "input_name": "x", "output_name": "y", "input_shape": SHAPE},
 }
@@ -104,6 +110,12 @@ MODELS = {
         {"data": ("FP32", [1, 3, 8, 8])},
         {"pixels": ("FP32", [1, 3, 8, 8])},
         head=NOTED.format(1, "late_onnx"),
+    ),
+    "slow_onnx": Model(
+        ECHO,
+        {"data": ("FP32", [1, 3, 8, 8])},
+        {"pixels": ("FP32", [1, 3, 8, 8])},
+        head=NOTED.format(7, "slow_onnx"),
     ),
     "broken_onnx": Model(
         "return {}",
@@ -427,6 +439,27 @@ def test_where_s3_is_away_or_slow_the_caller_is_told_in_time(reference: Referenc
                 until(lambda: proxy.open, what="a connection to S3")
                 assert gateway.ask("POST", "/infer", json={}).status_code == 200
                 assert {future.result().status_code for future in waiting} == {500}
+
+
+def test_a_load_that_takes_longer_than_a_request_goes_on_and_keeps_nobody_else_waiting(
+    reference: Reference, tmp_path: Path
+) -> None:
+    assert reference.ask("POST", "/infer/densenet", X)[0] == 200
+    hasty = {**reference.env, "TRIREME_GATEWAY_TIMEOUT": "5", "TRIREME_GATEWAY_THREADS": "4"}
+    with served(tmp_path / "hasty.log", hasty) as gateway, ThreadPoolExecutor(8) as callers:
+        assert gateway.ask("POST", "/infer/densenet", json=X).status_code == 200
+        waiting = [callers.submit(gateway.ask, "POST", "/infer/slow", json=X) for _ in range(4)]
+        until(lambda: (reference.triton.box.repository / "slow_onnx").is_dir(), what="the load begun")
+        for path in ("/infer/densenet", "/infer"):
+            assert gateway.ask("POST", path, json=X).status_code == 200
+        assert gateway.ask("GET", "/health").json() == {"status": "healthy"}
+        assert not any(future.done() for future in waiting)
+        for future in waiting:
+            assert future.result().status_code == 500
+            assert "still being loaded" in future.result().json()["message"]
+        # A request of its own time begins no second load.
+        until(lambda: gateway.ask("POST", "/infer/slow", json=X).status_code == 200, 30, "the model")
+    assert reference.loads("slow_onnx") == 1
 
 
 def test_chalice_local_speaks_it_too_and_its_own_refusals_are_chalice_s(
