@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from sm.decode_budget import DECODED
 from sm.errors import BadInput, ClientFailed, NotAcceptable, UnsupportedType
+from sm.invocation import BYTES_PER_MARK, FEW_MARKS
 from sm.nested import MAX_TEXT_BYTES, array_of
 from sm.npy import read_npy
 from sm.toolkit import libsvm
@@ -90,16 +92,20 @@ def _from_json(data: str | bytes) -> Any:
 
 
 def _from_json_lines(data: str | bytes) -> Any:
-    values = []
-    # Not splitlines: a text in JSON may have other line ends in it.
-    for number, line in enumerate(text(data).split("\n"), 1):
-        try:
-            values += [json.loads(line)] if line.strip() else []
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"line {number} of the body is not JSON: {error}") from None
-    if not values:
-        raise BadInput("the body has no line")
-    return _array(values)
+    lines = text(data)
+    # What begins with a brace is accounted for already, as it may be JSON that names its model.
+    marks = 0 if lines.lstrip().startswith("{") else sum(map(lines.count, ",[{\n"))
+    with DECODED.held(BYTES_PER_MARK * marks if marks > FEW_MARKS else 0):
+        values = []
+        # Not splitlines: a text in JSON may have other line ends in it.
+        for number, line in enumerate(io.StringIO(lines, newline="\n"), 1):
+            try:
+                values += [json.loads(line)] if line.strip() else []
+            except (ValueError, RecursionError) as error:
+                raise BadInput(f"line {number} of the body is not JSON: {error}") from None
+        if not values:
+            raise BadInput("the body has no line")
+        return _array(values)
 
 
 def _from_libsvm(data: str | bytes) -> Any:
@@ -161,10 +167,13 @@ def _from_npz(data: str | bytes) -> Any:
 
 
 def _to_json_lines(value: Any) -> str:
-    """A line for each of several results; one for a result that is not a list."""
+    """A line for each of several results; one for a result that is not a list.
+
+    The last has no line end, which batch transform adds.
+    """
     value = value.tolist() if hasattr(value, "tolist") else value
     rows = value if isinstance(value, (list, tuple)) else [value]
-    return "".join(f"{to_json(row)}\n" for row in rows)
+    return "\n".join(map(to_json, rows))
 
 
 def _to_csv(value: Any) -> str:

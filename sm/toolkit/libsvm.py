@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+from array import array
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +16,9 @@ from sm.errors import BadInput, TooLarge
 TYPES = ("text/libsvm", "text/x-libsvm")
 #: Bytes that the rows may take with every zero written out.
 MAX_DENSE_BYTES = 2**29
+#: Bytes of memory for each ``index:value`` while it is read.
+BYTES_PER_ENTRY = 32
+TOKEN = re.compile(r"\S+")
 #: The highest index of a feature: SciPy's and XGBoost's indices have 32 bits.
 MAX_INDEX = 2**31 - 2
 
@@ -53,29 +59,35 @@ class Rows:
 
 def read(text: str) -> Rows:
     """The rows of ``text``; :class:`BadInput` names the line that cannot be read. Labels are left out."""
-    values: list[float] = []
-    indices: list[int] = []
-    starts = [0]
-    for number, line in enumerate(text.splitlines(), 1):
-        tokens = line.partition("#")[0].split()
-        if not tokens:
-            continue
-        # The label may be missing.
-        for token in tokens[":" not in tokens[0] and _is_number(tokens[0]) :]:
+    with DECODED.held(BYTES_PER_ENTRY * text.count(":")):
+        return _read(text)
+
+
+def _read(text: str) -> Rows:
+    # Neither lists of lines nor of numbers: a short line or number is ten times its size as an object.
+    values, indices, starts = array("d"), array("q"), array("q", [0])
+    for number, line in enumerate(io.StringIO(text), 1):
+        first = True
+        for match in TOKEN.finditer(line.partition("#")[0]):
+            token = match.group()
+            is_label, first = first and ":" not in token and _is_number(token), False
             index, _, value = token.partition(":")
-            if index == "qid":
+            if is_label or index == "qid":
                 continue
             try:
-                indices.append(int(index))
                 values.append(float(value))
-            except ValueError:
+                indices.append(int(index))
+            except (ValueError, OverflowError):
                 raise BadInput(f"line {number} is not LibSVM: {token[:50]!r} is no index:value") from None
             if not 0 <= indices[-1] <= MAX_INDEX:
                 raise BadInput(f"line {number} is not LibSVM: the index {index[:20]} is out of range")
-        starts.append(len(values))
+        if not first:
+            starts.append(len(values))
     if len(starts) == 1:
         raise BadInput("the body has no line of LibSVM")
-    return Rows(np.array(values, np.float32), np.array(indices, np.int32), np.array(starts, np.int64))
+    # To float32 infinity is the nearest there is to what is beyond it.
+    with np.errstate(over="ignore"):
+        return Rows(np.array(values, np.float32), np.array(indices, np.int32), np.array(starts, np.int64))
 
 
 def _is_number(text: str) -> bool:

@@ -6,7 +6,6 @@ them by the strategy, and writes the answers one behind the other.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,7 +81,7 @@ def test_without_a_strategy_the_platforms_own_is_left_in_force(box: RunningBox) 
 @pytest.mark.parametrize("strategy", ["", *STRATEGIES])
 def test_json_lines_are_answered_line_by_line(box: RunningBox, strategy: str) -> None:
     written = transform(box, "[1, 2]\n[3, 4]\n[5, 6.5]\n", "application/jsonlines", strategy=strategy)
-    assert [json.loads(line) for line in written.splitlines() if line] == [3, 7, 11.5]
+    assert written == ("3\n7\n11.5\n" if strategy == "SingleRecord" else "3.0\n7.0\n11.5\n")
 
 
 @pytest.mark.parametrize("content_type", ["text/libsvm", "text/x-libsvm"])

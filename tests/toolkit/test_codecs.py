@@ -17,8 +17,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sm.errors import BadInput, ClientFailed, NotAcceptable, UnsupportedType
-from sm.toolkit.codecs import CSV, JSON, NPY, decode, encode
+from sm.decode_budget import DECODED
+from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, UnsupportedType
+from sm.toolkit.codecs import CSV, JSON, JSON_LINES, NPY, decode, encode
+from sm.toolkit.npz import NPZ
+
+LIBSVM = "text/libsvm"
 
 
 def npy(value: Any, pickled: bool = False) -> bytes:
@@ -198,6 +202,33 @@ def test_no_text_makes_the_csv_decoder_fail_otherwise(text: str) -> None:
         decode(text, CSV)
     except BadInput as error:
         assert error.status == 400
+
+
+@pytest.mark.parametrize("content_type", [JSON_LINES, LIBSVM, NPZ])
+@given(st.binary() | st.text(alphabet='0123456789:.-e# \n\rqid[]{},"').map(str.encode))
+def test_no_bytes_make_the_other_decoders_fail_otherwise(content_type: str, body: bytes) -> None:
+    try:
+        decode(body, content_type)
+    except (BadInput, TooLarge, UnsupportedType) as error:
+        assert "\n" not in error.sentence
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [(b"[[],[]]\n" * 500_000, JSON_LINES), (b"0:1 " * 1_000_000, LIBSVM), (b"\n" * 400_000, LIBSVM)],
+    ids=["lists", "one long line", "blank lines"],
+)
+def test_what_lines_take_is_accounted_for_before_they_are_read(
+    body: bytes, content_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DECODED, "limit", 20 * 2**20)
+    tracemalloc.start()
+    try:
+        with pytest.raises((TooLarge, BadInput)):
+            decode(body, content_type)
+        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @given(
