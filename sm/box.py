@@ -122,6 +122,11 @@ class Box:
         return self.run / "metrics"
 
     @property
+    def replacement_file(self) -> Path:
+        """Multi-model mode: written by the control plane to have Triton started again, with the reason."""
+        return self.run / "replace-triton"
+
+    @property
     def draining_file(self) -> Path:
         """While it is there, nginx tells its callers to connect anew."""
         return self.run / "draining"

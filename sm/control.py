@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 from flask import Flask
 
-from sm.box import MAX_CONTROL_BODY_BYTES, Box
+from sm.box import MAX_CONTROL_BODY_BYTES, Box, write_whole
 from sm.inspection.machine import Machine
 from sm.mme import gpu
 from sm.mme.loader import Loader
 from sm.mme.records import Records
 from sm.mme.staging import Staging
-from sm.mme.stubs import Nurse, Stubs
+from sm.mme.stubs import ImportWatch, Nurse, Stubs
 from sm.routes import batch, control, models, pages
 from sm.routes.answers import handle_errors
 from sm.settings import Settings
@@ -42,12 +43,16 @@ def loader(settings: Settings, box: Box) -> Loader:
     made = Loader(
         Records(box.models_file),
         Staging(box.repository, box.run / "archives"),
-        Loading(Channel(box.grpc_port, PATIENCE, box.grpc_keys), PATIENCE, stubs.gone),
+        Loading(
+            Channel(box.grpc_port, PATIENCE, box.grpc_keys), PATIENCE, stubs.gone, ImportWatch(box).watching
+        ),
         home=settings.archives.absolute(),
         namespaced=not settings.disable_namespacing,
         admit=lambda: gpu.check(settings.load_gpu_limit),
         machine=Machine.find(settings),
+        load_timeout=settings.load_timeout,
+        replace_triton=partial(write_whole, box.replacement_file),
     )
-    for work in (made.recover, Nurse(stubs, made).watch):
+    for work in (made.recover, made.watch, Nurse(stubs, made).watch):
         threading.Thread(target=work, daemon=True).start()
     return made

@@ -349,6 +349,12 @@ class Settings:
         "cpu",
         "Where there is no GPU, models whose config.pbtxt says KIND_GPU run on the CPU, or are an error.",
     )
+    load_timeout: float = setting(
+        "TRIREME_LOAD_TIMEOUT",
+        number(1, 3600, float),
+        300.0,
+        "Multi-model mode: seconds that Triton may take to load one archive; then the load is a 504.",
+    )
     nginx: str = setting(
         "TRIREME_NGINX",
         choice("auto", "on", "off"),

@@ -26,13 +26,13 @@ from sm.decode_budget import DECODED, limit_per_worker
 from sm.errors import StartError
 from sm.heartbeat import beating
 from sm.mme.clients import LoadedClients, LoadedRegistry
-from sm.mme.loader import MOST
 from sm.mme.records import Records
 from sm.registry import Registry
 from sm.reloading import LiveClients, LiveRegistry
 from sm.settings import Settings
 from sm.toolkit import requirements
 from sm.toolkit.code import Code
+from sm.triton.server import MAX_LOADS
 from sm.triton.transport import Transport, remove_worker_files
 
 #: Seconds that a worker waits for Triton, which was ready when it was started, before it loads its clients.
@@ -169,7 +169,7 @@ class ControlPlane(Plane):
             "bind": f"unix:{self.box.control_socket}",
             "workers": 1,
             # A load may take minutes; the others answer meanwhile.
-            "threads": 2 * MOST if self.box.multi_model else 4,
+            "threads": 2 * MAX_LOADS if self.box.multi_model else 4,
             "proc_name": "trireme-control",
             "post_worker_init": self.begun,
         }

@@ -103,6 +103,10 @@ SHOWN_BY = {
         "reference/test_official_repositories.py",
         "test_a_setting_makes_a_model_for_a_gpu_an_error",
     ),
+    "load_timeout": (
+        "reference/test_toolkit_hanging_models.py",
+        "test_a_load_that_takes_too_long_is_a_504_and_its_name_is_free",
+    ),
     "nginx": ("supervisor/test_front.py", "test_nginx_is_chosen_found_or_asked_for"),
     "restarts": (ENVIRONMENT, "test_a_box_that_may_restart_nothing_ends_with_what_died"),
     "log_level": (ENVIRONMENT, "test_at_the_level_of_errors_an_invocation_is_not_logged"),

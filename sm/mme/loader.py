@@ -19,25 +19,27 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError
+from sm.errors import Conflict, DeadlinePassed, NotReady, OutOfMemory, Overloaded, TriremeError
 from sm.inspection.machine import Machine
 from sm.mme.archive import Archive, called, checked
 from sm.mme.records import Record, Records
 from sm.mme.staging import Staging
-from sm.triton.loading import Loading
+from sm.triton.loading import HELD, Loading
+from sm.triton.server import MAX_LOADS, MAX_STUCK_LOADS
 
 log = logging.getLogger(__name__)
 #: A name that can be a folder's and part of a path as it is.
 PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
-#: Archives that may be on their way at once, in or out.
-MOST = 32
+#: Seconds between two looks at models that nobody waits for.
+REAP_INTERVAL_S = 1.0
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
 class Loader:
     """``home`` is the folder below which archives lie; ``admit`` raises if nothing may be loaded now.
 
-    ``machine`` is what models will run on; nothing is known of it if it is not given.
+    ``machine`` is what models will run on; nothing is known of it if it is not given. A load may take
+    ``load_timeout`` seconds. ``replace_triton`` has Triton started again, for the reason it is given.
     """
 
     def __init__(
@@ -50,9 +52,15 @@ class Loader:
         namespaced: bool = True,
         admit: Callable[[], None] = lambda: None,
         machine: Machine = Machine(),
+        load_timeout: float = 300.0,
+        replace_triton: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.records, self._staging, self._triton = records, staging, triton
         self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
+        self._load_timeout, self._replace_triton = load_timeout, replace_triton
+        #: Archives that nobody waits for any more, by their records' ids. Triton may still bring them in, and
+        #: until it has done so, or is another, their files stay: it holds up all loads when they are gone.
+        self._abandoned: dict[str, Record] = {}
         self._lock = threading.Lock()
         self._busy: set[str] = set()
 
@@ -106,12 +114,46 @@ class Loader:
         for record in self.records.read().loaded():
             if model in record.models.values():
                 with self._claimed(record.name):
+                    if self._triton.states().get(model) == "LOADING":
+                        raise Conflict(f"Triton is still loading {model!r}")
                     self._staging.touch(model)
-                    self._triton.load(model)
+                    self._triton.load(model, seconds=self._load_timeout)
 
     def instances(self, model: str) -> int:
         """How many processes one of Triton's models has if it is a Python model."""
         return self._triton.instances(model)
+
+    def reap(self) -> None:
+        """See to archives that nobody waits for: unload what came in after all, count what never will."""
+        if not self._abandoned:
+            return
+        states = self._triton.states()
+        for record in list(self._abandoned.values()):
+            held = [model for model in record.models.values() if states.get(model) in HELD]
+            if any(states[model] != "READY" for model in held):
+                continue
+            for model in reversed(held):
+                self._triton.unload(model)
+            self._staging.remove(record.models, record.id)
+            with self._lock:
+                del self._abandoned[record.id]
+        left = (model for record in list(self._abandoned.values()) for model in record.models.values())
+        stuck = [model for model in left if states.get(model) == "LOADING"]
+        if len(stuck) >= MAX_STUCK_LOADS:
+            self._replace_triton(f"{len(stuck)} loads do not end in Triton: it is started again")
+
+    def watch(self) -> None:
+        """Reap again and again; for a thread of its own."""
+        while True:
+            try:
+                self.reap()
+            except NotReady:
+                pass  # the next Triton knows nothing of them
+            except TriremeError as error:
+                log.error("%s", error.sentence)
+            except Exception:
+                log.exception("models that nobody waits for cannot be looked after")
+            time.sleep(REAP_INTERVAL_S)
 
     def recover(self) -> None:
         """Clear away what a process before this one has left half done."""
@@ -125,8 +167,8 @@ class Loader:
         with self._lock:
             if name in self._busy:
                 raise Conflict(f"the model {name[:200]!r} is being loaded or unloaded")
-            if len(self._busy) >= MOST:
-                raise Overloaded(f"{MOST} models are being loaded or unloaded")
+            if len(self._busy) >= MAX_LOADS:
+                raise Overloaded(f"{MAX_LOADS} models are being loaded or unloaded")
             self._busy.add(name)
         try:
             yield
@@ -160,8 +202,10 @@ class Loader:
     def _name_models(self, record: Record, archive: Archive) -> Record:
         """Give the archive's models names in Triton, and write them down."""
         with self._lock:
-            others = self.records.read().records.values()
+            others = [*self.records.read().records.values(), *self._abandoned.values()]
             taken = {model for other in others for model in other.models.values()}
+            # A load that does not end keeps its name for as long as this Triton lives.
+            taken |= {model for model, state in self._triton.states().items() if state == "LOADING"}
             wanted = plain(record.target or record.name)
             names: dict[str, str] = {}
             # The one that is called chooses first. A free name stays: Python models call each other by it.
@@ -205,13 +249,28 @@ class Loader:
                 repository=str(archive.folder if archive.plugin.module else view),
                 names=names,
             )
+        end = time.monotonic() + self._load_timeout
         for inside in archive.roots:
-            self._triton.load(record.models[inside])
+            left = max(0.1, end - time.monotonic())
+            try:
+                self._triton.load(record.models[inside], record.models.values(), left)
+            except DeadlinePassed:
+                raise DeadlinePassed(
+                    f"Triton has not loaded {record.name[:200]!r} within {self._load_timeout:g} s "
+                    "(set by TRIREME_LOAD_TIMEOUT)"
+                ) from None
         record = replace(record, loaded=True)
         self.records.put(record)
         return record
 
     def _take_out(self, record: Record) -> None:
+        states = self._triton.states()
+        if any(states.get(model) == "LOADING" for model in record.models.values()):
+            # To unload it would be to wait for its load.
+            with self._lock:
+                self._abandoned[record.id] = record
+            self.records.remove(record.name)
+            return
         # The one that is called first: an ensemble before its steps.
         for model in reversed(list(record.models.values())):
             self._triton.unload(model)

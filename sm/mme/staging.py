@@ -39,6 +39,8 @@ class Staging:
     def add(self, archive: Archive, names: Mapping[str, str]) -> None:
         """Make the folders. ``names`` are Triton's, by the archive's."""
         for inside, model in archive.models.items():
+            # An archive that was never done with may have left one.
+            shutil.rmtree(self._repository / names[inside], ignore_errors=True)
             _stage(model, self._repository / names[inside], names, inside in archive.on_cpu)
 
     def view(self, archive: Archive, identity: str) -> Path:

@@ -6,22 +6,27 @@ when the model is unloaded. Loaded again, the model gets a new process, and no o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from sm.box import Box
-from sm.errors import TriremeError
+from sm.errors import BadInput, TriremeError
 from sm.mme.loader import Loader
-from sm.triton.stubs import read_proc, replacing, triton_pid
+from sm.triton.stubs import DeadStub, StubWatch, read_proc, replacing, triton_pid
 
 log = logging.getLogger(__name__)
 #: Seconds between two looks, and until a model that could not be loaded again is tried again.
 EVERY, AGAIN = 1.0, 10.0
+#: Seconds between two looks at the processes of models that are being loaded, whatever their number.
+LOOK_INTERVAL_S = 0.05
+#: Seconds after which Triton has asked for the end of a process, if it ever will: it looks once a second.
+DEAD_GRACE_S = 3.0
 
 
 class Stubs:
@@ -66,6 +71,48 @@ class Stubs:
                 # that has none for the model's configuration, and ends it.
                 return "" if model in words else model
         return ""
+
+
+class ImportWatch:
+    """Ends the wait for models whose process has died while it was imported: Triton's own would never end."""
+
+    def __init__(self, box: Box, clock: Callable[[], float] = time.monotonic) -> None:
+        self._box, self._clock = box, clock
+        self._watch = StubWatch(box.repository, clock)
+        self._lock = threading.Lock()
+        self._found: tuple[float, tuple[DeadStub, ...]] = (-LOOK_INTERVAL_S, ())
+        self._loads = 0
+
+    @contextlib.contextmanager
+    def watching(self, models: Collection[str]) -> Iterator[Callable[[], None]]:
+        """For as long as these are loaded. What is yielded raises :class:`BadInput` if one never will be."""
+        before = {stub.pid for stub in self._look()}
+        with self._lock:
+            self._loads += 1
+
+        def check() -> None:
+            for stub in self._look():
+                # One that died before anybody saw it is this load's if there is no other.
+                ours = stub.model in models or (not stub.model and self._loads == 1)
+                if ours and stub.pid not in before and self._clock() - stub.since >= DEAD_GRACE_S:
+                    name = stub.model or next(iter(models))
+                    why = f"{stub.sentence}; its last lines are in the log"
+                    raise BadInput(f"Triton cannot load {name!r}: {why}")
+
+        try:
+            yield check
+        finally:
+            with self._lock:
+                self._loads -= 1
+
+    def _look(self) -> tuple[DeadStub, ...]:
+        with self._lock:
+            at, found = self._found
+            if self._clock() - at >= LOOK_INTERVAL_S:
+                triton = triton_pid(self._box)
+                found = self._watch.find(triton) if triton else ()
+                self._found = (self._clock(), found)
+            return found
 
 
 class Nurse:

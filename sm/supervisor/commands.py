@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from sm.box import Box
@@ -46,8 +46,17 @@ class Commands:
     ) -> None:
         self._settings, self._box, self._listeners, self._environment = settings, box, listeners, environment
         self._nginx = front.prepare(nginx, settings, box) if nginx else ()
+        #: Multi-model mode: ids of records that Triton must not be started with.
+        self._left_out: set[str] = set()
         # Now, so that a missing Triton stops the start before anything runs.
         self._triton = server.command(settings, box, environment)
+
+    def leave_out(self, models: Collection[str]) -> bool:
+        """Start Triton without the archives of these models, until they are loaded anew; False if none is."""
+        loaded = Records(self._box.models_file).read().loaded()
+        found = {record.id for record in loaded if set(models) & set(record.models.values())}
+        self._left_out |= found
+        return bool(found)
 
     def command(self, name: str) -> Command:
         """How to start a child, its place cleared of what a predecessor left."""
@@ -103,6 +112,9 @@ class Commands:
         # What was loaded when its predecessor ended.
         loaded = Records(self._box.models_file).read().loaded()
         again = tuple(
-            f"--load-model={name}" for record in loaded for name in restorable(record, self._box.repository)
+            f"--load-model={name}"
+            for record in loaded
+            if record.id not in self._left_out
+            for name in restorable(record, self._box.repository)
         )
         return Command(self._triton.arguments + again, self._triton.environment)

@@ -29,6 +29,8 @@ STUB_POLL_INTERVAL_S = 0.2
 STOPPED_STUB_GRACE_S = 0.2
 #: How long a stub may be dead: one that Triton has ended itself is gone by then.
 DEAD_STUB_GRACE_S = 0.4
+#: How long a stub may be dead while Triton starts. One that fails to initialize is asked for within 3 s.
+DEAD_IMPORT_GRACE_S = 5.0
 #: Seconds for a Triton that was killed to be gone, before its stubs are looked at again.
 KILL_GRACE_S = 1.0
 #: Seconds after which nobody else will say whom the kernel killed.
@@ -63,6 +65,7 @@ class Crew:
         self._failed = ""
         self._stub_condition, self._stub_condition_since = StubCondition.HEALTHY, 0.0
         self._next_stub_poll = 0.0
+        self._dead_import, self._dead_import_since = "", 0.0
         self._published: dict[str, Any] = {}
 
     # What happens.
@@ -78,6 +81,10 @@ class Crew:
                     self._maybe_start(child, now)
                 elif child.state != READY and now >= child.not_before:
                     self._look_at(child, now)
+                if self.shutdown:
+                    break
+                if child.name == TRITON and child.pid is not None and child.state != READY:
+                    self._watch_imports(child, now)
                 if self.shutdown:
                     break
                 # Not before its first callers: a stub that fails while the models load is Triton's to report.
@@ -149,6 +156,8 @@ class Crew:
         for name, (loading, restarting) in sentences.items():
             child = self.children.get(name)
             if child and child.state != READY:
+                if name == TRITON and self._dead_import:
+                    return self._dead_import
                 return restarting if child.state == RESTARTING else loading
         return ""
 
@@ -226,12 +235,35 @@ class Crew:
         seconds = now - self._stub_condition_since
         if condition is StubCondition.STOPPED and seconds >= STOPPED_STUB_GRACE_S:
             self._replace_triton(triton, now, f"{STALLED_STUB}: {DISTRUST}")
+        elif wanted := self.hands.replacement_wanted():
+            triton.excused = True
+            self._replace_triton(triton, now, wanted)
         elif self.hands.answers_in_doubt():
             self._replace_triton(triton, now, f"{MIXED_UP}: {DISTRUST}")
         elif condition is StubCondition.DEAD and seconds >= DEAD_STUB_GRACE_S:
             why = STARVED if self.hands.starved(0.0) else ""
             sentence = f"the process of a python model has died{why}: Triton is started again"
             self._replace_triton(triton, now, sentence)
+
+    def _watch_imports(self, triton: Child, now: float) -> None:
+        """End a start that never would: Triton 2.51 waits for ever for a model.py whose process is dead.
+
+        At each tick, as such a process may live for a tenth of a second, and nobody tells later whose it was.
+        """
+        sentence = self.hands.dead_import(triton.pid or 0)
+        if sentence != self._dead_import:
+            self._dead_import, self._dead_import_since = sentence, now
+        if not sentence or now - self._dead_import_since < DEAD_IMPORT_GRACE_S:
+            return
+        self._dead_import = ""
+        if self.hands.leave_out_dead_import():
+            triton.excused = True
+            self._replace_triton(triton, now, f"{sentence}: Triton is started without it")
+        elif triton.ever_ready:
+            self.hands.say("error", f"{sentence}: Triton is started again")
+            self._kill(triton)
+        else:
+            self._give_up(1, f"{sentence}. Its last lines are above.")
 
     def _replace_triton(self, triton: Child, now: float, sentence: str) -> None:
         """Kill it at once: what it has not answered yet cannot be trusted, or would never be answered."""

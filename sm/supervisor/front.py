@@ -116,8 +116,8 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "timeout": patience,
         "stream_timeout": int(settings.longest_stream) + MARGIN,
         "all_streamed": int(_all_streamed(settings)),
-        # Loading a model may take the platform's 360 s.
-        "control_timeout": max(patience, 360 + MARGIN),
+        # Unloading a model may take the platform's 360 s, loading one what is set.
+        "control_timeout": max(patience, 360 + MARGIN, int(settings.load_timeout) + MARGIN),
         "with_tls": _enabled(settings.tls),
         "tls_port": settings.tls_port,
         "http_two": " http2" if settings.http2 else "",

@@ -29,6 +29,15 @@ class Hands(Protocol):
     def stub_condition(self, pid: int) -> StubCondition:
         """How the processes of Triton's Python models are, as far as that is the supervisor's concern."""
 
+    def dead_import(self, pid: int) -> str:
+        """Why Triton, which is starting, will never be ready: a sentence about a process it waits for."""
+
+    def leave_out_dead_import(self) -> bool:
+        """Have Triton started without that model the next time; False if it must not, or cannot, be."""
+
+    def replacement_wanted(self) -> str:
+        """Why the control plane wants Triton started again, told once; else nothing."""
+
     def has_stubs(self) -> bool:
         """Whether Triton runs models in processes of their own, which can stall."""
 

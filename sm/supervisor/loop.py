@@ -30,6 +30,7 @@ from sm.supervisor.processes import Processes
 from sm.supervisor.signals import STOPPING, Signals
 from sm.supervisor.sink import Log
 from sm.supervisor.stub_monitor import StubCondition, StubMonitor
+from sm.triton.stubs import DeadStub, StubWatch
 from sm.triton.sweep import make_private
 
 #: Seconds between two looks at what is due.
@@ -38,6 +39,8 @@ TICK = 0.05
 HEARTBEAT_INTERVAL_S = 0.1
 #: Seconds for the last callers to read that the box is stopping.
 PARTING = 0.5
+#: Seconds for which a process is dead before anybody is told.
+DEAD_IMPORT_S = 1.0
 #: Bytes taken from a child's pipe at a time.
 CHUNK = 1 << 16
 #: Seconds in which lines gather: to be woken for each would cost more than the line, here and in its writer.
@@ -70,6 +73,8 @@ class Loop:
         self._probes = Probes(box, settings.port)
         self._memory = Memory(kills, time.monotonic)
         self._stubs = StubMonitor(0)
+        self._imports = StubWatch(box.overlay or box.repository)
+        self._dead_imports: tuple[DeadStub, ...] = ()
         self._outputs: dict[int, tuple[int, Lines]] = {}
         #: A child prints faster than is read: no time to rest.
         self._behind = False
@@ -173,6 +178,7 @@ class Loop:
     def spawn(self, name: str) -> int:
         if name == TRITON:
             self._generation.advance()
+            self._box.replacement_file.unlink(missing_ok=True)
         try:
             pid, output = self._processes.spawn(self._commands.command(name))
         except OSError as error:
@@ -207,6 +213,29 @@ class Loop:
         if condition is StubCondition.DEAD and self._box.multi_model:
             return StubCondition.HEALTHY
         return condition
+
+    def dead_import(self, pid: int) -> str:
+        # Triton asks the ones that it has ended itself how, in a moment.
+        settled = time.monotonic() - DEAD_IMPORT_S
+        self._dead_imports = tuple(stub for stub in self._imports.find(pid) if stub.since < settled)
+        return next((self._tell_import(stub) for stub in self._dead_imports), "")
+
+    def leave_out_dead_import(self) -> bool:
+        models = {stub.model for stub in self._dead_imports} - {""}
+        return self._box.multi_model and self._commands.leave_out(models)
+
+    def replacement_wanted(self) -> str:
+        if not self._box.multi_model:
+            return ""
+        try:
+            return self._box.replacement_file.read_text()
+        except OSError:
+            return ""
+
+    @staticmethod
+    def _tell_import(stub: DeadStub) -> str:
+        which = f"the model {stub.model!r}" if stub.model else "a Python model"
+        return f"{which} cannot be loaded: {stub.sentence}"
 
     def has_stubs(self) -> bool:
         # In multi-model mode the next one may be there before it is found.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import grpc
@@ -53,10 +53,20 @@ class Channel:
         with contextlib.suppress(grpc.FutureTimeoutError):
             grpc.channel_ready_future(self._channel).result(seconds)
 
-    def call(self, method: str, request: Any) -> Any:
-        """The answer to ``request``, in the time the invocation has left; :class:`Failed` otherwise."""
+    def call(
+        self,
+        method: str,
+        request: Any,
+        seconds: float | None = None,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> Any:
+        """The answer to ``request``, in the time the invocation has left; :class:`Failed` otherwise.
+
+        ``seconds`` hold where there is no invocation. ``interrupt`` is called meanwhile, and may raise.
+        """
         deadline = _checked()
-        return self._call(method, request, deadline.remaining() if deadline else self._timeout, deadline)
+        seconds = deadline.remaining() if deadline else self._timeout if seconds is None else seconds
+        return self._call(method, request, seconds, deadline, interrupt)
 
     def infer(self, request: Any) -> Any:
         """The answer to a ModelInferRequest; on loopback by :mod:`sm.triton.wire`, if it is not too long."""
@@ -144,7 +154,14 @@ class Channel:
         line.take_back(connection)
         return answer
 
-    def _call(self, method: str, request: Any, seconds: float, deadline: Deadline | None) -> Any:
+    def _call(
+        self,
+        method: str,
+        request: Any,
+        seconds: float,
+        deadline: Deadline | None,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> Any:
         # gRPC tells Triton when the time is over, and Triton drops what is still in its queue.
         try:
             future = getattr(self._stub, method).future(request, timeout=seconds, metadata=self._keys)
@@ -159,6 +176,7 @@ class Channel:
                     look = NEXT_LOOK
                     if deadline and deadline.hung_up():
                         raise Failed(CallerGone, "the caller hung up", settled=False) from None
+                    interrupt()
         except grpc.RpcError as error:
             # It is the future itself, which the frames in its traceback refer to: nothing of this call would
             # be let go before the garbage collector comes.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
@@ -35,21 +36,36 @@ MAX_ATTEMPTS, RETRY_INTERVAL_S = 20, 0.05
 HELD = ("READY", "LOADING", "UNLOADING")
 
 
+def _not_watching(_: Collection[str]) -> AbstractContextManager[Callable[[], None]]:
+    return nullcontext(lambda: None)
+
+
 class Loading:
     """Over ``channel``, whose time-out is how long a load may take.
 
-    ``gone`` knows better than Triton, where it can, that a model holds nothing any more.
+    ``gone`` knows better than Triton, where it can, that a model holds nothing any more; what ``watching``
+    yields raises as soon as one of the models that are loaded never will be.
     """
 
     def __init__(
-        self, channel: Channel, seconds: float, gone: Callable[[str], bool] = lambda _: False
+        self,
+        channel: Channel,
+        seconds: float,
+        gone: Callable[[str], bool] = lambda _: False,
+        watching: Callable[[Collection[str]], AbstractContextManager[Callable[[], None]]] = _not_watching,
     ) -> None:
-        self._channel, self._seconds, self._gone = channel, seconds, gone
+        self._channel, self._seconds, self._gone, self._watching = channel, seconds, gone, watching
 
-    def load(self, model: str) -> None:
-        """Returns when it is ready. :class:`OutOfMemory`, or :class:`BadInput` with Triton's reason."""
+    def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
+        """Returns when it is ready. :class:`OutOfMemory`, or :class:`BadInput` with Triton's reason.
+
+        ``parts`` are the models that come with it, such as an ensemble's steps. :class:`DeadlinePassed` after
+        ``seconds``.
+        """
         self._channel.connect(CONNECTING)
-        self._change("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name=model), model)
+        request = pb.RepositoryModelLoadRequest(model_name=model)
+        with self._watching({model, *parts}) as check:
+            self._change("RepositoryModelLoad", request, model, seconds, check)
 
     def unload(self, model: str) -> None:
         """Returns when the model holds nothing any more. One that is not loaded is none to wait for."""
@@ -62,6 +78,12 @@ class Loading:
             time.sleep(pause)
             pause = min(LONGEST, pause * 2)
 
+    def states(self) -> dict[str, str]:
+        """Triton's word for each model that it knows: READY, LOADING, UNLOADING or UNAVAILABLE."""
+        self._channel.connect(CONNECTING)
+        index = self._call("RepositoryIndex", pb.RepositoryIndexRequest(), "")
+        return {row.name: row.state for row in index.models}
+
     def ready(self, model: str) -> bool:
         """Whether it serves."""
         return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
@@ -72,25 +94,38 @@ class Loading:
         return sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
 
     def _holds(self, model: str) -> bool:
-        index = self._call("RepositoryIndex", pb.RepositoryIndexRequest(), model)
-        return any(row.name == model and row.state in HELD for row in index.models)
+        return self.states().get(model) in HELD
 
-    def _change(self, method: str, request: object, model: str) -> None:
+    def _change(
+        self,
+        method: str,
+        request: object,
+        model: str,
+        seconds: float | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         for _ in range(MAX_ATTEMPTS - 1):
             try:
-                self._call(method, request, model)
+                self._call(method, request, model, seconds, check)
                 return
             except BadInput as error:
                 if not VANISHED.search(error.sentence):
                     raise
             time.sleep(RETRY_INTERVAL_S)
-        self._call(method, request, model)
+        self._call(method, request, model, seconds, check)
 
-    def _call(self, method: str, request: object, model: str) -> Any:
+    def _call(
+        self,
+        method: str,
+        request: object,
+        model: str,
+        seconds: float | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> Any:
         try:
-            return self._channel.call(method, request)
+            return self._channel.call(method, request, seconds, check)
         except Failed as failure:
-            raise _explained(failure.error, model, self._seconds) from None
+            raise _explained(failure.error, model, seconds or self._seconds) from None
 
 
 def _explained(error: TriremeError, model: str, seconds: float) -> TriremeError:

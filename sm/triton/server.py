@@ -23,8 +23,11 @@ IMAGE = Path("/opt/tritonserver/bin/tritonserver")
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104
 #: By default glibc gives each large tensor back to the kernel and takes it again, page fault by page fault.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20)}
+#: Loads that are under way at once, and loads that never end, before Triton is started again.
+MAX_LOADS, MAX_STUCK_LOADS = 32, 16
 #: Models come and go by request. A load takes one of these threads for as long as it lasts.
-EXPLICIT = ("--model-control-mode=explicit", "--model-load-thread-count=16")
+LOAD_THREADS = f"--model-load-thread-count={MAX_LOADS + MAX_STUCK_LOADS}"
+EXPLICIT = ("--model-control-mode=explicit", LOAD_THREADS)
 #: The python backend refuses less.
 LEAST_POOL = 2**20
 

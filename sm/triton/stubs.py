@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from sm.box import Box
@@ -93,3 +95,74 @@ def read_proc(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+@dataclass(frozen=True)
+class DeadStub:
+    """A process that has ended, and that Triton has not asked how. ``since``: when it was first seen so."""
+
+    pid: int
+    #: Triton's name of its model; empty if nobody saw the process alive.
+    model: str
+    #: ``exit code 3`` or ``signal 11 (SIGSEGV)``.
+    ending: str
+    since: float
+
+    @property
+    def sentence(self) -> str:
+        """Why its model is never loaded."""
+        return f"the process of its model.py ended with {self.ending} while it was imported"
+
+
+class StubWatch:
+    """Finds the processes that have died while Triton waits for them.
+
+    Triton 2.51 asks a new process for its model's configuration and does not notice that it is dead: the load
+    never ends. Of a dead process the kernel tells no command line, so each is remembered while it lives.
+    """
+
+    def __init__(self, repository: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._repository, self._clock = repository, clock
+        self._triton = 0
+        self._models: dict[str, str] = {}
+        self._dead: dict[str, DeadStub] = {}
+
+    def find(self, triton: int) -> tuple[DeadStub, ...]:
+        """The dead of the Triton process ``triton``. Look several times a second while a model is loaded."""
+        if triton != self._triton:
+            self._triton, self._models, self._dead = triton, {}, {}
+        tasks = Path(f"/proc/{triton}/task").glob("*/children")
+        pids = {pid.decode() for task in tasks for pid in read_proc(task).split()}
+        dead = {}
+        for pid in pids:
+            model = self._model_of(pid)
+            if model:
+                self._models[pid] = model
+            elif stub := self._dead_stub(pid):
+                dead[pid] = stub
+        self._dead = dead
+        self._models = {pid: model for pid, model in self._models.items() if pid in pids}
+        return tuple(dead.values())
+
+    def _model_of(self, pid: str) -> str:
+        words = read_proc(Path(f"/proc/{pid}/cmdline")).decode(errors="replace").split("\0")
+        # In an environment of its own it is a shell's one long word at first.
+        for path in map(Path, (part for word in words for part in word.split(" "))):
+            if self._repository in path.parents:
+                return path.relative_to(self._repository).parts[0]
+        return ""
+
+    def _dead_stub(self, pid: str) -> DeadStub | None:
+        # "7 (a name) Z 1 ...", and at the end how it has ended.
+        fields = read_proc(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
+        if not fields or fields[0] != b"Z":
+            return None
+        if pid in self._dead:
+            return self._dead[pid]
+        return DeadStub(int(pid), self._models.get(pid, ""), _ending(int(fields[-1])), self._clock())
+
+
+def _ending(status: int) -> str:
+    """The kernel's word of how a process ended, in ours."""
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"

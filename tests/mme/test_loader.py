@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,9 +26,13 @@ class Noted(Loading):
     calls: list[str] = field(default_factory=list)
     failing: Exception | None = None
     lost: tuple[str, ...] = ()
+    known: dict[str, str] = field(default_factory=dict)
     held: threading.Event = field(default_factory=threading.Event)
 
-    def load(self, model: str) -> None:
+    def states(self) -> dict[str, str]:
+        return self.known
+
+    def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
         self.calls.append(f"load {model}")
         if model == "slow":
             self.held.wait(10)

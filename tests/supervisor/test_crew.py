@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sm.supervisor.crew import CONTROL, DATA, NGINX, TRITON, Crew
+from sm.supervisor.crew import CONTROL, DATA, DEAD_IMPORT_GRACE_S, NGINX, TRITON, Crew
 from sm.supervisor.stub_monitor import StubCondition
 
 NAMES = (CONTROL, NGINX, TRITON, DATA)
@@ -27,6 +27,7 @@ class Recorder:
         self.stubs = True
         self.in_doubt = False
         self.starving = False
+        self.dead, self.wanted, self.may_leave_out = "", "", False
         self.done: list[tuple[object, ...]] = []
         self.states: list[Mapping[str, Any]] = []
         self.said: list[str] = []
@@ -58,6 +59,17 @@ class Recorder:
     def stub_condition(self, pid: int) -> StubCondition:
         assert self.name(pid) == TRITON
         return self.condition
+
+    def dead_import(self, pid: int) -> str:
+        assert self.name(pid) == TRITON
+        return self.dead
+
+    def leave_out_dead_import(self) -> bool:
+        return self.may_leave_out
+
+    def replacement_wanted(self) -> str:
+        wanted, self.wanted = self.wanted, ""
+        return wanted
 
     def has_stubs(self) -> bool:
         return self.stubs
@@ -552,4 +564,53 @@ def test_without_nginx_the_workers_get_the_whole_drain() -> None:
 def test_an_orphan_that_ends_is_nobodys_business() -> None:
     ship = Ship().up()
     ship.crew.ended(99999, -9)
+    assert ship.crew.ready
+
+
+DEAD = "the model 'm' cannot be loaded: the process of its model.py ended with exit code 3"
+
+
+def dead_import(ship: Ship) -> Ship:
+    """Triton waits for a process that is dead."""
+    ship.hands.dead = DEAD
+    return ship.after(0)
+
+
+def test_a_start_that_waits_for_a_dead_process_says_why_and_ends() -> None:
+    ship = dead_import(Ship().after(0).answers(CONTROL, NGINX))
+    assert ship.state["reason"] == DEAD
+    assert ship.crew.shutdown is None
+    ship.after(DEAD_IMPORT_GRACE_S)
+    assert ship.hands.said[-1] == f"{DEAD}. Its last lines are above."
+    assert ship.crew.shutdown is not None
+    assert ship.crew.shutdown.code == 1
+
+
+def test_a_dead_process_that_triton_asks_for_in_time_ends_nothing() -> None:
+    ship = dead_import(Ship().after(0).answers(CONTROL, NGINX)).after(DEAD_IMPORT_GRACE_S / 2)
+    ship.hands.dead = ""
+    ship.after(0.1).after(DEAD_IMPORT_GRACE_S)
+    assert ship.crew.shutdown is None
+    assert ship.state["reason"] == "Triton is loading the models"
+
+
+def test_a_model_that_ends_when_triton_is_started_again_is_left_out_at_no_cost() -> None:
+    ship = Ship(budget=0).up()
+    ship.hands.may_leave_out = True
+    ship.crew.children[TRITON].excused = True
+    dead_import(ship.dies(TRITON, -9).after(1)).after(DEAD_IMPORT_GRACE_S)
+    assert ship.hands.done[-1] == ("kill", TRITON)
+    assert ship.hands.said[-1] == f"{DEAD}: Triton is started without it"
+    ship.hands.dead = ""
+    ship.dies(TRITON, -9).after(1).answers(TRITON).after(1)
+    assert ship.crew.ready
+
+
+def test_a_triton_that_the_control_plane_wants_replaced_is_at_no_cost() -> None:
+    ship = Ship(budget=0).up()
+    ship.hands.wanted = "16 loads do not end in Triton: it is started again"
+    ship.after(1)
+    assert ship.hands.done == [("doubt",), ("kill", TRITON)]
+    assert ship.hands.said[-1] == "16 loads do not end in Triton: it is started again"
+    ship.dies(TRITON, -9).after(1).answers(TRITON).after(1)
     assert ship.crew.ready
