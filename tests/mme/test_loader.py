@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from sm.errors import BadInput, Conflict, NotReady, OutOfMemory, UnknownModel
+from sm.errors import BadInput, Conflict, DeadlinePassed, NotReady, OutOfMemory, UnknownModel
 from sm.mme.archive import Archive
 from sm.mme.loader import Loader, plain
-from sm.mme.records import Records
+from sm.mme.records import Record, Records
 from sm.mme.staging import Staging
 from sm.triton.loading import Loading
+from sm.triton.server import MAX_STUCK_LOADS
 from tests.mme.archives import Platform, ensemble, model
 
 
@@ -207,3 +208,68 @@ def test_other_names_become_folders_names_and_stay_different() -> None:
     for name in made:
         assert name == plain(name)
         assert len(name) <= 200
+
+
+@dataclass
+class Hanging(Noted):
+    """Loads of the model ``hangs`` do not end."""
+
+    def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
+        super().load(model)
+        if model == "hangs":
+            self.known[model] = "LOADING"
+            raise DeadlinePassed("it takes too long")
+        self.known[model] = "READY"
+
+    def unload(self, model: str) -> None:
+        super().unload(model)
+        assert self.known.get(model) != "LOADING", "Triton would wait for the load"
+        self.known[model] = "UNAVAILABLE"
+
+
+def test_a_load_that_does_not_end_gives_its_name_away_and_keeps_its_files(place: Place) -> None:
+    place.triton = Hanging()
+    loader = place.loader()
+    url = place.platform.flat("a", model())
+    with pytest.raises(DeadlinePassed, match="set by TRIREME_LOAD_TIMEOUT"):
+        loader.load("hangs", url)
+    assert place.records.read().records == {}
+    assert place.staged() == ["hangs"]
+    again = loader.load("hangs", url)
+    assert again.models["model"] == f"hangs-{again.id}"
+    loader.reap()
+    assert place.staged() == ["hangs", f"hangs-{again.id}"]
+
+
+def test_what_is_loaded_after_all_is_unloaded_and_its_files_go(place: Place) -> None:
+    place.triton = Hanging()
+    loader = place.loader()
+    with pytest.raises(DeadlinePassed):
+        loader.load("hangs", place.platform.flat("a", model()))
+    place.triton.known["hangs"] = "READY"
+    loader.reap()
+    assert place.triton.calls == ["load hangs", "unload hangs"]
+    assert place.staged() == []
+
+
+def test_without_namespacing_a_name_that_triton_still_loads_is_a_conflict(place: Place) -> None:
+    place.triton = Hanging(known={"a": "LOADING"})
+    with pytest.raises(Conflict):
+        place.loader(namespaced=False).load("a", place.platform.flat("a", model()))
+
+
+def test_triton_is_replaced_when_too_many_loads_do_not_end(place: Place) -> None:
+    wanted: list[str] = []
+    place.triton = Hanging()
+    loader = Loader(
+        place.records,
+        Staging(place.repository, place.folder / "views"),
+        place.triton,
+        home=place.platform.home,
+        replace_triton=wanted.append,
+    )
+    record = Record("x", "", "id", "", {str(number): str(number) for number in range(MAX_STUCK_LOADS)})
+    loader._abandoned[record.id] = record
+    place.triton.known = dict.fromkeys(record.models, "LOADING")
+    loader.reap()
+    assert wanted == [f"{MAX_STUCK_LOADS} loads do not end in Triton: it is started again"]
