@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import requests
 
+from sm.checking.serving import served
 from sm.hardware import has_gpu
 from sm.inspection import models, problems
 from sm.inspection.machine import Machine
@@ -35,6 +37,19 @@ COMPLETE = """
         return config
 
     def initialize"""
+CLIENT = """
+from sm.base import Payload, TensorClient
+
+
+class Asking(TensorClient):
+    model, payload = "MODEL", Payload
+
+    def preprocess(self, payload):
+        return {}
+
+    def postprocess(self, outputs, payload):
+        return []
+"""
 WITHOUT_GPU = pytest.mark.skipif(has_gpu(), reason="this machine has a GPU")
 
 
@@ -222,6 +237,19 @@ def test_inspect_and_package_take_what_serve_takes(repository: Path, tmp_path: P
     line = [sys.executable, "-m", "sm.cli", "package", str(repository), "-o", str(tmp_path / "model.tar.gz")]
     done = subprocess.run(line, cwd=HERE, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@WITHOUT_GPU
+@pytest.mark.parametrize("name", ["gpu", "bare"])
+def test_check_client_takes_what_serve_takes(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "clients" / "asking").mkdir(parents=True)
+    file = tmp_path / "clients" / "asking" / "client.py"
+    file.write_text(CLIENT.replace("MODEL", name))
+    monkeypatch.setenv("TRIREME_MODEL_REPOSITORY", str(repository))
+    with served(file) as client:
+        assert client.triton.infer(name, {"x": np.ones((1, 2), np.float32)})["y"].tolist() == [[1.0, 1.0]]
 
 
 def test_an_onnx_file_alone_is_a_model(tmp_path: Path) -> None:
