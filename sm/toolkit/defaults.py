@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.recfunctions import structured_to_unstructured
 
 from sm.errors import BadInput, ClientFailed, StartError
-from sm.toolkit import codecs, libsvm
+from sm.toolkit import codecs, libsvm, recordio
 
 #: What a TorchScript model's file ends in, and the one that is taken where there are several.
 TORCH_SUFFIXES = (".pt", ".pth")
@@ -108,6 +108,8 @@ class XGBoostDefaults(Defaults):
             return csv_to_dmatrix(body)
         if content_type in libsvm.TYPES:
             return libsvm_to_dmatrix(body)
+        if content_type == recordio.RECORDIO:
+            return recordio_protobuf_to_dmatrix(body)
         array = codecs.decode(body, content_type)
         if isinstance(array, dict):
             raise BadInput("the body is a JSON object: XGBoost takes rows of numbers")
@@ -207,7 +209,15 @@ def csv_to_dmatrix(body: str | bytes) -> Any:
 
 def libsvm_to_dmatrix(body: str | bytes) -> Any:
     """Rows in which what is not written is missing, and indices are the columns: as XGBoost trains on it."""
-    rows = libsvm.read(codecs.text(body))
+    return _sparse_dmatrix(libsvm.read(codecs.text(body)))
+
+
+def recordio_protobuf_to_dmatrix(body: str | bytes) -> Any:
+    """Rows of SageMaker's protobuf records."""
+    return _sparse_dmatrix(recordio.read(body.encode() if isinstance(body, str) else body))
+
+
+def _sparse_dmatrix(rows: libsvm.Rows) -> Any:
     columns = int(rows.indices.max()) + 1 if len(rows.indices) else 0
     sparse = importlib.import_module("scipy.sparse")
     matrix = sparse.csr_matrix((rows.values, rows.indices, rows.starts), shape=(rows.count, columns))

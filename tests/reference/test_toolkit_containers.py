@@ -17,6 +17,7 @@ import requests
 
 from tests.box.running import RunningBox, running
 from tests.toolkit import libraries
+from tests.toolkit.test_recordio import record
 
 JSON, CSV, NPY, NPZ = "application/json", "text/csv", "application/x-npy", "application/x-npz"
 LINES, LIBSVM = "application/jsonlines", "text/libsvm"
@@ -309,6 +310,9 @@ def test_xgboosts_defaults_make_a_matrix_as_it_trains_on(
     for content_type in (LIBSVM, "text/x-libsvm"):
         np.testing.assert_allclose(read(ask(box, "xgboost", asked, content_type, JSON)), answers["booster"])
     np.testing.assert_allclose(read(ask(box, "xgboost", b",2.5,0,0,25\n", CSV, JSON)), answers["booster_csv"])
+    records = record([2.5, 25], keys=[1, 4]) + record([100], keys=[4])
+    answer = ask(box, "xgboost", records, "application/x-recordio-protobuf", JSON)
+    np.testing.assert_allclose(read(answer), answers["booster"])
     assert ask(box, "xgboost", b"a,b\n", CSV).status_code == 400
 
 

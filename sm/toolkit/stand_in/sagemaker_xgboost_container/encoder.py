@@ -7,19 +7,27 @@ from typing import Any
 
 from sagemaker_inference.errors import UnsupportedFormatError
 
-from sm.toolkit import codecs, libsvm
-from sm.toolkit.defaults import csv_to_dmatrix, libsvm_to_dmatrix
+from sm.toolkit import codecs, libsvm, recordio
+from sm.toolkit.defaults import csv_to_dmatrix, libsvm_to_dmatrix, recordio_protobuf_to_dmatrix
 
-__all__ = ["csv_to_dmatrix", "decode", "json_to_jsonlines", "libsvm_to_dmatrix"]
+__all__ = [
+    "csv_to_dmatrix",
+    "decode",
+    "json_to_jsonlines",
+    "libsvm_to_dmatrix",
+    "recordio_protobuf_to_dmatrix",
+]
 
 
 def decode(obj: str | bytes, content_type: str) -> Any:
-    """A ``DMatrix`` of CSV or LibSVM. :class:`UnsupportedFormatError` for another type."""
+    """A ``DMatrix`` of CSV, LibSVM or RecordIO. :class:`UnsupportedFormatError` for another type."""
     kind = content_type.partition(";")[0].strip()
     if kind == codecs.CSV:
         return csv_to_dmatrix(obj)
     if kind in libsvm.TYPES:
         return libsvm_to_dmatrix(obj)
+    if kind == recordio.RECORDIO:
+        return recordio_protobuf_to_dmatrix(obj)
     raise UnsupportedFormatError(kind)
 
 
