@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -81,20 +81,21 @@ class ImportWatch:
         self._watch = StubWatch(box.repository, clock)
         self._lock = threading.Lock()
         self._found: tuple[float, tuple[DeadStub, ...]] = (-LOOK_INTERVAL_S, ())
-        self._loads = 0
+        #: The models of each load that is under way.
+        self._loads: list[frozenset[str]] = []
 
     @contextlib.contextmanager
     def watching(self, models: Collection[str]) -> Iterator[Callable[[], None]]:
         """For as long as these are loaded. What is yielded raises :class:`BadInput` if one never will be."""
-        before = {stub.pid for stub in self._look()}
+        before, load = {stub.pid for stub in self._look()}, frozenset(models)
         with self._lock:
-            self._loads += 1
+            self._loads.append(load)
 
         def check() -> None:
-            for stub in self._look():
-                # One that died before anybody saw it is this load's if there is no other.
-                ours = stub.model in models or (not stub.model and self._loads == 1)
-                if ours and stub.pid not in before and self._clock() - stub.since >= DEAD_GRACE_S:
+            dead = [stub for stub in self._look() if stub.pid not in before]
+            for stub in dead:
+                ours = stub.model in models if stub.model else self._is_unseen(load, dead)
+                if ours and self._clock() - stub.since >= DEAD_GRACE_S:
                     name = stub.model or next(iter(models))
                     why = f"{stub.sentence}; its last lines are in the log"
                     raise BadInput(f"Triton cannot load {name!r}: {why}")
@@ -103,7 +104,13 @@ class ImportWatch:
             yield check
         finally:
             with self._lock:
-                self._loads -= 1
+                self._loads.remove(load)
+
+    def _is_unseen(self, load: frozenset[str], dead: Sequence[DeadStub]) -> bool:
+        """Whether processes that died before anybody saw them are those of just the loads that have none."""
+        with self._lock:
+            without = [models for models in self._loads if not models & self._watch.seen]
+        return load in without and len(without) == sum(not stub.model for stub in dead)
 
     def _look(self) -> tuple[DeadStub, ...]:
         with self._lock:

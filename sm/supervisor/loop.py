@@ -232,9 +232,12 @@ class Loop:
         except OSError:
             return ""
 
-    @staticmethod
-    def _tell_import(stub: DeadStub) -> str:
-        which = f"the model {stub.model!r}" if stub.model else "a Python model"
+    def _tell_import(self, stub: DeadStub) -> str:
+        scripts = self._box.repository.glob("*/*/model.py")
+        # One that died before it was seen is the only one that was not seen, if there is only one.
+        unseen = {path.parent.parent.name for path in scripts} - self._imports.seen
+        name = stub.model or (unseen.pop() if len(unseen) == 1 else "")
+        which = f"the model {name!r}" if name else "a Python model"
         return f"{which} cannot be loaded: {stub.sentence}"
 
     def has_stubs(self) -> bool:

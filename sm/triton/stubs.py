@@ -144,6 +144,11 @@ class StubWatch:
         self._models = {pid: model for pid, model in self._models.items() if pid in pids}
         return tuple(dead.values())
 
+    @property
+    def seen(self) -> frozenset[str]:
+        """The models whose processes were seen alive, of those that are there."""
+        return frozenset(self._models.values())
+
     def _model_of(self, pid: str) -> str:
         words = read_proc(Path(f"/proc/{pid}/cmdline")).decode(errors="replace").split("\0")
         # In an environment of its own it is a shell's one long word at first.

@@ -10,12 +10,14 @@ from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+import pytest
+
 from sm.box import Box, write_whole
 from sm.errors import BadInput
 from sm.mme.loader import Loader
 from sm.mme.records import Record, Records
-from sm.mme.stubs import AGAIN, Nurse, Stubs
-from sm.triton.stubs import instance_is_running
+from sm.mme.stubs import AGAIN, DEAD_GRACE_S, ImportWatch, Nurse, Stubs
+from sm.triton.stubs import DeadStub, StubWatch, instance_is_running
 from tests.box.running import until
 
 
@@ -161,3 +163,60 @@ def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
     write_whole(box.state_file, '{"processes": {"triton": {"pid": null}}}')
     assert stubs.triton() is None
     assert not stubs.gone("one")
+
+
+class Dead(StubWatch):
+    """Stands in for the kernel: says which processes have died, and whose were seen."""
+
+    def __init__(self) -> None:
+        self.dead: tuple[DeadStub, ...] = ()
+        self.alive: frozenset[str] = frozenset()
+
+    def find(self, triton: int) -> tuple[DeadStub, ...]:
+        return self.dead
+
+    @property
+    def seen(self) -> frozenset[str]:
+        return self.alive
+
+
+def import_watch(tmp_path: Path, now: list[float]) -> tuple[ImportWatch, Dead]:
+    """A watch of a box whose Triton is process 7."""
+    box = Box("abc", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0, multi_model=True)
+    write_whole(box.state_file, '{"processes": {"triton": {"pid": 7}}}')
+    watch, kernel = ImportWatch(box, lambda: now[0]), Dead()
+    watch._watch = kernel
+    return watch, kernel
+
+
+def test_a_load_whose_process_died_at_an_import_is_ended_and_no_other(tmp_path: Path) -> None:
+    now = [100.0]
+    watch, kernel = import_watch(tmp_path, now)
+    with watch.watching({"one"}) as one, watch.watching({"two"}) as two:
+        kernel.dead = (DeadStub(8, "one", "exit code 3", 100.0),)
+        now[0] += DEAD_GRACE_S / 2
+        one()
+        now[0] += DEAD_GRACE_S
+        two()
+        with pytest.raises(BadInput, match="'one': the process of its model.py ended with exit code 3"):
+            one()
+    # It stays dead, which is nothing to the next load of that name.
+    with watch.watching({"one"}) as again:
+        now[0] += DEAD_GRACE_S
+        again()
+
+
+def test_a_process_that_nobody_saw_alive_is_the_load_s_that_has_none(tmp_path: Path) -> None:
+    now = [100.0]
+    watch, kernel = import_watch(tmp_path, now)
+    with watch.watching({"one"}) as one, watch.watching({"two"}) as two:
+        kernel.dead = (DeadStub(8, "", "exit code 3", 100.0),)
+        now[0] += DEAD_GRACE_S
+        # It may be either's.
+        one()
+        two()
+        kernel.alive = frozenset({"two"})
+        now[0] += 1
+        two()
+        with pytest.raises(BadInput):
+            one()
