@@ -14,6 +14,10 @@ import requests
 
 from sm.settings import HERE
 from tests.container.running import Container, build_flags, container, podman, team_repository
+from tests.platform.account import Account
+from tests.platform.host import Host
+from tests.platform.machines import Podman
+from tests.push.fakes import fake_aws
 from tests.reference.tokenizing import TEXT, TOKENS, write_client
 
 DEMO, TEAM = "localhost/trireme-test:demo", "localhost/trireme-test:team"
@@ -57,6 +61,19 @@ def test_the_demo_image_answers_after_a_bare_run(demo_image: str, cat: bytes) ->
         assert len(requests.post(f"{box.url}/invocations", json=body, timeout=60).json()["result"]) == 5
         said = "from /opt/trireme/repository (baked into the image: there is nothing in /opt/ml/model)"
         assert said in box.logs()
+
+
+def test_an_endpoint_without_model_data_answers(demo_image: str, tmp_path: Path) -> None:
+    """SageMaker is played: moto's records, the real boto3 and the real image."""
+    with fake_aws() as address:
+        host = Host(f"http://{address}", Podman(), tmp_path / "machines")
+        with host.follow():
+            account = Account(host.url)
+            account.create("bare", "", image=demo_image)
+            record = account.settled("bare")
+            assert record["EndpointStatus"] == "InService", record
+            answer = json.loads(account.ask("bare", TEXT, CustomAttributes="modelname=bert_base"))
+            assert (answer["modelname"], len(answer["result"])) == ("bert_base", 5)
 
 
 def test_the_models_inside_test_themselves(demo_image: str) -> None:

@@ -60,11 +60,11 @@ class Account:
         environment: Mapping[str, str] | None = None,
         **more: Any,
     ) -> None:
-        """A model and an endpoint configuration, both of this name."""
+        """A model and an endpoint configuration, both of this name. No ``data``: the image has the models."""
         container = {
             "Image": image,
             "Mode": mode,
-            "ModelDataUrl": data,
+            **({"ModelDataUrl": data} if data else {}),
             "Environment": {"SAGEMAKER_MODEL_SERVER_WORKERS": "1", **(environment or {})},
         }
         self.sagemaker.create_model(ModelName=name, PrimaryContainer=container, ExecutionRoleArn=ROLE)
