@@ -33,7 +33,7 @@ from tests.platform.machines import Processes
 from tests.push.fakes import fake_aws
 from tests.reference.article import JSON, PICTURES, request
 from tests.reference.repositories import write_bert, write_resnet, write_yolov5
-from tests.reference.test_article_triton import PORTS, is_taken
+from tests.reference.usual_ports import PORTS, are_free, usual_ports
 
 PAGE = "31-from-the-article.md"
 LONG = 120.0
@@ -95,7 +95,6 @@ def theirs(folder: Path, repository: Path) -> Iterator[str]:
         "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin",
         "MODEL_SERVER_WORKERS": "1",
     }
-    until(lambda: not any(map(is_taken, PORTS)), what="that 8000 to 8002 are free on this machine")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "serve"],
@@ -114,7 +113,7 @@ def theirs(folder: Path, repository: Path) -> Iterator[str]:
         process.wait(30)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
-        until(lambda: not any(map(is_taken, PORTS)), LONG, "the end of its Triton")
+        until(are_free, LONG, "the end of its Triton")
 
 
 def shared(folder: str) -> Path:
@@ -156,7 +155,11 @@ def assert_same(found: list[str], known: list[str]) -> None:
 def test_the_articles_service_and_ours_give_the_same_answer(repository: Path, ours: RunningBox) -> None:
     body = request("resnet").encode()
     # nginx' workers are another user's, and have to reach the socket, as they do in /tmp itself.
-    with tempfile.TemporaryDirectory(prefix="article-") as made, theirs(shared(made), repository) as url:
+    with (
+        usual_ports(),
+        tempfile.TemporaryDirectory(prefix="article-") as made,
+        theirs(shared(made), repository) as url,
+    ):
         assert until(lambda: requests.get(f"{url}/ping", timeout=5).status_code == 200)
         answer = requests.post(
             f"{url}/invocations", data=body, headers={"Content-Type": JSON, "Accept": JSON}, timeout=60
@@ -175,8 +178,7 @@ def test_the_articles_client_works_as_it_is_on_our_open_ports(
     client.write_text(FILES["there/resnet/inference.py"])
     program = "import json, sys, cv2; from inference import Resnet; "
     program += "print(json.dumps(Resnet().inference(cv2.imread(sys.argv[1]))))"
-    until(lambda: not any(map(is_taken, PORTS)), what="that 8000 to 8002 are free on this machine")
-    with running(tmp_path, repository, clients=(), TRIREME_TRITON_PORTS="loopback"):
+    with usual_ports(), running(tmp_path, repository, clients=(), TRIREME_TRITON_PORTS="loopback"):
         done = subprocess.run(
             [sys.executable, "-c", program, str(PICTURES["resnet"])],
             cwd=tmp_path,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,12 +17,12 @@ import tritonclient.http
 from PIL import Image
 
 from sm.settings import HERE
-from tests.box.running import RunningBox, free_port, running, start, until
+from tests.box.running import RunningBox, free_port, running, start
 from tests.box.test_environment import listening
 from tests.reference.article import PICTURES
+from tests.reference.usual_ports import PORTS, usual_ports
 from tests.triton.serving import MODELS
 
-PORTS = (8000, 8001, 8002)
 #: value:index:label, as Triton prints a class of the demo's model.
 ROW = re.compile(r"-?\d+\.\d+:(\d+):(\D.*)")
 
@@ -31,16 +30,13 @@ ROW = re.compile(r"-?\d+\.\d+:(\d+):(\D.*)")
 @pytest.fixture(scope="module")
 def opened(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """The demo with Triton's ports on loopback, as the documented one word opens them."""
-    until(lambda: not any(map(is_taken, PORTS)), what="that 8000 to 8002 are free on this machine")
-    with running(
-        tmp_path_factory.mktemp("opened"), demo, clients=(), TRIREME_TRITON_PORTS="loopback"
-    ) as started:
+    with (
+        usual_ports(),
+        running(
+            tmp_path_factory.mktemp("opened"), demo, clients=(), TRIREME_TRITON_PORTS="loopback"
+        ) as started,
+    ):
         yield started
-
-
-def is_taken(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 def triton_ports(box: RunningBox) -> dict[int, str]:
