@@ -22,6 +22,7 @@ check: .venv/.dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/lint-imports
 
 fix: .venv/.dev
 	.venv/bin/ruff check --fix .

@@ -26,8 +26,8 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 from bench.contestant import FORMS, MODELS
 from bench.contestants.trireme import ask
 from bench.driver import Request
-from sm import worker
-from sm.box import Box
+from sm.run_state import Box
+from sm.server import worker
 from sm.settings import Settings
 
 #: Requests before anything is counted, for the first ones fill caches; and counted ones: the least is kept.

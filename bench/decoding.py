@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from bench.samples import sample
-from sm.image import decode
+from sm.client.images import decode
 
 ROUNDS = 30
 

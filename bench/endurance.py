@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from bench import tree
 from bench.contestants.trireme import Trireme
 from bench.measuring import WARM_CALLERS, drive
-from sm import rest
 from sm.errors import StartError
+from sm.server import memory_trim
 
 #: Seconds of each model in a round: the quickest makes the number, the pictures make the memory.
 ROUND = {"bert_base": 4.0, "resnet": 1.0, "yolov5": 1.0}
 #: Seconds after which a box at rest has given back what it does not need.
-REST = 2 * rest.EVERY + 1
+REST = 2 * memory_trim.EVERY + 1
 #: The box's own memory. The share of a library's pages depends on who else on the machine has it open.
 OWN = ("Pss_Anon", "Pss_Shmem")
 #: Flat is less than this: bytes for 10,000 requests, and the share of the whole.

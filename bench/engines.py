@@ -15,9 +15,9 @@ from typing import Any
 import onnxruntime
 from numpy.typing import NDArray
 
-from sm.build import masks
-from sm.build.graph import Graph
 from sm.settings import HERE
+from sm.tools.build import masks
+from sm.tools.build.onnx_graph import Graph
 
 Feed = Mapping[str, NDArray[Any]]
 Run = Callable[[Feed], list[NDArray[Any]]]

@@ -18,14 +18,14 @@ from bench.contestant import MODELS
 from bench.repositories import demo
 from bench.samples import sample
 from bench.work import WORKS, Array, Outputs, Run, runner
-from sm.build.cache import Cache
-from sm.build.graph import Graph
-from sm.build.recipes import Recipe
-from sm.build.samples import InProcess
+from sm.cache import Cache
 from sm.errors import StartError
-from sm.loading import Found, load
-from sm.registry import check
+from sm.plugins.loading import Found, load
+from sm.plugins.registry import check
 from sm.settings import HERE, Settings
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.build.recipes import Recipe
+from sm.tools.build.samples import InProcess
 
 
 def prepare(folder: Path, settings: Settings) -> None:

@@ -61,7 +61,7 @@ def worker(root: int) -> int:
     """The gunicorn worker of the data plane that has the lowest number."""
     for pid in sorted(tree.pids(root)):
         words = (tree.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-        if words[-2:-1] == [b"data"] and b"sm.worker" in words:
+        if words[-2:-1] == [b"data"] and b"sm.server.worker" in words:
             workers = sorted(tree.descendants(pid))
             if workers:
                 return workers[0]

@@ -26,7 +26,7 @@ LARGE = 25 * 2**20
 #: Small requests in each form before it.
 WARM = 20
 #: What a worker and nginx have in their command lines.
-WORKER, NGINX = b"sm.worker\0data", b"nginx"
+WORKER, NGINX = b"sm.server.worker\0data", b"nginx"
 #: Written to ``clear_refs``: the mark becomes what is resident now (proc_pid_clear_refs(5)).
 RESET = "5"
 

@@ -26,7 +26,7 @@ from tests.mme.archives import Platform, ensemble, model
 
 CLIENT = """
 import numpy as np
-from sm.base import Payload, TensorClient
+from sm.client.base import Payload, TensorClient
 
 class Times(TensorClient):
     model = "model"
@@ -38,7 +38,11 @@ class Times(TensorClient):
         return outputs["y"]
 """
 X = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
-PARTS = {"sm.worker control": "control plane", "sm.worker data": "router", "tritonserver --": "Triton"}
+PARTS = {
+    "sm.server.worker control": "control plane",
+    "sm.server.worker data": "router",
+    "tritonserver --": "Triton",
+}
 
 
 def megabytes(pid: int) -> float:

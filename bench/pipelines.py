@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sm.base import Array
+from sm.client.base import Array
 from sm.settings import Settings
 from sm.triton.transport import Transport
 from tests.triton.serving import Model, Serving, new_serving

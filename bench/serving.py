@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from sm.box import Box, shared_bytes
 from sm.generation import SharedGeneration
+from sm.run_state import Box, shared_bytes
+from sm.server.supervisor import ports
 from sm.settings import Settings
-from sm.supervisor import ports
 from sm.triton import server
 
 

@@ -12,16 +12,16 @@ import numpy as np
 
 from bench import engines
 from bench.engines import Feed, Run
-from sm.answer import dumps
-from sm.base import Client
-from sm.build.cache import Cache
-from sm.build.graph import Graph
-from sm.build.recipes import Recipe
-from sm.build.samples import PICTURES, InProcess
-from sm.golden import differences
-from sm.loading import Found, load
-from sm.registry import check
+from sm.cache import Cache
+from sm.client.base import Client
+from sm.plugins.loading import Found, load
+from sm.plugins.registry import check
+from sm.router.answer import dumps
 from sm.settings import HERE, Settings
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.build.recipes import Recipe
+from sm.tools.build.samples import PICTURES, InProcess
+from sm.tools.golden import differences
 
 MODELS = ("resnet", "yolov5", "bert_base")
 TEXTS = (

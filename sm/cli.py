@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from sm import settings as variables
-from sm.access import command as api_keys
-from sm.checking import command as checking
-from sm.cost import options as cost_options
-from sm.deploy import options as deploying
-from sm.environments import options as environments
 from sm.errors import StartError
-from sm.invoking import options as invoking
-from sm.packaging import options as packaging
-from sm.scaffold import command as scaffolding
 from sm.settings import Settings
-from sm.templates import options as templates
+from sm.tools import new_key as api_keys
+from sm.tools.check import check_client as checking
+from sm.tools.cost import cost_arguments as cost_options
+from sm.tools.deploy import deploy_arguments as deploying
+from sm.tools.environments import pack_env_arguments as environments
+from sm.tools.invoke import invoke_arguments as invoking
+from sm.tools.package import package_arguments as packaging
+from sm.tools.scaffold import new_client as scaffolding
+from sm.tools.templates import template_arguments as templates
 
 
 def show_settings(options: argparse.Namespace) -> int:
@@ -43,16 +43,16 @@ def show_settings(options: argparse.Namespace) -> int:
 def prepare(options: argparse.Namespace) -> int:
     """Fetch the demo's weights, convert them, build the CPU repository."""
     # Set-up's own modules are not loaded by the other commands.
-    from sm.build import system
-    from sm.build.prepare import prepare as build
-    from sm.build.progress import Progress
+    from sm.tools.build import system_packages
+    from sm.tools.build.prepare import prepare as build
+    from sm.tools.progress import Progress
 
-    system.provide(Progress(sys.stderr))
+    system_packages.provide(Progress(sys.stderr))
     settings = Settings.read(os.environ)
     if options.examples:
-        from sm.build import examples
+        from sm.tools.build import example_repositories
 
-        examples.prepare(settings)
+        example_repositories.prepare(settings)
     else:
         build(settings, options.models or None)
     return 0
@@ -60,13 +60,13 @@ def prepare(options: argparse.Namespace) -> int:
 
 def build_model(options: argparse.Namespace) -> int:
     """Build a model for one target, from its recipe or an ONNX file, into a model repository."""
-    from sm.build.cache import Cache
-    from sm.build.changes import OPTIONS, Changes
-    from sm.build.changes import options as words
-    from sm.build.engine import Engine, default_out
-    from sm.build.exporting import is_torch
-    from sm.build.order import Order
-    from sm.build.progress import Progress
+    from sm.cache import Cache
+    from sm.tools.build.build_request import Order
+    from sm.tools.build.changes import OPTIONS, Changes
+    from sm.tools.build.changes import options as words
+    from sm.tools.build.exporting import is_torch
+    from sm.tools.build.model_builder import Engine, default_out
+    from sm.tools.progress import Progress
 
     folder, target = variables.HERE / "model" / options.name, options.target
     files = [folder / OPTIONS, *([folder / "tensorrt.options"] if target == "tensorrt" else [])]
@@ -99,16 +99,16 @@ def build_model(options: argparse.Namespace) -> int:
 
 def inspect(options: argparse.Namespace) -> int:
     """Show what a model repository holds, and every problem that a start would meet."""
-    from sm.inspection import report, svg
+    from sm.tools.inspect import inspection_report, svg
 
-    found = report.report(options.repository)
+    found = inspection_report.report(options.repository)
     if options.json:
         print(json.dumps(found, indent=2))
         return int(bool(found["problems"]))
     if options.graph:
         svg.save(options.repository, options.graph)
     elif found["models"]:
-        print(*report.table(found["models"]), sep="\n")
+        print(*inspection_report.table(found["models"]), sep="\n")
     for sentence in found["warnings"]:
         print(f"warning: {sentence}", file=sys.stderr)
     for sentence in found["problems"]:
@@ -118,7 +118,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 def package(options: argparse.Namespace) -> int:
     """Pack a model repository for S3: one archive, or one for each model."""
-    from sm.packaging import command
+    from sm.tools.package import package_command as command
 
     return command.run(options)
 
@@ -135,35 +135,35 @@ def check_client(options: argparse.Namespace) -> int:
 
 def pack_env(options: argparse.Namespace) -> int:
     """Make an environment of its own for a Python model."""
-    from sm.environments import command
+    from sm.tools.environments import pack_env as command
 
     return command.run(options)
 
 
 def invoke(options: argparse.Namespace) -> int:
     """Ask an endpoint, a URL or the local box, once or many times."""
-    from sm.invoking import command
+    from sm.tools.invoke import invoke_command as command
 
     return command.run(options)
 
 
 def cost(options: argparse.Namespace) -> int:
     """What models cost a month: each on its own endpoint, and all on one."""
-    from sm.cost import command
+    from sm.tools.cost import cost_command as command
 
     return command.run(options)
 
 
 def template(options: argparse.Namespace) -> int:
     """Print a deployment as CloudFormation, Terraform or a KServe InferenceService."""
-    from sm.templates import command
+    from sm.tools.templates import template_commands as command
 
     return command.template(options)
 
 
 def iam(options: argparse.Namespace) -> int:
     """Print the least policies that a deployment, or the gateway, needs."""
-    from sm.templates import command
+    from sm.tools.templates import template_commands as command
 
     return command.iam(options)
 
@@ -175,14 +175,14 @@ def new_key(options: argparse.Namespace) -> int:
 
 def test(options: argparse.Namespace) -> int:
     """Send each client's sample to a box and compare with its golden answer."""
-    from sm import selftest
+    from sm.tools import selftest
 
     return selftest.run(Settings.read(os.environ), options.url)
 
 
 def serve(options: argparse.Namespace) -> int:
     """Start the box."""
-    from sm.supervisor.start import main as start
+    from sm.server.supervisor.start import main as start
 
     return start([f"--{word}" for word in ("demo", "examples", "reload") if getattr(options, word)])
 
@@ -307,12 +307,12 @@ def building(command: argparse.ArgumentParser) -> None:
 
 
 def ordered(reader: str) -> Callable[[str], Any]:
-    """A reader of :mod:`sm.build.order`, loaded with its option: PID 1 must not carry ONNX along."""
+    """A reader of :mod:`sm.tools.build.build_request`, loaded with its option: PID 1 must not load ONNX."""
 
     def read(text: str) -> Any:
-        from sm.build import order
+        from sm.tools.build import build_request
 
-        return getattr(order, reader)(text)
+        return getattr(build_request, reader)(text)
 
     read.__name__ = reader  # argparse's complaint names it
     return read

@@ -1,7 +1,7 @@
 """What can go wrong for a caller: one class per status, the status and the slug on the class.
 
 Every error that reaches a caller has one shape: ``{"error", "code", "request_id"}``. Code below the
-routes raises these and never builds an answer; :mod:`sm.app` turns them into one.
+routes raises these and never builds an answer; :mod:`sm.router.app` turns them into one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The log: one JSON object a line, or text for people. Never a payload, a key or a token.
 
 Every process of the box writes to a pipe of the supervisor's. The router's own processes write JSON lines
-there (:func:`configure`); what Triton and nginx write is read by :mod:`sm.supervisor.loglines`.
+there (:func:`configure`); what Triton and nginx write is read by :mod:`sm.server.supervisor.log_lines`.
 """
 
 from __future__ import annotations

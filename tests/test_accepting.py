@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import requests
 
-from sm.box import Box
+from sm.run_state import Box
 from tests.box.running import RunningBox, running
 from tests.triton.serving import MODELS
 
 LEAVES = """
 import sys
-from sm.base import Client, TextPayload
+from sm.client.base import Client, TextPayload
 
 class Leaves(Client):
     payload = TextPayload

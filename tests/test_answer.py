@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.answer import write, write_error
+from sm.client.results import Encoded, Picture
 from sm.errors import BadInput, WrongPayload
-from sm.invocation import Invocation
-from sm.results import Encoded, Picture
+from sm.router.answer import write, write_error
+from sm.router.invocation import Invocation
 
 
 def call(**members: Any) -> Invocation:

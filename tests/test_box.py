@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.box import (
+from sm.errors import StartError
+from sm.repository import models
+from sm.run_state import (
     Box,
     check_default_model,
     choose_repository,
@@ -16,8 +18,6 @@ from sm.box import (
     shared_bytes,
     write_whole,
 )
-from sm.errors import StartError
-from sm.inspection import models
 from sm.settings import Settings
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from sm.answer import dumps
-from sm.base import Payload
-from sm.bulk import LONG, Bulk, parse
-from sm.dispatch import validated
-from sm.invocation import Invocation
-from sm.payloads import Base64Bytes
+from sm.client.base import Payload
+from sm.client.payloads import Base64Bytes
+from sm.decoded_base64 import LONG, Bulk, parse
+from sm.router.answer import dumps
+from sm.router.dispatch import validated
+from sm.router.invocation import Invocation
 
 LETTERS = "ACGT" * LONG
 OTHER = "Zm9v" * LONG

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sm import decode_budget, image
+from sm.client import decode_budget, images
+from sm.client.decode_budget import DecodeBudget, available_memory, limit_per_worker
 from sm.deadline import Deadline, running
-from sm.decode_budget import DecodeBudget, available_memory, limit_per_worker
 from sm.errors import BadInput, CallerGone, Overloaded, TooLarge
 from sm.settings import Settings
 from tests.pictures import encoded, large_png
@@ -25,7 +25,7 @@ MIB = 2**20
 def pictures(monkeypatch: pytest.MonkeyPatch) -> DecodeBudget:
     """The budget of this process, with a limit of 20 MiB."""
     budget = DecodeBudget(20 * MIB)
-    monkeypatch.setattr(image, "DECODED", budget)
+    monkeypatch.setattr(images, "DECODED", budget)
     monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 0.2)
     return budget
 
@@ -36,7 +36,7 @@ def used(budget: DecodeBudget) -> int:
 
 
 def test_pixels_count_until_the_last_view_of_them_is_gone(pictures: DecodeBudget) -> None:
-    pixels = image.decode(encoded(Image.new("RGB", (1000, 1000)), "JPEG"))
+    pixels = images.decode(encoded(Image.new("RGB", (1000, 1000)), "JPEG"))
     assert used(pictures) == 3_000_000
     part = pixels[10:20].transpose(1, 0, 2)
     del pixels
@@ -50,7 +50,7 @@ def test_pixels_count_until_the_last_view_of_them_is_gone(pictures: DecodeBudget
 def test_what_is_left_of_any_kind_is_its_pixels(pictures: DecodeBudget, kind: str, orientation: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
-    pixels = image.decode(encoded(Image.new("RGB", (300, 200)), kind, exif=exif))
+    pixels = images.decode(encoded(Image.new("RGB", (300, 200)), kind, exif=exif))
     assert used(pictures) == pixels.nbytes
     del pixels
     assert used(pictures) == 0
@@ -59,26 +59,26 @@ def test_what_is_left_of_any_kind_is_its_pixels(pictures: DecodeBudget, kind: st
 def test_a_picture_that_cannot_be_decoded_leaves_nothing(pictures: DecodeBudget) -> None:
     content = encoded(Image.effect_noise((300, 200), 99), "PNG")
     with pytest.raises(BadInput):
-        image.decode(content[: len(content) // 2])
+        images.decode(content[: len(content) // 2])
     assert used(pictures) == 0
 
 
 def test_a_picture_larger_than_the_whole_budget_is_too_large_with_the_number(pictures: DecodeBudget) -> None:
     with pytest.raises(TooLarge, match="takes 27 MiB of memory; at most 20 MiB"):
-        image.decode(large_png(2000, 2000))
+        images.decode(large_png(2000, 2000))
     assert used(pictures) == 0
 
 
 def test_where_there_is_no_room_a_picture_waits_and_is_then_refused(pictures: DecodeBudget) -> None:
     content = large_png(1000, 1000)
-    held = [image.decode(content) for _ in range(5)]
+    held = [images.decode(content) for _ in range(5)]
     began = time.monotonic()
     with pytest.raises(Overloaded) as caught:
-        image.decode(content)
+        images.decode(content)
     assert time.monotonic() - began >= 0.2
     assert caught.value.retry_after
     held.clear()
-    assert image.decode(content).shape == (1000, 1000, 3)
+    assert images.decode(content).shape == (1000, 1000, 3)
 
 
 def test_room_that_is_made_while_a_picture_waits_is_taken(
@@ -87,7 +87,7 @@ def test_room_that_is_made_while_a_picture_waits_is_taken(
     monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 30)
     pictures.acquire(20 * MIB)
     threading.Timer(0.2, pictures.release, (20 * MIB,)).start()
-    assert image.decode(large_png(1000, 1000)).shape == (1000, 1000, 3)
+    assert images.decode(large_png(1000, 1000)).shape == (1000, 1000, 3)
 
 
 def test_nobody_waits_for_a_caller_that_has_gone(
@@ -96,7 +96,7 @@ def test_nobody_waits_for_a_caller_that_has_gone(
     monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 30)
     pictures.acquire(20 * MIB)
     with running(Deadline(time.monotonic() + 60, lambda: True)), pytest.raises(CallerGone):
-        image.decode(large_png(1000, 1000))
+        images.decode(large_png(1000, 1000))
 
 
 def test_threads_never_have_more_than_the_budget(pictures: DecodeBudget) -> None:

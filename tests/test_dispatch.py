@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from sm.base import Client, ImagePayload, Parameters, Payload, TextPayload
+from sm.client.base import Client, ImagePayload, Parameters, Payload, TextPayload
 from sm.deadline import Deadline, current, running
-from sm.dispatch import Dispatcher
 from sm.errors import (
     BadInput,
     ClientFailed,
@@ -22,8 +21,9 @@ from sm.errors import (
     UnsupportedType,
     WrongPayload,
 )
-from sm.invocation import Invocation, Raw
-from sm.registry import Registry
+from sm.plugins.registry import Registry
+from sm.router.dispatch import Dispatcher
+from sm.router.invocation import Invocation, Raw
 
 
 class EchoParameters(Parameters):

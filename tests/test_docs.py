@@ -10,9 +10,17 @@ from types import ModuleType
 import pytest
 from flask import Flask
 
-from sm import base, payloads, results
-from sm.loading import discover
-from sm.routes import batch, control, conversations, invocations, models, pages, streams
+from sm.client import base, payloads, results
+from sm.plugins.loading import discover
+from sm.router.routes import (
+    control_routes,
+    execution_parameters,
+    invocations,
+    model_routes,
+    pages,
+    response_stream,
+    websocket_route,
+)
 from sm.settings import HERE, markdown, table
 
 DOCS = HERE / "docs"
@@ -45,13 +53,13 @@ def test_every_route_is_documented() -> None:
     app = Flask("documented")
     # The routes are only listed, none is called.
     app.register_blueprint(invocations.blueprint(None, local_endpoints=True))  # type: ignore[arg-type]
-    app.register_blueprint(streams.blueprint(None))  # type: ignore[arg-type]
-    app.register_blueprint(conversations.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
-    app.register_blueprint(control.blueprint(None))  # type: ignore[arg-type]
-    app.register_blueprint(batch.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(response_stream.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(websocket_route.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
+    app.register_blueprint(control_routes.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(execution_parameters.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(pages.blueprint(None))  # type: ignore[arg-type]
-    app.register_blueprint(models.loading(None, {}))  # type: ignore[arg-type]
-    app.register_blueprint(models.invoking(None))  # type: ignore[arg-type]
+    app.register_blueprint(model_routes.loading(None, {}))  # type: ignore[arg-type]
+    app.register_blueprint(model_routes.invoking(None))  # type: ignore[arg-type]
     page = (DOCS / "02-way-of-a-request.md").read_text()
     for rule in app.url_map.iter_rules():
         if rule.endpoint != "static":

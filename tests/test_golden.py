@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sm.golden import differences
+from sm.tools.golden import differences
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sm.heartbeat import beating
+from sm.server.heartbeat import beating
 
 
 def alive(name: str = "heartbeat") -> list[threading.Thread]:

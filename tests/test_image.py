@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from sm import image
+from sm.client import images
+from sm.client.images import decode, resize, split
+from sm.client.picture_header import MAX_PIXELS
 from sm.errors import BadInput
-from sm.image import decode, resize, split
-from sm.picture_header import MAX_PIXELS
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 BLOCK = 16
@@ -113,7 +113,7 @@ def test_without_turbojpeg_a_jpeg_is_decoded_alike(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_picture_of_several_bands_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "BAND_PIXELS", 3 * 48 * 7)
+    monkeypatch.setattr(images, "BAND_PIXELS", 3 * 48 * 7)
     rng = np.random.default_rng(3)
     pixels = rng.integers(0, 256, (100, 48, 4), np.uint8)
     exif = Image.Exif()

@@ -12,9 +12,9 @@ import pytest
 
 from sm.inspection import problems
 from sm.inspection.machine import Machine
-from sm.inspection.report import report, table
-from sm.manifest import NAME
+from sm.repository.manifest import NAME
 from sm.settings import HERE
+from sm.tools.inspect.inspection_report import report, table
 from tests.test_hardware import standin_library, standin_nvidia_smi
 from tests.test_manifest import plan
 
@@ -240,6 +240,6 @@ def test_a_start_says_one_sentence_within_five_seconds(tmp_path: Path, broken: s
 
 
 def test_no_graph_library_is_loaded_to_inspect_or_to_start() -> None:
-    code = "import sys, sm.supervisor.start, sm.inspection.report; print([m for m in ('onnx', 'grpc', 'numpy') if m in sys.modules])"
+    code = "import sys, sm.server.supervisor.start, sm.tools.inspect.inspection_report; print([m for m in ('onnx', 'grpc', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

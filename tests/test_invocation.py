@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
-from sm.invocation import Invocation, Message, Raw, accepted, custom_attributes, parsed_bytes, read
+from sm.router.invocation import Invocation, Message, Raw, accepted, custom_attributes, parsed_bytes, read
 
 
 def message(

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from sm.answer import Answer
 from sm.errors import BadInput, TooLarge, UnknownModel
-from sm.invocation import JSON_LINES, Message, RecordLimit
-from sm.lines import Lines, requests
-from sm.ordered import AHEAD
+from sm.router.answer import Answer
+from sm.router.invocation import JSON_LINES, Message, RecordLimit
+from sm.router.lines import Lines, requests
+from sm.router.ordered import AHEAD
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sm import manifest
 from sm.hardware import Gpu, Hardware
-from sm.manifest import Manifest
+from sm.repository import manifest
+from sm.repository.manifest import Manifest
 
 PLAN: dict[str, Any] = {
     "model": "resnet",

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sm.client.npy import read_npy
+from sm.client.payloads import TensorPayload
 from sm.errors import BadInput
-from sm.npy import read_npy
-from sm.payloads import TensorPayload
-from sm.toolkit import codecs
+from sm.plugins.toolkit import codecs
 
 SEED, BODIES = 13, 6000
 

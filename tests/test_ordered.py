@@ -11,7 +11,7 @@ import pytest
 
 from sm.deadline import Deadline, current, running
 from sm.errors import CallerGone
-from sm.ordered import AHEAD, MAX_BATCH, OrderedRunner
+from sm.router.ordered import AHEAD, MAX_BATCH, OrderedRunner
 
 THREADS = 4
 #: Items that may have been begun when the work is stopped.

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from pydantic import Field, ValidationError
 
+from sm.client.payloads import ImagePayload, Parameters, Payload, TensorPayload, TextPayload
 from sm.errors import BadInput
-from sm.payloads import ImagePayload, Parameters, Payload, TensorPayload, TextPayload
 
 
 class Options(Parameters):

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sm.errors import BadInput
-from sm.image import decode
-from sm.picture_header import (
+from sm.client.images import decode
+from sm.client.picture_header import (
     MAX_CHUNKS,
     MAX_COMPRESSED_CHUNKS,
     MAX_SCANS,
@@ -23,6 +22,7 @@ from sm.picture_header import (
     read_header,
     without_metadata,
 )
+from sm.errors import BadInput
 from tests.pictures import (
     PNG,
     chunk,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sm.client.preprocessing import Preprocessing
 from sm.errors import StartError
-from sm.preprocessing import Preprocessing
 from sm.settings import HERE
 
 KERAS = HERE / "model" / "resnet" / "preprocess.json"

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm import registry
-from sm.base import ModelMetadata, TensorClient, TensorMetadata
-from sm.checking import finding
-from sm.claims import claim
+from sm.client.base import ModelMetadata, TensorClient, TensorMetadata
 from sm.errors import StartError, UnknownModel
-from sm.loading import discover, load
-from sm.registry import Registry
+from sm.plugins import registry
+from sm.plugins.loading import discover, load
+from sm.plugins.name_conflicts import claim
+from sm.plugins.registry import Registry
+from sm.plugins.toolkit import script_modules as modules
 from sm.settings import HERE, Settings
-from sm.toolkit import modules
+from sm.tools.check import discovery
 
 CLIENT = """
-from sm.base import Client
+from sm.client.base import Client
 from .words import WORD
 
 class Hello(Client):
@@ -118,10 +118,10 @@ def test_a_client_may_name_itself(tmp_path: Path) -> None:
     [
         ("import nothing_of_this_name\n", "line 1: ModuleNotFoundError"),
         ("x = 1\ny = x +\n", "line 2: SyntaxError"),
-        ("x = 1\n", "no subclass of sm.base.Client"),
-        ("from sm.base import Client\nclass Half(Client):\n    pass\n", "Half lacks inference"),
+        ("x = 1\n", "no subclass of sm.client.base.Client"),
+        ("from sm.client.base import Client\nclass Half(Client):\n    pass\n", "Half lacks inference"),
         (
-            "from sm.base import TensorClient\nclass T(TensorClient):\n    pass\n",
+            "from sm.client.base import TensorClient\nclass T(TensorClient):\n    pass\n",
             "T lacks postprocess, preprocess",
         ),
         (
@@ -205,11 +205,11 @@ def test_check_client_means_the_archives_client_and_says_that_it_has_the_boxs_na
     settings = Settings.read({"TRIREME_MODEL_REPOSITORY": str(tmp_path)})
     for text, says_so in ((CLIENT, False), (REPLACES, True)):
         (write(tmp_path / "code", "resnet", text, words="WORD = 1") / "sample").mkdir()
-        found = finding.find("resnet", settings)
+        found = discovery.find("resnet", settings)
         assert found.file == tmp_path / "code" / "resnet" / "client.py"
         client = load(found, NothingServed(), tmp_path)
         with nullcontext() if says_so else pytest.raises(StartError, match="write replaces = 'resnet'"):
-            claim(client, found, finding.of_the_box(settings))
+            claim(client, found, discovery.of_the_box(settings))
         shutil.rmtree(tmp_path / "code")
 
 
@@ -234,7 +234,7 @@ def test_a_broken_client_of_the_boxs_name_is_not_answered_for_by_the_boxs(tmp_pa
 def test_two_folders_of_one_name_whose_clients_are_called_otherwise_keep_their_modules(
     tmp_path: Path,
 ) -> None:
-    late = "from sm.base import Client\n\nclass Late(Client):\n    name = '{}'\n\n    def inference(self, _):\n        from .words import WORD\n        return WORD\n"
+    late = "from sm.client.base import Client\n\nclass Late(Client):\n    name = '{}'\n\n    def inference(self, _):\n        from .words import WORD\n        return WORD\n"
     write(tmp_path / "a", "hello", late.format("one"), words="WORD = 1")
     write(tmp_path / "b", "hello", late.format("two"), words="WORD = 2")
     clients = build(tmp_path / "a", tmp_path / "b").clients

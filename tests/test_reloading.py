@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sm import registry
 from sm.errors import ClientFailed, StartError, UnknownModel
-from sm.registry import Registry
-from sm.reloading import LiveClients, LiveRegistry
+from sm.plugins import registry
+from sm.plugins.registry import Registry
+from sm.plugins.reloading import LiveClients, LiveRegistry
 from tests.test_registry import NothingServed, write
 
 HELLO = """
-from sm.base import Client
+from sm.client.base import Client
 
 class Hello(Client):
     name = "other"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from sm import rest
+from sm.server import memory_trim
 
 
 class Process:
@@ -28,7 +28,7 @@ class Process:
 
 def given_back(*work: float) -> int:
     process, calls = Process(*work), []
-    stop = rest.watch(lambda: calls.append(1), 0.01, process.spent)
+    stop = memory_trim.watch(lambda: calls.append(1), 0.01, process.spent)
     assert process.over.wait(20)
     stop()
     return len(calls)
@@ -41,11 +41,11 @@ def test_a_process_that_comes_to_rest_gives_back_once() -> None:
 
 def test_a_process_at_work_keeps_what_it_has() -> None:
     process, calls = Process(*[1.0] * 1000), []
-    stop = rest.watch(lambda: calls.append(1), 0.001, process.spent)
+    stop = memory_trim.watch(lambda: calls.append(1), 0.001, process.spent)
     time.sleep(0.2)
     stop()
     assert calls == []
 
 
 def test_giving_back_harms_nothing() -> None:
-    rest.trim()
+    memory_trim.trim()

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from PIL import Image
 
-from sm.results import Picture, encodable
+from sm.client.results import Picture, encodable
 
 
 def test_a_picture_keeps_its_pixels_through_png() -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from flask.testing import FlaskClient
 
-from sm import v2
-from sm.app import Router
-from sm.base import Client, TextPayload
-from sm.dispatch import Dispatcher
-from sm.lines import Lines
-from sm.registry import Registry
-from sm.routes.answers import handle_errors
-from sm.routes.invocations import Service, blueprint
-from sm.triton.http import Upstream
+from sm.client.base import Client, TextPayload
+from sm.plugins.registry import Registry
+from sm.router import triton_requests
+from sm.router.app import Router
+from sm.router.dispatch import Dispatcher
+from sm.router.lines import Lines
+from sm.router.routes.invocations import Service, blueprint
+from sm.router.routes.responses import handle_errors
+from sm.triton.http_proxy import Upstream
 
 
 class Upper(Client):
@@ -53,7 +53,7 @@ def caller(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
             Lines(lines, 2),
             None,
             None,
-            v2.Triton(Upstream(1, 5.0), Registry(clients)),
+            triton_requests.Triton(Upstream(1, 5.0), Registry(clients)),
             "upper",
             "application/json",
             5.0,

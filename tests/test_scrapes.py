@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sm.routes.control import MAX_SCRAPES_PER_S, ScrapeCache
+from sm.router.routes.control_routes import MAX_SCRAPES_PER_S, ScrapeCache
 
 
 class Clock:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.build.prepare import prepare
 from sm.settings import HERE, Settings
+from sm.tools.build.prepare import prepare
 from tests.box.running import RunningBox, free_port, running
 from tests.container.running import team_repository
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from sm.client.sessions import SWEEP_EVERY, Sessions
 from sm.errors import BadInput, OutOfMemory, Overloaded
-from sm.sessions import SWEEP_EVERY, Sessions
 from sm.settings import HERE
 from tests.box.running import until
 
@@ -108,7 +108,7 @@ def test_a_key_that_can_name_no_file_is_a_400_and_is_not_there(sessions: Session
 def test_over_the_limit_no_session_is_opened_until_one_is_closed_or_expires(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sm.sessions.RECOUNT_INTERVAL_S", 0.0)
+    monkeypatch.setattr("sm.client.sessions.RECOUNT_INTERVAL_S", 0.0)
     sessions, other = worker(tmp_path, clock, 5), worker(tmp_path, clock, 5)
     (tmp_path / "first" / "not-a-session").mkdir(parents=True)
     opened = [each.open() for each in (sessions, other, sessions, other, sessions)]
@@ -207,7 +207,7 @@ def test_ten_thousand_are_open_and_another_lists_none_of_them(
         listed.append(home)
         return []
 
-    monkeypatch.setattr("sm.sessions._entries", list_nothing)
+    monkeypatch.setattr("sm.client.sessions._entries", list_nothing)
     for _ in range(100):
         kept.open()
     assert kept.get(opened[5000].id)["key"] == b"value"
@@ -295,7 +295,7 @@ FULL = """
 import sys
 from pathlib import Path
 from sm.errors import OutOfMemory
-from sm.sessions import Sessions
+from sm.client.sessions import Sessions
 first, second = Path(sys.argv[1]), Path(sys.argv[2])
 session = Sessions((first, second), 100, 10).open()
 large = b"x" * 100_000

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sm.base import ImagePayload, ModelMetadata, TensorClient, TensorMetadata, Tensors, batch_of
+from sm.client.base import ImagePayload, ModelMetadata, TensorClient, TensorMetadata, Tensors, batch_of
+from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import StartError
-from sm.model_choice import choose_model
-from sm.tensor_roles import UnsuitableModel, find_image, find_output, label_file
+from sm.plugins.model_choice import choose_model
 from tests.test_registry import NothingServed
 
 Shapes = dict[str, tuple[str, tuple[int, ...]]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sm.invocation import Message, parsed_bytes
-from sm.registry import Registry
-from sm.triton.http import Upstream
-from sm.v2 import Triton, is_json
+from sm.plugins.registry import Registry
+from sm.router.invocation import Message, parsed_bytes
+from sm.router.triton_requests import Triton, is_json
+from sm.triton.http_proxy import Upstream
 
 
 @pytest.mark.parametrize(

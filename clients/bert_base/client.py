@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from sm.base import Parameters, TensorClient, Tensors, TextPayload
+from sm.client import Parameters, TensorClient, Tensors, TextPayload
 from sm.errors import WrongPayload
-from sm.manifest import Manifest
+from sm.repository.manifest import Manifest
 
 from .filling import Ids, Scores, Span, combined, filled, likeliest, window
 from .form import MASKS, Form

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sm.base import ModelMetadata, Tensors
-from sm.tensor_roles import UnsuitableModel, find_output, record_shape, shown
+from sm.client import ModelMetadata, Tensors
+from sm.client.tensor_roles import UnsuitableModel, find_output, record_shape, shown
 
 #: What the box's own model gives: the best words of its masks with their log probabilities.
 MASKS = ("word_ids", "word_scores")
@@ -36,7 +36,7 @@ class Form:
 
     @classmethod
     def of(cls, model: ModelMetadata) -> Form:
-        """:class:`~sm.tensor_roles.UnsuitableModel` if it is no model that fills masks."""
+        """:class:`~sm.client.tensor_roles.UnsuitableModel` if it is no model that fills masks."""
         roles = {name: role for role in (IDS, ATTENTION, TYPES) for name in role}
         inputs = {name: roles[name] for name in model.inputs if name in roles}
         shapes = {record_shape(model, model.inputs[name], 1) for name in inputs}

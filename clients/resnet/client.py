@@ -7,10 +7,19 @@ import logging
 import numpy as np
 from pydantic import Field
 
-from sm.base import Array, ImagePayload, Parameters, TensorClient, Tensors
+from sm.client import (
+    Array,
+    ImageInput,
+    ImagePayload,
+    Parameters,
+    Preprocessing,
+    TensorClient,
+    Tensors,
+    find_image,
+    find_output,
+    label_file,
+)
 from sm.errors import StartError
-from sm.preprocessing import Preprocessing
-from sm.tensor_roles import ImageInput, find_image, find_output, label_file
 
 from .labels import Labels
 from .squash import Squash

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sm.tensor_roles import ImageInput
+from sm.client import ImageInput
 
 #: Pixels of each side where the model takes any.
 USUAL_SIDE = 224

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from sm.base import ImagePayload, Picture, TensorClient, Tensors
+from sm.client import ImagePayload, Picture, TensorClient, Tensors
 
 from .drawing import Label, draw
 from .form import OBJECTS, Form

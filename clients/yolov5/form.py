@@ -11,9 +11,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sm.base import ModelMetadata
+from sm.client import ImageInput, ModelMetadata, UnsuitableModel, find_image, find_output
 from sm.errors import StartError
-from sm.tensor_roles import ImageInput, UnsuitableModel, find_image, find_output
 
 OBJECTS = "objects"
 #: What Ultralytics calls the rows.
@@ -48,7 +47,7 @@ class Form:
 
     @classmethod
     def of(cls, model: ModelMetadata, folder: Path) -> Form:
-        """:class:`~sm.tensor_roles.UnsuitableModel` if it gives neither rows nor objects."""
+        """:class:`~sm.client.tensor_roles.UnsuitableModel` if it gives neither rows nor objects."""
         image = find_image(model)
         suppresses, asks = OBJECTS in model.outputs, "iou" in model.inputs
         others = set(model.inputs) - {image.name} - ({"confidence", "iou"} if asks else set())

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sm.client import ImageInput
 from sm.errors import StartError
-from sm.tensor_roles import ImageInput
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ import logging
 import threading
 from pathlib import Path
 
-from sm import registry
-from sm.base import Client, Triton
+from sm.client.base import Client, Triton
 from sm.errors import ClientFailed, StartError, UnknownModel
-from sm.loading import Found, discover, load
-from sm.registry import ModelMissing
+from sm.plugins import registry
+from sm.plugins.loading import Found, discover, load
+from sm.plugins.registry import ModelMissing
 
 from .model_files import ModelFiles
 from .plain import PlainModel

@@ -13,7 +13,6 @@ from typing import Any
 from chalice.app import Request, Response
 
 from sm import logs
-from sm.answer import dumps, write_error
 from sm.deadline import Deadline, running
 from sm.errors import (
     BadInput,
@@ -24,7 +23,8 @@ from sm.errors import (
     TriremeError,
     UnsupportedType,
 )
-from sm.invocation import JSON
+from sm.router.answer import dumps, write_error
+from sm.router.invocation import JSON
 
 from .failures import Unauthorized
 from .keys import HEADER, Keys

@@ -10,13 +10,13 @@ from typing import Any
 
 import orjson
 
-from sm import invocation as forms
-from sm.answer import write
-from sm.base import Client
-from sm.dispatch import Dispatcher
+from sm.client.base import Client
 from sm.errors import BadInput, WrongPayload
-from sm.invocation import Invocation, Raw
-from sm.registry import Registry
+from sm.plugins.registry import Registry
+from sm.router import invocation as forms
+from sm.router.answer import write
+from sm.router.dispatch import Dispatcher
+from sm.router.invocation import Invocation, Raw
 
 from .cache import Cache
 from .storage import Storage, Stored, checked

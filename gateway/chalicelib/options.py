@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sm.errors import StartError
 from sm.settings import HERE, read_all, setting
-from sm.triton.peers import Peers, Tls
+from sm.triton.remote_servers import Peers, Tls
 from sm.values import folders, number, truth
 
 from .short_names import ShortName, short_names

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from sm.base import Array, Client, ModelMetadata, Parameters, Payload, TensorMetadata
+from sm.client.base import Array, Client, ModelMetadata, Parameters, Payload, TensorMetadata
+from sm.client.nested_numbers import array_of
+from sm.client.npy import MAGIC, read_npy
+from sm.client.payloads import Base64Bytes
 from sm.errors import WrongPayload
-from sm.nested import array_of
-from sm.npy import MAGIC, read_npy
-from sm.payloads import Base64Bytes
 from sm.triton.tensors import STRINGS, dtype
 
 from .model_files import read_labels
@@ -79,8 +79,8 @@ class PlainModel(Client):
 
     def picture(self, content: bytes, given: TensorMetadata) -> Array:
         """The picture as the model takes it: by ``preprocess.json``, else as ImageNet's classifiers do."""
-        from sm.image import decode
-        from sm.preprocessing import Preprocessing
+        from sm.client.images import decode
+        from sm.client.preprocessing import Preprocessing
 
         described = self.folder / "preprocess.json"
         if described.is_file():

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sm import invocation as forms
-from sm.base import Array
+from sm.client.base import Array
 from sm.errors import (
     BadInput,
     CallerGone,
@@ -29,6 +28,7 @@ from sm.errors import (
     TriremeError,
     UnknownModel,
 )
+from sm.router import invocation as forms
 
 from .failures import LoadFailed, NoSuchObject
 from .loads import Loads
@@ -158,8 +158,8 @@ class ReferenceApi:
 
     def _picture(self, model: ShortName, content: bytes) -> Array:
         """The picture as the model takes it. What is none is an error of 500, as the reference has it."""
-        from sm.image import decode
-        from sm.preprocessing import Preprocessing
+        from sm.client.images import decode
+        from sm.client.preprocessing import Preprocessing
 
         try:
             pixels = decode(content)

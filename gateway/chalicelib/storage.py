@@ -23,8 +23,8 @@ from botocore.exceptions import (
 
 from sm.deadline import current
 from sm.errors import BadInput, DeadlinePassed, Forbidden, NotReady, StorageFailed, TooLarge, TriremeError
-from sm.s3.connections import watch_connections
-from sm.s3.transfers import Transfers
+from sm.router.s3.connections import watch_connections
+from sm.router.s3.transfers import Transfers
 
 from .failures import NoSuchObject
 

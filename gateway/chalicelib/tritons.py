@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from tritonclient.grpc import service_pb2 as pb
 
-from sm.box import Box
 from sm.deadline import Deadline, current, running
 from sm.errors import NotReady, TriremeError
+from sm.run_state import Box
 from sm.settings import Settings
+from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
-from sm.triton.failures import Failed
-from sm.triton.loading import Loading
-from sm.triton.peers import Peers
+from sm.triton.model_control import Loading
+from sm.triton.remote_servers import Peers
 from sm.triton.transport import Transport
 
 T = TypeVar("T")

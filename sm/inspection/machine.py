@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm import hardware
-from sm.environments.stub import NAME, version
 from sm.errors import StartError
-from sm.inspection import configs
+from sm.repository import config_files
 from sm.settings import Settings
 from sm.triton import server, wheel
+from sm.triton.python_stub import NAME, version
 
 BACKENDS_OPTION = "--backend-directory="
 #: Options that keep Triton from completing configurations.
@@ -66,7 +66,7 @@ class Machine:
     @property
     def knows_all_names(self) -> bool:
         """Whether each field that Triton knows is known here too."""
-        return not self.triton or configs.version() >= self.triton
+        return not self.triton or config_files.version() >= self.triton
 
     def has_backend(self, name: str, folders: tuple[Path, ...]) -> bool:
         """Whether Triton finds a backend; ``folders`` are the model's, which may bring one."""
@@ -77,6 +77,6 @@ class Machine:
 
 def _triton_version(program: Path) -> tuple[int, ...]:
     try:
-        return configs.numbers((program.parent.parent / "TRITON_VERSION").read_text())
+        return config_files.numbers((program.parent.parent / "TRITON_VERSION").read_text())
     except OSError:
         return ()

@@ -14,16 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sm.inspection import environments, models, onnx_files, wiring
+from sm.code_folder import Code
+from sm.inspection import environment_versions, onnx_files
 from sm.inspection.machine import Machine
-from sm.inspection.models import CONFIG, Model
-from sm.toolkit.code import Code
+from sm.repository import models, wiring
+from sm.repository.models import CONFIG, Model
 from sm.triton.wheel import VERSION
 
 if TYPE_CHECKING:
     from sm.hardware import Hardware
 
-#: Backends of which it is certain that they want the file of :data:`sm.inspection.models.FILES`.
+#: Backends of which it is certain that they want the file of :data:`sm.repository.models.FILES`.
 NEEDS_FILE = ("python", "onnxruntime", "tensorrt")
 #: Bytes; a longer ``model.py`` is not parsed.
 MAX_SCRIPT_BYTES = 2**20
@@ -162,7 +163,7 @@ def plans(found: Sequence[Model]) -> list[str]:
 
 def manifest_problem(folder: Path, hardware: Hardware) -> str | None:
     """What is wrong with the manifest of a version folder, or with its plan on this hardware."""
-    from sm.manifest import Manifest
+    from sm.repository.manifest import Manifest
 
     try:
         manifest = Manifest.read(folder)
@@ -283,7 +284,7 @@ def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
         )
         return
     stub = _stub_python(model, machine)
-    python = environments.find_python(environment) if stub else ""
+    python = environment_versions.find_python(environment) if stub else ""
     if python and python != stub:
         yield Problem(
             f"{model.folder}: its environment {environment.name} is made for Python {python}, the stub that "
@@ -313,7 +314,7 @@ def _scripts(model: Model, machine: Machine) -> Iterator[Problem]:
 
 def _stub_python(model: Model, machine: Machine) -> str:
     """The Python of the stub that runs a model: its own, or Triton's."""
-    from sm.environments.stub import version
+    from sm.triton.python_stub import version
 
     return version(model.folder / STUB) or machine.python
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from sm.box import Box
 from sm.errors import NotReady
 from sm.generation import MAX_HEARTBEAT_AGE_S, SharedGeneration
 from sm.metrics import MISMATCHED_ANSWERS
-from sm.triton.stubs import instance_is_running
+from sm.run_state import Box
+from sm.triton.stub_processes import instance_is_running
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from tritonclient.grpc import service_pb2_grpc
 
 from sm.deadline import Deadline, current
 from sm.errors import CallerGone, NotReady, TriremeError
-from sm.triton.admin import NO_KEYS
-from sm.triton.failures import Failed, failed, told
-from sm.triton.peers import OPTIONS, Peers
-from sm.triton.watch import watching
+from sm.triton.call_failures import Failed, failed, told
+from sm.triton.caller_watch import watching
+from sm.triton.health import NO_KEYS
+from sm.triton.remote_servers import OPTIONS, Peers
 from sm.triton.wire import LONGEST, Line, Unreadable
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sm.base import Array, ModelMetadata, TensorMetadata
+from sm.client.base import Array, ModelMetadata, TensorMetadata
 from sm.errors import BadInput, TensorFault, TriremeError, WrongTensor
 from sm.triton.tensors import datatype
 

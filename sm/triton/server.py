@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.box import SHARED_MEMORY, Box, python_models
 from sm.errors import StartError
-from sm.inspection import models
+from sm.repository import models
+from sm.run_state import SHARED_MEMORY, Box, python_models
 from sm.settings import Settings
 from sm.triton import wheel
-from sm.triton.admin import failures, live, ready
+from sm.triton.health import failures, live, ready
 
 __all__ = ["Command", "command", "failures", "find", "live", "ready"]
 

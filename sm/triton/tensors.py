@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sm.base import Array
+from sm.client.base import Array
 from sm.errors import Unsupported, WrongTensor
 
 #: Triton's strings: of any length each, so they have no dtype and no size known in advance.

@@ -19,21 +19,21 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from sm.base import Array, ModelMetadata, TensorMetadata
-from sm.box import SHARED_MEMORY, Box
+from sm.client.base import Array, ModelMetadata, TensorMetadata
 from sm.deadline import current
 from sm.errors import BadInput, ModelFailed, NotReady, TriremeError, UnknownModel
 from sm.metrics import TENSORS
+from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
+from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
-from sm.triton.failures import Failed
+from sm.triton.inference_plan import REQUEST_TOKEN, Plan, sizes_of
 from sm.triton.mismatches import explain_refusal
-from sm.triton.plan import REQUEST_TOKEN, Plan, sizes_of
-from sm.triton.pool import Pool
+from sm.triton.output_sizes import Sizes
+from sm.triton.region_pool import Pool
 from sm.triton.regions import Lease
-from sm.triton.sizes import Sizes
-from sm.triton.sweep import remove_worker_files
+from sm.triton.shared_memory_cleanup import remove_worker_files
 
 __all__ = ["Transport", "remove_worker_files"]
 
@@ -46,7 +46,7 @@ TOKEN_BITS = 62
 
 
 class Transport:
-    """The :class:`~sm.base.Triton` of a worker. Make it after the fork; one serves all threads.
+    """The :class:`~sm.client.base.Triton` of a worker. Make it after the fork; one serves all threads.
 
     ``channel``: to Tritons elsewhere, with a box that has no shared memory.
     """
@@ -79,7 +79,7 @@ class Transport:
         version: str = "",
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
-        """Run ``model``; see :meth:`sm.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
+        """Run ``model``; see :meth:`sm.client.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
         generation = self._guard.admit()
         plan = self._plan(model, inputs, version, outputs)
         try:
@@ -96,7 +96,7 @@ class Transport:
         version: str = "",
         outputs: Sequence[str] | None = None,
     ) -> Generator[dict[str, Array], None, None]:
-        """Each answer of ``model`` as it comes, as bytes; see :meth:`sm.base.Triton.stream`."""
+        """Each answer of ``model`` as it comes, as bytes; see :meth:`sm.client.base.Triton.stream`."""
         generation = self._guard.admit()
         plan = self._plan(model, inputs, version, outputs)
         self._by_message.inc()

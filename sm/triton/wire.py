@@ -17,8 +17,8 @@ from urllib.parse import unquote_to_bytes
 
 from grpc import StatusCode
 
-from sm.triton.failures import Failed, failed
-from sm.triton.headers import fields, head, literal
+from sm.triton.call_failures import Failed, failed
+from sm.triton.hpack import fields, head, literal
 
 #: Bytes of a message that go into one frame, whatever the other side's settings.
 LONGEST = 2**14 - 5

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sm.access import keys
+from sm.server.access import keys
 from tests import pages
 from tests.box.running import CLIENTS, RunningBox, free_port, running
 from tests.triton.serving import MODELS

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import websocket
 
-from sm.access import keys
+from sm.server.access import keys
 from tests.access.conftest import LockedBox, error_of
 from tests.box.running import until
 
@@ -224,7 +224,7 @@ def test_without_the_checker_nobody_gets_in_and_it_comes_back(locked: LockedBox)
     content = locked.keys_file.read_text()
     # Not even a broken file keeps it from coming back: it uses what was good last.
     locked.keys_file.write_text("garbage\n")
-    (checker,) = locked.box.pids("sm.access.checker")
+    (checker,) = locked.box.pids("sm.server.access.checker")
     os.kill(checker, signal.SIGSTOP)
     try:
         answer = locked.invoke(x_api_key=locked.key)
@@ -240,5 +240,5 @@ def test_without_the_checker_nobody_gets_in_and_it_comes_back(locked: LockedBox)
 
 
 def test_the_checker_is_small(locked: LockedBox) -> None:
-    (checker,) = locked.box.pids("sm.access.checker")
+    (checker,) = locked.box.pids("sm.server.access.checker")
     assert resident_kb([checker]) < 40_000

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.access import certificates
-from sm.supervisor.certificate_watch import CertificateWatch
+from sm.server.access import certificates
+from sm.server.supervisor.certificate_watch import CertificateWatch
 from tests.access import certificate_files
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.access import keys, setup
+from sm.server.access import keys, setup
+from sm.server.supervisor import front
 from sm.settings import HERE, Settings
-from sm.supervisor import front
 from tests.access import certificate_files
 from tests.supervisor.test_front import NGINX, Front, error, make_box, running, until
 
@@ -32,7 +32,7 @@ def nginx() -> Iterator[Front]:
         box.save()
         setup.prepare(replace(Settings(), api_keys_file=file), box)
         checker = subprocess.Popen(
-            [sys.executable, "-m", "sm.access.checker"],
+            [sys.executable, "-m", "sm.server.access.checker"],
             cwd=HERE,
             env={**os.environ, "TRIREME_RUN_DIR": name, "TRIREME_API_KEYS_FILE": str(file)},
         )

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sm.access import keys
-from sm.access.checker import Server, presented_key
-from sm.access.keys import ApiKey, KeyFileError, KeyRing
-from sm.access.rate_limits import RateLimits, TokenBucket
+from sm.server.access import keys
+from sm.server.access.checker import Server, presented_key
+from sm.server.access.keys import ApiKey, KeyFileError, KeyRing
+from sm.server.access.rate_limits import RateLimits, TokenBucket
 from sm.settings import HERE
 
 FILE = Path("keys")

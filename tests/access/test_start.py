@@ -13,12 +13,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from sm.access import certificates, setup
-from sm.access.certificates import CertificateError
-from sm.box import Box
 from sm.errors import StartError
+from sm.run_state import Box
+from sm.server.access import certificates, setup
+from sm.server.access.certificates import CertificateError
+from sm.server.supervisor import front
 from sm.settings import Settings
-from sm.supervisor import front
 from tests.access import certificate_files
 from tests.box.running import free_port, start
 from tests.triton.serving import MODELS

@@ -11,7 +11,7 @@ class Peak:
     """The most memory that any worker has had since this was made, beyond what it had then."""
 
     def __init__(self, box: RunningBox) -> None:
-        self._before = {pid: _status(pid, "VmRSS:") for pid in box.pids("sm.worker data")}
+        self._before = {pid: _status(pid, "VmRSS:") for pid in box.pids("sm.server.worker data")}
         for pid in self._before:
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # sets VmHWM to VmRSS
 

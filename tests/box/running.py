@@ -17,7 +17,7 @@ from typing import Any
 
 import requests
 
-from sm.box import Box
+from sm.run_state import Box
 from sm.settings import HERE
 
 CLIENTS = Path(__file__).parent / "clients"

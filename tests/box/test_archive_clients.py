@@ -17,7 +17,7 @@ from tests.box.running import RunningBox, running
 from tests.triton.serving import MODELS
 
 CLIENT = """
-from sm.base import Client
+from sm.client.base import Client
 from .words import WORD
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from sm.routes.batch import parameters
+from sm.router.routes.execution_parameters import parameters
 from sm.settings import Settings
 from tests.box.running import RunningBox, running
 from tests.triton.serving import MODELS

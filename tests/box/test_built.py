@@ -14,7 +14,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from sm.inspection import problems
-from sm.manifest import Manifest
+from sm.repository.manifest import Manifest
 from sm.settings import HERE
 from tests.box.running import RunningBox, running
 

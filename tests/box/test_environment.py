@@ -18,8 +18,8 @@ import requests
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+from sm.server.supervisor import ports
 from sm.settings import Settings
-from sm.supervisor import ports
 from tests.box.running import RunningBox, command_line, descendants, running, until
 from tests.triton.serving import MODELS
 
@@ -188,7 +188,7 @@ def test_an_open_metrics_port_answers_and_only_open_ports_are_open(
 
 
 def test_the_more_specific_name_wins_and_sets_the_number_of_workers(opened: RunningBox) -> None:
-    processes = opened.pids("sm.worker data")
+    processes = opened.pids("sm.server.worker data")
     assert len([pid for pid in processes if parent(pid) in processes]) == 1
 
 

@@ -81,13 +81,16 @@ def test_a_killed_worker_is_back_and_the_other_ones_requests_are_unharmed(
     faulty: RunningBox, request_body: bytes
 ) -> None:
     right = expected(faulty, request_body)
-    workers = faulty.pids("sm.worker data")[1:]
+    workers = faulty.pids("sm.server.worker data")[1:]
     load = Load(faulty.port, request_body).start(callers=4)
     until(lambda: load.outcomes["200"] >= 8, 30, "answers under load")
     victim = workers[0]
     os.kill(victim, signal.SIGKILL)
     until(
-        lambda: victim not in faulty.pids("sm.worker data") and len(faulty.pids("sm.worker data")) >= 3,
+        lambda: (
+            victim not in faulty.pids("sm.server.worker data")
+            and len(faulty.pids("sm.server.worker data")) >= 3
+        ),
         5,
         "a new worker",
     )
@@ -103,7 +106,7 @@ def test_a_killed_worker_is_back_and_the_other_ones_requests_are_unharmed(
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("nginx", "nginx: master"), ("control plane", "sm.worker control")]
+    ("name", "words"), [("nginx", "nginx: master"), ("control plane", "sm.server.worker control")]
 )
 def test_a_killed_front_or_control_plane_is_back_within_five_seconds(
     faulty: RunningBox, name: str, words: str
@@ -116,11 +119,13 @@ def test_a_killed_front_or_control_plane_is_back_within_five_seconds(
 
 
 def test_the_data_planes_master_killed_is_back(faulty: RunningBox) -> None:
-    victim = one(faulty.pids("sm.worker data"))
+    victim = one(faulty.pids("sm.server.worker data"))
     os.kill(victim, signal.SIGKILL)
     # Its workers live on for a moment, and would answer.
     until(
-        lambda: faulty.pids("sm.worker data") and victim not in faulty.pids("sm.worker data"), 10, "another"
+        lambda: faulty.pids("sm.server.worker data") and victim not in faulty.pids("sm.server.worker data"),
+        10,
+        "another",
     )
     answer = until(
         lambda: (lambda found: found if found.status_code == 200 else None)(
@@ -134,7 +139,7 @@ def test_the_data_planes_master_killed_is_back(faulty: RunningBox) -> None:
 
 
 def test_an_overload_is_turned_away_and_the_rest_served_at_the_usual_rate(faulty: RunningBox) -> None:
-    before = sum(resident(pid) for pid in faulty.pids("sm.worker data"))
+    before = sum(resident(pid) for pid in faulty.pids("sm.server.worker data"))
     body = dispatch("slow", {"seconds": 0.05})
     calm = rate(faulty, body, callers=40)
     flood = Load(faulty.port, body, patience=1.0).start(callers=500)
@@ -149,7 +154,7 @@ def test_an_overload_is_turned_away_and_the_rest_served_at_the_usual_rate(faulty
     assert all("retry-after" in head for head in flood.headers)
     # The bound: within a fifth of the best.
     assert flooded > 0.8 * calm
-    assert sum(resident(pid) for pid in faulty.pids("sm.worker data")) < before + 200e6
+    assert sum(resident(pid) for pid in faulty.pids("sm.server.worker data")) < before + 200e6
 
 
 def test_callers_that_send_their_bodies_slowly_keep_nobody_out(faulty: RunningBox) -> None:

@@ -42,14 +42,14 @@ def box(tmp_path: Path) -> Iterator[RunningBox]:
 
 
 def test_small_requests_ping_and_metrics_are_answered_as_ever(box: RunningBox, tmp_path: Path) -> None:
-    workers = box.pids("sm.worker")
+    workers = box.pids("sm.server.worker")
     with full(box, tmp_path / "disk"):
         for _ in range(20):
             assert box.send(ROWS).status_code == 200
         assert box.send(b"{").status_code == 400
         assert box.ping()[0] == 200
         assert requests.get(f"{box.url}/metrics", timeout=5).status_code == 200
-    assert box.pids("sm.worker") == workers
+    assert box.pids("sm.server.worker") == workers
 
 
 def test_a_body_for_which_there_is_no_room_is_an_error_and_served_later(
@@ -77,15 +77,17 @@ def test_a_process_that_dies_meanwhile_does_not_take_the_box_along(box: RunningB
 def test_a_worker_that_dies_meanwhile_is_replaced_by_one_without_series(
     box: RunningBox, tmp_path: Path
 ) -> None:
-    master, *workers = sorted(box.pids("sm.worker data"))
+    master, *workers = sorted(box.pids("sm.server.worker data"))
     with full(box, tmp_path / "disk"):
         os.kill(workers[0], signal.SIGKILL)
-        until(lambda: len(set(box.pids("sm.worker data")) - {master, *workers}) == 1, 20, "a new worker")
+        until(
+            lambda: len(set(box.pids("sm.server.worker data")) - {master, *workers}) == 1, 20, "a new worker"
+        )
         box.told("the series of this worker are not counted")
         for _ in range(40):
             assert box.send(ROWS).status_code == 200
         assert box.ping()[0] == 200
         assert requests.get(f"{box.url}/metrics", timeout=5).status_code == 200
-    assert set(workers[1:]) < set(box.pids("sm.worker data"))
+    assert set(workers[1:]) < set(box.pids("sm.server.worker data"))
     assert box.metric("trireme_invocations_total", status="200") > 0
-    assert box.pids("sm.worker data")[0] == master
+    assert box.pids("sm.server.worker data")[0] == master

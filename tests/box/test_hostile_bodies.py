@@ -24,7 +24,7 @@ from tests.triton.serving import MODELS
 LOOK = """
 import time
 
-from sm.base import Client, ImagePayload
+from sm.client.base import Client, ImagePayload
 
 
 class Look(Client):
@@ -39,7 +39,7 @@ class Look(Client):
 ECHO = """
 import numpy as np
 
-from sm.base import ImagePayload, TensorClient, TensorPayload
+from sm.client.base import ImagePayload, TensorClient, TensorPayload
 
 
 class Echo(TensorClient):

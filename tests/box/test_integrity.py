@@ -14,7 +14,7 @@ import pytest
 import requests
 import tritonclient.http as triton_http
 
-from sm.triton.plan import REQUEST_TOKEN
+from sm.triton.inference_plan import REQUEST_TOKEN
 from tests.box.running import RunningBox
 from tests.faults.attack import Fault, attack, stall
 from tests.faults.boxes import attacked_box, everything, make_repository, stubs

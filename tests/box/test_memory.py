@@ -21,7 +21,7 @@ from tests.triton.serving import MODELS
 BINARY = "application/vnd.sagemaker-triton.binary+json"
 Form = Callable[[RunningBox, NDArray[np.float32]], NDArray[np.float32]]
 CLIENT = """
-from sm.base import TensorClient, TensorPayload
+from sm.client.base import TensorClient, TensorPayload
 
 
 class Plain(TensorClient):
@@ -130,7 +130,7 @@ def test_idle_workers_have_their_memory_back(measured: tuple[RunningBox, int]) -
 
 def own(box: RunningBox) -> int:
     """Bytes that belong to the workers alone, shared memory left out."""
-    return sum(memory_field(pid, "Pss_Anon:") for pid in box.pids("sm.worker data"))
+    return sum(memory_field(pid, "Pss_Anon:") for pid in box.pids("sm.server.worker data"))
 
 
 def test_nothing_of_a_body_is_left_on_disk(box: RunningBox) -> None:

@@ -28,7 +28,7 @@ CLIENT = """
 import numpy as np
 
 import helper
-from sm.base import Payload, TensorClient
+from sm.client.base import Payload, TensorClient
 from .helper import NAME
 
 
@@ -511,7 +511,7 @@ def test_models_loaded_and_unloaded_under_load_answer_rightly_or_404_and_never_5
 def test_a_running_request_whose_client_loses_its_files_is_a_404(endpoint: Endpoint) -> None:
     client = """
 import time
-from sm.base import Client, TextPayload
+from sm.client.base import Client, TextPayload
 
 class Late(Client):
     payload = TextPayload
@@ -549,7 +549,7 @@ def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: st
     endpoint.loaded("two", endpoint.platform.nested("two", steps))
     if victim == "worker":
         # The arbiter has the lowest pid, its workers come after it.
-        os.kill(max(endpoint.box.pids("sm.worker data")), signal.SIGKILL)
+        os.kill(max(endpoint.box.pids("sm.server.worker data")), signal.SIGKILL)
     else:
         endpoint.kill(victim)
     until(lambda: endpoint.box.ping()[0] == 200, 30, "/ping 200")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sm.golden import differences
 from sm.settings import HERE
+from sm.tools.golden import differences
 from tests.box.running import free_port
 from tests.pages import blocks, run
 

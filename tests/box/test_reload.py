@@ -21,7 +21,7 @@ LIVE = 6.0
 WORKERS = 2
 
 STEADY = """
-from sm.base import Client, TextPayload
+from sm.client.base import Client, TextPayload
 
 class Steady(Client):
     payload = TextPayload
@@ -31,7 +31,7 @@ class Steady(Client):
 """
 WORD = """
 import time
-from sm.base import Client, TextPayload
+from sm.client.base import Client, TextPayload
 
 class Word(Client):
     payload = TextPayload

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from sm.triton import admin
+from sm.triton import health
 from tests.box.running import RunningBox, command_line, running, until
 from tests.triton.serving import MODELS
 
@@ -69,5 +69,5 @@ def test_the_memory_of_a_killed_worker_is_let_go_of(box: RunningBox) -> None:
     until(lambda: not [name for name in box.shared_files() if f"-{worker}-" in name], 10, "no file of it")
     (triton,) = box.pids("--http-port=")
     port = int(re.findall(r"--http-port=(\d+)", command_line(triton))[0])
-    until(lambda: not [name for name in admin.regions(port, KEY) if f"-{worker}-" in name], 10, "no region")
+    until(lambda: not [name for name in health.regions(port, KEY) if f"-{worker}-" in name], 10, "no region")
     until(lambda: box.invoke("doubling", {"value": 3}).status_code == 200, 20, "another worker")

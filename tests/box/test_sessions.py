@@ -82,7 +82,7 @@ def test_a_session_outlives_a_worker_that_is_killed(box: RunningBox) -> None:
     session = opened(box)
     process = probe(box, session, keep={"a": "1"}).json()["result"]["process"]
     os.kill(process, signal.SIGKILL)
-    until(lambda: process not in box.pids("sm.worker data"), 10, "its end")
+    until(lambda: process not in box.pids("sm.server.worker data"), 10, "its end")
     assert probe(box, session).json()["result"]["session"] == {"a": "1"}
 
 

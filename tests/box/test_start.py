@@ -132,6 +132,6 @@ def test_settings_are_printed_with_where_they_came_from() -> None:
 
 
 def test_the_router_imports_neither_torch_nor_onnx() -> None:
-    code = "import sys, sm.worker; print([m for m in ('torch', 'onnx', 'onnxruntime', 'transformers', 'boto3') if m in sys.modules])"
+    code = "import sys, sm.server.worker; print([m for m in ('torch', 'onnx', 'onnxruntime', 'transformers', 'boto3') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE)
     assert done.stdout.strip() == "[]"

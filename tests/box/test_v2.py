@@ -13,7 +13,7 @@ import pytest
 import requests
 import tritonclient.http as triton
 
-from sm.invocation import BINARY
+from sm.router.invocation import BINARY
 from tests.box.running import RunningBox, running
 from tests.triton.serving import MODELS
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sm.build.cache import Cache
-from sm.build.fetch import Fetcher
-from sm.build.progress import Progress
-from sm.build.registries import Registries
-from sm.build.sources import Source
+from sm.cache import Cache
+from sm.tools.build.fetch import Fetcher
+from sm.tools.build.package_registries import Registries
+from sm.tools.build.package_sources import Source
+from sm.tools.progress import Progress
 from tests.build.standin import StandIn, serving
 
 #: Adds 1 to its input; the recipe takes the 1 out of the package.
@@ -20,7 +20,7 @@ RECIPE = """
 import zipfile
 import onnx
 from onnx import TensorProto, helper
-from sm.build.sources import Source
+from sm.tools.build.package_sources import Source
 
 SOURCES = ({source!r},)
 

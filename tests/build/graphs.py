@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
-from sm.build.graph import Graph
+from sm.tools.build.onnx_graph import Graph
 
 OPSET = [helper.make_opsetid("", 17)]
 

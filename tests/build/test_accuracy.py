@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.build.accuracy import Comparison
 from sm.errors import StartError
+from sm.tools.build.accuracy import Comparison
 from tests.build.graphs import code, one_size, plus_one, words
 
 

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from clients.yolov5.nms import objects, suppressed
-from sm.build import suppression
-from sm.build.accuracy import session
-from sm.build.cache import Cache
-from sm.build.changes import Changes
-from sm.build.engine import Engine
-from sm.build.graph import Graph
-from sm.build.order import Order
-from sm.build.progress import Progress
+from sm.cache import Cache
+from sm.client.preprocessing import Preprocessing
 from sm.errors import StartError
 from sm.inspection import problems
-from sm.manifest import Manifest
-from sm.preprocessing import Preprocessing
+from sm.repository.manifest import Manifest
+from sm.tools.build import suppression
+from sm.tools.build.accuracy import session
+from sm.tools.build.build_request import Order
+from sm.tools.build.changes import Changes
+from sm.tools.build.model_builder import Engine
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.progress import Progress
 from tests.build.graphs import plus_one, saved
 
 FLOAT, CLASSES = TensorProto.FLOAT, 4

@@ -10,10 +10,10 @@ from google.protobuf import text_format
 from onnx import TensorProto, helper
 from tritonclient.grpc import model_config_pb2
 
-from sm.build import config
-from sm.build.graph import Graph
 from sm.errors import StartError
 from sm.settings import HERE
+from sm.tools.build import model_config
+from sm.tools.build.onnx_graph import Graph
 
 PLAIN = """
 name: "model"
@@ -40,7 +40,7 @@ def graph(folder: Path, ids: int = TensorProto.INT64) -> Path:
 
 
 def test_the_cpu_target_adds_its_backend_and_one_instance(tmp_path: Path) -> None:
-    merged = config.for_target(config.read(written(tmp_path, PLAIN)), "cpu")
+    merged = model_config.for_target(model_config.read(written(tmp_path, PLAIN)), "cpu")
     assert merged.backend == "python"
     assert [(g.kind, g.count) for g in merged.instance_group] == [
         (model_config_pb2.ModelInstanceGroup.KIND_CPU, 1)
@@ -49,25 +49,29 @@ def test_the_cpu_target_adds_its_backend_and_one_instance(tmp_path: Path) -> Non
 
 def test_instances_and_parameters_of_the_model_stay(tmp_path: Path) -> None:
     more = 'instance_group [ { count: 3 } ]\nparameters [ { key: "threads" value: { string_value: "1" } } ]\n'
-    merged = config.for_target(config.read(written(tmp_path, PLAIN + more)), "cpu")
+    merged = model_config.for_target(model_config.read(written(tmp_path, PLAIN + more)), "cpu")
     assert [group.count for group in merged.instance_group] == [3]
     assert merged.parameters["threads"].string_value == "1"
 
 
 def test_nothing_that_git_says_is_lost(tmp_path: Path) -> None:
-    said = config.read(written(tmp_path, PLAIN + "dynamic_batching { max_queue_delay_microseconds: 7 }\n"))
-    merged = text_format.Parse(config.text(config.for_target(said, "cpu")), model_config_pb2.ModelConfig())
+    said = model_config.read(
+        written(tmp_path, PLAIN + "dynamic_batching { max_queue_delay_microseconds: 7 }\n")
+    )
+    merged = text_format.Parse(
+        model_config.text(model_config.for_target(said, "cpu")), model_config_pb2.ModelConfig()
+    )
     merged.ClearField("backend")
     merged.ClearField("instance_group")
     assert merged == said
 
 
 def test_a_part_that_is_only_opened_takes_nothing_away(tmp_path: Path) -> None:
-    generated = config.of_graph(Graph.read(graph(tmp_path)), "model", 8, preferred=4)
+    generated = model_config.of_graph(Graph.read(graph(tmp_path)), "model", 8, preferred=4)
     opened = text_format.Parse("dynamic_batching { }", model_config_pb2.ModelConfig())
-    assert config.merged(generated, opened) == generated
+    assert model_config.merged(generated, opened) == generated
     other = text_format.Parse("dynamic_batching { preferred_batch_size: 2 }", model_config_pb2.ModelConfig())
-    assert list(config.merged(generated, other).dynamic_batching.preferred_batch_size) == [2]
+    assert list(model_config.merged(generated, other).dynamic_batching.preferred_batch_size) == [2]
 
 
 @pytest.mark.parametrize(
@@ -82,23 +86,23 @@ def test_a_part_that_is_only_opened_takes_nothing_away(tmp_path: Path) -> None:
 )
 def test_a_wrong_line_is_named_with_its_file(tmp_path: Path, line: str, sentence: str) -> None:
     with pytest.raises(StartError, match=sentence) as caught:
-        config.read(written(tmp_path, f"{PLAIN}{line}\n"))
+        model_config.read(written(tmp_path, f"{PLAIN}{line}\n"))
     assert "config.pbtxt" in str(caught.value)
 
 
 def test_the_name_is_the_folders(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="names the model 'other'; its folder is 'model'"):
-        config.read(written(tmp_path, PLAIN.replace('"model"', '"other"')))
+        model_config.read(written(tmp_path, PLAIN.replace('"model"', '"other"')))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"config\.pbtxt is missing"):
-        config.read(tmp_path / "config.pbtxt")
+        model_config.read(tmp_path / "config.pbtxt")
 
 
 def test_a_graph_that_agrees_passes(tmp_path: Path) -> None:
     path = written(tmp_path, PLAIN)
-    config.check(config.read(path), graph(tmp_path), path)
+    model_config.check(model_config.read(path), graph(tmp_path), path)
 
 
 @pytest.mark.parametrize(
@@ -114,19 +118,19 @@ def test_a_graph_that_agrees_passes(tmp_path: Path) -> None:
 def test_a_graph_that_differs_is_a_sentence(tmp_path: Path, old: str, new: str, sentence: str) -> None:
     path = written(tmp_path, PLAIN.replace(old, new))
     with pytest.raises(StartError, match=sentence):
-        config.check(config.read(path), graph(tmp_path), path)
+        model_config.check(model_config.read(path), graph(tmp_path), path)
 
 
 def test_an_element_type_that_triton_lacks_is_a_sentence(tmp_path: Path) -> None:
     path = written(tmp_path, PLAIN)
     with pytest.raises(StartError, match="the model has ids INVALID"):
-        config.check(config.read(path), graph(tmp_path, ids=TensorProto.COMPLEX64), path)
+        model_config.check(model_config.read(path), graph(tmp_path, ids=TensorProto.COMPLEX64), path)
 
 
 @pytest.mark.parametrize(
     "path", sorted((HERE / "model").glob("*/config.pbtxt")), ids=lambda path: path.parent.name
 )
 def test_the_demos_own_files_can_be_read(path: Path) -> None:
-    said = config.read(path)
+    said = model_config.read(path)
     assert said.max_batch_size == 8
     assert said.HasField("dynamic_batching")

@@ -10,14 +10,14 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from sm.build.cache import Cache
-from sm.build.configuring import OURS
-from sm.build.engine import Engine, default_out
-from sm.build.order import Order
-from sm.build.progress import Progress
+from sm.cache import Cache
 from sm.errors import StartError
 from sm.inspection import problems
-from sm.manifest import Manifest
+from sm.repository.manifest import Manifest
+from sm.tools.build.build_request import Order
+from sm.tools.build.configuring import OURS
+from sm.tools.build.model_builder import Engine, default_out
+from sm.tools.progress import Progress
 from tests.build.graphs import convolution, one_size, plus_one, words
 from tests.build.standin import StandIn
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-from sm.build import examples
-from sm.build.sources import Source
 from sm.errors import StartError
 from sm.settings import Settings
+from sm.tools.build import example_repositories
+from sm.tools.build.package_sources import Source
 from tests.build.conftest import CONFIG, RECIPE
 from tests.build.standin import StandIn
 
@@ -57,7 +57,7 @@ def assemble(tmp_path: Path, folder: Path, registry: StandIn, monkeypatch: pytes
     for name, value in registry.environment().items():
         monkeypatch.setenv(name, value)
     settings = Settings.read({"TRIREME_CACHE": str(tmp_path / "cache")})
-    return lambda: examples.prepare(settings, "small", folder=folder, stream=io.StringIO())
+    return lambda: example_repositories.prepare(settings, "small", folder=folder, stream=io.StringIO())
 
 
 def test_it_has_gits_files_the_recipes_weights_and_the_environment(assemble: Assemble) -> None:
@@ -104,4 +104,4 @@ def test_an_edited_file_is_taken_over(assemble: Assemble, folder: Path) -> None:
 
 def test_an_example_that_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(StartError, match="there is no example 'large'"):
-        examples.prepare(Settings.read({}), "large", folder=folder)
+        example_repositories.prepare(Settings.read({}), "large", folder=folder)

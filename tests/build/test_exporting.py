@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sm.build import exporting
-from sm.build.accuracy import Comparison
-from sm.build.graph import Graph
-from sm.build.progress import Progress
 from sm.errors import StartError
+from sm.tools.build import exporting
+from sm.tools.build.accuracy import Comparison
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.progress import Progress
 
 PROGRESS = Progress(io.StringIO())
 

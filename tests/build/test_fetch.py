@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sm.build.cache import Cache
-from sm.build.fetch import Fetcher, sha256
-from sm.build.progress import Progress
-from sm.build.registries import Registries
-from sm.build.sources import Source
+from sm.cache import Cache
 from sm.errors import StartError
+from sm.tools.build.fetch import Fetcher, sha256
+from sm.tools.build.package_registries import Registries
+from sm.tools.build.package_sources import Source
+from sm.tools.progress import Progress
 from tests.build.standin import StandIn
 
 

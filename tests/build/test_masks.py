@@ -12,11 +12,11 @@ from onnx import TensorProto, helper
 from clients.bert_base import client
 from clients.bert_base.client import Options
 from clients.bert_base.filling import likeliest
-from sm.build import masks
-from sm.build.accuracy import session
-from sm.build.changes import Changes
-from sm.build.graph import Graph
 from sm.errors import StartError
+from sm.tools.build import masks
+from sm.tools.build.accuracy import session
+from sm.tools.build.changes import Changes
+from sm.tools.build.onnx_graph import Graph
 from tests.build.graphs import saved, words
 
 VOCABULARY = masks.Vocabulary(mask=7, reserved=(1, 7))

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from sm.build.accuracy import session
-from sm.build.precision import converted
 from sm.errors import StartError
+from sm.tools.build.accuracy import session
+from sm.tools.build.precision import converted
 from tests.build.graphs import plus_one, product
 
 

@@ -18,18 +18,18 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from sm.build.prepare import prepare
-from sm.build.sources import Source
 from sm.errors import StartError
-from sm.manifest import Manifest
+from sm.repository.manifest import Manifest
 from sm.settings import Settings
+from sm.tools.build.package_sources import Source
+from sm.tools.build.prepare import prepare
 from tests.build.standin import StandIn
 
 #: Runs prepare in a process of its own: arguments are the cache and the folder of models.
 SCRIPT = """
 import sys
 from pathlib import Path
-from sm.build.prepare import prepare
+from sm.tools.build.prepare import prepare
 from sm.errors import StartError
 from sm.settings import Settings
 try:

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from sm.build import progress
-from sm.build.progress import Progress
+from sm.tools import progress
+from sm.tools.progress import Progress
 
 
 class Terminal(io.StringIO):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sm.build import recipes
-from sm.build.recipes import Recipe
 from sm.errors import StartError
 from sm.settings import HERE
+from sm.tools.build import recipes
+from sm.tools.build.recipes import Recipe
 
 PLAIN = "SOURCES = ()\ndef build(sources, out):\n    pass\n"
 

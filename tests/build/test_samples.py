@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from sm.build.accuracy import session
-from sm.build.samples import InProcess, agreement
+from sm.tools.build.accuracy import session
+from sm.tools.build.samples import InProcess, agreement
 from tests.build.graphs import one_size, plus_one
 
 CLIENT = """
 import numpy as np
-from sm.base import TensorClient, TensorPayload
+from sm.client.base import TensorClient, TensorPayload
 
 class Tiny(TensorClient):
     model, payload = "tiny", TensorPayload

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.build import system
-from sm.build.progress import Progress
 from sm.errors import StartError
+from sm.tools.build import system_packages
+from sm.tools.progress import Progress
 
 
 @pytest.fixture
@@ -24,16 +24,16 @@ def lacking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     apt.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\ncat {tmp_path}/policy >>{tmp_path}/asked\n')
     apt.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(system, "has_nginx", lambda: False)
-    monkeypatch.setattr(system, "has_libpython", lambda: True)
-    monkeypatch.setattr(system, "POLICY", tmp_path / "policy")
+    monkeypatch.setattr(system_packages, "has_nginx", lambda: False)
+    monkeypatch.setattr(system_packages, "has_libpython", lambda: True)
+    monkeypatch.setattr(system_packages, "POLICY", tmp_path / "policy")
     monkeypatch.setattr(time, "sleep", lambda _: None)
     return tmp_path
 
 
 def said_by() -> str:
     stream = io.StringIO()
-    system.provide(Progress(stream))
+    system_packages.provide(Progress(stream))
     return stream.getvalue()
 
 
@@ -56,7 +56,7 @@ def test_root_gets_it_installed_and_no_service_started(
 
 def test_a_policy_that_is_there_is_left_alone(lacking: Path) -> None:
     (lacking / "policy").write_text("mine\n")
-    system.install(["nginx-light"])
+    system_packages.install(["nginx-light"])
     assert (lacking / "policy").read_text() == "mine\n"
 
 
@@ -65,8 +65,8 @@ def test_an_apt_get_that_fails_is_tried_again_and_quoted(lacking: Path) -> None:
         f"#!/bin/sh\necho x >>{lacking}/asked\necho E: no network >&2\nexit 100\n"
     )
     with pytest.raises(StartError, match="E: no network"):
-        system.install(["nginx-light"])
-    assert (lacking / "asked").read_text().count("x") == 2 * system.ATTEMPTS
+        system_packages.install(["nginx-light"])
+    assert (lacking / "asked").read_text().count("x") == 2 * system_packages.ATTEMPTS
 
 
 def test_a_failed_installation_does_not_end_the_set_up(
@@ -78,5 +78,5 @@ def test_a_failed_installation_does_not_end_the_set_up(
 
 
 def test_a_machine_that_lacks_nothing_is_left_alone(lacking: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "has_nginx", lambda: True)
+    monkeypatch.setattr(system_packages, "has_nginx", lambda: True)
     assert said_by() == ""

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sm.build import tensorrt
-from sm.build.plan import Plan
 from sm.errors import StartError
-from sm.manifest import Profile
+from sm.repository.manifest import Profile
+from sm.tensorrt import python_api
+from sm.tensorrt.plans import Plan
 
 PROFILE = Profile(input="x", minimum=(1, 4), optimum=(4, 4), maximum=(8, 4))
 
@@ -61,7 +61,7 @@ def plan(folder: Path, **changes: Any) -> Plan:
 def test_standin_gets_the_builders_calls_in_order(tmp_path: Path) -> None:
     calls: list[Any] = []
     made = plan(tmp_path, workspace=512, timing_cache=tmp_path / "times")
-    assert tensorrt.build(made, standin(calls)) == "10.13.3"
+    assert python_api.build(made, standin(calls)) == "10.13.3"
     assert calls == [
         ("init_libnvinfer_plugins", ("",)),
         ("create_network", (2,)),
@@ -83,21 +83,21 @@ def test_standin_gets_the_builders_calls_in_order(tmp_path: Path) -> None:
 
 def test_standin_weak_types_are_a_flag_of_tensorrt_10(tmp_path: Path) -> None:
     calls: list[Any] = []
-    tensorrt.build(plan(tmp_path, strongly_typed=False), standin(calls))
+    python_api.build(plan(tmp_path, strongly_typed=False), standin(calls))
     assert ("create_network", (0,)) in calls
     assert ("set_flag", ("fp16",)) in calls
 
 
 def test_standin_tensorrt_11_without_that_flag_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="picks no types itself: leave out --no-strongly-typed"):
-        tensorrt.build(plan(tmp_path, strongly_typed=False), standin([], weak=False))
+        python_api.build(plan(tmp_path, strongly_typed=False), standin([], weak=False))
 
 
 def test_standin_a_graph_it_cannot_parse_is_a_sentence_with_its_reason(tmp_path: Path) -> None:
     error = SimpleNamespace(desc=lambda: "In node 3: INVALID_GRAPH")
     trt = standin([], parse_from_file=False, num_errors=1, get_error=error)
     with pytest.raises(StartError, match="m: TensorRT built no plan: In node 3: INVALID_GRAPH"):
-        tensorrt.build(plan(tmp_path), trt)
+        python_api.build(plan(tmp_path), trt)
 
 
 def test_standin_no_gpu_is_a_sentence(tmp_path: Path) -> None:
@@ -108,4 +108,4 @@ def test_standin_no_gpu_is_a_sentence(tmp_path: Path) -> None:
     trt = standin([])
     trt.Builder = fails
     with pytest.raises(StartError, match="there is no GPU that TensorRT can use"):
-        tensorrt.build(plan(tmp_path), trt)
+        python_api.build(plan(tmp_path), trt)

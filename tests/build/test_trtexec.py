@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from sm.build import plan, trtexec
-from sm.build.cache import Cache
-from sm.build.engine import Engine
-from sm.build.graph import Graph
-from sm.build.order import Order, profiles, ranges, shapes
-from sm.build.plan import LOG, Plan
-from sm.build.progress import Progress
+from sm.cache import Cache
 from sm.errors import StartError
-from sm.manifest import Manifest
+from sm.repository.manifest import Manifest
 from sm.settings import Settings
+from sm.tensorrt import plans, trtexec
+from sm.tensorrt.plans import LOG, Plan
+from sm.tools.build.build_request import Order, profiles, ranges, shapes
+from sm.tools.build.model_builder import Engine
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.progress import Progress
 from tests.build.graphs import plus_one, product
 from tests.build.standin_trtexec import standin
 
@@ -131,7 +131,7 @@ def test_without_any_tensorrt_it_says_where_there_is_one(engine: Engine, wanted:
     assert not trtexec.PLACE.exists()
     with pytest.raises(StartError, match="neither is here: build in NVIDIA's image, or pip install tensorrt"):
         engine.build(wanted)
-    assert plan.PLAN == "model.plan"
+    assert plans.PLAN == "model.plan"
 
 
 def test_standin_fp16_is_in_the_graph_and_measured(engine: Engine, wanted: Order, tmp_path: Path) -> None:

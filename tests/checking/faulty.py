@@ -15,7 +15,7 @@ import time
 import numpy as np
 from pydantic import Field
 
-from sm.base import Payload, TensorClient
+from sm.client.base import Payload, TensorClient
 {head}
 
 

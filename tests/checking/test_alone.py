@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sm.checking.alone import problem
-from sm.loading import Found
+from sm.plugins.loading import Found
+from sm.tools.check.isolated_load import problem
 from tests.checking import faulty
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sm.build.prepare import prepare
-from sm.loading import discover
+from sm.plugins.loading import discover
 from sm.settings import HERE, Settings
+from sm.tools.build.prepare import prepare
 from tests.checking.running import check
 
 CLIENTS = [found.name for found in discover((HERE / "clients",))]

@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 from pydantic import Field
 
-from sm.base import Client, Payload, Triton
-from sm.checking import asking, mutations
-from sm.checking.asking import Inside, Request
-from sm.checking.report import chart
+from sm.client.base import Client, Payload, Triton
 from sm.errors import StartError
 from sm.settings import HERE
+from sm.tools.check import calls, payload_mutations
+from sm.tools.check.calls import Inside, Request
+from sm.tools.check.check_report import chart
 from tests.box.running import RunningBox, free_port, running
 from tests.checking import faulty
 from tests.checking.running import check, sm
@@ -133,7 +133,7 @@ def test_a_model_that_triton_cannot_load_is_named_with_the_reason(home: Path, tm
 def test_a_call_that_hangs_is_no_answer_and_no_hang_of_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "PATIENCE", 0.5)
+    monkeypatch.setattr(calls, "PATIENCE", 0.5)
     asker = Inside(stubborn(tmp_path))
     assert asker.ask(Request({"text": "yes", "times": 2})).result == "yesyes"
     reply = asker.ask(Request({"text": "sleep"}))
@@ -147,7 +147,7 @@ def told(folder: Path) -> list[str]:
         seen.append(request)
         return True
 
-    assert mutations.tell(stubborn(folder), {"text": "row"}, 200, ask) == 200
+    assert payload_mutations.tell(stubborn(folder), {"text": "row"}, 200, ask) == 200
     return [json.dumps([request.payload, request.parameters]) for request in seen]
 
 
@@ -162,7 +162,7 @@ def test_the_mutated_payloads_are_200_and_the_same_at_each_run(tmp_path: Path) -
 def test_without_hypothesis_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     with pytest.raises(StartError, match="pip install hypothesis"):
-        mutations.tell(stubborn(tmp_path), {"text": "row"}, 200, lambda _: True)
+        payload_mutations.tell(stubborn(tmp_path), {"text": "row"}, 200, lambda _: True)
 
 
 def test_every_check_and_every_fault_is_on_the_page(home: Path) -> None:

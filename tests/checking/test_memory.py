@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sm.checking.memory import WARM, leak
+from sm.tools.check.memory_growth import WARM, leak
 
 HERE = Path(__file__).parent
 CALLS = WARM + 800

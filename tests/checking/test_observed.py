@@ -7,8 +7,8 @@ from collections.abc import Generator, Mapping, Sequence
 
 import numpy as np
 
-from sm.base import Array, ModelMetadata
-from sm.checking.observed import Observed
+from sm.client.base import Array, ModelMetadata
+from sm.tools.check.recording_triton import Observed
 
 
 class Counting:

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 from clients.bert_base.client import least_length
 from clients.bert_base.form import MASKS
-from sm.base import Client, TensorClient
-from sm.box import Box
-from sm.build.prepare import prepare
-from sm.dispatch import validated
+from sm.client import Client, TensorClient
 from sm.errors import TriremeError, WrongPayload
-from sm.invocation import Invocation
-from sm.loading import Found, load
-from sm.manifest import Manifest, Profile, Source, Tool, now
-from sm.registry import check
+from sm.plugins.loading import Found, load
+from sm.plugins.registry import check
+from sm.repository.manifest import Manifest, Profile, Source, Tool, now
+from sm.router.dispatch import validated
+from sm.router.invocation import Invocation
+from sm.run_state import Box
+from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
-from sm.supervisor import ports
+from sm.tools.build.prepare import prepare
 from sm.triton.transport import Transport
 from tests.triton.serving import Serving
 

@@ -15,17 +15,17 @@ from PIL import Image
 from pydantic import ValidationError
 
 from clients.resnet.client import ClassifiedPicture, Resnet
-from sm.base import Client, Triton
-from sm.box import Box
-from sm.build.accuracy import session
-from sm.build.graph import Graph
-from sm.build.prepare import prepare
-from sm.build.samples import InProcess
+from sm.client import Client, Triton
 from sm.errors import StartError
-from sm.loading import Found, load
-from sm.registry import check
+from sm.plugins.loading import Found, load
+from sm.plugins.registry import check
+from sm.run_state import Box
+from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
-from sm.supervisor import ports
+from sm.tools.build.accuracy import session
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.build.prepare import prepare
+from sm.tools.build.samples import InProcess
 from sm.triton.transport import Transport
 from tests.triton.serving import SETTINGS, Serving
 

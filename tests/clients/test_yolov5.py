@@ -18,16 +18,16 @@ from pydantic import ValidationError
 
 from clients.yolov5.client import DetectionPayload
 from clients.yolov5.nms import objects
-from sm.base import Client, ModelMetadata, Picture, TensorMetadata, Tensors
-from sm.build import suppression
-from sm.build.accuracy import session
-from sm.build.graph import Graph
-from sm.build.prepare import prepare
-from sm.build.samples import InProcess
+from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
 from sm.errors import StartError
-from sm.loading import Found, load
-from sm.registry import check
+from sm.plugins.loading import Found, load
+from sm.plugins.registry import check
 from sm.settings import HERE, Settings
+from sm.tools.build import suppression
+from sm.tools.build.accuracy import session
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.build.prepare import prepare
+from sm.tools.build.samples import InProcess
 
 Array = NDArray[Any]
 FOLDER = HERE / "clients" / "yolov5"

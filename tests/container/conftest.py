@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.build.prepare import prepare
 from sm.settings import HERE, Settings
+from sm.tools.build.prepare import prepare
 from tests.container.running import IMAGE, Container, build_flags, container
 
 

@@ -24,7 +24,7 @@ IMAGE = "localhost/trireme:test"
 PYTHON = "/opt/trireme/.venv/bin/python"
 #: A client of a team's own for the model ``echo``, as it lies in the archive's ``code/``.
 CLIENT = '''
-from sm.base import TensorClient, TextPayload
+from sm.client.base import TensorClient, TextPayload
 
 
 class Team(TensorClient):

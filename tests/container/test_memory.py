@@ -10,7 +10,7 @@ from tests.container.running import PAGE, container, team_repository
 from tests.triton.serving import MODELS
 
 CLIENT = '''
-from sm.base import TensorClient, TextPayload
+from sm.client.base import TensorClient, TextPayload
 
 
 class Team(TensorClient):

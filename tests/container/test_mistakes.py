@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from pathlib import Path
 
-from sm.manifest import GpuPart, Manifest, Source, Tool
+from sm.repository.manifest import GpuPart, Manifest, Source, Tool
 from tests.container.running import PAGE, container, sentence, team_repository
 
 #: Seconds. The page promises 5, and 3 were seen on 2 idle cores; these may be busy with something else.

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sm.cost.prices import FILE, dated
 from sm.errors import StartError
 from sm.settings import HERE
+from sm.tools.cost.prices import FILE, dated
 from tests.invoking.answering import answering
 from tests.invoking.conftest import Sm, sm
 

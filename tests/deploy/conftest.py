@@ -17,9 +17,9 @@ import pytest
 import requests
 
 from sm import cli
-from sm.build.progress import Progress
-from sm.deploy import aws
-from sm.deploy.account import Account
+from sm.tools.deploy import aws
+from sm.tools.deploy.account import Account
+from sm.tools.progress import Progress
 from tests.deploy.proxy import Proxy, proxied
 from tests.push.fakes import fake_aws
 

@@ -14,8 +14,9 @@ from threading import Event
 import boto3
 
 from sm import cli
-from sm.deploy import aws, command
 from sm.settings import HERE
+from sm.tools.deploy import aws
+from sm.tools.deploy import deploy_commands as command
 from tests.deploy.proxy import Proxy
 
 LOADED = command  # by the parent, once

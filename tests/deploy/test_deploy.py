@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sm.deploy import upload
+from sm.tools.deploy import upload
 from tests.deploy.conftest import BUCKET, IMAGE, Cloud, repository
 from tests.deploy.proxy import Answer
 

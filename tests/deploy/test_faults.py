@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sm.deploy import failures
+from sm.tools.deploy import start_failures
 from tests.deploy.conftest import IMAGE, Cloud, repository
 from tests.deploy.proxy import Answer, error, xml_error
 
@@ -51,7 +51,7 @@ def test_an_endpoint_that_fails_says_why_shows_its_log_and_is_removed(cloud: Clo
     ],
 )
 def test_each_reason_has_its_advice(reason: str, said: str) -> None:
-    assert said in failures.advice(reason)
+    assert said in start_failures.advice(reason)
 
 
 def test_a_throttled_call_is_tried_again_and_what_was_made_is_used_by_the_next_run(cloud: Cloud) -> None:

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from sm.deploy import images, logs
 from sm.settings import HERE
+from sm.tools.deploy import endpoint_logs, triton_images
 from tests.deploy.conftest import BUCKET, IMAGE, Cloud, repository
 
 
@@ -55,7 +55,7 @@ def test_logs_are_the_last_lines(cloud: Cloud) -> None:
 def test_following_logs_goes_on_with_what_comes_each_line_once(cloud: Cloud) -> None:
     cloud.logs("one")
     account = cloud.account()
-    follower = logs.Follower(account, "ships", wait=lambda _: cloud.logs("two", instance="i-1"))
+    follower = endpoint_logs.Follower(account, "ships", wait=lambda _: cloud.logs("two", instance="i-1"))
     lines = follower.lines(time.time())
     assert [next(lines).split()[1] for _ in range(2)] == ["one", "two"]
 
@@ -126,19 +126,21 @@ def test_boto3_is_loaded_by_these_commands_only_and_asked_for_where_it_is_missin
     ],
 )
 def test_the_prebuilt_image_of_a_region(region: str, version: str, cpu: bool, uri: str) -> None:
-    assert images.uri(region, version, cpu) == uri
+    assert triton_images.uri(region, version, cpu) == uri
 
 
 def test_images_lists_all_regions_or_prints_one(cloud: Cloud) -> None:
     lines = cloud.sm("images").out.splitlines()
-    assert len(lines) == len(images.SINCE) and all(line.split()[0] in line.split()[1] for line in lines)
-    assert cloud.sm("images", "--region", "eu-west-1").out.strip() == images.uri("eu-west-1")
+    assert len(lines) == len(triton_images.SINCE) and all(
+        line.split()[0] in line.split()[1] for line in lines
+    )
+    assert cloud.sm("images", "--region", "eu-west-1").out.strip() == triton_images.uri("eu-west-1")
     assert "there is no prebuilt Triton image 24.09 in mars-1" in cloud.sm("images", "--region", "mars-1").err
     assert "is no version" in cloud.sm("images", "--version", "latest").err
 
 
 def test_the_prebuilt_image_is_deployed_by_the_same_command(cloud: Cloud) -> None:
-    words = ("--image", images.uri("eu-west-1"), "--model-data", str(cloud.repository))
+    words = ("--image", triton_images.uri("eu-west-1"), "--model-data", str(cloud.repository))
     done = cloud.sm("deploy", "ships", *words, "--instance-type", "ml.g4dn.xlarge")
     assert done.code == 0 and "no samples are compared" in done.err
     assert cloud.things()["endpoints"] == ["ships"]

@@ -6,10 +6,10 @@ import io
 
 import pytest
 
-from sm.build.progress import Progress
-from sm.deploy.account import Account
-from sm.deploy.aws import Away
-from sm.deploy.waiting import Clock, Waiter
+from sm.tools.deploy.account import Account
+from sm.tools.deploy.aws import Away
+from sm.tools.deploy.waiting import Clock, Waiter
+from sm.tools.progress import Progress
 from tests.deploy.conftest import Cloud
 from tests.deploy.proxy import error
 

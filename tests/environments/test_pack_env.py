@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sm.environments import checks
-from sm.environments.stub import Stub
 from sm.errors import StartError
 from sm.settings import Settings
+from sm.tools.environments import checks
 from sm.triton import server, wheel
+from sm.triton.python_stub import Stub
 from tests.environments.conftest import Made
 from tests.environments.requirements import pack, requirements
 

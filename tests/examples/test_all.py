@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sm.build import examples
 from sm.settings import HERE, Settings
+from sm.tools.build import example_repositories
 from tests.box.running import free_port, until
 
 #: What the command of each example must print.
@@ -23,7 +23,7 @@ SAYS = {
 
 
 def test_all_are_served_at_once_and_their_commands_work_as_printed(tmp_path: Path) -> None:
-    repository = examples.prepare(Settings.read({}))
+    repository = example_repositories.prepare(Settings.read({}))
     assert {"resnet", "yolov5", "bert_base", *SAYS} <= {path.name for path in repository.iterdir()}
     port, log = free_port(), tmp_path / "log"
     environment = {**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port)}

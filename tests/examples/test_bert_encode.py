@@ -17,12 +17,12 @@ import pytest
 import requests
 from numpy.typing import NDArray
 
-from sm.build.cache import Cache
-from sm.build.fetch import Fetcher
-from sm.build.progress import Progress
-from sm.build.recipes import Recipe
-from sm.build.registries import Registries
+from sm.cache import Cache
 from sm.settings import HERE, Settings
+from sm.tools.build.fetch import Fetcher
+from sm.tools.build.package_registries import Registries
+from sm.tools.build.recipes import Recipe
+from sm.tools.progress import Progress
 from tests.box.running import RunningBox, running
 from tests.packaging.repositories import packed, unpacked
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import requests
 
-from sm.build.recipes import PACKAGE, Recipe
-from sm.golden import differences
-from sm.image import decode
-from sm.preprocessing import Preprocessing
+from sm.client.images import decode
+from sm.client.preprocessing import Preprocessing
 from sm.settings import HERE
+from sm.tools.build.recipes import PACKAGE, Recipe
+from sm.tools.golden import differences
 from tests.box.running import RunningBox, running
 
 MODEL = "efficientnet_lite"

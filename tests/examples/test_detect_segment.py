@@ -19,8 +19,8 @@ import requests
 from numpy.typing import NDArray
 from PIL import Image
 
-from sm.golden import differences
 from sm.settings import HERE
+from sm.tools.golden import differences
 from tests.box.running import RunningBox, running
 
 MODEL = "detect_segment"

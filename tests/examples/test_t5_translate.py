@@ -19,8 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer
 
 from examples.t5_translate.recipe.unsigned import unsigned
-from sm.checking.serving import triton
 from sm.settings import HERE, Settings
+from sm.tools.check.triton_server import triton
 from tests.box.running import RunningBox, command_line, descendants, running, until
 
 pytestmark = pytest.mark.skipif(

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from sm.box import SHARED_MEMORY
-from sm.build.prepare import prepare
+from sm.run_state import SHARED_MEMORY
 from sm.settings import Settings
+from sm.tools.build.prepare import prepare
 from tests.box.disks import SMALL
 from tests.box.running import RunningBox, command_line, descendants, running, start, until
 from tests.faults.inputs import DEMO_MODELS, Sample, demo_samples, echo_samples, with_golden_answers
@@ -151,7 +151,7 @@ def stubs(box: RunningBox, model: str = "") -> list[int]:
 
 def guard(box: RunningBox) -> list[int]:
     """The process that cleans up after a supervisor that was killed."""
-    return [pid for pid in box.pids("/serve") if "sm.worker" not in command_line(pid)]
+    return [pid for pid in box.pids("/serve") if "sm.server.worker" not in command_line(pid)]
 
 
 def everything(box: RunningBox) -> list[int]:

@@ -12,7 +12,7 @@ from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 
-from sm.box import SHARED_MEMORY
+from sm.run_state import SHARED_MEMORY
 from tests.box.disks import full
 from tests.box.running import RunningBox
 from tests.faults.attack import Fault, kill, present, stall
@@ -46,10 +46,10 @@ Inject = Callable[[RunningBox], Counter[str] | None]
 PROCESSES: dict[str, Find] = {
     "nginx's master": partial(masters, words="nginx: "),
     "nginx's worker": partial(workers, words="nginx: "),
-    "the control plane's master": partial(masters, words="sm.worker control"),
-    "the control plane's worker": partial(workers, words="sm.worker control"),
-    "the data plane's master": partial(masters, words="sm.worker data"),
-    "a data worker": partial(workers, words="sm.worker data"),
+    "the control plane's master": partial(masters, words="sm.server.worker control"),
+    "the control plane's worker": partial(workers, words="sm.server.worker control"),
+    "the data plane's master": partial(masters, words="sm.server.worker data"),
+    "a data worker": partial(workers, words="sm.server.worker data"),
     "Triton": triton,
     **{f"a stub of {model}": partial(stubs, model=model) for model in (*DEMO_MODELS, ECHO)},
     "the supervisor's guard": guard,

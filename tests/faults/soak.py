@@ -138,8 +138,8 @@ def kind_of(pid: int) -> str:
     if "triton_python_backend_stub" in command:
         return f"stubs of {Path(command.split()[1]).parent.parent.name}"
     kinds = {
-        "sm.worker data": "data plane",
-        "sm.worker control": "control plane",
+        "sm.server.worker data": "data plane",
+        "sm.server.worker control": "control plane",
         "tritonserver --": "Triton",
         "nginx: ": "nginx",
     }

@@ -15,9 +15,9 @@ from typing import Any
 import boto3
 import requests
 
-from sm.box import Box
+from sm.run_state import Box
+from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
-from sm.supervisor import ports
 from tests.box.running import free_port, until
 from tests.triton.serving import SETTINGS, Model, Serving
 

@@ -6,7 +6,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from sm.triton.channel import Channel
-from sm.triton.loading import Loading
+from sm.triton.model_control import Loading
 from tests.gateway.running import MODELS, Gateway
 from tests.triton.serving import Serving
 

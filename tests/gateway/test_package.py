@@ -46,7 +46,7 @@ def test_the_package_runs_where_nothing_else_of_ours_is(package: Path, tmp_path:
         # As in Lambda, without OpenCV.
         "import sys; sys.path.insert(0, sys.argv[1]); sys.modules['cv2'] = None; import app, sm.settings, json;"
         "import clients.resnet.client, clients.bert_base.client;"
-        "from sm.loading import discover;"
+        "from sm.plugins.loading import discover;"
         "folders = (sm.settings.HERE / 'clients',);"
         "print(json.dumps([sm.settings.__file__, app.__file__, [c.name for c in discover(folders)]]))"
     )

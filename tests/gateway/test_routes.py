@@ -14,7 +14,7 @@ from chalicelib.storage import Storage
 from chalicelib.tritons import Tritons
 from PIL import Image
 
-from sm.answer import dumps
+from sm.router.answer import dumps
 from tests.gateway.running import BUCKET, MODELS, Cloud, Gateway
 
 

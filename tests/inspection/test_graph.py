@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sm.inspection import ensembles, models, svg
-from sm.inspection.graph import LETTER, Box, Layout
+from sm.repository import ensembles, models
 from sm.settings import HERE
+from sm.tools.inspect import svg
+from sm.tools.inspect.graph_layout import LETTER, Box, Layout
 from tests.inspection.repositories import BAD, GOOD, ensemble, step, write
 
 LONG = "a_name_that_goes_on_and_on_until_nobody_reads_it_any_more"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
-from sm.invoking.reply import Reply
-from sm.invoking.showing import saved
+from sm.tools.invoke.reply import Reply
+from sm.tools.invoke.showing import saved
 from tests.invoking.answering import answering
 from tests.invoking.conftest import Sm
 

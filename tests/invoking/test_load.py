@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sm.invoking.load import histogram, measure, quantile
-from sm.invoking.reply import Reply
-from sm.invoking.showing import spread
+from sm.tools.invoke.load_test import histogram, measure, quantile
+from sm.tools.invoke.reply import Reply
+from sm.tools.invoke.showing import spread
 
 
 def test_a_quantile_is_a_value_that_was_seen() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput
-from sm.mme.archive import Archive, checked
+from sm.multimodel.archive_layout import Archive, checked
 from tests.mme.archives import Platform, ensemble, model
 
 

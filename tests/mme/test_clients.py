@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from sm.base import Client, ModelMetadata
+from sm.client.base import Client, ModelMetadata
 from sm.errors import BadInput, ClientFailed, NotReady, UnknownModel
-from sm.mme.clients import LoadedClients, LoadedRegistry
-from sm.mme.records import Record, Records
+from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
+from sm.multimodel.load_records import Record, Records
 from tests.box.running import until
 from tests.mme.archives import Platform
 
 CLIENT = """
-from sm.base import Client
+from sm.client.base import Client
 import helper
 from .helper import NAME
 

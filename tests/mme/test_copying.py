@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput
-from sm.mme import copying
-from sm.mme.copying import Limits, copy_archive
+from sm.multimodel import copying
+from sm.multimodel.copying import Limits, copy_archive
 from sm.settings import HERE
 
 
@@ -205,11 +205,11 @@ FULL = """
 import sys
 from pathlib import Path
 from sm.errors import OutOfMemory
-from sm.mme.records import Records
-from sm.mme.staging import Staging
+from sm.multimodel.load_records import Records
+from sm.multimodel.staging import Staging
 from tests.mme.archives import Platform
 from tests.mme.test_loader import Noted
-from sm.mme.loader import Loader
+from sm.multimodel.model_loader import Loader
 home, run = Path(sys.argv[1]), Path(sys.argv[2])
 platform = Platform(home)
 url = platform.flat("large")

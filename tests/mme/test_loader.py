@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput, Conflict, DeadlinePassed, NotReady, OutOfMemory, UnknownModel
-from sm.mme.archive import Archive
-from sm.mme.loader import Loader, plain
-from sm.mme.records import Record, Records
-from sm.mme.staging import Staging
-from sm.triton.loading import Loading
+from sm.multimodel.archive_layout import Archive
+from sm.multimodel.load_records import Record, Records
+from sm.multimodel.model_loader import Loader, plain
+from sm.multimodel.staging import Staging
+from sm.triton.model_control import Loading
 from sm.triton.server import MAX_STUCK_LOADS
 from tests.mme.archives import Platform, ensemble, model
 

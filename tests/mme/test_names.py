@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.base import ModelMetadata
+from sm.client.base import ModelMetadata
 from sm.errors import UnknownModel
-from sm.mme.names import Named
+from sm.multimodel.model_names import Named
 
 
 class Asked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from sm.mme.records import Record, Records
+from sm.multimodel.load_records import Record, Records
 
 ONE = Record("one", "/a", "1", "one", {"model": "one"}, target="cats.tar.gz", loaded=True)
 TWO = Record("two", "/b", "2", "two", {"pre": "pre", "model": "two"}, loaded=False)

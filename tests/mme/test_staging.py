@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput
-from sm.inspection import configs
-from sm.mme.archive import Archive
-from sm.mme.staging import Staging
-from sm.mme.staging import whole as is_whole
+from sm.multimodel.archive_layout import Archive
+from sm.multimodel.staging import Staging
+from sm.multimodel.staging import whole as is_whole
+from sm.repository import config_files
 from tests.mme.archives import Platform, ensemble, model
 
 
@@ -36,8 +36,8 @@ def test_files_are_links_and_a_renamed_step_is_called_by_its_new_name(
     staging.add(whole, {"a": "a-1", "all": "hash"})
     repository = tmp_path / "repository"
     assert (repository / "a-1" / "1" / "model.py").readlink() == whole.models["a"].folder / "1" / "model.py"
-    assert configs.read(repository / "a-1" / "config.pbtxt").name == "a-1"
-    config = configs.read(repository / "hash" / "config.pbtxt")
+    assert config_files.read(repository / "a-1" / "config.pbtxt").name == "a-1"
+    config = config_files.read(repository / "hash" / "config.pbtxt")
     assert (config.name, config.ensemble_scheduling.step[0].model_name) == ("hash", "a-1")
     # Many a way of packing loses an empty folder.
     assert (repository / "hash" / "1").is_dir()

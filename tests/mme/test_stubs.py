@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from sm.box import Box, write_whole
 from sm.errors import BadInput
-from sm.mme.loader import Loader
-from sm.mme.records import Record, Records
-from sm.mme.stubs import AGAIN, DEAD_GRACE_S, ImportWatch, Nurse, Stubs
-from sm.triton.stubs import DeadStub, StubWatch, instance_is_running
+from sm.multimodel.load_records import Record, Records
+from sm.multimodel.model_loader import Loader
+from sm.multimodel.stub_failures import AGAIN, DEAD_GRACE_S, ImportWatch, Nurse, Stubs
+from sm.run_state import Box, write_whole
+from sm.triton.stub_processes import DeadStub, StubWatch, instance_is_running
 from tests.box.running import until
 
 

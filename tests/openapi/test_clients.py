@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 from openapi_spec_validator import validate
 
-from sm.base import Client, Parameters, TextPayload
-from sm.openapi.clients import LARGEST_EXAMPLE, described
-from sm.openapi.document import document
+from sm.client.base import Client, Parameters, TextPayload
+from sm.router.openapi.client_schemas import LARGEST_EXAMPLE, described
+from sm.router.openapi.document import document
 
 
 class Options(Parameters):

@@ -14,11 +14,11 @@ from openapi_schema_validator import OAS31Validator
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 
-from sm.build.prepare import prepare
-from sm.invocation import BINARY, JSON_LINES
-from sm.openapi.document import document
-from sm.payloads import DOT
+from sm.client.payloads import DOT
+from sm.router.invocation import BINARY, JSON_LINES
+from sm.router.openapi.document import document
 from sm.settings import Settings
+from sm.tools.build.prepare import prepare
 from tests.box.running import RunningBox, running
 
 #: Requests for each operation and kind. The same at every run.

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from sm.packaging.gzip import BLOCK, Gzip
+from sm.tools.package.gzip import BLOCK, Gzip
 
 SIZES = (0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 17)
 

@@ -21,7 +21,7 @@ import time
 
 import numpy as np
 
-from sm.base import StreamingClient, TextPayload
+from sm.client.base import StreamingClient, TextPayload
 
 
 class Team(StreamingClient):

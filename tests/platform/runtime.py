@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import requests
 from flask import Blueprint, Request, Response, request
 
-from sm.streaming import eventstream
+from sm.router.streaming import aws_eventstream
 from tests.platform.asynchronous import Asked, Worker
 from tests.platform.endpoint import Endpoint
 from tests.platform.failures import Refused, invalid, of_model
@@ -49,7 +49,7 @@ def blueprint(endpoint: Callable[[str], Endpoint], worker: Worker) -> Blueprint:
             **_returned(asked, answer),
             f"{PREFIX}Content-Type": answer.headers["Content-Type"],
         }
-        return Response(_frames(answer), 200, headers, content_type=eventstream.EVENT_STREAM)
+        return Response(_frames(answer), 200, headers, content_type=aws_eventstream.EVENT_STREAM)
 
     @routes.post("/endpoints/<name>/async-invocations")
     def later(name: str) -> Response:
@@ -125,10 +125,10 @@ def _frames(answer: requests.Response) -> Iterator[bytes]:
     """Each chunk as the container sends it."""
     try:
         for chunk in answer.iter_content(chunk_size=None):
-            yield eventstream.part(chunk)
+            yield aws_eventstream.part(chunk)
     except requests.RequestException:
         headers = {":message-type": "exception", ":exception-type": "ModelStreamError"}
         body = b'{"Message":"The stream of container primary broke.","ErrorCode":"StreamBroken"}'
-        yield eventstream.frame({**headers, ":content-type": "application/json"}, body)
+        yield aws_eventstream.frame({**headers, ":content-type": "application/json"}, body)
     finally:
         answer.close()

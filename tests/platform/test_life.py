@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 
-from sm.build.prepare import prepare
 from sm.settings import HERE, Settings
+from sm.tools.build.prepare import prepare
 
 
 def test_an_endpoint_is_made_asked_changed_and_removed_and_nothing_is_left() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.build.prepare import prepare
 from sm.settings import Settings
+from sm.tools.build.prepare import prepare
 from tests.box.running import RunningBox, running
 from tests.reference import official
 

@@ -20,7 +20,7 @@ ADMIN = {"admin-key": "admin-value"}
 RESTRICTED = "--http-restricted-api=model-repository:admin-key=admin-value"
 #: A client that claims the content type which the official notebooks send JSON under.
 CLAIMS = """
-from sm.base import Client, Payload
+from sm.client.base import Client, Payload
 
 
 class File(Payload):

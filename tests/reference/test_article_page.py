@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import requests
 
-from sm.box import Box
+from sm.run_state import Box
 from sm.settings import HERE, Settings
 from sm.triton import server
 from tests.box.running import RunningBox, free_port, running, until

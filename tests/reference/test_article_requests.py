@@ -12,7 +12,7 @@ import botocore.exceptions
 import pytest
 import requests
 
-from sm.payloads import ImagePayload
+from sm.client.payloads import ImagePayload
 from tests.box.running import RunningBox
 from tests.checking.running import sm
 from tests.reference.article import JSON, PICTURES, TEXT, payload, picture, request, runtime

@@ -115,7 +115,7 @@ def test_a_404_names_nothing_where_the_list_is_restricted(multi_model: MultiMode
 
 def control_memory(box: RunningBox) -> int:
     """Bytes of memory that the control plane has of its own."""
-    return sum(memory_field(pid, "Pss_Anon") for pid in box.pids("sm.worker control"))
+    return sum(memory_field(pid, "Pss_Anon") for pid in box.pids("sm.server.worker control"))
 
 
 def test_twenty_large_bodies_for_the_control_plane_are_refused_and_leave_nothing(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sm.deploy import images
+from sm.tools.deploy import triton_images
 from tests.invoking.conftest import Sm, sm
 
 __all__ = ["sm"]
@@ -64,7 +64,7 @@ def test_where_two_accounts_may_hold_a_release_both_are_said(sm: Sm) -> None:
 
 @pytest.mark.parametrize("version", ["22.07", "24.01", "24.09"])
 def test_any_other_release_has_one_account_for_each_region(version: str) -> None:
-    for region in images.regions(version):
-        [found] = images.uris(region, version)
+    for region in triton_images.regions(version):
+        [found] = triton_images.uris(region, version)
         assert (found.partition(".")[0] == ACCOUNTS.get(region)) == (version < "23.12")
-    assert images.uri("us-east-1", "24.01").startswith("763104351884.")
+    assert triton_images.uri("us-east-1", "24.01").startswith("763104351884.")

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import requests
 
-from sm.checking.serving import served
 from sm.hardware import has_gpu
-from sm.inspection import models, problems
+from sm.inspection import problems
 from sm.inspection.machine import Machine
+from sm.repository import models
 from sm.settings import HERE
+from sm.tools.check.triton_server import served
 from tests.box.running import RunningBox, running
 from tests.box.test_multi_model import Endpoint
 from tests.mme.archives import Platform, model
@@ -38,7 +39,7 @@ COMPLETE = """
 
     def initialize"""
 CLIENT = """
-from sm.base import Payload, TensorClient
+from sm.client.base import Payload, TensorClient
 
 
 class Asking(TensorClient):

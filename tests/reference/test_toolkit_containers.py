@@ -338,7 +338,7 @@ def test_with_torch_out_of_its_requirements_a_script_harms_no_client_beside_it(
         (home / "code" / name).mkdir()
         (home / "code" / name / "words.py").write_text(f"WORD = {name!r}\n")
         (home / "code" / name / "client.py").write_text(
-            "import torch\nimport words\nfrom sm.base import Client\n\n"
+            "import torch\nimport words\nfrom sm.client.base import Client\n\n"
             "class Says(Client):\n    models = ()\n\n"
             "    def inference(self, payload):\n        return [words.WORD, str(torch.classes)]\n"
         )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.toolkit.modules import STAND_IN
+from sm.plugins.toolkit.script_modules import STAND_IN
 from tests.box.running import RunningBox, running
 
 #: Every public name of the toolkit that an inference script can use.

@@ -31,7 +31,7 @@ sys.modules["odd.refusing"] = Refusing("odd.refusing")
 sys.modules["odd.missing"] = None
 """
 CLIENT = """
-from sm.base import Client
+from sm.client.base import Client
 import words{imports}
 
 

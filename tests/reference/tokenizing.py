@@ -8,7 +8,7 @@ from pathlib import Path
 CLIENT = '''
 from transformers import AutoTokenizer
 
-from sm.base import Client, TextPayload
+from sm.client.base import Client, TextPayload
 
 
 class Tokens(Client):
@@ -26,7 +26,7 @@ class Tokens(Client):
 OTHER_CLIENT = """
 import sys
 
-from sm.base import Client
+from sm.client.base import Client
 
 
 class Other(Client):

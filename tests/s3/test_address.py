@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sm.errors import Forbidden, WrongPayload
-from sm.s3.address import address, may_have_member
+from sm.router.s3.uris import address, may_have_member
 
 ALLOWED = ("inputs", "results/answers")
 

@@ -17,7 +17,7 @@ from tests.s3.conftest import CREDENTIALS, SECRET, client
 from tests.triton.serving import MODELS
 
 CLIENT = '''
-from sm.base import Client, ImagePayload
+from sm.client.base import Client, ImagePayload
 
 
 class Look(Client):
@@ -29,7 +29,7 @@ class Look(Client):
         return list(payload.pixels.shape)
 '''
 WORDS = '''
-from sm.base import StreamingClient, TextPayload
+from sm.client.base import StreamingClient, TextPayload
 
 
 class Words(StreamingClient):

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from sm.client.payloads import BodyPayload, ImagePayload, Payload, TextPayload
 from sm.errors import BadInput, Forbidden, WrongPayload
-from sm.payloads import BodyPayload, ImagePayload, Payload, TextPayload
-from sm.s3.inlining import inlined
-from sm.s3.store import Store
+from sm.router.s3.inlining import inlined
+from sm.router.s3.store import Store
 from tests.s3.conftest import client
 
 URI = {"s3_uri": "s3://inputs/word.txt"}

@@ -22,9 +22,9 @@ from sm.errors import (
     StorageFailed,
     TooLarge,
 )
-from sm.s3.address import Address
-from sm.s3.store import Store, opened
-from sm.s3.transfers import Transfer
+from sm.router.s3.store import Store, opened
+from sm.router.s3.transfers import Transfer
+from sm.router.s3.uris import Address
 from sm.settings import Settings
 from tests.box.running import free_port, until
 from tests.s3.conftest import client
@@ -168,5 +168,5 @@ def test_a_box_without_boto3_does_not_start_and_says_what_to_install(monkeypatch
 
 
 def test_a_router_that_reads_no_s3_does_not_load_boto3() -> None:
-    code = "import sys, sm.worker; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
+    code = "import sys, sm.server.worker; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
-from sm.scaffold.command import KINDS
-from sm.scaffold.writing import New, class_name
 from sm.settings import HERE
+from sm.tools.scaffold.new_client import KINDS
+from sm.tools.scaffold.writing import New, class_name
 from tests.checking.running import check, sm
 
 

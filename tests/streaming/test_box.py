@@ -237,7 +237,7 @@ def test_a_stream_that_runs_at_a_stop_is_finished_first(start: Start) -> None:
 
 def test_a_worker_that_dies_half_way_leaves_no_stream_that_looks_whole(start: Start) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        worker = max(box.pids("sm.worker data"))
+        worker = max(box.pids("sm.server.worker data"))
         events = ask(box, "words", text="word " * 100, seconds=0.1)
         frames = invoke(box, "words", {"text": "word " * 100, "seconds": 0.1})
         lines = events.iter_lines(chunk_size=1)

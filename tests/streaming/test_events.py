@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sm.client.results import Encoded, Picture
 from sm.errors import ClientFailed
-from sm.results import Encoded, Picture
-from sm.streaming.events import ended, events, plain, whole
+from sm.router.streaming.server_sent_events import ended, events, plain, whole
 
 PICTURE = Picture(np.zeros((2, 3, 3), np.uint8))
 

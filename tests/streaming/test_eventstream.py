@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sm.errors import ClientFailed, DeadlinePassed, TriremeError
-from sm.streaming.eventstream import LARGEST, frame, frames
+from sm.router.streaming.aws_eventstream import LARGEST, frame, frames
 
 
 def read(content: bytes) -> list[Any]:

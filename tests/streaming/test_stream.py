@@ -11,7 +11,7 @@ import pytest
 
 from sm.deadline import Deadline, current, running
 from sm.errors import BadInput, CallerGone
-from sm.streaming.stream import Stream
+from sm.router.streaming.stream import Stream
 
 
 class Held:

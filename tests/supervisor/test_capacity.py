@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
+from sm.server.supervisor.capacity import capacity, describe_limits, fit_to_descriptors, memory_limit
 from sm.settings import Settings
-from sm.supervisor.capacity import capacity, describe_limits, fit_to_descriptors, memory_limit
 
 SETTINGS = Settings(workers=2)
 

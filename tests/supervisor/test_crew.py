@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sm.supervisor.crew import CONTROL, DATA, DEAD_IMPORT_GRACE_S, NGINX, TRITON, Crew
-from sm.supervisor.stub_monitor import StubCondition
+from sm.server.supervisor.process_manager import CONTROL, DATA, DEAD_IMPORT_GRACE_S, NGINX, TRITON, Crew
+from sm.server.supervisor.stub_monitor import StubCondition
 
 NAMES = (CONTROL, NGINX, TRITON, DATA)
 

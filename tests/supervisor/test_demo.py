@@ -7,8 +7,8 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from sm.server.supervisor import demo
 from sm.settings import Settings
-from sm.supervisor import demo
 
 
 def commands(settings: Settings) -> list[list[str]]:

@@ -14,9 +14,9 @@ from selectors import PollSelector
 import pytest
 import requests
 
-from sm.access import certificates
-from sm.supervisor import ports
-from sm.supervisor.doorman import Doorman, TlsDoorman
+from sm.server.access import certificates
+from sm.server.supervisor import ports
+from sm.server.supervisor.unavailable_responder import Doorman, TlsDoorman
 from tests.access import certificate_files
 
 

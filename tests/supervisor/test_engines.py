@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.manifest import NAME, Manifest
-from sm.supervisor.engines import progress
-from sm.supervisor.merging import fits, merge, missing, same_source
+from sm.inspection.overlay import fits, merge, missing, same_source
+from sm.repository.manifest import NAME, Manifest
+from sm.server.supervisor.engines import progress
 from tests.box.running import CLIENTS, RunningBox, running, start, until
 from tests.build.standin_trtexec import standin
 from tests.test_hardware import standin_nvidia_smi

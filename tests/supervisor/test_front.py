@@ -23,11 +23,11 @@ from typing import Any
 
 import pytest
 
-from sm.box import Box
 from sm.errors import StartError
+from sm.run_state import Box
+from sm.server.supervisor import front, ports
+from sm.server.supervisor.capacity import capacity
 from sm.settings import Settings
-from sm.supervisor import front, ports
-from sm.supervisor.capacity import capacity
 from tests.box.running import descendants
 from tests.test_request_ids import ACCEPTED, REFUSED, ROOT
 

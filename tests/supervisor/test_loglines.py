@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sm.supervisor.loglines import LONGEST, Lines, Members, parse
+from sm.server.supervisor.log_lines import LONGEST, Lines, Members, parse
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.supervisor.memory import Memory, kills
+from sm.server.supervisor.oom_kills import Memory, kills
 
 
 class Kernel:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from sm.errors import StartError
+from sm.server.supervisor import ports
 from sm.settings import Settings
-from sm.supervisor import ports
 
 
 def test_a_port_in_use_is_named_in_one_sentence() -> None:

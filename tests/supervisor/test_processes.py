@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from sm.server.supervisor.processes import Command, Processes
+from sm.server.supervisor.watchdog import remove
 from sm.settings import HERE
-from sm.supervisor.guard import remove
-from sm.supervisor.processes import Command, Processes
 
 
 @pytest.fixture
@@ -141,8 +141,8 @@ def test_a_program_that_is_not_there_leaks_nothing(processes: Processes) -> None
 PARENT = """
 import sys, time
 from pathlib import Path
-from sm.supervisor.guard import Guard
-from sm.supervisor.processes import Command, Processes
+from sm.server.supervisor.watchdog import Guard
+from sm.server.supervisor.processes import Command, Processes
 guard = Guard.start() if "guard" in sys.argv else None
 processes = Processes()
 pid, _ = processes.spawn(Command((sys.executable, "-c", sys.argv[1]), {}))

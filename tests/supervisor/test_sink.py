@@ -9,7 +9,7 @@ from selectors import PollSelector
 
 import pytest
 
-from sm.supervisor.sink import CHUNK, MOST, Sink
+from sm.server.supervisor.log_writer import CHUNK, MOST, Sink
 
 
 @pytest.fixture

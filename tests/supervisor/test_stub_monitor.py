@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sm.supervisor.stub_monitor import StubCondition, StubMonitor
+from sm.server.supervisor.stub_monitor import StubCondition, StubMonitor
 from tests.box.running import until
 
 #: Starts a child for each line it reads, tells its process id, and never asks how it ended: Python would, of one

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from sm.box import SHARED_MEMORY, Box
 from sm.errors import StartError
+from sm.run_state import SHARED_MEMORY, Box
+from sm.server.supervisor.start import demonstrates, hold, raise_file_limit
 from sm.settings import HERE
-from sm.supervisor.start import demonstrates, hold, raise_file_limit
-from sm.triton import sweep
+from sm.triton import shared_memory_cleanup
 
 
 def serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, str]]]:
@@ -110,7 +110,7 @@ def test_run_folders_of_dead_boxes_are_cleared_away_and_those_of_living_ones_kep
         run = tmp_path / f"trireme-{name}"
         run.mkdir()
         Box(f"test-{name}-{os.getpid()}", run, run, 1, 2, 3, "nginx", 0).save()
-    living = sweep.hold(f"test-living-{os.getpid()}")
+    living = shared_memory_cleanup.hold(f"test-living-{os.getpid()}")
     mine = hold(f"test-mine-{os.getpid()}")
     try:
         assert [path.name for path in tmp_path.iterdir()] == ["trireme-living"]

@@ -165,7 +165,7 @@ NAMED = {
 
 def test_who_deploys_may_make_every_call_that_deploying_makes(sm: Sm) -> None:
     verbs = "get|put|list|describe|create|delete|update|add|register|deregister|head|invoke|abort|filter"
-    code = "".join(file.read_text() for file in sorted((HERE / "sm" / "deploy").glob("*.py")))
+    code = "".join(file.read_text() for file in sorted((HERE / "sm" / "tools" / "deploy").glob("*.py")))
     calls = set(re.findall(rf'"((?:{verbs})_[a-z0-9_]+)"', code))
     assert {"create_endpoint", "put_metric_alarm"} <= calls
     allowed = [action for row in policies(sm, *GIVEN)["deployer"]["Statement"] for action in row["Action"]]

@@ -11,7 +11,7 @@ from typing import Any
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
-from sm.deploy.plan import Plan
+from sm.tools.deploy.deployment_plan import Plan
 from tests.templates.conftest import Sm
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:0.1.0"

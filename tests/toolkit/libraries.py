@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.toolkit import requirements
+from sm.plugins.toolkit import requirements
 
 CACHE = Path.home() / ".cache" / "trireme" / "test-libraries"
 WANTED = "torch==2.13.0\nscikit-learn==1.9.1\nxgboost-cpu==3.2.0\n"

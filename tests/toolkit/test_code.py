@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sm.code_folder import Code, is_script
 from sm.settings import Settings
-from sm.toolkit.code import Code, is_script
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,8 @@ from sm.toolkit.code import Code, is_script
         ("def load(): pass", True),
         ("", True),
         ("class A: pass", False),
-        ("from sm.base import Client\nclass A(Client): pass\ndef model_fn(folder): pass", False),
-        ("from sm import base\nclass A(base.TensorClient): pass", False),
+        ("from sm.client.base import Client\nclass A(Client): pass\ndef model_fn(folder): pass", False),
+        ("from sm.client import base\nclass A(base.TensorClient): pass", False),
         ("def broken(:", True),
     ],
 )

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sm.decode_budget import DECODED
+from sm.client.decode_budget import DECODED
 from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, UnsupportedType
-from sm.toolkit.codecs import CSV, JSON, JSON_LINES, NPY, decode, encode
-from sm.toolkit.npz import NPZ
+from sm.plugins.toolkit.codecs import CSV, JSON, JSON_LINES, NPY, decode, encode
+from sm.plugins.toolkit.npz import NPZ
 
 LIBSVM = "text/libsvm"
 

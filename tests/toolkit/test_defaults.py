@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from sm.errors import BadInput, StartError, UnsupportedType
-from sm.toolkit import codecs
-from sm.toolkit.context import Context
-from sm.toolkit.defaults import (
+from sm.plugins.toolkit import codecs
+from sm.plugins.toolkit.defaults import (
     Defaults,
     PyTorchDefaults,
     ScikitLearnDefaults,
@@ -22,9 +21,10 @@ from sm.toolkit.defaults import (
     defaults_of,
     load_torchscript,
 )
-from sm.toolkit.handler import Handler
-from sm.toolkit.libsvm import read
-from sm.toolkit.npz import NPZ, read_sparse
+from sm.plugins.toolkit.libsvm import read
+from sm.plugins.toolkit.npz import NPZ, read_sparse
+from sm.plugins.toolkit.script_context import Context
+from sm.plugins.toolkit.script_functions import Handler
 
 
 def model_of(module: str, name: str) -> Any:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from sm.errors import ChosenStatus, ClientFailed, StartError, UnsupportedType
-from sm.toolkit.context import Context
-from sm.toolkit.defaults import Defaults
-from sm.toolkit.handler import Handler, translated, with_context
-from sm.toolkit.modules import STAND_IN
+from sm.plugins.toolkit.defaults import Defaults
+from sm.plugins.toolkit.script_context import Context
+from sm.plugins.toolkit.script_functions import Handler, translated, with_context
+from sm.plugins.toolkit.script_modules import STAND_IN
 
 
 def context() -> Context:

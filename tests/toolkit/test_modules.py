@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from sm.toolkit import modules
-from sm.toolkit.modules import plain_names
+from sm.plugins.toolkit import script_modules
+from sm.plugins.toolkit.script_modules import plain_names
 
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """Leave the process as it was."""
-    path, loaded, known = sys.path[:], set(sys.modules), set(modules._known)
+    path, loaded, known = sys.path[:], set(sys.modules), set(script_modules._known)
     yield
     sys.path[:] = path
     for name in set(sys.modules) - loaded:
         del sys.modules[name]
-    modules._known.clear()
-    modules._known.update(known)
+    script_modules._known.clear()
+    script_modules._known.update(known)
 
 
 def folder(path: Path, word: str) -> Path:
@@ -142,7 +142,7 @@ def test_whatever_lies_in_sys_modules_breaks_no_load(module: Any, tmp_path: Path
     assert words(first) == ["a"] * 3
     sys.modules["toolkit_foreign"] = module
     assert [words(second), words(first)] == [["b"] * 3, ["a"] * 3]
-    modules.forget(first)
+    script_modules.forget(first)
     assert sys.modules["toolkit_foreign"] is module
 
 
@@ -152,7 +152,7 @@ def test_a_module_that_puts_an_object_in_its_place_is_still_its_folders(tmp_path
     for home in (first, second):
         (home / "toolkit_helper.py").write_text(replacing.format(word=f"object of {home.name}"))
     assert [words(first)[0], words(second)[0]] == ["object of a", "object of b"]
-    modules.forget(second)
+    script_modules.forget(second)
     assert "toolkit_helper" not in sys.modules
 
 

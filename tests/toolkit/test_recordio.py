@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sm.errors import BadInput
-from sm.toolkit.recordio import read
+from sm.plugins.toolkit.recordio import read
 
 #: The number of each tensor's field in a value, and how its elements are packed.
 FLOAT32, FLOAT64, INT32 = (2, "f"), (3, "d"), (7, "")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
-from sm.toolkit import requirements
-from sm.toolkit.requirements import identity, installed, missing, provide
+from sm.plugins.toolkit import requirements
+from sm.plugins.toolkit.requirements import identity, installed, missing, provide
 
 
 def wheel(folder: Path, name: str, version: str = "1.0", text: str = "WORD = 'installed'\n") -> Path:

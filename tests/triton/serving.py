@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sm.box import Box
+from sm.run_state import Box
+from sm.server.supervisor import ports
 from sm.settings import Settings
-from sm.supervisor import ports
-from sm.triton import server, sweep
+from sm.triton import server, shared_memory_cleanup
 
 PATIENCE = 60.0
 SETTINGS = Settings.read({})
@@ -211,7 +211,7 @@ class Serving:
         # The group lives on as long as one of its processes does.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        sweep.remove_files(f"trireme-{self.box.id}-py")
+        shared_memory_cleanup.remove_files(f"trireme-{self.box.id}-py")
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -13,7 +13,7 @@ from sm.generation import MAX_HEARTBEAT_AGE_S, SharedGeneration
 from sm.metrics import MISMATCHED_ANSWERS
 from sm.triton import answer_guard
 from sm.triton.answer_guard import AnswerGuard
-from sm.triton.failures import stalled_instance
+from sm.triton.call_failures import stalled_instance
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pytest
 
 from sm.errors import BadInput, TooLarge, UnsupportedType
-from sm.triton.bodies import check
+from sm.triton.unsafe_json import check
 
 LARGEST = 20_000
 #: The same bytes each time: they are part of tests' names.

@@ -11,7 +11,7 @@ import pytest
 from sm.deadline import Deadline, running
 from sm.errors import CallerGone, DeadlinePassed
 from sm.settings import Settings
-from sm.triton import admin
+from sm.triton import health
 from sm.triton.transport import Transport
 from tests.triton.serving import Serving
 
@@ -65,11 +65,11 @@ def test_what_a_late_writer_had_is_free_in_the_end(
     with running(Deadline(time.monotonic() + 0.2)), pytest.raises(DeadlinePassed):
         slow(transport, 1.0)
     assert triton.files() == []
-    assert len([name for name in admin.regions(triton.box.http_port) if triton.box.id in name]) == 1
+    assert len([name for name in health.regions(triton.box.http_port) if triton.box.id in name]) == 1
     assert eventually(notes / "cancelled")
     time.sleep(0.5)
     transport.infer("fixed", {"x": np.zeros((1, 100_000), np.float32)})
-    assert admin.regions(triton.box.http_port) == triton.files()
+    assert health.regions(triton.box.http_port) == triton.files()
 
 
 def test_a_region_in_use_at_the_end_is_let_go_of_when_its_request_has_ended(
@@ -83,7 +83,7 @@ def test_a_region_in_use_at_the_end_is_let_go_of_when_its_request_has_ended(
     assert eventually(notes / "began")
     transport.close()
     asking.join()
-    assert admin.regions(triton.box.http_port) == []
+    assert health.regions(triton.box.http_port) == []
 
 
 def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, notes: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from grpc import StatusCode as Code
 
 from sm import errors
-from sm.triton.failures import failed
+from sm.triton.call_failures import failed
 
 SAYINGS = [
     (Code.NOT_FOUND, "Request for unknown model: 'x' is not found", errors.UnknownModel, True),

@@ -14,7 +14,7 @@ import pytest
 
 from sm.errors import BadInput, DeadlinePassed, NotReady, OutOfMemory
 from sm.triton.channel import Channel
-from sm.triton.loading import Loading
+from sm.triton.model_control import Loading
 from tests.mme.archives import model
 from tests.triton.serving import Serving, new_serving
 

@@ -15,11 +15,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from sm.box import Box
-from sm.build.cache import Cache
-from sm.build.repository import CpuRepository
+from sm.cache import Cache
 from sm.errors import BadInput
-from sm.supervisor import ports
+from sm.run_state import Box
+from sm.server.supervisor import ports
+from sm.tools.build.repository_assembly import CpuRepository
 from sm.triton.transport import Transport
 from tests.triton.serving import SETTINGS, Serving
 

@@ -16,9 +16,9 @@ from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import NotReady, StartError
 from sm.settings import Settings
+from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
-from sm.triton.failures import Failed
-from sm.triton.peers import Peers, Tls
+from sm.triton.remote_servers import Peers, Tls
 from tests.triton.serving import Serving, new_serving
 
 NAME = "triton.test"

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from sm.triton.failures import Failed
-from sm.triton.headers import literal
+from sm.triton.call_failures import Failed
+from sm.triton.hpack import literal
 from sm.triton.wire import (
     ACK,
     DATA,

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import pytest
 
 from sm.errors import TriremeError
-from sm.triton import admin
-from sm.triton.http import Reply, Request, Upstream
+from sm.triton import health
+from sm.triton.http_proxy import Reply, Request, Upstream
 
 SEED = 13
 REQUESTS = 600
@@ -206,7 +206,7 @@ def test_no_caller_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
 def test_the_control_planes_own_questions_end_with_an_answer_or_status_0(way: str) -> None:
     with misbehaving(Counter()) as port:
         for number in range(2):
-            found = admin.request(port, {"way": way}, "GET", f"/{number}", TIMEOUT)
+            found = health.request(port, {"way": way}, "GET", f"/{number}", TIMEOUT)
             if way in ("with a length", "in chunks", "and says so"):
                 assert found == (200, str(number).encode())
             assert b"stray" not in found[1]

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.build.repository import RUNNER
 from sm.errors import NotReady
 from sm.metrics import MISMATCHED_ANSWERS
-from sm.triton.plan import REQUEST_TOKEN
+from sm.tools.build.repository_assembly import RUNNER
+from sm.triton.inference_plan import REQUEST_TOKEN
 from sm.triton.transport import Transport
 from tests.triton.serving import HEAD, Decoupled, Model, Serving, new_serving
 

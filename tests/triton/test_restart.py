@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from sm.errors import BadInput, NotReady, UnknownModel
-from sm.invocation import Message
 from sm.metrics import TENSORS
-from sm.registry import Registry
+from sm.plugins.registry import Registry
+from sm.router.invocation import Message
+from sm.router.triton_requests import Triton
 from sm.triton import server
-from sm.triton.http import Upstream
+from sm.triton.http_proxy import Upstream
 from sm.triton.regions import Lease
 from sm.triton.transport import Transport
-from sm.v2 import Triton
 from tests.box.running import until
 from tests.triton.serving import Serving
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from sm.base import ModelMetadata, TensorMetadata
-from sm.triton.sizes import CHANCES, KEPT, Sizes
+from sm.client.base import ModelMetadata, TensorMetadata
+from sm.triton.output_sizes import CHANCES, KEPT, Sizes
 
 
 def metadata(batch: int, **outputs: tuple[str, tuple[int, ...]]) -> ModelMetadata:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sm.base import Array
+from sm.client.base import Array
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, DeadlinePassed, ModelFailed, NotReady, UnknownModel
 from sm.triton.transport import Transport

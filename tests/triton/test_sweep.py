@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.triton import admin, sweep
+from sm.triton import health, shared_memory_cleanup
 from sm.triton.transport import Transport, remove_worker_files
 from tests.triton.serving import Serving
 
@@ -23,31 +23,31 @@ def test_a_dead_box_is_swept_and_a_living_one_left_alone(tmp_path: Path) -> None
     script = f"""
         import os, signal
         from pathlib import Path
-        from sm.triton import sweep
+        from sm.triton import shared_memory_cleanup as sweep
         kept = sweep.hold("dead", Path({str(tmp_path)!r}))
         os.kill(os.getpid(), signal.SIGKILL)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
-    living = sweep.hold("living", tmp_path)
+    living = shared_memory_cleanup.hold("living", tmp_path)
     for name in ("trireme-dead-1-a-0", "trireme-dead-pyxyz", "trireme-living-1-a-0", "somebody-elses"):
         (tmp_path / name).touch()
-    assert sweep.sweep(tmp_path) == ["dead"]
+    assert shared_memory_cleanup.sweep(tmp_path) == ["dead"]
     assert names(tmp_path) == ["somebody-elses", "trireme-living-1-a-0", "trireme-living.lock"]
     living.release()
     assert names(tmp_path) == ["somebody-elses"]
 
 
 def test_a_box_is_held_once(tmp_path: Path) -> None:
-    held = sweep.hold("a", tmp_path)
+    held = shared_memory_cleanup.hold("a", tmp_path)
     with pytest.raises(BlockingIOError):
-        sweep.hold("a", tmp_path)
+        shared_memory_cleanup.hold("a", tmp_path)
     held.release()
-    sweep.hold("a", tmp_path).release()
+    shared_memory_cleanup.hold("a", tmp_path).release()
 
 
 def test_a_box_whose_name_begins_like_anothers_keeps_its_files(tmp_path: Path) -> None:
     (tmp_path / "trireme-ab-1-x-0").touch()
-    sweep.hold("a", tmp_path).release()
+    shared_memory_cleanup.hold("a", tmp_path).release()
     assert names(tmp_path) == ["trireme-ab-1-x-0"]
 
 
@@ -56,7 +56,7 @@ def test_a_killed_worker_leaves_nothing(triton: Serving, tmp_path: Path) -> None
         import os, signal
         import numpy as np
         from pathlib import Path
-        from sm.box import Box
+        from sm.run_state import Box
         from sm.settings import Settings
         from sm.triton.transport import Transport
         transport = Transport(Settings.read({{}}), Box.load(Path({str(tmp_path)!r})))
@@ -72,6 +72,6 @@ def test_a_killed_worker_leaves_nothing(triton: Serving, tmp_path: Path) -> None
     (Path("/dev/shm") / f"trireme-{box.id}-{os.getpid()}-other-0").touch()
     remove_worker_files(box.id, worker.pid, box.http_port)
     assert triton.files() == [f"trireme-{box.id}-{os.getpid()}-other-0"]
-    assert not [name for name in admin.regions(box.http_port) if f"-{worker.pid}-" in name]
-    sweep.remove_files(f"trireme-{box.id}-{os.getpid()}-other")
+    assert not [name for name in health.regions(box.http_port) if f"-{worker.pid}-" in name]
+    shared_memory_cleanup.remove_files(f"trireme-{box.id}-{os.getpid()}-other")
     mine.close()

@@ -17,7 +17,7 @@ from sm.deadline import Deadline, running
 from sm.errors import BadInput, ModelFailed, NotReady, UnknownModel
 from sm.metrics import TENSORS
 from sm.settings import Settings
-from sm.triton import admin
+from sm.triton import health
 from sm.triton.transport import Transport
 from tests.triton.serving import Serving, new_serving
 
@@ -186,7 +186,7 @@ def test_ten_thousand_requests_leave_nothing(triton: Serving) -> None:
     transport.close()
     assert triton.files() == []
     assert all(np.array_equal(y, row(y.shape[1])) for y in kept)
-    assert not [name for name in admin.regions(triton.box.http_port) if f"-{os.getpid()}-" in name]
+    assert not [name for name in health.regions(triton.box.http_port) if f"-{os.getpid()}-" in name]
 
 
 def test_over_the_budget_tensors_go_in_the_message(

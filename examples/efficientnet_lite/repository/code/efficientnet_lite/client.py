@@ -8,9 +8,8 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from sm.base import Array, ImagePayload, Parameters, TensorClient, Tensors
+from sm.client import Array, ImagePayload, Parameters, Preprocessing, TensorClient, Tensors
 from sm.errors import StartError
-from sm.preprocessing import Preprocessing
 
 
 class Options(Parameters):

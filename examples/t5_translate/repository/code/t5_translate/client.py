@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, StringConstraints
 from tokenizers import Tokenizer
 
-from sm.base import Client, Parameters, TextPayload
+from sm.client import Client, Parameters, TextPayload
 from sm.errors import WrongPayload
 
 #: Word pieces that the model takes.

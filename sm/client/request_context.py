@@ -1,0 +1,22 @@
+"""How a record was asked for, and where the headers of the answer to it go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sm.client.sessions import Session
+
+
+@dataclass
+class Asked:
+    """What a payload knows beside its fields: one thing, since pydantic minds each private attribute."""
+
+    version: str = ""
+    accept: str = "application/json"
+    #: The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case.
+    headers: dict[str, str] = field(default_factory=dict)
+    session: Session | None = None
+    #: Headers of the answer.
+    answer: dict[str, str] = field(default_factory=dict)
+    #: Whether the caller asked for ``accept``; False where it is the default.
+    accept_named: bool = True

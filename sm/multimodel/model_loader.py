@@ -1,0 +1,321 @@
+"""Loads and unloads archives: in the control plane alone, several at once, one at a time under each name.
+
+What is begun is written down first, so that a process that dies half way leaves nothing that a later one
+would not find and clear away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from sm.errors import Conflict, DeadlinePassed, NotReady, OutOfMemory, Overloaded, TriremeError
+from sm.inspection.machine import Machine
+from sm.multimodel.archive_layout import Archive, called, checked
+from sm.multimodel.load_records import Record, Records
+from sm.multimodel.staging import Staging
+from sm.triton.model_control import HELD, Loading
+from sm.triton.server import MAX_LOADS, MAX_STUCK_LOADS
+
+log = logging.getLogger(__name__)
+#: A name that can be a folder's and part of a path as it is.
+PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
+#: Seconds between two looks at models that nobody waits for.
+REAP_INTERVAL_S = 1.0
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+
+
+class Loader:
+    """``home`` is the folder below which archives lie; ``admit`` raises if nothing may be loaded now.
+
+    ``machine`` is what models will run on; nothing is known of it if it is not given. A load may take
+    ``load_timeout`` seconds. ``replace_triton`` has Triton started again, for the reason it is given.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        staging: Staging,
+        triton: Loading,
+        *,
+        home: Path,
+        namespaced: bool = True,
+        admit: Callable[[], None] = lambda: None,
+        machine: Machine = Machine(),
+        load_timeout: float = 300.0,
+        replace_triton: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.records, self._staging, self._triton = records, staging, triton
+        self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
+        self._load_timeout, self._replace_triton = load_timeout, replace_triton
+        #: Archives that nobody waits for any more, by their records' ids. Triton may still bring them in, and
+        #: until it has done so, or is another, their files stay: it holds up all loads when they are gone.
+        self._abandoned: dict[str, Record] = {}
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+
+    def load(self, name: str, url: str, target: str = "") -> Record:
+        """Load the archive in the folder ``url``; ``target`` is what its callers call it, if that is known.
+
+        :class:`Conflict` if the name is taken, :class:`BadInput` for an archive that cannot be loaded,
+        :class:`OutOfMemory` where memory or disk are full.
+        """
+        with self._claimed(name), _room():
+            self._clear_away(name)
+            folder = checked(url, self._home)
+            self._admit()
+            began = time.monotonic()
+            record = self._reserve(name, url, target)
+            try:
+                # Copied first, then read: nobody changes the copy.
+                copy = self._staging.copy(folder, record.id, Path(url).name)
+                archive = Archive.read(copy, Path(url), self._machine)
+                record = self._name_models(record, archive)
+                record = self._bring_in(record, archive)
+            except BaseException:
+                self._undo(record)
+                raise
+            log.info("loaded", extra={"model": name, "seconds": round(time.monotonic() - began, 2)})
+            return record
+
+    def unload(self, name: str) -> None:
+        """Returns when all of the archive's models are out of memory. :class:`UnknownModel`."""
+        snapshot = self.records.read()
+        if name not in snapshot.records:
+            raise snapshot.unknown(name)
+        with self._claimed(name), _room():
+            snapshot = self.records.read()
+            record = snapshot.records.get(name)
+            if record is None or not record.loaded:
+                raise snapshot.unknown(name)
+            began = time.monotonic()
+            # From here on no caller finds it.
+            self.records.put(replace(record, loaded=False))
+            try:
+                self._take_out(record)
+            except NotReady:
+                # Triton, started again, has it again.
+                self.records.put(record)
+                raise
+            log.info("unloaded", extra={"model": name, "seconds": round(time.monotonic() - began, 2)})
+
+    def reload(self, model: str) -> None:
+        """Have Triton load one of its models anew; :class:`Conflict` if its archive is on its way."""
+        for record in self.records.read().loaded():
+            if model in record.models.values():
+                with self._claimed(record.name):
+                    if self._triton.states().get(model) == "LOADING":
+                        raise Conflict(f"Triton is still loading {model!r}")
+                    self._staging.touch(model)
+                    self._triton.load(model, seconds=self._load_timeout)
+
+    def instances(self, model: str) -> int:
+        """How many processes one of Triton's models has if it is a Python model."""
+        return self._triton.instances(model)
+
+    def reap(self) -> None:
+        """See to archives that nobody waits for: unload what came in after all, count what never will."""
+        if not self._abandoned:
+            return
+        states = self._triton.states()
+        for record in list(self._abandoned.values()):
+            held = [model for model in record.models.values() if states.get(model) in HELD]
+            if any(states[model] != "READY" for model in held):
+                continue
+            for model in reversed(held):
+                self._triton.unload(model)
+            self._staging.remove(record.models, record.id)
+            with self._lock:
+                del self._abandoned[record.id]
+        left = (model for record in list(self._abandoned.values()) for model in record.models.values())
+        stuck = [model for model in left if states.get(model) == "LOADING"]
+        if len(stuck) >= MAX_STUCK_LOADS:
+            self._replace_triton(f"{len(stuck)} loads do not end in Triton: it is started again")
+
+    def watch(self) -> None:
+        """Reap again and again; for a thread of its own."""
+        while True:
+            try:
+                self.reap()
+            except NotReady:
+                pass  # the next Triton knows nothing of them
+            except TriremeError as error:
+                log.error("%s", error.sentence)
+            except Exception:
+                log.exception("models that nobody waits for cannot be looked after")
+            time.sleep(REAP_INTERVAL_S)
+
+    def recover(self) -> None:
+        """Clear away what a process before this one has left half done."""
+        for record in list(self.records.read().records.values()):
+            if not record.loaded:
+                with contextlib.suppress(Conflict), self._claimed(record.name):
+                    self._clear_away(record.name)
+
+    @contextlib.contextmanager
+    def _claimed(self, name: str) -> Iterator[None]:
+        with self._lock:
+            if name in self._busy:
+                raise Conflict(f"the model {name[:200]!r} is being loaded or unloaded")
+            if len(self._busy) >= MAX_LOADS:
+                raise Overloaded(f"{MAX_LOADS} models are being loaded or unloaded")
+            self._busy.add(name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy.remove(name)
+
+    def _clear_away(self, name: str) -> None:
+        record = self.records.read().records.get(name)
+        if record is None:
+            return
+        if record.loaded and all(map(self._triton.ready, record.models.values())):
+            raise Conflict(f"the model {name[:200]!r} is loaded already")
+        # A Triton that was started again may have failed to load it: callers get a 404, so it is wanted anew.
+        log.warning("what is left of a model is cleared away", extra={"model": name})
+        self._undo(record)
+
+    def _reserve(self, name: str, url: str, target: str) -> Record:
+        """Write down what is begun. :class:`Conflict` if callers could take it for another model."""
+        with self._lock:
+            record = Record(name, self._shown(url), secrets.token_hex(4), "", {}, target=target, folder=url)
+            for other in self.records.read().records.values():
+                _check_collision(record, other)
+            self.records.put(record)
+            return record
+
+    def _shown(self, url: str) -> str:
+        """The archive's own folder, ``/opt/ml/models/<hash>``: what lies in it, the platform has named."""
+        return str(self._home / Path(url).relative_to(self._home).parts[0])
+
+    def _name_models(self, record: Record, archive: Archive) -> Record:
+        """Give the archive's models names in Triton, and write them down."""
+        with self._lock:
+            others = [*self.records.read().records.values(), *self._abandoned.values()]
+            taken = {model for other in others for model in other.models.values()}
+            # A load that does not end keeps its name for as long as this Triton lives.
+            taken |= {model for model, state in self._triton.states().items() if state == "LOADING"}
+            wanted = plain(record.target or record.name)
+            names: dict[str, str] = {}
+            # The one that is called chooses first. A free name stays: Python models call each other by it.
+            for inside in sorted(archive.models, key=lambda inside: inside != archive.entry):
+                names[inside] = self._free(
+                    wanted if inside == archive.entry else plain(inside), taken, record.id
+                )
+                taken.add(names[inside])
+            record = replace(
+                record,
+                entry=names.get(archive.entry, ""),
+                models={inside: names[inside] for inside in archive.models},
+            )
+            self.records.put(record)
+            return record
+
+    def _free(self, wanted: str, taken: set[str], identity: str) -> str:
+        if wanted not in taken:
+            return wanted
+        if not self._namespaced:
+            raise Conflict(
+                f"a model {wanted!r} is loaded already, and SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING=true"
+            )
+        log.info("%s is called %s-%s in Triton: the name is taken", wanted, wanted, identity)
+        return f"{wanted}-{identity}"
+
+    def _bring_in(self, record: Record, archive: Archive) -> Record:
+        self._staging.add(archive, record.models)
+        if archive.plugin:
+            view = self._staging.view(archive, record.id)
+            names = {
+                name: record.models[inside]
+                for inside, model in archive.models.items()
+                for name in called(model)
+            }
+            record = replace(
+                record,
+                client=str(archive.plugin.file),
+                module=archive.plugin.module,
+                # A script of the toolkit's is told of the archive as it lies: its model may be any file.
+                repository=str(archive.folder if archive.plugin.module else view),
+                names=names,
+            )
+        end = time.monotonic() + self._load_timeout
+        for inside in archive.roots:
+            left = max(0.1, end - time.monotonic())
+            try:
+                self._triton.load(record.models[inside], record.models.values(), left)
+            except DeadlinePassed:
+                raise DeadlinePassed(
+                    f"Triton has not loaded {record.name[:200]!r} within {self._load_timeout:g} s "
+                    "(set by TRIREME_LOAD_TIMEOUT)"
+                ) from None
+        record = replace(record, loaded=True)
+        self.records.put(record)
+        return record
+
+    def _take_out(self, record: Record) -> None:
+        states = self._triton.states()
+        if any(states.get(model) == "LOADING" for model in record.models.values()):
+            # To unload it would be to wait for its load.
+            with self._lock:
+                self._abandoned[record.id] = record
+            self.records.remove(record.name)
+            return
+        # The one that is called first: an ensemble before its steps.
+        for model in reversed(list(record.models.values())):
+            self._triton.unload(model)
+        self._staging.remove(record.models, record.id)
+        self.records.remove(record.name)
+
+    def _undo(self, record: Record) -> None:
+        """As if it had never been. What Triton does not let go of stays written down, for another attempt."""
+        try:
+            self._take_out(record)
+        except NotReady:
+            # Triton, started again, does not know of it.
+            self._staging.remove(record.models, record.id)
+            self.records.remove(record.name)
+        except TriremeError as error:
+            log.error("%s", error.sentence, extra={"model": record.name})
+
+
+def _check_collision(record: Record, other: Record) -> None:
+    """:class:`Conflict` if a name or Target-Model of both is the same: a request must mean one model."""
+    for ours, theirs in product((record.name, record.target), (other.name, other.target)):
+        if ours and theirs and plain(ours) == plain(theirs):
+            mine = "the name" if ours == record.name else f"the Target-Model of {record.name[:200]!r},"
+            taken = (
+                "is loaded already"
+                if theirs == other.name
+                else f"is the Target-Model of {other.name[:200]!r}, which is loaded already"
+            )
+            raise Conflict(f"{mine} {ours[:200]!r} {taken}")
+
+
+def plain(name: str) -> str:
+    """A name for Triton: the same one if it may be a folder's."""
+    if PLAIN.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{re.sub('[^A-Za-z0-9_-]+', '-', name)[:150]}-{digest}"
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[None]:
+    """A full disk is not the archive's fault."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise OutOfMemory(f"there is no room in the run folder: {error.strerror}") from error
+        raise

@@ -1,0 +1,117 @@
+"""An archive's models in Triton's repository: links to their files, and a ``config.pbtxt`` with the names.
+
+Triton wants a model's folder and the name in its configuration to be its name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sm.errors import BadInput
+from sm.multimodel.archive_layout import Archive, called
+from sm.multimodel.copying import copy_archive
+from sm.multimodel.load_records import Record
+from sm.repository import config_files
+from sm.repository.ensembles import is_ensemble
+from sm.repository.models import CONFIG as CONFIG
+from sm.repository.models import Model
+
+
+class Staging:
+    """``repository`` is Triton's. ``archives`` has a folder for each archive, by the record's id: in it are
+    the copy of the archive and, for a client, its models under the names that the client knows.
+    """
+
+    def __init__(self, repository: Path, archives: Path) -> None:
+        self._repository, self._archives = repository, archives
+
+    def copy(self, folder: Path, identity: str, name: str) -> Path:
+        """Copy the archive in ``folder``. The copy's folder has ``name``, as it may name a model."""
+        target = self._archives / identity / "files" / name
+        target.parent.mkdir(parents=True)
+        copy_archive(folder, target)
+        return target
+
+    def add(self, archive: Archive, names: Mapping[str, str]) -> None:
+        """Make the folders. ``names`` are Triton's, by the archive's."""
+        for inside, model in archive.models.items():
+            # An archive that was never done with may have left one.
+            shutil.rmtree(self._repository / names[inside], ignore_errors=True)
+            _stage(model, self._repository / names[inside], names, inside in archive.on_cpu)
+
+    def view(self, archive: Archive, identity: str) -> Path:
+        """The folder in which the archive's client finds its models."""
+        folder = self._archives / identity / "models"
+        folder.mkdir(parents=True)
+        for model in archive.models.values():
+            for name in called(model):
+                (folder / name).symlink_to(model.folder)
+        return folder
+
+    def touch(self, name: str) -> None:
+        """Triton loads a model again only if a version is newer. :class:`BadInput` if its files are gone."""
+        if not whole(self._repository / name):
+            raise BadInput(f"the files of {name!r} are gone")
+        for version in (self._repository / name).iterdir():
+            if version.is_dir() and not version.is_symlink():
+                os.utime(version)
+
+    def remove(self, names: Mapping[str, str], identity: str) -> None:
+        """What :meth:`copy`, :meth:`add` and :meth:`view` made, or a part of it."""
+        for name in names.values():
+            shutil.rmtree(self._repository / name, ignore_errors=True)
+        shutil.rmtree(self._archives / identity, ignore_errors=True)
+
+
+def whole(folder: Path) -> bool:
+    """Whether each link in a model's folder leads somewhere: for a Python model without its file Triton waits
+    for ever, all others with it."""
+    return all(path.exists() for path in folder.rglob("*"))
+
+
+def restorable(record: Record, repository: Path) -> list[str]:
+    """Triton's names of the models whose files are all there; none if the archive itself is gone."""
+    if not Path(record.folder).is_dir():
+        return []
+    return [name for name in record.models.values() if whole(repository / name)]
+
+
+def _stage(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -> None:
+    folder.mkdir()
+    versions = {str(number) for number in model.versions}
+    for path in model.folder.iterdir():
+        if path.name in versions:
+            _link_all(path, folder / path.name)
+        elif path.name != CONFIG:
+            (folder / path.name).symlink_to(path)
+    if model.config is not None:
+        config = renamed(model.config, folder.name, names)
+        config = config_files.without_gpu(config) if on_cpu else config
+        if config == model.config:
+            (folder / CONFIG).symlink_to(model.folder / CONFIG)
+        else:
+            (folder / CONFIG).write_text(config_files.write(config))
+    if is_ensemble(model) and not model.versions:
+        # It has no file in there, so many a way of packing loses it.
+        (folder / "1").mkdir()
+
+
+def _link_all(source: Path, folder: Path) -> None:
+    """A version is a folder of its own: its time is ours to set, and an archive may be read-only."""
+    folder.mkdir()
+    for path in source.iterdir():
+        (folder / path.name).symlink_to(path)
+
+
+def renamed(config: Any, name: str, names: Mapping[str, str]) -> Any:
+    """A copy of the configuration with its model's ``name``, and its steps' by ``names``."""
+    made = type(config)()
+    made.CopyFrom(config)
+    made.name = name
+    for step in made.ensemble_scheduling.step if made.HasField("ensemble_scheduling") else ():
+        step.model_name = names.get(step.model_name, step.model_name)
+    return made

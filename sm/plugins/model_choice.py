@@ -1,0 +1,45 @@
+"""Which Triton model a client calls: the one that names the client, the one of its own name, or an alias."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sm.client.base import TensorClient, Triton
+from sm.errors import StartError, UnknownModel
+from sm.repository import config_files
+
+#: The entry of ``parameters`` in a model's ``config.pbtxt`` that names the client.
+PARAMETER = "trireme_client"
+
+
+def choose_model(client: TensorClient, triton: Triton) -> str:
+    """The model's name; the client's own where none is served. :class:`StartError` if two name the client."""
+    naming = sorted(models_naming(client.name, client.repository))
+    if len(naming) > 1:
+        raise StartError(
+            f"{' and '.join(naming)} both have the parameter {PARAMETER} {client.name!r} in config.pbtxt: "
+            "remove it from all but one."
+        )
+    if naming:
+        return naming[0]
+    return next((name for name in (client.model, *client.aliases) if _is_served(triton, name)), client.model)
+
+
+def models_naming(client: str, repository: Path) -> Iterator[str]:
+    """The models in a repository whose ``config.pbtxt`` names the client."""
+    for path in repository.glob("*/config.pbtxt"):
+        try:
+            parameters = config_files.read(path).parameters
+        except ValueError:
+            continue  # Triton says what is wrong with it.
+        if PARAMETER in parameters and parameters[PARAMETER].string_value == client:
+            yield path.parent.name
+
+
+def _is_served(triton: Triton, name: str) -> bool:
+    try:
+        triton.metadata(name)
+    except UnknownModel:
+        return False
+    return True

@@ -1,0 +1,209 @@
+"""The toolkit's codecs: JSON, CSV and NPY to arrays and back, sparse matrices out of NPZ.
+
+What they give is what ``sagemaker-inference`` 1.10 gives, down to the dtype and to ``NaN`` in JSON, with
+two exceptions. A ``.npy`` body is never unpickled. And a JSON object stays a ``dict``, as in the Hugging
+Face container, where the toolkit wraps it into an array of no dimension.
+
+JSON lines and LibSVM, which batch transform sends, the toolkit does not know. Lines are read and written as
+the JSON list of them; LibSVM becomes rows of numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sm.client.decode_budget import BYTES_PER_MARK, DECODED, FEW_MARKS
+from sm.client.nested_numbers import MAX_TEXT_BYTES, array_of
+from sm.client.npy import read_npy
+from sm.errors import BadInput, ClientFailed, NotAcceptable, UnsupportedType
+from sm.plugins.toolkit import libsvm
+from sm.plugins.toolkit.npz import NPZ, read_sparse
+
+JSON = "application/json"
+JSON_LINES = "application/jsonlines"
+CSV = "text/csv"
+NPY = "application/x-npy"
+#: How many times a body's size its texts may take as an array: 4 bytes a character, and of unequal length.
+MAX_TEXT_GROWTH = 16
+#: Bodies that reach a script as ``str``; all others are ``bytes``.
+TEXTS = (JSON, CSV)
+
+
+def text_of(body: bytes) -> str:
+    """A body in UTF-8; :class:`BadInput` if it is not."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise BadInput("the body is not UTF-8 text") from None
+
+
+def text(data: str | bytes) -> str:
+    """A body as text, whichever of the two it reached a function as."""
+    return data if isinstance(data, str) else text_of(data)
+
+
+def decode(data: str | bytes, content_type: str) -> Any:
+    """A body as an array, or as a ``dict`` where it is a JSON object.
+
+    Raises :class:`UnsupportedType` for another content type and :class:`BadInput` for a body that is not
+    what its type says.
+    """
+    decoder = DECODERS.get(content_type)
+    if decoder is None:
+        raise UnsupportedType(
+            f"the script has no input_fn: {', '.join(DECODERS)} can be read, not {content_type[:100]!r}"
+        )
+    return decoder(data)
+
+
+def encode(value: Any, content_type: str) -> str | bytes:
+    """An array, or what can become one, in ``content_type``.
+
+    Raises :class:`NotAcceptable` for another type, :class:`ClientFailed` for a value that has no such form.
+    """
+    encoder = ENCODERS.get(content_type)
+    if encoder is None:
+        raise NotAcceptable(
+            f"the script has no output_fn: {', '.join(ENCODERS)} can be had, not {content_type[:100]!r}"
+        )
+    try:
+        return encoder(value)
+    except (TypeError, ValueError) as error:
+        raise ClientFailed(f"the prediction cannot be sent as {content_type}: {error}") from error
+
+
+def to_json(value: Any) -> str:
+    """JSON of whatever has a ``tolist``; ``NaN`` stays ``NaN``, as the toolkit's callers know it."""
+    return json.dumps(value, default=_listed)
+
+
+def _from_json(data: str | bytes) -> Any:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"the body is not JSON: {error}") from None
+    return value if isinstance(value, dict) else _array(value)
+
+
+def _from_json_lines(data: str | bytes) -> Any:
+    lines = text(data)
+    # What begins with a brace is accounted for already, as it may be JSON that names its model.
+    marks = 0 if lines.lstrip().startswith("{") else sum(map(lines.count, ",[{\n"))
+    with DECODED.held(BYTES_PER_MARK * marks if marks > FEW_MARKS else 0):
+        values = []
+        # Not splitlines: a text in JSON may have other line ends in it.
+        for number, line in enumerate(io.StringIO(lines, newline="\n"), 1):
+            try:
+                values += [json.loads(line)] if line.strip() else []
+            except (ValueError, RecursionError) as error:
+                raise BadInput(f"line {number} of the body is not JSON: {error}") from None
+        if not values:
+            raise BadInput("the body has no line")
+        return _array(values)
+
+
+def _from_libsvm(data: str | bytes) -> Any:
+    return libsvm.read(text(data)).dense()
+
+
+def _array(value: object) -> Any:
+    try:
+        return array_of(value)
+    except (ValueError, OverflowError):
+        raise BadInput(
+            "the lists in the body are not of one length, or its texts too unlike in length"
+        ) from None
+
+
+def _from_csv(data: str | bytes) -> Any:
+    table = text(data)
+    # genfromtxt takes everything behind a # for a comment.
+    lines = [line for each in table.splitlines() if (line := each.partition("#")[0]).strip()]
+    if not lines:
+        raise BadInput("the body has no line of CSV")
+    if _csv_text_bytes(lines) > max(MAX_TEXT_BYTES, MAX_TEXT_GROWTH * len(table)):
+        raise BadInput("the body is not CSV: its texts are too unlike in length")
+    try:
+        return np.genfromtxt(io.StringIO(table), dtype=None, delimiter=",", encoding="utf-8")
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(f"the body is not CSV: {reason}") from None
+
+
+def _csv_text_bytes(lines: list[str]) -> int:
+    """Bytes that NumPy takes for the texts of a CSV: each has the room of the longest in its column, or,
+    where no column is of numbers, of the longest anywhere. 0 where that is no concern."""
+    cells = sum(line.count(",") + 1 for line in lines)
+    if 4 * max(map(len, lines)) * cells <= MAX_TEXT_BYTES:
+        return 0
+    # Lines of different lengths are genfromtxt's to refuse, before it makes room for anything.
+    columns = list(zip(*(line.split(",") for line in lines), strict=False))
+    widths = [max(map(len, column)) for column in columns if not _is_numeric(column)]
+    width_of_row = sum(widths) if len(widths) < len(columns) else max(widths) * len(widths)
+    return 4 * width_of_row * len(lines)
+
+
+def _is_numeric(column: tuple[str, ...]) -> bool:
+    try:
+        for cell in column:
+            float(cell.strip() or 0)
+    except ValueError:
+        return False
+    return True
+
+
+def _from_npy(data: str | bytes) -> Any:
+    return read_npy(data.encode() if isinstance(data, str) else data)
+
+
+def _from_npz(data: str | bytes) -> Any:
+    return read_sparse(data.encode() if isinstance(data, str) else data)
+
+
+def _to_json_lines(value: Any) -> str:
+    """A line for each of several results; one for a result that is not a list.
+
+    The last has no line end, which batch transform adds.
+    """
+    value = value.tolist() if hasattr(value, "tolist") else value
+    rows = value if isinstance(value, (list, tuple)) else [value]
+    return "\n".join(map(to_json, rows))
+
+
+def _to_csv(value: Any) -> str:
+    stream = io.StringIO()
+    np.savetxt(stream, value, delimiter=",", fmt="%s")
+    return stream.getvalue()
+
+
+def _to_npy(value: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, value, allow_pickle=False)
+    return stream.getvalue()
+
+
+def _listed(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+
+
+DECODERS: dict[str, Callable[[str | bytes], Any]] = {
+    JSON: _from_json,
+    CSV: _from_csv,
+    NPY: _from_npy,
+    NPZ: _from_npz,
+    JSON_LINES: _from_json_lines,
+    **dict.fromkeys(libsvm.TYPES, _from_libsvm),
+}
+ENCODERS: dict[str, Callable[[Any], str | bytes]] = {
+    JSON: to_json,
+    CSV: _to_csv,
+    NPY: _to_npy,
+    JSON_LINES: _to_json_lines,
+}

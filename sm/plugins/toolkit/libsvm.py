@@ -1,0 +1,98 @@
+"""LibSVM text, ``label index:value index:value`` on each line, to rows of numbers."""
+
+from __future__ import annotations
+
+import io
+import re
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sm.client.decode_budget import DECODED
+from sm.errors import BadInput, TooLarge
+
+TYPES = ("text/libsvm", "text/x-libsvm")
+#: Bytes that the rows may take with every zero written out.
+MAX_DENSE_BYTES = 2**29
+#: Bytes of memory for each ``index:value`` while it is read.
+BYTES_PER_ENTRY = 32
+TOKEN = re.compile(r"\S+")
+#: The highest index of a feature: SciPy's and XGBoost's indices have 32 bits.
+MAX_INDEX = 2**31 - 2
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The entries of all lines, one behind the other. Line i's begin at ``starts[i]``."""
+
+    values: NDArray[np.float32]
+    indices: NDArray[np.int32]
+    starts: NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def first_index(self) -> int:
+        """1 where no line has an index 0: that is how the format's own tools count."""
+        return int(bool(len(self.indices)) and int(self.indices.min()) > 0)
+
+    def dense(self, columns: int = 0) -> NDArray[np.float32]:
+        """All rows with their zeros, of ``columns`` or as many as the highest index asks for."""
+        needed = int(self.indices.max()) + 1 - self.first_index if len(self.indices) else 0
+        shape = (self.count, max(columns, needed))
+        size = 4 * shape[0] * shape[1]
+        if size > MAX_DENSE_BYTES:
+            raise TooLarge(
+                f"{shape[0]:,} lines with indices up to {shape[1]:,} take {size / 2**20:,.0f} MiB of memory; "
+                f"at most {MAX_DENSE_BYTES / 2**20:,.0f} MiB are accepted"
+            )
+        with DECODED.held(size):
+            table = np.zeros(shape, np.float32)
+            rows = np.repeat(np.arange(self.count), np.diff(self.starts))
+            table[rows, self.indices - self.first_index] = self.values
+        return table
+
+
+def read(text: str) -> Rows:
+    """The rows of ``text``; :class:`BadInput` names the line that cannot be read. Labels are left out."""
+    with DECODED.held(BYTES_PER_ENTRY * text.count(":")):
+        return _read(text)
+
+
+def _read(text: str) -> Rows:
+    # Neither lists of lines nor of numbers: a short line or number is ten times its size as an object.
+    values, indices, starts = array("d"), array("q"), array("q", [0])
+    for number, line in enumerate(io.StringIO(text), 1):
+        first = True
+        for match in TOKEN.finditer(line.partition("#")[0]):
+            token = match.group()
+            is_label, first = first and ":" not in token and _is_number(token), False
+            index, _, value = token.partition(":")
+            if is_label or index == "qid":
+                continue
+            try:
+                values.append(float(value))
+                indices.append(int(index))
+            except (ValueError, OverflowError):
+                raise BadInput(f"line {number} is not LibSVM: {token[:50]!r} is no index:value") from None
+            if not 0 <= indices[-1] <= MAX_INDEX:
+                raise BadInput(f"line {number} is not LibSVM: the index {index[:20]} is out of range")
+        if not first:
+            starts.append(len(values))
+    if len(starts) == 1:
+        raise BadInput("the body has no line of LibSVM")
+    # To float32 infinity is the nearest there is to what is beyond it.
+    with np.errstate(over="ignore"):
+        return Rows(np.array(values, np.float32), np.array(indices, np.int32), np.array(starts, np.int64))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

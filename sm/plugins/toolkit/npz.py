@@ -1,0 +1,110 @@
+"""A stranger's ``.npz`` body to a sparse matrix, as ``scipy.sparse.save_npz`` writes one.
+
+SciPy is the team's: without it such a body is refused with a sentence. Its own ``load_npz`` is not used: it
+unpacks whatever an archive claims, and takes indices that lie outside of the matrix.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import zipfile
+import zlib
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sm.client.decode_budget import DECODED
+from sm.client.npy import read_npy
+from sm.errors import BadInput, TooLarge, UnsupportedType
+
+NPZ = "application/x-npz"
+#: Members of an archive. A sparse matrix has five or six.
+MAX_MEMBERS = 16
+#: Bytes that the members may take, unpacked, where the worker's own budget for decoding does not say less.
+MAX_UNPACKED_BYTES = 2**29
+#: How an entry of the list of members begins.
+ENTRY = b"PK\x01\x02"
+#: The arrays of each form that a matrix is kept in, in the order in which SciPy's class takes them.
+PARTS = {
+    "csr": ("data", "indices", "indptr"),
+    "csc": ("data", "indices", "indptr"),
+    "bsr": ("data", "indices", "indptr"),
+    "coo": ("data", "row", "col"),
+    "dia": ("data", "offsets"),
+}
+NOT_SPARSE = BadInput("the body is not a sparse matrix as scipy.sparse.save_npz writes it")
+
+
+def read_sparse(body: bytes) -> Any:
+    """The matrix, of SciPy's own class.
+
+    Raises :class:`BadInput` for everything else, :class:`TooLarge` for an archive that unpacks to more than
+    is allowed, and :class:`UnsupportedType` where SciPy is not installed.
+    """
+    sparse = _scipy_sparse()
+    if body.count(ENTRY) > MAX_MEMBERS:
+        raise BadInput(f"the body is an archive of more than {MAX_MEMBERS} members")
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+            if size > MAX_UNPACKED_BYTES:
+                raise TooLarge(
+                    f"the archive unpacks to {size / 2**20:,.0f} MiB; "
+                    f"at most {MAX_UNPACKED_BYTES / 2**20:,.0f} MiB are accepted"
+                )
+            # Each member is there twice for a moment.
+            with DECODED.held(2 * size):
+                arrays = {
+                    member.filename.removesuffix(".npy"): read_npy(archive.read(member))
+                    for member in archive.infolist()
+                }
+                return _matrix(sparse, arrays)
+    except (BadInput, TooLarge):
+        raise
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        OverflowError,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+    ):
+        raise NOT_SPARSE from None
+
+
+def _matrix(sparse: ModuleType, arrays: dict[str, NDArray[Any]]) -> Any:
+    named = arrays["format"].item()
+    form = named.decode("ascii") if isinstance(named, bytes) else str(named)
+    parts = [arrays[name] for name in PARTS[form]]
+    rows, columns = (int(size) for size in arrays["shape"])
+    kind = getattr(sparse, f"{form}_{'array' if '_is_array' in arrays else 'matrix'}")
+    if form == "coo":
+        parts = [parts[0], (parts[1], parts[2])]  # type: ignore[list-item]
+    if not all(np.issubdtype(part.dtype, np.integer) for part in arrays_of_indices(arrays)):
+        raise NOT_SPARSE
+    matrix = kind(tuple(parts), shape=(rows, columns))
+    if form in ("csr", "csc", "bsr"):
+        # An index outside of the matrix would be followed into memory that is not its own.
+        matrix.check_format(full_check=True)
+    return matrix
+
+
+def arrays_of_indices(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    return [arrays[name] for name in ("indices", "indptr", "row", "col", "offsets") if name in arrays]
+
+
+def _scipy_sparse() -> ModuleType:
+    try:
+        return importlib.import_module("scipy.sparse")
+    except ImportError:
+        raise UnsupportedType(
+            f"{NPZ} can be read where SciPy is installed, and it is not: "
+            "the archive's code/requirements.txt has to name it"
+        ) from None

@@ -1,0 +1,104 @@
+"""The adapter: a toolkit script as a client."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sm.client.base import Client, Triton
+from sm.client.payloads import BodyPayload
+from sm.client.results import Encoded
+from sm.deadline import current
+from sm.errors import DeadlinePassed, NotAcceptable
+from sm.plugins.toolkit.script_context import Context
+from sm.plugins.toolkit.script_functions import Handler
+from sm.plugins.toolkit.script_modules import plain_names
+
+#: Seconds that a script gets beyond a request's time, and its worker's other requests after that.
+GRACE = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class ToolkitClient(Client):
+    """A script with the SageMaker inference toolkit's functions."""
+
+    payload = BodyPayload
+
+    def __init__(self, triton: Triton, folder: Path, repository: Path, module: str) -> None:
+        super().__init__(triton, folder, repository)
+        self._module = module
+        #: In each process the toolkit runs one request after the other, so a script may count on it.
+        self._alone = threading.Lock()
+        #: When the time of the request that is being served is over, on the monotonic clock.
+        self._due = math.inf
+        self._leaving = False
+
+    def setup(self) -> None:
+        with plain_names(self.folder):
+            self._handler = Handler(importlib.import_module(self._module))
+            self._model = self._handler.load(self._context())
+
+    def inference(self, payload: BodyPayload) -> object:
+        """Bytes in, bytes out; for the payload of a dispatch request, a result to stand in its answer."""
+        accept = "application/json" if payload.dispatched else payload.accept
+        with self._turn():
+            body, kind = self._handler.answer(
+                self._model, payload.body, payload.content_type, accept, self._context(payload)
+            )
+        return _result(body, kind) if payload.dispatched else Encoded(body, kind)
+
+    def _context(self, payload: BodyPayload | None = None) -> Context:
+        if payload is None:
+            return Context(self.name, self.repository)
+        headers = {**payload.headers, "content-type": payload.content_type, "accept": payload.accept}
+        named = payload.dispatched or payload.accept_named
+        return Context(self.name, self.repository, headers, named)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        deadline = current()
+        if not self._alone.acquire(timeout=deadline.remaining() if deadline else -1):
+            self._replace_if_stuck()
+            raise DeadlinePassed(
+                f"{self.name} was busy with earlier requests until the invocation's time was over"
+            )
+        try:
+            if deadline:
+                deadline.check()
+            self._due = deadline.at if deadline else math.inf
+            yield
+        finally:
+            self._alone.release()
+
+    def _replace_if_stuck(self) -> None:
+        """A script that does not come back holds this worker for ever: gunicorn makes another."""
+        if time.monotonic() < self._due + GRACE or self._leaving:
+            return
+        self._leaving = True
+        log.error("%s has not come back from a request whose time is over: its worker is replaced", self.name)
+        # What other clients are doing is finished. The stuck thread would keep the process from its end.
+        os.kill(os.getpid(), signal.SIGTERM)
+        last = threading.Timer(GRACE, os.kill, (os.getpid(), signal.SIGKILL))
+        last.daemon = True
+        last.start()
+
+
+def _result(body: bytes, content_type: str) -> Any:
+    """What a script answered, as a member of JSON."""
+    try:
+        return json.loads(body) if content_type.startswith("application/json") else body.decode()
+    except ValueError:
+        raise NotAcceptable(
+            f"the answer is {content_type[:100]!r}, which has no place in JSON: send the payload as the body"
+        ) from None

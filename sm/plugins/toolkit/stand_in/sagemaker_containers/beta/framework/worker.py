@@ -1,0 +1,22 @@
+"""What a script answers with."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from sagemaker_inference import content_types
+from werkzeug import wrappers
+
+
+class Response(wrappers.Response):
+    """A body with its content type. :mod:`sm.plugins.toolkit.script_functions` takes it apart."""
+
+    def __init__(
+        self,
+        response: Any = None,
+        accept: str | None = None,
+        status: int = HTTPStatus.OK,
+        mimetype: str = content_types.JSON,
+    ) -> None:
+        super().__init__(response=response, status=status, mimetype=accept or mimetype)

@@ -1,0 +1,1 @@
+"""A model repository on disk: its configuration, models, ensembles and manifests."""

@@ -1,0 +1,1 @@
+"""One request: parse it, dispatch it to a client or to Triton, and respond."""

@@ -1,0 +1,251 @@
+"""An invocation becomes results: by one client, its records side by side."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from sm import deadline
+from sm.client.base import Client
+from sm.client.payloads import BodyPayload, Payload, takes_bulk
+from sm.decoded_base64 import Bulk
+from sm.errors import (
+    ClientFailed,
+    DeadlinePassed,
+    OutOfMemory,
+    TriremeError,
+    UnsupportedType,
+    WrongPayload,
+    WrongTensor,
+)
+from sm.metrics import stage
+from sm.plugins.registry import Registry
+from sm.router.answer import dumps
+from sm.router.invocation import JSON, Invocation, Raw
+from sm.router.ordered import OrderedRunner
+from sm.router.s3.inlining import inlined
+from sm.router.s3.store import Store
+from sm.router.streaming.stream import finish
+from sm.triton.answer_guard import AnswerGuard
+
+log = logging.getLogger(__name__)
+
+EncodedResult = TypeVar("EncodedResult")
+
+
+class Dispatcher:
+    """Hands an invocation's records to its client; several of them run on ``executor``, of ``threads``."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        executor: Executor,
+        store: Store | None = None,
+        threads: int = 8,
+        guard: AnswerGuard | None = None,
+    ) -> None:
+        """``guard`` refuses answers that may be another request's."""
+        self.registry = registry
+        self._runner = OrderedRunner(executor, threads)
+        self._guard = guard or AnswerGuard(None)
+        #: Of payloads that are in S3; None where that is off.
+        self._store = store
+
+    def run(self, invocation: Invocation) -> list[object]:
+        """A result for each record, in order; a :class:`TriremeError` in the place of one that failed.
+
+        Raises :class:`~sm.errors.NotReady` if Triton may have mixed up what the results were made of.
+        """
+        if invocation.many:
+            return list(self.encoded(invocation, lambda result: result))
+        client = self.registry.get(invocation.model)
+        result = self._result(client, invocation, invocation.records[0], "payload")
+        self.confirm_delivery()
+        return [result]
+
+    def encoded(
+        self, invocation: Invocation, encode: Callable[[object], EncodedResult]
+    ) -> Iterator[EncodedResult]:
+        """What ``encode`` makes of each result of :meth:`run`, one after the other.
+
+        ``encode`` is called as soon as a result is there, on the executor: a result is often larger than what
+        is sent of it, and of a hundred thousand nobody could keep all. The last of them is followed by
+        :class:`~sm.errors.NotReady` if Triton may have mixed up what they were made of.
+        """
+        client = self.registry.get(invocation.model)
+        late = encode(DeadlinePassed(deadline.PASSED))
+        # Side by side, so that Triton's dynamic batching finds something to batch.
+        yield from self._runner.run(
+            enumerate(invocation.records),
+            lambda item: encode(self._result(client, invocation, item[1], f"payload[{item[0]}]")),
+            lambda: late,
+        )
+        self.confirm_delivery()
+
+    def stream(self, invocation: Invocation) -> Generator[object, None, None]:
+        """The parts of the answer to the one record, as they are made; raises :class:`TriremeError`."""
+        client, payload = self.registry.get(invocation.model), None
+        if invocation.many:
+            raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
+        try:
+            with stage(client.name, "decode"):
+                payload = self._payload(client, invocation, invocation.records[0], "payload")
+            parts = client.stream(payload)
+            try:
+                for part in parts:
+                    self.confirm_delivery()
+                    yield part
+                    _check_time()
+            finally:
+                finish(parts)
+        except Exception as error:
+            raise _failure(error, client, invocation, "payload", payload) from None
+
+    def confirm_delivery(self) -> None:
+        """Raises :class:`~sm.errors.NotReady` if the running invocation's results may be another's."""
+        running = deadline.current()
+        if running:
+            # A copy, made in one step: other records of the request may be at work.
+            self._guard.confirm_delivery(tuple(running.generations))
+
+    def _result(self, client: Client, invocation: Invocation, record: object, path: str) -> object:
+        payload = None
+        try:
+            with stage(client.name, "decode"):
+                payload = self._payload(client, invocation, record, path)
+            return client.inference(payload)
+        except Exception as error:
+            return _failure(error, client, invocation, path, payload)
+
+    def _payload(self, client: Client, invocation: Invocation, record: object, path: str) -> Payload:
+        return validated(client, invocation, inlined(client.payload, record, path, self._store), path)
+
+
+def _failure(
+    error: Exception, client: Client, invocation: Invocation, path: str, payload: Payload | None
+) -> TriremeError:
+    """What the caller is told of an error; the traceback of a client's own goes to the log."""
+    if isinstance(error, WrongPayload):
+        return _within(error, path)
+    if isinstance(error, WrongTensor) and not (payload and payload.may_have_caused(error)):
+        log.error(
+            "client %s failed: %s",
+            client.name,
+            error.explanation,
+            exc_info=error,
+            extra={"request_id": invocation.request_id},
+        )
+        return ClientFailed(f"the client of {client.name!r} failed: its model does not take what it gives")
+    if isinstance(error, TriremeError):
+        return error
+    if isinstance(error, MemoryError):
+        return OutOfMemory(f"{client.name} ran out of memory")
+    log.error("client %s failed", client.name, exc_info=error, extra={"request_id": invocation.request_id})
+    return ClientFailed(f"the client of {client.name!r} failed ({type(error).__name__})")
+
+
+def _check_time() -> None:
+    running = deadline.current()
+    if running:
+        running.check()
+
+
+def _within(error: WrongPayload, path: str) -> WrongPayload:
+    """A client says ``payload.text`` of its record, which may be ``payload[2].text`` of the request."""
+    field = str(error.details.get("field", ""))
+    if path == "payload" or not field.startswith("payload."):
+        return error
+    moved = path + field.removeprefix("payload")
+    return WrongPayload(error.sentence.replace(field, moved, 1), **{**error.details, "field": moved})
+
+
+def validated(client: Client, invocation: Invocation, record: object, path: str = "payload") -> Payload:
+    """A record as the client's typed payload; :class:`WrongPayload` names the field that is not."""
+    kind = client.payload
+    members = {
+        name: value.text if isinstance(value, Bulk) and not takes_bulk(kind, name) else value
+        for name, value in _members(client, record, path).items()
+    }
+    parameters = _parameters(kind, invocation.parameters, invocation.attributes)
+    if parameters:
+        members["parameters"] = parameters
+    try:
+        payload = kind.model_validate(members)
+    except ValidationError as error:
+        raise _wrong(error, path, kind) from None
+    payload.addressed(
+        invocation.version,
+        invocation.accept,
+        dict(invocation.headers),
+        invocation.session,
+        invocation.answer_headers,
+        invocation.accept_named,
+    )
+    return payload
+
+
+def _members(client: Client, record: object, path: str) -> Mapping[str, Any]:
+    kind = client.payload
+    if issubclass(kind, BodyPayload):
+        return _as_body(record)
+    if isinstance(record, Raw):
+        if record.content_type not in kind.content_types:
+            takes = ", ".join(("application/json", *kind.content_types))
+            raise UnsupportedType(f"{client.name} takes {takes}, not {record.content_type[:100]!r}")
+        return kind.fields_of_raw(record.body)
+    if isinstance(record, (str, Bulk)) and kind.main_field:
+        return {kind.main_field: record}
+    if not isinstance(record, dict):
+        hint = f" or a string ({kind.main_field})" if kind.main_field else ""
+        raise WrongPayload(f"{path}: must be an object{hint}", field=path)
+    if "parameters" in record:
+        raise WrongPayload(
+            f"{path}.parameters: belongs beside payload, not in it", field=f"{path}.parameters"
+        )
+    return record
+
+
+def _as_body(record: object) -> Mapping[str, Any]:
+    """A record for a client that takes bodies: as it came, or out of a dispatch request."""
+    if isinstance(record, Raw):
+        return {"body": record.body, "content_type": record.content_type}
+    return {"body": dumps(record), "content_type": JSON, "dispatched": True}
+
+
+def _parameters(
+    kind: type[Payload], asked: Mapping[str, Any], attributes: Mapping[str, str]
+) -> dict[str, Any]:
+    """The request's parameters, over those custom attributes that the client has a parameter for."""
+    declared = kind.parameter_names()
+    if asked and not declared:
+        first = next(iter(asked))
+        raise WrongPayload(f"parameters.{first}: this model takes no parameters", field=f"parameters.{first}")
+    return {**{name: value for name, value in attributes.items() if name in declared}, **asked}
+
+
+def _wrong(error: ValidationError, path: str, kind: type[Payload]) -> WrongPayload:
+    first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = _path(first["loc"], path)
+    said = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+    name = first["loc"][0] if len(first["loc"]) == 1 else None
+    if isinstance(name, str):
+        field, *aliases = kind.names_of(kind.field_of(name))
+        if first["type"] == "missing" and aliases:
+            same = " or ".join(f"{path}.{alias}" for alias in aliases)
+            said += f" ({same} means the same)"
+        elif first["type"] == "extra_forbidden" and name in aliases:
+            said = f"means the same as {path}.{field}; send one of the two"
+    return WrongPayload(f"{where}: {said}", field=where)
+
+
+def _path(location: Sequence[str | int], base: str) -> str:
+    """``("parameters", "top")`` stands beside the payload, everything else within it."""
+    parts = list(location)
+    text = base
+    if parts and parts[0] == "parameters":
+        text, parts = "parameters", parts[1:]
+    return text + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)

@@ -1,0 +1,58 @@
+"""The document: the box's routes, with what each client takes and gives where a body is for a client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sm import __version__
+from sm.router.openapi import object_schemas
+from sm.router.openapi.error_schemas import responses
+from sm.router.openapi.parts import Json, failures
+from sm.router.openapi.paths import paths
+from sm.router.openapi.schemas import COMMON, Described, of_client
+
+SECURITY_SCHEMES: Json = {
+    "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    "bearer": {"type": "http", "scheme": "bearer"},
+}
+NEED_NO_KEY = ("/", "/ping")
+METHODS = {"get", "post", "delete"}
+
+
+def document(clients: Sequence[Described], s3: bool = False) -> Json:
+    """OpenAPI 3.1 for these clients; without any, what holds for every box. ``s3``: may they use it."""
+    schemas = {**COMMON}
+    for client in clients:
+        schemas |= {**client["schemas"], **of_client(client)}
+        if s3:
+            object_schemas.add(schemas, client)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Trireme",
+            "version": __version__,
+            "description": "A SageMaker container: clients picked by `modelname`, Triton behind them.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": _with_security(paths(clients)),
+        # Where the box asks for API keys; it need not.
+        "security": [{}, *({scheme: []} for scheme in SECURITY_SCHEMES)],
+        "components": {
+            "schemas": schemas,
+            "responses": responses(clients),
+            "securitySchemes": SECURITY_SCHEMES,
+        },
+    }
+
+
+def _with_security(described: Json) -> Json:
+    """Add what an API key that is missing, wrong or used too often leads to."""
+    for path, item in described.items():
+        for method in METHODS & item.keys():
+            operation = item[method]
+            if path in NEED_NO_KEY:
+                operation["security"] = []
+            else:
+                operation["responses"] = {**failures(401, 403, 429), **operation["responses"]}
+    return described

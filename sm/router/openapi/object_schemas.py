@@ -1,0 +1,32 @@
+"""What payloads and results in S3 add to the schemas, where the box may use it."""
+
+from __future__ import annotations
+
+from sm.router.openapi.parts import Json, ref, strings
+from sm.router.openapi.schemas import Described
+
+ADDRESS: Json = {"type": "string", "pattern": "^s3://[^/]+/.+", "examples": ["s3://bucket/key"]}
+OBJECT: Json = {
+    "type": "object",
+    "description": "An object of S3 in place of inline data.",
+    "required": ["s3_uri"],
+    "additionalProperties": False,
+    "properties": {"s3_uri": ADDRESS},
+}
+STORED: Json = {**strings("modelname", "result_s3_uri"), "description": "The result is in S3."}
+
+
+def add(schemas: Json, client: Described) -> None:
+    """Let a client's request name objects of S3, and its answer be one."""
+    name, field = client["name"], client["main_field"]
+    schemas |= {"S3Object": OBJECT, "Stored": STORED}
+    request, answer = (schemas[f"{name}.{which}"] for which in ("Request", "Answer"))
+    one = request["properties"]["payload"]["anyOf"][0]
+    if field:
+        one["anyOf"].append(ref("S3Object"))
+    request["properties"]["result_s3_uri"] = {**ADDRESS, "description": "Where the result is to go."}
+    schemas[f"{name}.Answer"] = {"anyOf": [answer, ref("Stored")]}
+    if field:
+        fields = schemas[name]["properties"]
+        with_objects = {key: {"anyOf": [fields[key], ref("S3Object")]} for key in client["main_names"]}
+        schemas[name] = {**schemas[name], "properties": {**fields, **with_objects}}

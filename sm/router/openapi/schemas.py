@@ -1,0 +1,176 @@
+"""The schemas of the document: what is common to every box, and what each client takes and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sm.router.openapi.parts import Json, ref, strings
+
+Described = Mapping[str, Any]
+
+TENSOR: Json = {
+    "type": "object",
+    "required": ["name", "datatype", "shape"],
+    "properties": {
+        "name": {"type": "string"},
+        "datatype": {"type": "string", "examples": ["FP32", "INT64", "BYTES"]},
+        "shape": {"type": "array", "items": {"type": "integer"}},
+        "data": {"type": "array"},
+        "parameters": {"type": "object"},
+    },
+}
+DESCRIBED_TENSOR = {
+    "type": "object",
+    "required": ["name", "datatype", "shape"],
+    "properties": {name: TENSOR["properties"][name] for name in ("name", "datatype", "shape")},
+}
+COMMON: Json = {
+    "Error": {
+        "type": "object",
+        "required": ["error", "code", "request_id"],
+        "properties": {
+            "error": {"type": "string", "description": "What is wrong, in a sentence."},
+            "code": {"type": "string"},
+            "request_id": {"type": "string"},
+        },
+    },
+    "RecordError": strings("error", "code"),
+    "ModelError": {
+        "type": "object",
+        "required": ["Message", "OriginalStatusCode", "OriginalMessage"],
+        "properties": {
+            "Message": {"type": "string"},
+            "OriginalStatusCode": {"type": "integer", "minimum": 400, "maximum": 599},
+            "OriginalMessage": {"type": "string", "description": "The box's own body."},
+            "LogStreamArn": {"type": "string"},
+        },
+    },
+    "Model": {
+        "type": "object",
+        "required": ["modelName", "modelUrl"],
+        "properties": {
+            "modelName": {"type": "string"},
+            "modelUrl": {"type": "string"},
+            "client": {"type": ["string", "null"], "description": "The client's class."},
+            "ready": {"type": "boolean"},
+            "versions": {"type": "array", "items": {"type": "string"}},
+            "reload_error": {
+                "type": ["string", "null"],
+                "description": "Why the old version of the client serves; null where the new one does.",
+            },
+        },
+    },
+    "Models": {
+        "type": "object",
+        "required": ["models"],
+        "properties": {
+            "models": {"type": "array", "items": ref("Model")},
+            "nextPageToken": {"type": "string", "description": "Where there are more."},
+        },
+    },
+    "ExecutionParameters": {
+        "type": "object",
+        "required": ["MaxConcurrentTransforms", "MaxPayloadInMB"],
+        "properties": {
+            "MaxConcurrentTransforms": {"type": "integer", "minimum": 1},
+            "BatchStrategy": {
+                "enum": ["MULTI_RECORD", "SINGLE_RECORD"],
+                "description": "Where SAGEMAKER_BATCH_STRATEGY is set; else the platform's default holds.",
+            },
+            "MaxPayloadInMB": {"type": "integer", "minimum": 0},
+        },
+    },
+    "SessionRequest": {
+        "type": "object",
+        "description": "Opens or closes a stateful session.",
+        "required": ["requestType"],
+        "additionalProperties": False,
+        "properties": {"requestType": {"enum": ["NEW_SESSION", "CLOSE"]}},
+    },
+    "SessionAnswer": {
+        "type": "object",
+        "description": "Nothing: the session is in a header.",
+        "additionalProperties": False,
+    },
+    "Server": {
+        "type": "object",
+        "required": ["name", "version", "extensions"],
+        "properties": {
+            "name": {"type": "string"},
+            "version": {"type": "string"},
+            "extensions": {"type": "array", "items": {"type": "string"}},
+        },
+    },
+    "ModelMetadata": {
+        "type": "object",
+        "required": ["name", "platform", "inputs", "outputs"],
+        "properties": {
+            "name": {"type": "string"},
+            "versions": {"type": "array", "items": {"type": "string"}},
+            "platform": {"type": "string"},
+            "inputs": {"type": "array", "items": DESCRIBED_TENSOR},
+            "outputs": {"type": "array", "items": DESCRIBED_TENSOR},
+        },
+    },
+    "GenerateRequest": {
+        "type": "object",
+        "description": "Inputs by their names.",
+        "additionalProperties": {"type": ["string", "number", "boolean", "array", "object"]},
+    },
+    "InferRequest": {
+        "type": "object",
+        "required": ["inputs"],
+        "properties": {
+            "id": {"type": "string"},
+            "inputs": {"type": "array", "items": TENSOR},
+            "outputs": {"type": "array", "items": {"type": "object"}},
+            "parameters": {"type": "object"},
+        },
+    },
+    "InferAnswer": {
+        "type": "object",
+        "required": ["model_name", "model_version", "outputs"],
+        "properties": {
+            "model_name": {"type": "string"},
+            "model_version": {"type": "string"},
+            "id": {"type": "string"},
+            "outputs": {"type": "array", "items": TENSOR},
+        },
+    },
+}
+
+
+def of_client(client: Described) -> Json:
+    name = client["name"]
+    one: Json = {"$ref": f"#/components/schemas/{name}"}
+    if client["main_field"]:
+        one = {"anyOf": [one, {"type": "string", "description": f"`{client['main_field']}` alone."}]}
+    request: Json = {
+        "type": "object",
+        "description": client["summary"],
+        "required": ["modelname", "payload"],
+        "additionalProperties": False,
+        "properties": {
+            "modelname": {"const": name},
+            "version": {"type": ["string", "integer"]},
+            "payload": {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]},
+        },
+    }
+    if client["parameters"]:
+        request["properties"]["parameters"] = client["parameters"]
+    if client["example"] is not None:
+        request["examples"] = [{"modelname": name, "payload": client["example"]}]
+    answer: Json = {
+        "type": "object",
+        "required": ["modelname", "result"],
+        "properties": {"modelname": {"const": name}, "result": _or_list(client["result"])},
+    }
+    if client["golden"] is not None:
+        answer["examples"] = [{"modelname": name, "result": client["golden"]}]
+    return {name: client["payload"], f"{name}.Request": request, f"{name}.Answer": answer}
+
+
+def _or_list(result: Json) -> Json:
+    """A list of payloads gets a list of results, in which one may have failed."""
+    return {"anyOf": [result, {"type": "array", "items": {"anyOf": [result, ref("RecordError")]}}]}

@@ -1,0 +1,141 @@
+"""``/models``: what is served. In multi-model mode also loading and unloading, and invoking by path."""
+
+from __future__ import annotations
+
+import hmac
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from sm.errors import BadInput, ClientFailed, Forbidden, ModelFailed, UnknownModel, WrongPayload
+from sm.multimodel.load_records import Record
+from sm.multimodel.model_loader import Loader
+from sm.router.answer import Answer, dumps
+from sm.router.invocation import parse_json
+from sm.router.routes import invocations
+from sm.router.routes.control_routes import served
+from sm.router.routes.responses import limit_bodies, respond
+from sm.run_state import Box
+
+#: Models on a page of the list, and the most that may be asked for.
+PAGE, LARGEST = 100, 1000
+LONGEST_NAME = 256
+#: Characters of a Target-Model in the platform's interface.
+LONGEST_TARGET = 1024
+
+
+def control_routes(keys: Mapping[str, str]) -> Blueprint:
+    """Routes with small bodies, for callers who show the headers ``keys``.
+
+    They are the box's form of Triton's model-repository API: who restricts the one restricts the other.
+    """
+    routes = Blueprint("models", __name__)
+    limit_bodies(routes)
+
+    @routes.before_request
+    def check_keys() -> None:
+        for name, value in keys.items():
+            if not hmac.compare_digest(request.headers.get(name, "").encode(), value.encode()):
+                raise Forbidden(f"This API is restricted, expecting header {name!r}")
+
+    return routes
+
+
+def listing(box: Box) -> Blueprint:
+    """What a box with a repository of its own serves."""
+    routes = control_routes(box.repository_keys)
+
+    @routes.get("/models")
+    def models() -> Response:
+        return respond(Answer(dumps({"models": served(box)})))
+
+    @routes.get("/models/<name>")
+    def model(name: str) -> Response:
+        row = next((row for row in served(box) if row["modelName"] == name), None)
+        if row is None:
+            raise UnknownModel(f"no model {name[:200]!r}")
+        return respond(Answer(dumps(row)))
+
+    return routes
+
+
+def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
+    """The platform's interface to load, list and unload."""
+    routes = control_routes(keys)
+
+    @routes.get("/models")
+    def models() -> Response:
+        return respond(Answer(dumps(page(loader, request.args.to_dict()))))
+
+    @routes.post("/models")
+    def load() -> Response:
+        name, url = _wanted(parse_json(request.get_data()))
+        target = request.headers.get("X-Amzn-SageMaker-Target-Model", "")
+        if len(target) > LONGEST_TARGET or not target.isprintable():
+            raise BadInput(f"the Target-Model must be at most {LONGEST_TARGET} printable characters")
+        return respond(Answer(dumps(shown(loader.load(name, url, target)))))
+
+    @routes.get("/models/<name>")
+    def model(name: str) -> Response:
+        snapshot = loader.records.read()
+        record = snapshot.records.get(name)
+        if record is None or not record.loaded:
+            raise snapshot.unknown(name)
+        return respond(Answer(dumps(shown(record))))
+
+    @routes.delete("/models/<name>")
+    def unload(name: str) -> Response:
+        loader.unload(name)
+        return respond(Answer(b"{}"))
+
+    return routes
+
+
+def invoking(service: invocations.Service) -> Blueprint:
+    """An invocation of the model that the path names."""
+    routes = Blueprint("invoking", __name__)
+
+    @routes.post("/models/<name>/invoke")
+    def invoke(name: str) -> Response:
+        try:
+            return respond(invocations.answered(service, model=name))
+        except (ClientFailed, ModelFailed):
+            if service.dispatcher.registry.known(name):
+                raise
+            # Its files and models went away under a request that was running.
+            raise UnknownModel(f"the model {name[:200]!r} was unloaded while it was invoked") from None
+
+    return routes
+
+
+def shown(record: Record) -> dict[str, str]:
+    return {"modelName": record.name, "modelUrl": record.url}
+
+
+def page(loader: Loader, asked: dict[str, str]) -> dict[str, Any]:
+    """A page of the list in the order of the names. The token is the last name of the page before."""
+    size = asked.get("limit", str(PAGE))
+    if not size.isdecimal() or not 1 <= int(size) <= LARGEST:
+        raise BadInput(f"limit must be a number from 1 to {LARGEST}, not {size[:20]!r}")
+    records = sorted(loader.records.read().loaded(), key=lambda record: record.name)
+    start = bisect_right([record.name for record in records], asked.get("next_page_token", ""))
+    rows = records[start : start + int(size)]
+    answer: dict[str, Any] = {"models": [shown(record) for record in rows]}
+    if start + len(rows) < len(records):
+        answer["nextPageToken"] = rows[-1].name
+    return answer
+
+
+def _wanted(body: Any) -> tuple[str, str]:
+    for member in ("model_name", "url"):
+        if not isinstance(body, dict) or not isinstance(body.get(member), str) or not body[member]:
+            raise WrongPayload(f"{member}: must be a text that is not empty", field=member)
+    name, url = body["model_name"], body["url"]
+    if len(name) > LONGEST_NAME or "/" in name or not name.isprintable() or name in (".", ".."):
+        raise BadInput(
+            f"model_name must be at most {LONGEST_NAME} printable characters without a slash, "
+            "and neither . nor .."
+        )
+    return name, url

@@ -1,0 +1,27 @@
+"""What SageMaker's runtime makes of an answer whose caller asked it for a stream."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response
+
+from sm.router.answer import Answer
+from sm.router.routes.invocations import Service, answered, as_endpoint
+from sm.router.streaming.aws_eventstream import EVENT_STREAM, frames
+
+
+def blueprint(service: Service) -> Blueprint:
+    """The route of boto3's ``invoke_endpoint_with_response_stream``."""
+    routes = Blueprint("streams", __name__)
+
+    @routes.route("/endpoints/<name>/invocations-response-stream", methods=["POST"])
+    def endpoint(name: str) -> Response:
+        return as_endpoint(name, lambda: framed(answered(service, in_parts=True)))
+
+    return routes
+
+
+def framed(answer: Answer) -> Answer:
+    """The container's answer in frames: each chunk of a stream one, a whole answer in as many as it takes."""
+    chunks = iter((answer.body,)) if isinstance(answer.body, bytes) else answer.body
+    headers = {**answer.headers, "X-Amzn-SageMaker-Content-Type": answer.content_type}
+    return Answer(frames(chunks), EVENT_STREAM, headers=headers)

@@ -1,0 +1,66 @@
+"""boto3's connections, made so that a :class:`~sm.router.s3.transfers.Transfer` can shut them down.
+
+Import it only where S3 is on: it loads botocore.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
+
+from sm.router.s3 import transfers
+
+
+class WatchedConnection:
+    """Tells the running transfer of each socket that it opens, and of each request on an open one."""
+
+    sock: socket.socket | None
+    transfer: object = None
+
+    def _new_conn(self) -> socket.socket:
+        opened: socket.socket = super()._new_conn()  # type: ignore[misc]
+        try:
+            self._report(opened)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def request(self, *args: Any, **options: Any) -> Any:
+        if self.sock is not None:
+            self._report(self.sock)
+        return super().request(*args, **options)  # type: ignore[misc]
+
+    def _report(self, opened: socket.socket) -> None:
+        transfer = transfers.current()
+        if transfer is not None:
+            transfer.watch(self, opened)
+
+
+class WatchedHTTPConnection(WatchedConnection, AWSHTTPConnection):  # type: ignore[misc]
+    pass
+
+
+class WatchedHTTPSConnection(WatchedConnection, AWSHTTPSConnection):  # type: ignore[misc]
+    pass
+
+
+class WatchedHTTPConnectionPool(AWSHTTPConnectionPool):  # type: ignore[misc]
+    ConnectionCls = WatchedHTTPConnection
+
+
+class WatchedHTTPSConnectionPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
+    ConnectionCls = WatchedHTTPSConnection
+
+
+def watch_connections(client: Any) -> None:
+    """Have ``client``, which is boto3's, use these. botocore has no public way to do it."""
+    pools = client._endpoint.http_session._pool_classes_by_scheme
+    pools.update(http=WatchedHTTPConnectionPool, https=WatchedHTTPSConnectionPool)

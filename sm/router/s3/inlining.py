@@ -1,0 +1,37 @@
+"""``{"s3_uri": …}`` in a record becomes what the object holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sm.client.payloads import Payload
+from sm.errors import Forbidden
+from sm.router.s3.store import Store
+from sm.router.s3.uris import URI
+
+OFF = "this box reads and writes no S3: TRIREME_S3_BUCKETS names no bucket"
+
+
+def inlined(kind: type[Payload], record: Any, path: str, store: Store | None) -> Any:
+    """``record`` with its main field's data in place of an address; any other record as it is.
+
+    As with inline data, ``{"s3_uri": …}`` alone stands for the payload with that main field.
+    """
+    field = kind.main_field
+    if field is None or not isinstance(record, dict):
+        return record
+    if record.keys() == {URI} and URI not in kind.model_fields:
+        record = {field: record}
+    name = next((name for name in kind.names_of(field) if _refers(record.get(name))), None)
+    if name is None:
+        return record
+    if store is None:
+        raise Forbidden(f"{path}.{name}: {OFF}")
+    place = store.at(record[name][URI], f"{path}.{name}.{URI}")
+    fields = kind.fields_of_raw(store.read(place))
+    # Under the key that was sent, so that a caller who sent both is told.
+    return {**record, **{name if key == field else key: value for key, value in fields.items()}}
+
+
+def _refers(value: object) -> bool:
+    return isinstance(value, dict) and value.keys() == {URI}

@@ -1,0 +1,140 @@
+"""Objects of S3, read and written within the time of the invocation that wants them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, TypeVar
+
+from sm.errors import (
+    BadInput,
+    Forbidden,
+    NotFound,
+    NotReady,
+    StartError,
+    StorageFailed,
+    TooLarge,
+    TriremeError,
+)
+from sm.router.s3.transfers import Transfers
+from sm.router.s3.uris import Address, address
+from sm.settings import Settings
+
+log = logging.getLogger(__name__)
+#: Seconds that a connection may take to come about, and S3 between two bytes of an answer.
+CONNECTING, SILENCE = 2, 10
+ATTEMPTS = 2
+#: Bytes that are read at a time.
+PIECE = 2**18
+T = TypeVar("T")
+
+
+class Store:
+    """What the box may read and write in S3, by ``client``, which is boto3's.
+
+    ``allowed``: buckets, or ``bucket/prefix``; ``largest``: bytes of an object that is read. Calls run on
+    ``executor``, which must not be the one that records run on, for ``timeout_s`` at most.
+    """
+
+    def __init__(
+        self,
+        allowed: Sequence[str],
+        largest: int,
+        executor: Executor,
+        client: Any,
+        timeout_s: float = Settings.s3_timeout,
+    ) -> None:
+        from sm.router.s3.connections import watch_connections
+
+        watch_connections(client)
+        self._allowed, self._largest = allowed, largest
+        self._transfers, self._client = Transfers(executor, timeout_s), client
+
+    def at(self, value: object, path: str) -> Address:
+        """An address of the request, once it is allowed."""
+        return address(value, self._allowed, path)
+
+    def read(self, place: Address) -> bytes:
+        """The object's bytes; :class:`NotFound`, :class:`Forbidden`, :class:`TooLarge`, :class:`NotReady`."""
+        return self._in_time(lambda: self._read(place), place)
+
+    def write(self, place: Address, body: bytes, content_type: str) -> None:
+        """Put an object, in place of any that is there; the same errors."""
+        put = {"Bucket": place.bucket, "Key": place.key, "Body": body, "ContentType": content_type}
+        self._in_time(lambda: self._client.put_object(**put), place)
+
+    def _read(self, place: Address) -> bytes:
+        answer = self._client.get_object(Bucket=place.bucket, Key=place.key)
+        with closing(answer["Body"]) as body:
+            size = answer.get("ContentLength")
+            if size is None:
+                raise StorageFailed(f"S3 does not say how long {place} is")
+            if size > self._largest:
+                raise TooLarge(f"{place} has {size:,} bytes, this box takes {self._largest:,}")
+            return b"".join(body.iter_chunks(PIECE))
+
+    def _in_time(self, call: Callable[[], T], place: Address) -> T:
+        try:
+            return self._transfers.run(call)
+        except TriremeError:
+            raise
+        except Exception as error:
+            raise translated(error, place) from None
+
+
+def translated(error: Exception, place: Address) -> Exception:
+    """An error of boto3's in the caller's terms."""
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+    if isinstance(error, ClientError):
+        return _refused(error.response, place)
+    if isinstance(error, NoCredentialsError):
+        return Forbidden(f"the box has no AWS credentials to reach {place} with")
+    if isinstance(error, BotoCoreError):
+        return NotReady(f"S3 cannot be reached for {place} ({type(error).__name__})")
+    if isinstance(error, MemoryError):
+        return error
+    # Such as a header with a number that is none.
+    log.error("S3 answers what boto3 cannot read", exc_info=error)
+    return StorageFailed(f"what S3 answers for {place} cannot be read ({type(error).__name__})")
+
+
+def _refused(response: Any, place: Address) -> TriremeError:
+    code, status = response["Error"]["Code"], response["ResponseMetadata"].get("HTTPStatusCode", 500)
+    if status == 404:
+        return NotFound(f"{place} is not there ({code})")
+    if status == 403:
+        return Forbidden(f"the box's role may not use {place} ({code})")
+    if status >= 500 or code in ("SlowDown", "RequestTimeout"):
+        return NotReady(f"S3 does not answer for {place} ({code})")
+    return BadInput(f"S3 refuses {place} ({code})")
+
+
+def opened(settings: Settings) -> Store | None:
+    """None where no bucket is named: boto3 is not even imported then. :class:`StartError` without boto3."""
+    if not settings.s3_buckets:
+        return None
+    executor, client = ThreadPoolExecutor(settings.s3_threads, "s3"), _client(settings.s3_threads)
+    return Store(settings.s3_buckets, settings.max_body, executor, client, settings.s3_timeout)
+
+
+def _client(threads: int) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise StartError(
+            "TRIREME_S3_BUCKETS is set, but boto3 is not installed: pip install 'trireme[deploy]'."
+        ) from None
+    # What they log at lower levels has keys and signatures in it.
+    for name in ("boto3", "botocore", "urllib3"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    config = Config(
+        connect_timeout=CONNECTING,
+        read_timeout=SILENCE,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        max_pool_connections=threads,
+    )
+    return boto3.client("s3", config=config)

@@ -1,0 +1,115 @@
+"""Calls of S3 on threads of their own, ended when nobody waits for them any longer.
+
+boto3 limits the time between two bytes, not the time of a whole answer: an S3 that sends a byte every few
+seconds would hold a thread for hours. So the thread that waits shuts the connection down.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Executor, wait
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from sm import deadline
+from sm.errors import NotReady
+
+#: Seconds between two looks at whether the caller still waits.
+POLL_INTERVAL_S = 0.2
+T = TypeVar("T")
+#: Guards whose transfer each connection serves.
+_lock = threading.Lock()
+
+
+class Transfer:
+    """One call of S3 and the connections that it uses."""
+
+    def __init__(self) -> None:
+        self._is_aborted = False
+        self._connections: list[tuple[Any, socket.socket]] = []
+
+    def run(self, call: Callable[[], T]) -> T:
+        """``call``; connections of :mod:`sm.router.s3.connections` report to this transfer meanwhile."""
+        token = _current.set(self)
+        try:
+            return call()
+        finally:
+            _current.reset(token)
+            self._forget_connections()
+
+    def watch(self, connection: Any, opened: socket.socket) -> None:
+        """The transfer uses ``connection`` from now on; :class:`CancelledError` if it was aborted."""
+        with _lock:
+            if self._is_aborted:
+                raise CancelledError
+            connection.transfer = self
+            # A descriptor of its own: who reads may close the connection's, and its number be given away.
+            handle = socket.socket(fileno=os.dup(opened.fileno()))
+            self._connections.append((connection, handle))
+
+    def abort(self) -> None:
+        """Shut its connections down: whoever reads from one is told at once. A new one is not made."""
+        with _lock:
+            self._is_aborted = True
+            for connection, handle in self._connections:
+                # A pooled connection may serve another transfer by now.
+                if connection.transfer is self:
+                    with suppress(OSError):
+                        handle.shutdown(socket.SHUT_RDWR)
+
+    def _forget_connections(self) -> None:
+        with _lock:
+            for _, handle in self._connections:
+                handle.close()
+            self._connections = []
+
+
+_current: ContextVar[Transfer | None] = ContextVar("transfer", default=None)
+
+
+def current() -> Transfer | None:
+    """The transfer that this thread runs, if any."""
+    return _current.get()
+
+
+class Transfers:
+    """Runs calls on ``executor``, each for ``timeout_s`` at most and never longer than its invocation.
+
+    ``executor`` must not be the one that records run on.
+    """
+
+    def __init__(self, executor: Executor, timeout_s: float) -> None:
+        self._executor, self._timeout_s = executor, timeout_s
+
+    def run(self, call: Callable[[], T]) -> T:
+        """``call`` beside this thread.
+
+        Raises:
+            DeadlinePassed: the invocation's time is over.
+            CallerGone: its caller hung up.
+            NotReady: S3 takes longer than ``timeout_s``.
+        """
+        limit, ends_at = deadline.current(), time.monotonic() + self._timeout_s
+        transfer = Transfer()
+        running = self._executor.submit(contextvars.copy_context().run, transfer.run, call)
+        try:
+            while True:
+                left = min(POLL_INTERVAL_S, ends_at - time.monotonic())
+                if limit is not None:
+                    left = min(left, limit.remaining())
+                if wait([running], max(0.0, left)).done:
+                    return running.result()
+                if limit is not None:
+                    limit.check()
+                if time.monotonic() >= ends_at:
+                    raise NotReady(f"S3 has taken longer than {self._timeout_s:g} s for one object")
+        finally:
+            if not running.done():
+                transfer.abort()
+                running.cancel()

@@ -1,0 +1,67 @@
+"""AWS's event-stream framing, ``application/vnd.amazon.eventstream``, as SageMaker's runtime speaks it.
+
+A frame is: its length and that of its headers (4 bytes each), a CRC-32 of these 8 bytes, the headers, the
+payload, a CRC-32 of everything before. A header is: the length of its name (1 byte), the name, its type (7, a
+string), the length of its value (2 bytes), the value. All numbers are big-endian.
+https://docs.aws.amazon.com/transcribe/latest/dg/event-stream.html
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+
+from sm.errors import DeadlinePassed, TriremeError
+from sm.router.answer import dumps
+from sm.router.invocation import JSON
+from sm.router.streaming.server_sent_events import BYTES
+from sm.router.streaming.stream import finish
+
+EVENT_STREAM = "application/vnd.amazon.eventstream"
+#: Bytes of a payload; boto3 refuses more than 24 MiB.
+LARGEST = 2**20
+STRING = 7
+
+
+def frame(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """One message, ready to be sent."""
+    head = b"".join(map(_header, headers, headers.values()))
+    # 12 bytes before the headers, 4 behind the payload.
+    prelude = struct.pack("!II", 16 + len(head) + len(payload), len(head))
+    message = prelude + struct.pack("!I", zlib.crc32(prelude)) + head + payload
+    return message + struct.pack("!I", zlib.crc32(message))
+
+
+def frames(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Every chunk as a ``PayloadPart``; an error on the way ends the stream as a ``ModelStreamError``."""
+    try:
+        for chunk in chunks:
+            for start in range(0, len(chunk), LARGEST):
+                yield part(chunk[start : start + LARGEST])
+    except TriremeError as error:
+        yield failure(error)
+    finally:
+        finish(chunks)
+
+
+def part(payload: bytes) -> bytes:
+    """Some bytes of the answer."""
+    headers = {":message-type": "event", ":event-type": "PayloadPart", ":content-type": BYTES}
+    return frame(headers, payload)
+
+
+def failure(error: TriremeError) -> bytes:
+    """The stream ends here, with one of the two reasons that the platform knows."""
+    late = isinstance(error, DeadlinePassed)
+    body = {
+        "Message": error.sentence,
+        "ErrorCode": "ModelInvocationTimeExceeded" if late else "StreamBroken",
+    }
+    headers = {":message-type": "exception", ":exception-type": "ModelStreamError", ":content-type": JSON}
+    return frame(headers, dumps(body))
+
+
+def _header(name: str, value: str) -> bytes:
+    encoded, text = name.encode(), value.encode()
+    return struct.pack("!B", len(encoded)) + encoded + struct.pack("!BH", STRING, len(text)) + text

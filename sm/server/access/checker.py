@@ -1,0 +1,208 @@
+"""The process that nginx asks about every request: ``python -m sm.server.access.checker``.
+
+nginx sends it the two headers that may hold a key, before it reads the request's body, and gets the key's
+name or a refusal. It is a process of its own so that a busy router, or a slow scrape of the control plane,
+does not delay the check. nginx alone can reach its socket, in the box's private run folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sm import logs
+from sm.run_state import Box
+from sm.server.access.keys import KeyFileError, KeyRing, parse, read_file
+from sm.server.access.rate_limits import RateLimits
+from sm.settings import Settings
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at the key file.
+POLL_INTERVAL_S = 1.0
+BACKLOG = 1024
+#: nginx reads no headers that are longer.
+MAX_HEAD_BYTES = 2**17
+RECEIVE_BYTES = 2**16
+END_OF_HEAD = b"\r\n\r\n"
+
+NO_KEY = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+UNKNOWN_KEY = b"HTTP/1.1 403 Forbidden\r\nX-Trireme-Denial: unknown_key\r\nContent-Length: 0\r\n\r\n"
+
+
+class KeyStore:
+    """The keys of the file, read again when it changes."""
+
+    def __init__(self, file: Path, copy: Path, limits: RateLimits) -> None:
+        """``copy``: the last content of ``file`` that was good. The supervisor has written it."""
+        self._file, self._copy, self._limits = file, copy, limits
+        self._content = copy.read_bytes()
+        #: What was last found in the file and could not be used: not to be parsed every second.
+        self._rejected: bytes | None = None
+        self._complaint = ""
+        self._use(self._content)
+
+    def reload(self) -> None:
+        """Use the file if it has changed; a file that cannot be used is reported once, and the keys stay."""
+        try:
+            content = read_file(self._file)
+            if content == self._content:
+                self._rejected, self._complaint = None, ""
+                return
+            if content == self._rejected:
+                return
+            self._rejected = content
+            count = self._use(content)
+        except KeyFileError as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                log.warning("the API keys stay as they were: %s", error)
+            return
+        self._content, self._rejected, self._complaint = content, None, ""
+        self._save(content)
+        log.info("the API keys were read again: %d", count)
+
+    def _use(self, content: bytes) -> int:
+        keys = parse(content, self._file)
+        self.ring = KeyRing(keys)
+        self._limits.replace_keys(keys)
+        return len(keys)
+
+    def _save(self, content: bytes) -> None:
+        """Keep what is used for the next start of this process, when the file may be broken."""
+        try:
+            save_copy(self._copy, content)
+        except OSError as error:
+            log.warning("the API keys in use could not be saved: %s", error.strerror)
+
+
+def save_copy(copy: Path, content: bytes) -> None:
+    """Replace the copy in one step."""
+    staged = copy.with_name(f"{copy.name}.new")
+    staged.write_bytes(content)
+    staged.replace(copy)
+
+
+class Checker:
+    """Answers nginx's requests: 204 with the key's name, 401 without a key, else 403 with the reason."""
+
+    def __init__(self, store: KeyStore, limits: RateLimits) -> None:
+        self._store, self._limits = store, limits
+
+    def answer(self, head: bytes) -> bytes:
+        """The whole response to a request's head."""
+        presented = presented_key(head)
+        if presented is None:
+            return NO_KEY
+        key = self._store.ring.find(presented)
+        if key is None:
+            return UNKNOWN_KEY
+        name = key.name.encode()
+        wait = self._limits.seconds_to_wait(key.name)
+        if wait:
+            return (
+                b"HTTP/1.1 403 Forbidden\r\nX-Trireme-Denial: rate_limited\r\nX-Trireme-Key-Name: %s\r\n"
+                b"Retry-After: %d\r\nContent-Length: 0\r\n\r\n" % (name, wait)
+            )
+        return b"HTTP/1.1 204 No Content\r\nX-Trireme-Key-Name: %s\r\n\r\n" % name
+
+
+def presented_key(head: bytes) -> bytes | None:
+    """The key in ``x-api-key``, else the one in ``Authorization: Bearer``; None if there is neither."""
+    bearer: bytes | None = None
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        name = name.lower()
+        if name == b"x-api-key":
+            return value.strip()
+        if name == b"authorization":
+            scheme, _, token = value.strip().partition(b" ")
+            if scheme.lower() == b"bearer":
+                bearer = token.strip()
+    return bearer
+
+
+class Server:
+    """Connections of nginx's workers, which keep them open."""
+
+    def __init__(self, listener: socket.socket, answer: Callable[[bytes], bytes]) -> None:
+        self._listener, self._answer = listener, answer
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._received: dict[socket.socket, bytes] = {}
+
+    def serve_for(self, seconds: float) -> None:
+        """Answer what comes within ``seconds``."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                connection = key.fileobj
+                assert isinstance(connection, socket.socket)
+                if connection is self._listener:
+                    self._accept()
+                else:
+                    self._read(connection)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        self._received[connection] = b""
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        received = self._received[connection] + data
+        if not data or len(received) > MAX_HEAD_BYTES:
+            self._close(connection)
+            return
+        head, end, rest = received.partition(END_OF_HEAD)
+        if not end:
+            self._received[connection] = received
+            return
+        self._received[connection] = rest
+        try:
+            # Shorter than any socket's buffer, and nginx asks nothing more before it has read it.
+            connection.sendall(self._answer(head))
+        except OSError:
+            self._close(connection)
+
+    def _close(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        del self._received[connection]
+        connection.close()
+
+
+def main() -> None:
+    """Serve until the supervisor ends this process."""
+    settings = Settings.read(os.environ)
+    box = Box.load(Path(os.environ["TRIREME_RUN_DIR"]))
+    logs.configure(settings.level)
+    assert settings.api_keys_file is not None
+    limits = RateLimits(settings.rate_limit, settings.rate_burst, time.monotonic)
+    store = KeyStore(settings.api_keys_file, box.api_keys_copy, limits)
+    box.keys_socket.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(box.keys_socket))
+        listener.listen(BACKLOG)
+        server = Server(listener, Checker(store, limits).answer)
+        while True:
+            store.reload()
+            server.serve_for(POLL_INTERVAL_S)
+
+
+if __name__ == "__main__":
+    main()

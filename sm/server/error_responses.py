@@ -1,0 +1,71 @@
+"""What gunicorn cannot read it refuses in the contract's one shape, not in HTML. nginx would do it before."""
+
+from __future__ import annotations
+
+import contextlib
+import http
+import logging
+import socket
+import uuid
+
+from gunicorn.http import errors
+from gunicorn.util import write_nonblock
+from gunicorn.workers.gthread import ThreadWorker
+
+from sm.errors import BadInput, ClientFailed, TriremeError, Unsupported
+from sm.router.answer import write_error
+from sm.router.invocation import JSON
+
+log = logging.getLogger(__name__)
+
+
+#: Errors of an answer, which are no fault of the caller's.
+OURS = (errors.InvalidResponseHeader, errors.InvalidResponseHeaderName, errors.ConfigurationProblem)
+
+
+class RequestTooLong(BadInput):
+    """The first line is longer than gunicorn reads."""
+
+    status = 414
+
+
+class HeadersTooLong(BadInput):
+    """The head is longer than gunicorn reads."""
+
+    status = 431
+
+
+class Worker(ThreadWorker):  # type: ignore[misc]
+    """gunicorn's own worker with threads, but for its error page."""
+
+    def handle_error(
+        self, _request: object, client: socket.socket, _address: object, exc: BaseException
+    ) -> None:
+        error = refusal(exc)
+        if error.status >= 500:
+            log.error("the front failed", exc_info=exc)
+        with contextlib.suppress(OSError):
+            write_nonblock(client, response(error))
+
+
+def refusal(error: BaseException) -> TriremeError:
+    """What the caller is told of an error that never reached the router."""
+    if isinstance(error, errors.LimitRequestLine):
+        return RequestTooLong("the URL is too long")
+    if isinstance(error, errors.LimitRequestHeaders):
+        return HeadersTooLong("the headers are too large")
+    if isinstance(error, errors.UnsupportedTransferCoding):
+        return Unsupported("there is no such transfer coding here")
+    if isinstance(error, errors.ParseException) and not isinstance(error, OURS):
+        return BadInput("the request is malformed")
+    return ClientFailed("the front failed")
+
+
+def response(error: TriremeError) -> bytes:
+    """The whole answer, after which the connection closes."""
+    body = write_error(error, uuid.uuid4().hex).whole()
+    head = (
+        f"HTTP/1.1 {error.status} {http.HTTPStatus(error.status).phrase}\r\n"
+        f"Connection: close\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,306 @@
+"""The supervisor's event loop: one thread, one selector, and the backend of :mod:`process_manager`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from selectors import EVENT_READ, BaseSelector
+from typing import Any
+
+from sm.errors import StartError
+from sm.generation import STANDSTILL_S, SharedGeneration
+from sm.run_state import Box, write_whole
+from sm.server.access import certificates
+from sm.server.supervisor.certificate_watch import CertificateWatch
+from sm.server.supervisor.commands import Commands
+from sm.server.supervisor.log_lines import Lines
+from sm.server.supervisor.log_writer import Log
+from sm.server.supervisor.oom_kills import Memory, kills
+from sm.server.supervisor.probes import Probes
+from sm.server.supervisor.process_manager import CONTROL, DATA, KEYS, NGINX, TRITON, Crew
+from sm.server.supervisor.processes import Processes
+from sm.server.supervisor.signals import STOPPING, Signals
+from sm.server.supervisor.stub_monitor import StubCondition, StubMonitor
+from sm.server.supervisor.unavailable_responder import Doorman, TlsDoorman
+from sm.server.supervisor.watchdog import Guard
+from sm.settings import Settings
+from sm.triton.shared_memory_cleanup import make_private
+from sm.triton.stub_processes import DeadStub, StubWatch
+
+#: Seconds between two looks at what is due.
+TICK = 0.05
+#: Seconds between two heartbeats for the workers; see sm.generation.
+HEARTBEAT_INTERVAL_S = 0.1
+#: Seconds for the last callers to read that the box is stopping.
+PARTING = 0.5
+#: Seconds for which a process is dead before anybody is told.
+DEAD_IMPORT_S = 1.0
+#: Bytes taken from a child's pipe at a time.
+CHUNK = 1 << 16
+#: Seconds in which lines gather: to be woken for each would cost more than the line, here and in its writer.
+GATHER = 0.02
+
+
+class Loop:
+    """Runs the children of one box to their end."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        box: Box,
+        *,
+        commands: Commands,
+        listener: socket.socket,
+        tls_listener: socket.socket | None,
+        selector: BaseSelector,
+        signals: Signals,
+        processes: Processes,
+        guard: Guard | None,
+        generation: SharedGeneration,
+        log: Log,
+        when_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``when_ready`` is called once, when the box is ready for the first time."""
+        self._box, self._commands, self._selector, self._signals = box, commands, selector, signals
+        self._processes, self._guard, self._generation, self._log = processes, guard, generation, log
+        self._when_ready = when_ready
+        self._probes = Probes(box, settings.port)
+        self._memory = Memory(kills, time.monotonic)
+        self._stubs = StubMonitor(0)
+        self._imports = StubWatch(box.overlay or box.repository)
+        self._dead_imports: tuple[DeadStub, ...] = ()
+        self._outputs: dict[int, tuple[int, Lines]] = {}
+        #: A child prints faster than is read: no time to rest.
+        self._behind = False
+        keys = (KEYS,) if settings.api_keys_file else ()
+        front = (*keys, NGINX) if box.fronted else ()
+        self.crew = Crew(
+            self,
+            time.monotonic,
+            (CONTROL, *front, TRITON, DATA),
+            budget=settings.restarts,
+            startup=settings.startup_timeout,
+            drain=settings.drain,
+        )
+        self._doormen = [Doorman(listener, selector, lambda: self.crew.reason, time.monotonic)]
+        if tls_listener:
+            self._doormen.append(
+                TlsDoorman(
+                    tls_listener,
+                    selector,
+                    lambda: self.crew.reason,
+                    time.monotonic,
+                    lambda: certificates.server_context(box.tls_folder),
+                )
+            )
+        self._certificates: CertificateWatch | None = None
+        if settings.tls_certificate and settings.tls_key:
+            self._certificates = CertificateWatch(
+                (settings.tls_certificate, settings.tls_key),
+                box.tls_folder,
+                time.monotonic,
+                self._reload_front,
+                self.say,
+            )
+        selector.register(signals.reading, EVENT_READ, self._take_signals)
+
+    def run(self) -> int:
+        """Until all is over; the exit code."""
+        self._generation.beat()
+        while self.crew.exit_code is None:
+            self._heartbeat()
+            self.crew.tick()
+            for doorman in self._doormen:
+                doorman.attend(self.crew.refusing)
+            # A front that is only starting would die of SIGHUP.
+            if self._certificates and self.crew.front_is_ready and not self.crew.shutdown:
+                self._certificates.poll()
+            if self.crew.ever_ready:
+                when_ready, self._when_ready = self._when_ready, lambda: None
+                when_ready()
+            if self.crew.settled and not self._answering:
+                self._rest()
+            else:
+                self._turn(TICK)
+        self._part()
+        return self.crew.exit_code
+
+    def _heartbeat(self) -> None:
+        """Tell the workers that the machine runs, and the rules if it stood still since the last time."""
+        age = self._generation.heartbeat_age()
+        if age > STANDSTILL_S:
+            self.crew.stood_still(age)
+        self._generation.beat()
+
+    def _rest(self) -> None:
+        """Until the next heartbeat nothing is due but what happens: lines of a child, or its end."""
+        end = time.monotonic() + HEARTBEAT_INTERVAL_S
+        while self.crew.settled and (left := end - time.monotonic()) > 0:
+            self._turn(left)
+            if not self._behind:
+                time.sleep(GATHER)
+
+    def _turn(self, seconds: float) -> None:
+        """Wait for something to happen, and see to it."""
+        registered, self._behind = self._selector.get_map(), False
+        for key, _ in self._selector.select(seconds):
+            # An event before this one may have closed what this one is about.
+            if registered.get(key.fd) is key:
+                key.data()
+
+    def _part(self) -> None:
+        """Give the port back; the last callers get to read why."""
+        for doorman in self._doormen:
+            doorman.close()
+        end = time.monotonic() + PARTING
+        while self._answering and time.monotonic() < end:
+            self._turn(TICK)
+
+    @property
+    def _answering(self) -> bool:
+        """Whether a caller is being told that nobody else answers."""
+        return any(doorman.busy for doorman in self._doormen)
+
+    def _reload_front(self) -> None:
+        """nginx reads its configuration, and with it the certificate, again."""
+        pid = self.crew.children[NGINX].pid
+        if pid is not None:
+            self.signal(pid, signal.SIGHUP)
+
+    # The hands.
+
+    def spawn(self, name: str) -> int:
+        if name == TRITON:
+            self._generation.advance()
+            self._box.replacement_file.unlink(missing_ok=True)
+        try:
+            pid, output = self._processes.spawn(self._commands.command(name))
+        except OSError as error:
+            raise StartError(f"{name} cannot be started: {error}.") from error
+        if self._guard:
+            self._guard.group(pid)
+        lines = Lines(partial(self._log.write, name))
+        self._outputs[pid] = (output, lines)
+        self._selector.register(output, EVENT_READ, partial(self._read, pid))
+        return pid
+
+    def signal(self, pid: int, number: int) -> None:
+        self._processes.signal(pid, number)
+
+    def kill(self, pid: int) -> None:
+        self._processes.kill(pid)
+
+    def ready(self, name: str) -> bool:
+        return self._probes.ready(name)
+
+    def failure(self, name: str) -> str:
+        return self._probes.failure(name)
+
+    def stub_condition(self, pid: int) -> StubCondition:
+        if self._stubs.pid != pid:
+            self._stubs = StubMonitor(pid)
+        condition = self._stubs.poll()
+        if self._stubs.has_just_searched:
+            make_private(f"trireme-{self._box.id}-py")
+        self._generation.watch(self.has_stubs())
+        # Where many models come and go, the control plane has the one loaded again.
+        if condition is StubCondition.DEAD and self._box.multi_model:
+            return StubCondition.HEALTHY
+        return condition
+
+    def dead_import(self, pid: int) -> str:
+        # Triton asks the ones that it has ended itself how, in a moment.
+        settled = time.monotonic() - DEAD_IMPORT_S
+        self._dead_imports = tuple(stub for stub in self._imports.find(pid) if stub.since < settled)
+        return next((self._tell_import(stub) for stub in self._dead_imports), "")
+
+    def leave_out_dead_import(self) -> bool:
+        models = {stub.model for stub in self._dead_imports} - {""}
+        return self._box.multi_model and self._commands.leave_out(models)
+
+    def replacement_wanted(self) -> str:
+        if not self._box.multi_model:
+            return ""
+        try:
+            return self._box.replacement_file.read_text()
+        except OSError:
+            return ""
+
+    def _tell_import(self, stub: DeadStub) -> str:
+        scripts = self._box.repository.glob("*/*/model.py")
+        # One that died before it was seen is the only one that was not seen, if there is only one.
+        unseen = {path.parent.parent.name for path in scripts} - self._imports.seen
+        name = stub.model or (unseen.pop() if len(unseen) == 1 else "")
+        which = f"the model {name!r}" if name else "a Python model"
+        return f"{which} cannot be loaded: {stub.sentence}"
+
+    def has_stubs(self) -> bool:
+        # In multi-model mode the next one may be there before it is found.
+        return self._box.multi_model or self._stubs.has_stubs
+
+    def answers_in_doubt(self) -> bool:
+        return self._generation.is_in_doubt(self._generation.current)
+
+    def put_answers_in_doubt(self) -> None:
+        self._generation.put_in_doubt(self._generation.current)
+
+    def starved(self, patience: float) -> bool:
+        return self._memory.starved(patience)
+
+    def linger(self) -> None:
+        # On a full disk callers learn it from the connection's end.
+        with contextlib.suppress(OSError):
+            self._box.draining_file.touch()
+
+    def publish(self, state: Mapping[str, Any]) -> None:
+        text = json.dumps(state)
+        try:
+            write_whole(self._box.state_file, text)
+        except OSError:
+            # The disk is full. The old file has room of its own; who reads it half written asks again.
+            with self._box.state_file.open("r+") as file:
+                file.write(text)
+                file.truncate()
+
+    def say(self, level: str, message: str) -> None:
+        self._log.say(level, message)
+
+    # What happens.
+
+    def _take_signals(self) -> None:
+        for number in self._signals.take():
+            if number in STOPPING:
+                self.crew.signalled(number)
+        for pid, status in self._processes.reap():
+            self._finish(pid)
+            self.crew.ended(pid, status)
+
+    def _read(self, pid: int) -> bool:
+        """Take what a child printed; False if there is no more for now."""
+        output, lines = self._outputs[pid]
+        try:
+            data = os.read(output, CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            self._behind |= len(data) == CHUNK
+            lines.feed(data)
+            return True
+        lines.end()
+        self._selector.unregister(output)
+        os.close(output)
+        del self._outputs[pid]
+        return False
+
+    def _finish(self, pid: int) -> None:
+        """A child is dead: its last lines before anything is said of its end."""
+        if self._guard:
+            self._guard.forget(pid)
+        while pid in self._outputs and self._read(pid):
+            pass

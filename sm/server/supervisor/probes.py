@@ -1,0 +1,64 @@
+"""Whether a child answers, asked in bounded time."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+from pathlib import Path
+
+from sm.run_state import Box
+from sm.server.supervisor.process_manager import CONTROL, DATA, KEYS, TRITON
+from sm.triton import server
+
+#: Seconds; the supervisor does nothing else meanwhile.
+PATIENCE = 0.25
+
+
+class Probes:
+    """The children of one box."""
+
+    def __init__(self, box: Box, port: int) -> None:
+        self._box, self._port = box, port
+
+    def ready(self, name: str) -> bool:
+        """Whether the child does its work. The front is asked from outside, as callers do."""
+        if name == TRITON:
+            # Where only life is asked for, one model that does not load is no reason to hold up the others.
+            asked = server.live if self._box.ping == "live" else server.ready
+            return asked(self._box.http_port, self._box.http_keys)
+        if name == CONTROL:
+            return answers(self._box.control_socket)
+        if name == KEYS:
+            return answers(self._box.keys_socket)
+        if name == DATA and self._box.fronted:
+            return answers(self._box.data_socket)
+        return answers(("127.0.0.1", self._port))
+
+    def failure(self, name: str) -> str:
+        """What Triton could not load, or the router's clients, with the reason, in one sentence."""
+        if name == DATA:
+            return self._refusal()
+        found = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}
+        reasons = [f"the model {model!r} cannot be loaded: {why.rstrip('.')}" for model, why in found.items()]
+        return f"{'; '.join(reasons)}." if reasons else ""
+
+    def _refusal(self) -> str:
+        try:
+            return self._box.refusal_file.read_text()
+        except FileNotFoundError:
+            return ""
+
+
+def answers(address: Path | tuple[str, int]) -> bool:
+    """Whether anything that speaks HTTP is there: any answer will do."""
+    family = socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET
+    with socket.socket(family) as sock, contextlib.suppress(OSError, http.client.HTTPException):
+        sock.settimeout(PATIENCE)
+        sock.connect(str(address) if isinstance(address, Path) else address)
+        sock.sendall(b"GET /ping HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
+        answer = http.client.HTTPResponse(sock)
+        with contextlib.closing(answer):
+            answer.begin()
+        return True
+    return False

@@ -1,0 +1,394 @@
+"""The rules of the box: what is started when, what a death means, how it ends. No process is touched here.
+
+Whatever the rules want done goes through :class:`Hands`, so that a test is a table of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from signal import SIGINT, SIGKILL, SIGQUIT, SIGTERM
+from typing import Any
+
+from sm.server.supervisor.child import READY, RESTARTING, WAITING, Child, exit_code, how
+from sm.server.supervisor.oom_kills import STARVED, STARVED_MODEL
+from sm.server.supervisor.process_backend import Hands
+from sm.server.supervisor.shutdown import Shutdown, Stage
+from sm.server.supervisor.stub_monitor import StubCondition
+
+NGINX, CONTROL, KEYS, TRITON, DATA = "nginx", "control", "keys", "triton", "data"
+#: gunicorn's exit codes of a worker that did not boot and of an application that did not load.
+CANNOT_LOAD = (3, 4)
+#: Seconds that running requests get when the box gives up.
+SHORT_DRAIN = 2.0
+#: Seconds in which callers on kept connections are told to come back on new ones, before the front stops.
+LINGER = 0.5
+#: Seconds between two polls of the processes of Triton's Python models ("stubs").
+STUB_POLL_INTERVAL_S = 0.2
+#: How long a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and from then on its
+#: answers may be mixed up (see sm.generation): with a poll to spare, nobody has had one by then.
+STOPPED_STUB_GRACE_S = 0.2
+#: How long a stub may be dead: one that Triton has ended itself is gone by then.
+DEAD_STUB_GRACE_S = 0.4
+#: How long a stub may be dead while Triton starts. One that fails to initialize is asked for within 3 s.
+DEAD_IMPORT_GRACE_S = 5.0
+#: Seconds for a Triton that was killed to be gone, before its stubs are looked at again.
+KILL_GRACE_S = 1.0
+#: Seconds after which nobody else will say whom the kernel killed.
+UNNOTICED = 3.0
+STALLED_STUB = "the process of a python model has stalled"
+MIXED_UP = "a worker found that a model's answers may be mixed up"
+DISTRUST = "no answer of this Triton is delivered any more, and it is started again"
+
+
+class Crew:
+    """The children of a box and the rules for them."""
+
+    def __init__(
+        self,
+        hands: Hands,
+        clock: Callable[[], float],
+        names: tuple[str, ...],
+        *,
+        budget: int,
+        startup: float,
+        drain: float,
+    ) -> None:
+        """``names`` in the order of start, ``startup`` and ``drain`` in seconds."""
+        self.hands, self.clock = hands, clock
+        self.budget, self.startup, self.drain = budget, startup, drain
+        self.children = {name: Child(name) for name in names}
+        #: Set when all is over.
+        self.exit_code: int | None = None
+        self.shutdown: Shutdown | None = None
+        self.ever_ready = False
+        self.began = clock()
+        self._failed = ""
+        self._stub_condition, self._stub_condition_since = StubCondition.HEALTHY, 0.0
+        self._next_stub_poll = 0.0
+        self._dead_import, self._dead_import_since = "", 0.0
+        self._published: dict[str, Any] = {}
+
+    # What happens.
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = self.clock()
+        if self.shutdown:
+            self._go_on_stopping(now)
+        else:
+            for child in self.children.values():
+                if child.pid is None:
+                    self._maybe_start(child, now)
+                elif child.state != READY and now >= child.not_before:
+                    self._look_at(child, now)
+                if self.shutdown:
+                    break
+                if child.name == TRITON and child.pid is not None and child.state != READY:
+                    self._watch_imports(child, now)
+                if self.shutdown:
+                    break
+                # Not before its first callers: a stub that fails while the models load is Triton's to report.
+                if child.name == TRITON and child.pid is not None and child.ever_ready:
+                    self._watch_stubs(child, now)
+            # Until all models are loaded it is most likely one of theirs, and its end a reason to give up.
+            if self.children[TRITON].ever_ready and self.hands.starved(UNNOTICED):
+                self.hands.say(
+                    "error", f"a process of the router's or of nginx has died{STARVED}: it is replaced"
+                )
+        self.publish()
+
+    def ended(self, pid: int, status: int) -> None:
+        """A process is gone: ``status`` is its exit code, or minus the signal that killed it."""
+        child = next((child for child in self.children.values() if child.pid == pid), None)
+        if child is None:
+            return
+        if self.shutdown:
+            child.stopped()
+        else:
+            self._died(child, status)
+        self.publish()
+
+    def signalled(self, number: int) -> None:
+        """Somebody wants the box to stop."""
+        if self.shutdown is None:
+            self.hands.say("info", "stopping: running requests are finished first")
+            self._stop(0, self.drain)
+        elif number == SIGINT and not self.shutdown.hurried:
+            self.hands.say("warning", "interrupted again: stopping at once")
+            self.shutdown.hurry(130)
+        self.publish()
+
+    def stood_still(self, seconds: float) -> None:
+        """The supervisor, and so most likely the whole machine, did not run for so long.
+
+        Triton took it for a stall of its models' processes. It is nobody's fault: the restart costs nothing.
+        """
+        triton = self.children[TRITON]
+        if triton.pid is None or not triton.ever_ready or not self.hands.has_stubs():
+            return
+        if self.shutdown:
+            self.hands.put_answers_in_doubt()
+            return
+        triton.excused = True
+        self._replace_triton(triton, self.clock(), f"the box stood still for {seconds:.1f} s: {DISTRUST}")
+
+    # What is to be seen.
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is due until something happens."""
+        return not self.shutdown and all(child.state == READY for child in self.children.values())
+
+    @property
+    def ready(self) -> bool:
+        return not self.reason
+
+    @property
+    def reason(self) -> str:
+        """Why the box is not ready, in a sentence; empty if it is."""
+        if self.shutdown:
+            return self._failed or "the box is stopping"
+        sentences = {
+            KEYS: ("the API keys are being read", "the API key checker is restarting"),
+            TRITON: ("Triton is loading the models", "Triton is restarting"),
+            DATA: ("the router is loading its clients", "the router is restarting"),
+        }
+        for name, (loading, restarting) in sentences.items():
+            child = self.children.get(name)
+            if child and child.state != READY:
+                if name == TRITON and self._dead_import:
+                    return self._dead_import
+                return restarting if child.state == RESTARTING else loading
+        return ""
+
+    @property
+    def front_is_ready(self) -> bool:
+        """Whether nginx serves the public port."""
+        front = self.children.get(NGINX)
+        return front is not None and front.state == READY
+
+    @property
+    def refusing(self) -> bool:
+        """Whether nobody but the supervisor answers at the public port."""
+        front = self.children.get(NGINX)
+        if front.state == WAITING if front else self.children[DATA].state != READY:
+            return True
+        return self.shutdown is not None and not self.shutdown.lingering
+
+    def publish(self) -> None:
+        """Tell of the state if it is another one than before."""
+        state = {
+            "ready": self.ready,
+            "draining": self.shutdown is not None,
+            "reason": self.reason,
+            "processes": {
+                child.name: {"pid": child.pid, "state": child.state, "restarts": child.restarts}
+                for child in self.children.values()
+            },
+        }
+        if state != self._published:
+            self._published = state
+            self.hands.publish(state)
+
+    # The rules.
+
+    def _maybe_start(self, child: Child, now: float) -> None:
+        if now < child.not_before:
+            return
+        # A client looks at its model when it is loaded.
+        if child.name == DATA and self.children[TRITON].state != READY:
+            return
+        # Until then the supervisor itself says at the port why the box is not ready.
+        if child.name == NGINX and not self.children[CONTROL].ever_ready:
+            return
+        child.started(self.hands.spawn(child.name), now)
+
+    def _look_at(self, child: Child, now: float) -> None:
+        if self.hands.ready(child.name):
+            child.answered()
+            self._tell(child, now)
+            return
+        child.silent(now)
+        # A data plane that cannot load ends by itself; Triton stays, without the model.
+        failure = self.hands.failure(child.name) if child.name == TRITON or not child.ever_ready else ""
+        if failure and child.ever_ready:
+            # It could be loaded before: what is in the way, such as a full /dev/shm, may pass.
+            self.hands.say("error", f"{failure.removesuffix('.')}: Triton is started again")
+            self._kill(child)
+        elif failure:
+            why = self._starved_model(child)
+            self._give_up(1, f"{failure.removesuffix('.')}{why}." if why else failure)
+        elif child.overdue(now, self.startup):
+            self._too_slow(child)
+
+    def _watch_stubs(self, triton: Child, now: float) -> None:
+        """Replace a Triton whose Python models have lost their process, or may answer the wrong caller.
+
+        Triton 2.51 lives on without the process of a Python model, and fails that model for ever.
+        """
+        if now < self._next_stub_poll:
+            return
+        self._next_stub_poll = now + STUB_POLL_INTERVAL_S
+        condition = self.hands.stub_condition(triton.pid or 0)
+        if condition is not self._stub_condition:
+            self._stub_condition, self._stub_condition_since = condition, now
+        seconds = now - self._stub_condition_since
+        if condition is StubCondition.STOPPED and seconds >= STOPPED_STUB_GRACE_S:
+            self._replace_triton(triton, now, f"{STALLED_STUB}: {DISTRUST}")
+        elif wanted := self.hands.replacement_wanted():
+            triton.excused = True
+            self._replace_triton(triton, now, wanted)
+        elif self.hands.answers_in_doubt():
+            self._replace_triton(triton, now, f"{MIXED_UP}: {DISTRUST}")
+        elif condition is StubCondition.DEAD and seconds >= DEAD_STUB_GRACE_S:
+            why = STARVED if self.hands.starved(0.0) else ""
+            sentence = f"the process of a python model has died{why}: Triton is started again"
+            self._replace_triton(triton, now, sentence)
+
+    def _watch_imports(self, triton: Child, now: float) -> None:
+        """End a start that never would: Triton 2.51 waits for ever for a model.py whose process is dead.
+
+        At each tick, as such a process may live for a tenth of a second, and nobody tells later whose it was.
+        """
+        sentence = self.hands.dead_import(triton.pid or 0)
+        if sentence != self._dead_import:
+            self._dead_import, self._dead_import_since = sentence, now
+        if not sentence or now - self._dead_import_since < DEAD_IMPORT_GRACE_S:
+            return
+        self._dead_import = ""
+        if self.hands.leave_out_dead_import():
+            triton.excused = True
+            self._replace_triton(triton, now, f"{sentence}: Triton is started without it")
+        elif triton.ever_ready:
+            self.hands.say("error", f"{sentence}: Triton is started again")
+            self._kill(triton)
+        else:
+            self._give_up(1, f"{sentence}. Its last lines are above.")
+
+    def _replace_triton(self, triton: Child, now: float, sentence: str) -> None:
+        """Kill it at once: what it has not answered yet cannot be trusted, or would never be answered."""
+        self.hands.put_answers_in_doubt()
+        self.hands.say("error", sentence)
+        self._kill(triton)
+        self._next_stub_poll = now + KILL_GRACE_S
+
+    def _tell(self, child: Child, now: float) -> None:
+        self.hands.say("info", f"{child.name} is ready after {now - child.since:.1f} s")
+        if self.ready and child.name in (TRITON, DATA):
+            after = "" if self.ever_ready else f" after {now - self.began:.1f} s"
+            self.ever_ready = True
+            self.hands.say("info", f"the box is ready{after}")
+
+    def _too_slow(self, child: Child) -> None:
+        sentence = f"{child.name} was not ready within {self.startup:g} s (set by SAGEMAKER_STARTUP_TIMEOUT)."
+        if child.ever_ready:
+            self.hands.say("error", sentence)
+            self._kill(child)
+        else:
+            self._give_up(1, sentence)
+
+    def _died(self, child: Child, status: int) -> None:
+        first = not child.ever_ready
+        excused = child.excused
+        child.ended(self.clock())
+        if excused:
+            if child.name == TRITON:
+                self._excuse_data()
+            return
+        if first and self._hopeless(child, status):
+            why = f"{child.name} cannot start ({how(status)}): its last lines above say why."
+            self._give_up(1, self.hands.failure(child.name) or why)
+            return
+        self.hands.say("error", self._end(child, status))
+        if child.spent(self.budget):
+            self._give_up(
+                exit_code(status),
+                f"{child.name} ended {len(child.deaths)} times in 5 minutes, "
+                f"more than TRIREME_RESTARTS={self.budget} allows: giving up.",
+            )
+        elif child.name == TRITON:
+            self._excuse_data()
+
+    def _end(self, child: Child, status: int) -> str:
+        """How it ended, in a sentence."""
+        starved = status == -SIGKILL and self.hands.starved(0.0)
+        why = STARVED if starved else self._starved_model(child)
+        refusal = self.hands.failure(child.name) if status in CANNOT_LOAD else ""
+        return refusal or f"{child.name} ended: {how(status)}{why}"
+
+    def _starved_model(self, child: Child) -> str:
+        """Why Triton fails, if that is why: 2.51 crashes when one of two instances dies in its warm-up."""
+        return STARVED_MODEL if child.name == TRITON and self.hands.starved(0.0) else ""
+
+    def _hopeless(self, child: Child, status: int) -> bool:
+        """Whether trying again would end the same: a wrong option, a client that cannot load."""
+        if child.name == DATA:
+            return status in CANNOT_LOAD
+        return child.name == TRITON and status > 0
+
+    def _excuse_data(self) -> None:
+        """Workers that serve stay and wait for Triton; ones that are loading cannot go on without it."""
+        data = self.children[DATA]
+        if data.pid is not None and data.state != READY and not data.excused:
+            data.excused = True
+            self._kill(data)
+
+    def _kill(self, child: Child) -> None:
+        if child.pid is not None:
+            self.hands.kill(child.pid)
+
+    def _give_up(self, code: int, sentence: str) -> None:
+        self._failed = sentence.rstrip(".")
+        self.hands.say("error", sentence)
+        self._stop(code, min(SHORT_DRAIN, self.drain))
+        if self.shutdown and not self.ever_ready:  # nobody has anything to lose
+            self.shutdown.hurry(code)
+
+    def _stop(self, code: int, drain: float) -> None:
+        now = self.clock()
+        front = self.children.get(NGINX)
+        linger = LINGER if front and front.state == READY and self.ready else 0.0
+        if linger:
+            self.hands.linger()
+        end = now + drain
+        stages = [
+            Stage(NGINX, SIGQUIT, drain, end),
+            # Behind nginx nothing runs any more but what its caller has left.
+            Stage(DATA, SIGTERM, 3.0 if front else drain, end + 1.0),
+            # The platform kills everything 30 s after its SIGTERM.
+            Stage(TRITON, SIGTERM, 5.0, end + 3.5),
+            Stage(KEYS, SIGTERM, 1.0, end + 3.5),
+            Stage(CONTROL, SIGTERM, 2.0, end + 4.0),
+        ]
+        self.shutdown = Shutdown(
+            [stage for stage in stages if stage.name in self.children], code, now, now + min(linger, drain)
+        )
+
+    def _go_on_stopping(self, now: float) -> None:
+        assert self.shutdown is not None
+        if self.shutdown.hurried:
+            for child in self.children.values():
+                self._kill(child)
+        elif not self._stages_over(self.shutdown, now):
+            return
+        if all(child.pid is None for child in self.children.values()):
+            for child in self.children.values():
+                child.stopped()
+            self.exit_code = self.shutdown.code
+
+    def _stages_over(self, shutdown: Shutdown, now: float) -> bool:
+        while (stage := shutdown.stage(now)) is not None:
+            child = self.children[stage.name]
+            if child.pid is None:
+                child.stopped()
+                shutdown.next(now)
+                continue
+            if not stage.sent:
+                stage.sent = True
+                self.hands.signal(child.pid, stage.signal)
+            elif stage.is_over(shutdown.entered, now) and not stage.killed:
+                stage.killed = True
+                self.hands.say("warning", f"{stage.name} did not stop in time: killed")
+                self._kill(child)
+            return False
+        return not shutdown.lingering

@@ -1,0 +1,82 @@
+"""A plan by TensorRT's Python API; its module is an argument, so that nothing else imports it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TextIO
+
+from sm.errors import StartError
+from sm.tensorrt.plans import Plan, failed
+
+MIB = 2**20
+
+
+def build(plan: Plan, trt: Any) -> str:
+    """Build it, what TensorRT says in ``plan.log``; its version. :class:`StartError` if there is no plan."""
+    with plan.log.open("w") as log:
+        try:
+            built = _built(plan, trt, log)
+        except StartError:
+            raise
+        except Exception as error:  # the binding's own, where there is no GPU: Builder gives a TypeError
+            built = None
+            print(f"[ERROR] {error}", file=log)
+    if built is None:
+        raise failed(plan, plan.log.read_text(errors="replace"), "TensorRT built no plan")
+    plan.file.write_bytes(built)
+    return str(trt.__version__)
+
+
+def _built(plan: Plan, trt: Any, log: TextIO) -> Any:
+    logger = _logger(trt, log)
+    trt.init_libnvinfer_plugins(logger, "")  # the parser looks among them for what ONNX has not
+    builder = trt.Builder(logger)
+    # TensorRT 11 knows only this and ignores the flag.
+    flag = trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED
+    network = builder.create_network(1 << int(flag) if plan.strongly_typed else 0)
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse_from_file(str(plan.graph)):
+        for number in range(parser.num_errors):
+            print(f"[ERROR] {parser.get_error(number).desc()}", file=log)
+        return None
+    config = builder.create_builder_config()
+    _configure(plan, trt, builder, config)
+    built = builder.build_serialized_network(network, config)
+    if built is not None and plan.timing_cache:
+        plan.timing_cache.write_bytes(config.get_timing_cache().serialize())
+    return built
+
+
+def _configure(plan: Plan, trt: Any, builder: Any, config: Any) -> None:
+    if plan.workspace:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, plan.workspace * MIB)
+    if plan.profiles:
+        profile = builder.create_optimization_profile()
+        for each in plan.profiles:
+            profile.set_shape(each.input, each.minimum, each.optimum, each.maximum)
+        config.add_optimization_profile(profile)
+    if plan.timing_cache:
+        cache = config.create_timing_cache(_bytes(plan.timing_cache))
+        config.set_timing_cache(cache, ignore_mismatch=False)
+    if not plan.strongly_typed and plan.precision != "fp32":
+        flag = getattr(trt.BuilderFlag, plan.precision.upper(), None)
+        if flag is None:
+            raise StartError(
+                f"TensorRT {trt.__version__} picks no types itself: leave out --no-strongly-typed."
+            )
+        config.set_flag(flag)
+
+
+def _logger(trt: Any, log: TextIO) -> Any:
+    class Kept(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+        def log(self, severity: Any, message: str) -> None:
+            print(f"[{severity.name}] {message}", file=log)
+
+    return Kept()
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""

@@ -1,0 +1,66 @@
+"""A plan built again for the GPU of this box, from what lies beside the old one.
+
+A process of its own, started by ``serve`` where ``TRIREME_BUILD_ENGINES=missing``. It needs no ONNX library:
+the graph beside a plan is the one that the plan was built of, its precision already in it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from sm import hardware
+from sm.errors import StartError
+from sm.repository import manifest
+from sm.repository.manifest import Manifest, Tool
+from sm.tensorrt import plans
+from sm.tensorrt.plans import LOG, PLAN, Plan
+
+GRAPH = "model.onnx"
+
+
+def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
+    """Plan, log and manifest into ``out``, from the version folder of the old plan; :class:`StartError`."""
+    old = Manifest.read(version)
+    if old is None or not (version / GRAPH).is_file():
+        raise StartError(
+            f"{version} has no {GRAPH} and manifest.json to build a plan from: sm build-model "
+            f"{version.parent.name} --target tensorrt puts them there."
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    ordered = Plan(
+        model=version.parent.name,
+        graph=version / GRAPH,
+        file=out / PLAN,
+        log=out / LOG,
+        profiles=old.profiles,
+        precision=old.precision,
+        timing_cache=timing_cache,
+        strongly_typed=old.strongly_typed,
+    )
+    tool = Tool(name="TensorRT", version=plans.build(ordered))
+    gpus = hardware.gpus()
+    old.model_copy(
+        update={
+            "tool": tool,
+            "gpu": manifest.of(gpus[0]) if gpus else None,
+            "seconds": round(time.monotonic() - started, 1),
+            "built": manifest.now(),
+        }
+    ).write(out)
+
+
+def main(arguments: list[str]) -> int:
+    version, out, timing_cache = map(Path, arguments)
+    try:
+        rebuild(version, out, timing_cache)
+    except (StartError, ValueError, OSError) as error:
+        print(error)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

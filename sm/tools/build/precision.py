@@ -1,0 +1,95 @@
+"""A graph in another precision, as strongly typed TensorRT wants it: the types are in the graph itself.
+
+TensorRT 11 knows no other way, and TensorRT 10 takes it with ``--stronglyTyped``. Conversion and
+quantization are ONNX Runtime's, so what they do to the answers is measured here, without a GPU.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from sm.errors import StartError
+from sm.repository.manifest import Precision
+from sm.tools.build.onnx_graph import Graph
+
+
+def converted(graph: Graph, precision: Precision, calibration: Path | None, out: Path) -> Graph:
+    """The graph at ``out``, or as it is where nothing has to change; inputs and outputs keep their types."""
+    if (calibration is None) == (precision == "int8"):
+        raise StartError("--precision int8 and --calibration FOLDER go together: name both or neither.")
+    if precision == "fp16":
+        _half(graph.path, out)
+    elif precision == "int8" and calibration:
+        _quantized(graph, calibration, out)
+    elif precision == "bf16" and not _has_bfloat16(graph.path):
+        raise StartError(
+            f"{graph.path} has no bfloat16 in it, and strongly typed TensorRT takes types from the graph: "
+            "export it from PyTorch in bfloat16, or with TensorRT 10 build with --no-strongly-typed."
+        )
+    return Graph.read(out) if out.exists() else graph
+
+
+def _half(path: Path, out: Path) -> None:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    with warnings.catch_warnings():
+        # It tells of each weight that is below what 16 bits can hold; the comparison tells of what matters.
+        warnings.simplefilter("ignore")
+        onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), out)
+
+
+def _has_bfloat16(path: Path) -> bool:
+    graph = onnx.load(path, load_external_data=False).graph
+    return any(weight.data_type == onnx.TensorProto.BFLOAT16 for weight in graph.initializer)
+
+
+def _quantized(graph: Graph, calibration: Path, out: Path) -> None:
+    """Explicit quantization: symmetric int8 with a scale for each channel, which is what TensorRT takes."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    records = list(_records(graph, calibration))
+
+    class Records(CalibrationDataReader):  # type: ignore[misc]
+        left = iter(records)
+
+        def get_next(self) -> Any:
+            return next(self.left, None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = Path(folder) / "prepared.onnx"
+        quant_pre_process(str(graph.path), str(prepared), skip_symbolic_shape=True)
+        quantize_static(
+            str(prepared),
+            str(out),
+            Records(),
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            extra_options={"ActivationSymmetric": True, "WeightSymmetric": True},
+        )
+
+
+def _records(graph: Graph, folder: Path) -> Iterator[dict[str, Any]]:
+    """``*.npz`` with an array for each input, or ``*.npy`` where there is one input; each a batch."""
+    names = [value.name for value in graph.inputs]
+    files = sorted(path for path in folder.glob("*.np[yz]") if path.is_file())
+    if not files:
+        raise StartError(
+            f"{folder} has no *.npz or *.npy to calibrate with: put some hundred typical inputs there, "
+            f"each file a batch of {', '.join(names)}."
+        )
+    for path in files:
+        loaded = np.load(path, allow_pickle=False)
+        record = {names[0]: loaded} if path.suffix == ".npy" else dict(loaded)
+        if set(record) != set(names):
+            raise StartError(f"{path} has {', '.join(record)}; the model takes {', '.join(names)}.")
+        yield record

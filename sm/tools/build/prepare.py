@@ -1,0 +1,95 @@
+"""``sm prepare``: from a bare cache to a Triton repository with the demo's models, and nothing twice."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from sm.cache import Cache
+from sm.errors import StartError
+from sm.settings import HERE, Settings
+from sm.tools.build import demo_pictures, recipes
+from sm.tools.build.fetch import Fetcher
+from sm.tools.build.package_registries import Registries
+from sm.tools.build.recipes import Recipe
+from sm.tools.build.repository_assembly import GRAPH, CpuRepository
+from sm.tools.progress import Progress
+
+
+def prepare(
+    settings: Settings,
+    models: Sequence[str] | None = None,
+    *,
+    folder: Path = HERE / "model",
+    stream: TextIO = sys.stderr,
+) -> Path:
+    """Build what is missing and return the CPU target's model repository.
+
+    ``models`` are the names to serve, all that have a recipe if None: the repository holds these alone.
+    Progress goes to ``stream``. :class:`StartError` says in a sentence what cannot be done.
+    """
+    cache, progress = Cache(settings.cache), Progress(stream)
+    with cache.locked(progress.say):
+        return Preparation(cache, folder, progress).run(models)
+
+
+class Preparation:
+    """One run, alone in the cache."""
+
+    def __init__(self, cache: Cache, folder: Path, progress: Progress) -> None:
+        self.cache = cache
+        self.folder = folder
+        self.progress = progress
+        self.fetcher = Fetcher(cache, Registries(cache, progress, os.environ), progress)
+
+    def run(self, models: Sequence[str] | None) -> Path:
+        built = {recipe.model: self.build(recipe) for recipe in map(Recipe.load, self.chosen(models))}
+        if demo_pictures.STREET.model in built:
+            demo_pictures.provide(demo_pictures.STREET, self.cache, self.fetcher)
+        repository = CpuRepository(self.cache, self.folder)
+        if not repository.is_current(built):
+            with self.progress.step(f"{', '.join(built)}: assembling {repository.path}"):
+                repository.assemble(built)
+        return repository.path
+
+    def chosen(self, models: Sequence[str] | None) -> tuple[Path, ...]:
+        """The folders of the models named; all of them if none is."""
+        known = {path.name: path for path in recipes.find(self.folder)}
+        unknown = [name for name in models or () if name not in known]
+        if unknown:
+            raise StartError(f"there is no recipe for {', '.join(unknown)}; there is for {', '.join(known)}.")
+        return tuple(path for name, path in known.items() if models is None or name in models)
+
+    def build(self, recipe: Recipe, product: str = GRAPH) -> Path:
+        """The folder with what the recipe makes, ``product`` at least; built now if it is not there."""
+        artifact = self.cache.models / recipe.model / recipe.key
+        if artifact.is_dir():
+            return artifact
+        sources = {source.name: self.fetcher.fetch(source, recipe.model) for source in recipe.sources}
+        with self.cache.workshop() as workshop:
+            out = workshop / recipe.key
+            out.mkdir()
+            with self.progress.step(f"{recipe.model}: converting to ONNX"):
+                self._convert(recipe, sources, out, product)
+            self.cache.place(out, artifact)
+        self._forget_others(artifact)
+        return artifact
+
+    def _convert(self, recipe: Recipe, sources: dict[str, Path], out: Path, product: str) -> None:
+        try:
+            recipe.build(sources, out)
+        except OSError:  # a full disk has its own sentence
+            raise
+        except Exception as error:
+            raise StartError(f"{recipe.model}: its recipe failed: {error!r}.") from error
+        if not (out / product).exists():
+            raise StartError(f"{recipe.model}: its recipe wrote no {product}.")
+
+    def _forget_others(self, artifact: Path) -> None:
+        """Models that an older recipe built; the repository has links of its own."""
+        for other in artifact.parent.iterdir():
+            if other != artifact:
+                self.cache.discard(other)

@@ -1,0 +1,148 @@
+"""A Triton model repository, assembled from git's descriptions and the built models.
+
+Each model's folder gets the merged ``config.pbtxt``, every description that lies beside it in git
+(``preprocess.json``), what its recipe built (labels, a vocabulary) and, in version folder 1, the
+graph, the python-backend model that runs it, and the manifest of both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from inspect import getfile
+from pathlib import Path
+
+from sm.cache import Cache
+from sm.repository import manifest
+from sm.repository.manifest import Manifest
+from sm.settings import HERE
+from sm.tools.build import masks, model_config, pixels, suppression
+from sm.tools.build.changes import DESCRIPTION, OPTIONS, Changes, retold
+from sm.tools.build.fetch import sha256
+from sm.tools.build.onnx_graph import Graph
+from sm.triton import onnx_cpu
+
+#: Says what the repository was made from; Triton looks at folders alone.
+STAMP = ".made-from.json"
+GRAPH = "model.onnx"
+#: The model that runs graphs in Triton's python backend, and what it imports.
+RUNNER = tuple(Path(onnx_cpu.__file__).with_name(name) for name in ("model.py", "request_token.py"))
+
+
+class CpuRepository:
+    """The repository of the CPU target, in the cache."""
+
+    def __init__(self, cache: Cache, models: Path) -> None:
+        self.cache = cache
+        self.models = models
+        self.path = cache.repositories / "cpu"
+
+    def is_current(self, built: Mapping[str, Path]) -> bool:
+        """Whether it holds just this, and nothing was lost since."""
+        try:
+            made = json.loads((self.path / STAMP).read_text())
+        except (OSError, ValueError):
+            return False
+        return bool(made == {"inputs": self._inputs(built), "files": sizes(self.path)})
+
+    def assemble(self, built: Mapping[str, Path]) -> None:
+        """Make it of ``built``, name to folder, and put it in the place of what is there."""
+        with self.cache.workshop() as workshop:
+            made = workshop / "cpu"
+            for name, artifact in built.items():
+                self._add(made / name, self.models / name, artifact)
+            stamp = {"inputs": self._inputs(built), "files": sizes(made)}
+            (made / STAMP).write_text(json.dumps(stamp))
+            self.cache.place(made, self.path)
+
+    def _add(self, target: Path, source: Path, artifact: Path) -> None:
+        version_folder = target / "1"
+        version_folder.mkdir(parents=True)
+        shutil.copy(source / "config.pbtxt", target)
+        for path in descriptions(source):
+            shutil.copy(path, target / path.name)
+        for path in artifact.iterdir():
+            link(path, (version_folder if path.name == GRAPH else target) / path.name)
+        origin = f"model/{target.name}/recipe, {artifact.name}"
+        finish(target, source / "config.pbtxt", origin, Changes.read(source))
+
+    def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
+        files = [
+            *RUNNER,
+            *(Path(getfile(module)) for module in (model_config, masks, pixels, suppression)),
+            Path(__file__),
+        ]
+        for name in built:
+            folder = self.models / name
+            files += [folder / "config.pbtxt", folder / OPTIONS, *descriptions(folder)]
+        return {
+            **digests(path for path in files if path.exists()),
+            "onnxruntime": version("onnxruntime"),
+            **{name: str(artifact) for name, artifact in built.items()},
+        }
+
+
+def finish(model: Path, described: Path, source: str, changes: Changes | None = None) -> None:
+    """Have a folder with a graph in version 1 run it on the CPU, with ``changes`` if any.
+
+    ``described`` is git's file that its ``config.pbtxt`` is a copy of, ``source`` what its manifest names as
+    the graph's. It runs as its recipe made it: there is nothing to compare it with.
+    """
+    changes = changes or Changes()
+    version_folder = model / "1"
+    graph = version_folder / GRAPH
+    digest = sha256(graph)
+    said = model_config.read(described)
+    model_config.check(said, graph, described)
+    with tempfile.TemporaryDirectory(dir=model) as workshop:
+        graphs = changes.graphs(Graph.read(graph), model / DESCRIPTION, Path(workshop))
+        final = model_config.for_processors(retold(said, changes, graphs.served), graphs.served)
+        (model / "config.pbtxt").write_text(model_config.text(model_config.warmed(graphs.served, final)))
+        # In the place of the link, never through it: the recipe's graph is another's too.
+        graphs.served.path.replace(graph)
+    copy_runner(version_folder)
+    Manifest(
+        model=model.name,
+        target="cpu",
+        source=manifest.Source(name=source, sha256=digest),
+        tool=manifest.Tool(name="onnxruntime", version=version("onnxruntime")),
+        changes=graphs.made.names,
+        built=manifest.now(),
+    ).write(version_folder)
+
+
+def copy_runner(version_folder: Path) -> None:
+    """Add the Python model that runs a graph."""
+    for file in RUNNER:
+        shutil.copy(file, version_folder / file.name)
+
+
+def digests(files: Iterable[Path]) -> dict[str, str]:
+    """The sha256 of each file, by name and not by place: checkouts of the same files share one repository."""
+    return {os.path.relpath(path, HERE): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def descriptions(model: Path) -> Iterator[Path]:
+    """What lies beside ``config.pbtxt`` for clients to read."""
+    return (path for path in sorted(model.iterdir()) if path.is_file() and path.suffix in (".json", ".txt"))
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != STAMP and path.suffix != ".pyc"
+    }
+
+
+def link(path: Path, target: Path) -> None:
+    """A second name for the same bytes; a copy where the file system has no such thing."""
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copy(path, target)

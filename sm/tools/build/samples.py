@@ -1,0 +1,87 @@
+"""Whether a model's client answers its samples alike with what was built and with the graph it is from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sm.client.base import Array, Client, ModelMetadata, TensorMetadata, Tensors
+from sm.plugins.loading import Found, load
+from sm.plugins.registry import check
+from sm.router.answer import dumps
+from sm.tools.build.accuracy import Runner
+from sm.tools.build.onnx_graph import Graph, Value
+from sm.tools.golden import differences
+
+PICTURES = (".png", ".jpg", ".jpeg")
+
+
+class InProcess:
+    """What a client asks of Triton, answered by a graph's runner in this process."""
+
+    def __init__(self, graph: Graph, runner: Runner) -> None:
+        self.graph, self.runner = graph, runner
+
+    def infer(
+        self,
+        model: str,  # noqa: ARG002  # there is the one
+        inputs: Tensors,
+        *,
+        version: str = "",  # noqa: ARG002
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        names = list(outputs or [value.name for value in self.graph.outputs])
+        return dict(zip(names, self.runner.run(names, dict(inputs)), strict=True))
+
+    def stream(
+        self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
+    ) -> Generator[dict[str, Array], None, None]:
+        yield self.infer(model, inputs, version=version, outputs=outputs)
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:  # noqa: ARG002
+        largest = 1 if self.graph.batched else 0
+        return ModelMetadata(
+            model, ("1",), largest, self._tensors(self.graph.inputs), self._tensors(self.graph.outputs)
+        )
+
+    def _tensors(self, values: Sequence[Value]) -> Mapping[str, TensorMetadata]:
+        skipped = int(self.graph.batched)
+        return {
+            value.name: TensorMetadata(
+                value.name, value.datatype.removeprefix("TYPE_"), value.shape[skipped:]
+            )
+            for value in values
+        }
+
+
+def agreement(folder: Path, repository: Path, source: InProcess, built: InProcess) -> tuple[int, int] | None:
+    """How many samples are answered alike, of how many; None where ``folder`` is no client with samples.
+
+    ``repository`` has the model's folder with its labels. Alike is what :mod:`sm.tools.golden` calls so.
+    The two graphs may take and give other tensors, as long as the client knows both forms.
+    """
+    file = folder / "client.py"
+    if not (file.is_file() and (folder / "sample").is_dir()):
+        return None
+    ours, theirs = (_answers(Found(folder.name, file), repository, model) for model in (built, source))
+    alike = [not list(differences(found, known)) for found, known in zip(ours, theirs, strict=True)]
+    return (sum(alike), len(alike)) if alike else None
+
+
+def _answers(found: Found, repository: Path, triton: InProcess) -> Iterator[Any]:
+    client = load(found, triton, repository)
+    check(client, found, triton)
+    for payload in _samples(client, found.file.parent / "sample"):
+        yield json.loads(dumps(client.inference(client.payload.model_validate(payload))))
+
+
+def _samples(client: Client, folder: Path) -> Iterator[dict[str, Any]]:
+    """The payload of ``sm test``, and each picture beside it where the client takes pictures."""
+    if (folder / "payload.json").is_file():
+        yield json.loads((folder / "payload.json").read_bytes())
+    if "image" in client.payload.model_fields:
+        for path in sorted(folder.iterdir()):
+            if path.suffix in PICTURES:
+                yield {"image": path.read_bytes()}

@@ -1,0 +1,120 @@
+"""A client examined: the checks in their order, with a Triton of its own or against a box that runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from sm.client.base import Client, Triton
+from sm.errors import StartError, TriremeError
+from sm.plugins.loading import Found, load
+from sm.plugins.name_conflicts import claim
+from sm.plugins.registry import check
+from sm.settings import Settings
+from sm.tools.check import client_checks, isolated_load, remote_models
+from sm.tools.check.calls import Inside, Outside
+from sm.tools.check.check_report import Finding, Report
+from sm.tools.check.client_checks import Broken, Sample
+from sm.tools.check.discovery import of_the_box, repository_for
+from sm.tools.check.recording_triton import Observed
+from sm.tools.check.triton_server import Absent, triton
+
+LOADS, NAMES, GOLDEN, UNTOUCHED = "loads alone", "names and shapes", "golden answer", "its input"
+MUTATED, THREADS, MEMORY = "mutated payloads", "threads", "memory"
+#: What only a client in our own process can be asked.
+OWN = "asked without --url: it looks into the process"
+
+
+@dataclass(frozen=True)
+class Examination:
+    """``note`` is called with each finding as it is there."""
+
+    found: Found
+    settings: Settings
+    note: Callable[[Finding], None]
+
+    def run(self, url: str | None = None) -> Report:
+        """All checks; those after a client that does not load are not asked."""
+        report = Report(self.found.name)
+        for finding in self._all(report, url):
+            report.findings.append(finding)
+            self.note(finding)
+        return report
+
+    def _all(self, report: Report, url: str | None) -> Iterator[Finding]:
+        sample = Sample.of(self.found.file.parent / "sample")
+        first = timed(LOADS, self._alone)
+        yield first
+        if not first.passed:
+            yield Finding(NAMES, None, "not asked: it does not load")
+            return
+        client = load(self.found, cast("Triton", Absent()), self.found.file.parent)
+        if url:
+            yield from self._outside(client, sample, report, url.rstrip("/"))
+        else:
+            yield from self._inside(client, sample, report)
+
+    def _alone(self) -> str:
+        problem = isolated_load.problem(self.found)
+        if problem:
+            raise Broken(problem)
+        return "with no Triton and no network"
+
+    def _inside(self, client: Client, sample: Sample, report: Report) -> Iterator[Finding]:
+        models = client.required_models()
+        repository = repository_for(self.found, models, self.settings)
+        with triton(models, repository, self.settings) as transport:
+            observed = Observed(transport)
+            asker = Inside(load(self.found, observed, repository))
+            names = timed(NAMES, lambda: self._names(asker, observed, sample))
+            yield names
+            if not names.passed:
+                return
+            yield timed(GOLDEN, lambda: client_checks.golden(asker, sample))
+            yield timed(UNTOUCHED, lambda: client_checks.untouched(asker.client, sample))
+            yield timed(MUTATED, lambda: client_checks.mutated(asker, asker.client, sample))
+            yield timed(THREADS, lambda: client_checks.threads(asker, sample))
+            yield timed(MEMORY, lambda: client_checks.flat(asker, observed, sample))
+            report.stages = client_checks.stages(asker, observed, sample)
+
+    def _names(self, asker: Inside, observed: Observed, sample: Sample) -> str:
+        for model in asker.client.required_models():
+            for sentence in client_checks.declared(asker.client, observed.metadata(model)):
+                raise Broken(sentence)
+        claim(asker.client, self.found, of_the_box(self.settings))
+        check(asker.client, self.found, observed)
+        return client_checks.tensors(asker, observed, sample)
+
+    def _outside(self, client: Client, sample: Sample, report: Report, url: str) -> Iterator[Finding]:
+        asker = Outside(url, client.name)
+        names = timed(NAMES, lambda: _remote_names(client, url))
+        yield names
+        if not names.passed:
+            return
+        yield timed(GOLDEN, lambda: client_checks.golden(asker, sample))
+        yield Finding(UNTOUCHED, None, OWN)
+        yield timed(MUTATED, lambda: client_checks.mutated(asker, client, sample))
+        yield timed(THREADS, lambda: client_checks.threads(asker, sample))
+        yield Finding(MEMORY, None, OWN)
+        report.stages = client_checks.mean(asker, sample, lambda: remote_models.stages(url, client.name))
+
+
+def _remote_names(client: Client, url: str) -> str:
+    for model in client.required_models():
+        for sentence in client_checks.declared(client, remote_models.metadata(url, model)):
+            raise Broken(sentence)
+    return f"what it names is what {', '.join(client.required_models()) or 'no model'} has"
+
+
+def timed(name: str, ask: Callable[[], str]) -> Finding:
+    """One check's finding, however it ends."""
+    began = time.monotonic()
+    try:
+        passed, sentence = True, ask()
+    except (Broken, StartError) as broken:
+        passed, sentence = False, str(broken)
+    except TriremeError as error:
+        passed, sentence = False, error.sentence
+    return Finding(name, passed, sentence, time.monotonic() - began)

@@ -1,0 +1,61 @@
+"""Whether a client leaves alone what it is given."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sm.client.base import Client
+from sm.client.results import Picture
+from sm.errors import TriremeError
+from sm.router.answer import dumps
+from sm.router.dispatch import validated
+from sm.router.invocation import Message, read
+from sm.tools.check.calls import Request
+from sm.tools.golden import differences
+
+
+def changed(client: Client, request: Request) -> str | None:
+    """A sentence about the part of the payload that ``inference`` changes; None if there is none."""
+    invocation = read(Message(request.body(client.name), {}, {}, "check"), "")
+    payload = validated(client, invocation, invocation.records[0])
+    before = copy.deepcopy(_parts(payload))
+    first = _told(client.inference(payload))
+    for name, value in _parts(payload).items():
+        if not _same(value, before[name]):
+            return f"mutation of its input: payload.{name} is another after the call; work on a copy"
+    if any(differences(_told(client.inference(payload)), first)):
+        return "state of an earlier call: the same payload gives another answer the second time"
+    return None
+
+
+def _told(result: object) -> Any:
+    """A result as the caller reads it."""
+    return json.loads(dumps(result.as_json() if isinstance(result, Picture) else result))
+
+
+def _parts(payload: Any) -> dict[str, Any]:
+    """Its fields, and what it works out of them once: a picture's pixels."""
+    lazy = [
+        name
+        for kind in type(payload).__mro__
+        for name, member in vars(kind).items()
+        if isinstance(member, cached_property)
+    ]
+    parts = {name: getattr(payload, name) for name in type(payload).model_fields}
+    for name in lazy:
+        try:
+            parts[name] = getattr(payload, name)
+        except TriremeError:
+            continue
+    return parts
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes())
+    return bool(one == other)

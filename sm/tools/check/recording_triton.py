@@ -1,0 +1,120 @@
+"""A client's Triton, watched: what the client gives it, how long it takes, and its answers played again."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from threading import Lock
+
+import numpy as np
+
+from sm.client.base import Array, ModelMetadata, Triton
+from sm.errors import TriremeError
+from sm.triton.mismatches import input_mismatches
+from sm.triton.tensors import STRINGS, datatype
+
+
+class Observed:
+    """Stands between a client and the real Triton; a :class:`~sm.client.base.Triton` itself."""
+
+    def __init__(self, triton: Triton) -> None:
+        self._triton = triton
+        self._lock = Lock()
+        self._known: dict[Hashable, list[dict[str, Array]]] = {}
+        #: Sentences about tensors that no model takes, in the order they were seen.
+        self.faults: dict[str, None] = {}
+        #: Seconds that calls have taken so far.
+        self.seconds = 0.0
+        #: Whether a call that was made before is answered with what Triton said then.
+        self.replaying = False
+
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        version: str = "",
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        """See :meth:`sm.client.base.Triton.infer`."""
+
+        def ask() -> Generator[dict[str, Array], None, None]:
+            yield self._triton.infer(model, inputs, version=version, outputs=outputs)
+
+        with self._timed():
+            self._note(model, version, inputs)
+            (answer,) = self._answers(("infer", model, version, outputs), inputs, ask)
+        return answer
+
+    def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        *,
+        version: str = "",
+        outputs: Sequence[str] | None = None,
+    ) -> Generator[dict[str, Array], None, None]:
+        """See :meth:`sm.client.base.Triton.stream`. Its time is what the client waits for the answers."""
+        self._note(model, version, inputs)
+        answers = self._answers(
+            ("stream", model, version, outputs),
+            inputs,
+            lambda: self._triton.stream(model, inputs, version=version, outputs=outputs),
+        )
+        with closing(answers):
+            while True:
+                with self._timed():
+                    answer = next(answers, None)
+                if answer is None:
+                    return
+                yield answer
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        """See :meth:`sm.client.base.Triton.metadata`."""
+        return self._triton.metadata(model, version)
+
+    def _answers(
+        self,
+        call: tuple[str, str, str, Sequence[str] | None],
+        inputs: Mapping[str, Array],
+        ask: Callable[[], Generator[dict[str, Array], None, None]],
+    ) -> Generator[dict[str, Array], None, None]:
+        """Triton's, or, where they are played again, those to the same ``call`` before."""
+        if not self.replaying:
+            yield from ask()
+            return
+        method, model, version, outputs = call
+        key = (method, model, version, tuple(outputs or ()), *map(_print_of, inputs.items()))
+        if key not in self._known:
+            # Not the views of shared memory: they would be held for good.
+            self._known[key] = [_copied(answer) for answer in ask()]
+        yield from map(_copied, self._known[key])
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.seconds += time.perf_counter() - began
+
+    def _note(self, model: str, version: str, inputs: Mapping[str, Array]) -> None:
+        try:
+            metadata = self._triton.metadata(model, version)
+        except TriremeError:
+            return  # the call itself will say so
+        self.faults.update((found.sentence, None) for found in input_mismatches(metadata, inputs))
+
+
+def _copied(answer: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: array.copy() for name, array in answer.items()}
+
+
+def _print_of(item: tuple[str, Array]) -> Hashable:
+    name, array = item[0], np.ascontiguousarray(item[1])
+    if datatype(array) == STRINGS:
+        return name, array.shape, tuple(array.ravel().tolist())
+    return name, array.shape, array.dtype.str, zlib.crc32(array.data.cast("B") if array.size else b"")

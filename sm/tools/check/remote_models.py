@@ -1,0 +1,65 @@
+"""The models of a box that runs, as its v2 routes describe them."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import Any
+
+from sm.client.base import ModelMetadata, TensorMetadata
+from sm.errors import StartError
+
+SECONDS = 10.0
+SERIES = re.compile(
+    r'trireme_stage_seconds_sum\{client="(?P<client>[^"]*)",stage="(?P<stage>[^"]*)"\} (?P<value>\S+)'
+)
+
+
+def metadata(url: str, model: str) -> ModelMetadata:
+    """What the model takes and gives; :class:`StartError` if the box has none of that name."""
+    said, config = (_get(f"{url}/v2/models/{model}{more}") for more in ("", "/config"))
+    batch = int(config.get("max_batch_size", 0))
+    return ModelMetadata(
+        model,
+        tuple(said.get("versions", ())),
+        batch,
+        _tensors(said["inputs"], batch),
+        _tensors(said["outputs"], batch),
+    )
+
+
+def stages(url: str, client: str) -> dict[str, float]:
+    """Seconds that the box has spent on the client's requests so far, by stage: the router's own series."""
+    series = (SERIES.fullmatch(line) for line in _fetch(f"{url}/metrics").decode().splitlines())
+    return {match["stage"]: float(match["value"]) for match in series if match and match["client"] == client}
+
+
+def _tensors(rows: Sequence[dict[str, Any]], batch: int) -> dict[str, TensorMetadata]:
+    return {
+        row["name"]: TensorMetadata(row["name"], row["datatype"], tuple(row["shape"])[1 if batch else 0 :])
+        for row in rows
+    }
+
+
+def _get(url: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(_fetch(url)))
+    except ValueError:
+        raise StartError(f"what answers at {url} is no box.") from None
+
+
+def _fetch(url: str) -> bytes:
+    if not url.startswith(("http://", "https://")):
+        raise StartError(f"{url} is no address of a box: it begins with http:// or https://.")
+    try:
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:  # noqa: S310
+            return bytes(answer.read())
+    except urllib.error.HTTPError as error:
+        raise StartError(
+            f"{url} answers {error.code}: {error.read()[:200].decode(errors='replace')}"
+        ) from None
+    except OSError as error:
+        raise StartError(f"no box answers at {url}: {error}.") from None

@@ -1,0 +1,98 @@
+"""What a deployment is to be, as the three things that SageMaker wants: model, configuration, endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sm.tools.deploy import aws, resource_names
+
+
+@dataclass(frozen=True)
+class Serverless:
+    """``memory`` in MB, ``concurrency`` requests at once."""
+
+    memory: int
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``data`` is an archive on S3, or for ``mme`` the prefix of many; ``fingerprint`` tells its content.
+
+    An image with its models inside has no ``data``.
+
+    ``output`` is where an asynchronous endpoint puts its answers; ``startup_timeout`` is in seconds.
+    """
+
+    name: str
+    image: str
+    data: str
+    role: str
+    fingerprint: str = ""
+    mme: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    instance_type: str = "ml.g5.xlarge"
+    count: int = 1
+    serverless: Serverless | None = None
+    output: str | None = None
+    startup_timeout: int | None = None
+
+    @property
+    def model_name(self) -> str:
+        return resource_names.hashed(self.name, [self._model(), self.fingerprint])
+
+    @property
+    def configuration_name(self) -> str:
+        return resource_names.hashed(self.name, self._configuration())
+
+    def model(self) -> dict[str, Any]:
+        """The arguments of CreateModel."""
+        return {"ModelName": self.model_name, **self._model(), "Tags": self.all_tags()}
+
+    def configuration(self) -> dict[str, Any]:
+        """The arguments of CreateEndpointConfig."""
+        name = self.configuration_name
+        return {"EndpointConfigName": name, **self._configuration(), "Tags": self.all_tags()}
+
+    def endpoint(self) -> dict[str, Any]:
+        """The arguments of CreateEndpoint."""
+        return {
+            "EndpointName": self.name,
+            "EndpointConfigName": self.configuration_name,
+            "Tags": self.all_tags(),
+        }
+
+    def all_tags(self) -> list[dict[str, str]]:
+        return aws.named({**self.tags, resource_names.TAG: self.name})
+
+    def _model(self) -> dict[str, Any]:
+        container: dict[str, Any] = {
+            "Image": self.image,
+            "Mode": "MultiModel" if self.mme else "SingleModel",
+            **({"ModelDataUrl": self.data} if self.data else {}),
+            "Environment": dict(self.env),
+        }
+        return {"ExecutionRoleArn": self.role, "PrimaryContainer": container}
+
+    def _configuration(self) -> dict[str, Any]:
+        made: dict[str, Any] = {"ProductionVariants": [self._variant()]}
+        if self.output:
+            output = {"S3OutputPath": self.output, "S3FailurePath": f"{self.output.rstrip('/')}/failures/"}
+            made["AsyncInferenceConfig"] = {"OutputConfig": output}
+        return made
+
+    def _variant(self) -> dict[str, Any]:
+        variant: dict[str, Any] = {"VariantName": resource_names.VARIANT, "ModelName": self.model_name}
+        if self.serverless:
+            size = {"MemorySizeInMB": self.serverless.memory, "MaxConcurrency": self.serverless.concurrency}
+            return {**variant, "ServerlessConfig": size}
+        variant |= {"InstanceType": self.instance_type, "InitialInstanceCount": self.count}
+        variant["InitialVariantWeight"] = 1.0
+        if self.startup_timeout:
+            variant["ContainerStartupHealthCheckTimeoutInSeconds"] = self.startup_timeout
+            # A large archive takes its time, too.
+            variant["ModelDataDownloadTimeoutInSeconds"] = self.startup_timeout
+        return variant

@@ -1,0 +1,104 @@
+"""What a deployment has in the account: found by name and tag, never by what a run remembers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sm.errors import StartError
+from sm.tools.deploy import aws, resource_names
+from sm.tools.deploy.account import Account
+
+SAGEMAKER = "sagemaker"
+
+
+class Belongings:
+    """Looks at a deployment's endpoint, configurations and models; removes single ones."""
+
+    def __init__(self, account: Account, name: str) -> None:
+        self._account, self.name = account, name
+
+    def endpoint(self) -> dict[str, Any] | None:
+        """As SageMaker describes it; :class:`StartError` where it is someone else's."""
+        found = self._account.look(
+            SAGEMAKER, "describe_endpoint", f"look at endpoint {self.name}", EndpointName=self.name
+        )
+        if found and self.tags(found["EndpointArn"]).get(resource_names.TAG) != self.name:
+            raise StartError(
+                f"endpoint {self.name!r} is not of 'sm deploy' "
+                f"(it has no tag {resource_names.TAG}={self.name}): "
+                "it is left alone. Choose another name."
+            )
+        return found
+
+    def existing(self) -> dict[str, Any]:
+        """The endpoint; :class:`StartError` if there is none."""
+        if found := self.endpoint():
+            return found
+        raise StartError(
+            f"there is no endpoint {self.name!r} in {self._account.region}; "
+            "look at the name and --region, or make it with 'sm deploy'."
+        )
+
+    def tags(self, arn: str) -> dict[str, str]:
+        found = self._account.each(SAGEMAKER, "list_tags", "Tags", "read the tags", ResourceArn=arn)
+        return aws.by_name(list(found))
+
+    def configuration(self, name: str) -> dict[str, Any] | None:
+        return self._account.look(
+            SAGEMAKER, "describe_endpoint_config", f"look at configuration {name}", EndpointConfigName=name
+        )
+
+    def model(self, name: str) -> dict[str, Any] | None:
+        return self._account.look(SAGEMAKER, "describe_model", f"look at model {name}", ModelName=name)
+
+    def serving(self) -> dict[str, Any] | None:
+        """The model behind the endpoint."""
+        endpoint = self.endpoint()
+        if not endpoint or not (configuration := self.configuration(endpoint["EndpointConfigName"])):
+            return None
+        return self.model(model_of(configuration))
+
+    def configurations(self) -> list[str]:
+        found = self._account.each(
+            SAGEMAKER,
+            "list_endpoint_configs",
+            "EndpointConfigs",
+            "list the configurations",
+            NameContains=f"{self.name}-",
+        )
+        return [
+            row["EndpointConfigName"]
+            for row in found
+            if self._is_own(row["EndpointConfigName"], row["EndpointConfigArn"])
+        ]
+
+    def models(self) -> list[str]:
+        found = self._account.each(
+            SAGEMAKER, "list_models", "Models", "list the models", NameContains=f"{self.name}-"
+        )
+        return [row["ModelName"] for row in found if self._is_own(row["ModelName"], row["ModelArn"])]
+
+    def previous(self, configuration: dict[str, Any]) -> str | None:
+        """The configuration that served before this one."""
+        return self.tags(configuration["EndpointConfigArn"]).get(resource_names.PREVIOUS)
+
+    def remove_configuration(self, name: str) -> None:
+        self._account.remove(
+            SAGEMAKER, "delete_endpoint_config", f"remove configuration {name}", EndpointConfigName=name
+        )
+
+    def remove_model(self, name: str) -> None:
+        self._account.remove(SAGEMAKER, "delete_model", f"remove model {name}", ModelName=name)
+
+    def remove_endpoint(self) -> None:
+        self._account.remove(
+            SAGEMAKER, "delete_endpoint", f"remove endpoint {self.name}", EndpointName=self.name
+        )
+
+    def _is_own(self, found: str, arn: str) -> bool:
+        # The name first: it costs no call.
+        return resource_names.is_own(self.name, found) and self.tags(arn).get(resource_names.TAG) == self.name
+
+
+def model_of(configuration: dict[str, Any]) -> str:
+    return str(configuration["ProductionVariants"][0]["ModelName"])

@@ -1,0 +1,140 @@
+"""What an endpoint is, serves and does, on a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from sm.tools.deploy import alarms, autoscaling, resource_names
+from sm.tools.deploy.account import Account
+from sm.tools.deploy.resources import Belongings, model_of
+from sm.tools.deploy.scaling import INSTANCE_METRICS
+
+#: What SageMaker says of an endpoint's requests.
+REQUEST_METRICS = "AWS/SageMaker"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """``show`` makes words of the sum and the number of the hour's samples."""
+
+    title: str
+    name: str
+    namespace: str
+    show: Callable[[float, float], str]
+
+
+def total(sum_of: float, _samples: float) -> str:
+    return f"{sum_of:,.0f}"
+
+
+def mean_time(sum_of: float, samples: float) -> str:
+    """CloudWatch has microseconds."""
+    return f"{sum_of / samples / 1000:,.1f} ms"
+
+
+def mean_percent(sum_of: float, samples: float) -> str:
+    return f"{sum_of / samples:.1f} %"
+
+
+def mean_count(sum_of: float, samples: float) -> str:
+    return f"{sum_of / samples:,.1f} on each instance"
+
+
+def share(sum_of: float, samples: float) -> str:
+    """Each sample is a request: 1 where the model was loaded already, else 0."""
+    return f"{sum_of / samples:.1%} of {samples:,.0f}"
+
+
+#: What of the last hour is shown, where it exists: only multi-model endpoints have those of loading. Names,
+#: namespaces and units: docs.aws.amazon.com/sagemaker/latest/dg/multi-model-endpoint-cloudwatch-metrics.html.
+METRICS = (
+    Metric("requests", "Invocations", REQUEST_METRICS, total),
+    Metric("failed in the box", "Invocation5XXErrors", REQUEST_METRICS, total),
+    Metric("refused by the box", "Invocation4XXErrors", REQUEST_METRICS, total),
+    Metric("mean time in the box", "ModelLatency", REQUEST_METRICS, mean_time),
+    Metric("LoadedModelCount", "LoadedModelCount", INSTANCE_METRICS, mean_count),
+    Metric("ModelCacheHit", "ModelCacheHit", REQUEST_METRICS, share),
+    Metric("ModelLoadingWaitTime", "ModelLoadingWaitTime", REQUEST_METRICS, mean_time),
+    Metric("CPUUtilization", "CPUUtilization", INSTANCE_METRICS, mean_percent),
+    Metric("MemoryUtilization", "MemoryUtilization", INSTANCE_METRICS, mean_percent),
+    Metric("GPUUtilization", "GPUUtilization", INSTANCE_METRICS, mean_percent),
+    Metric("GPUMemoryUtilization", "GPUMemoryUtilization", INSTANCE_METRICS, mean_percent),
+    Metric("DiskUtilization", "DiskUtilization", INSTANCE_METRICS, mean_percent),
+)
+
+
+def show(account: Account, name: str) -> int:
+    """Print it; 0 if the endpoint is in service."""
+    things = Belongings(account, name)
+    endpoint = things.existing()
+    rows = list(_rows(account, things, endpoint))
+    width = max(len(title) for title, _ in rows)
+    for title, text in rows:
+        account.results.say(f"{title:<{width}}  {text}")
+    return int(endpoint["EndpointStatus"] != "InService")
+
+
+def _rows(account: Account, things: Belongings, endpoint: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    changed = endpoint["LastModifiedTime"].astimezone(timezone.utc)
+    yield "endpoint", f"{things.name} in {account.region}"
+    yield "state", f"{endpoint['EndpointStatus']}, changed {changed:%Y-%m-%d %H:%M} UTC"
+    if reason := endpoint.get("FailureReason"):
+        yield "reason", reason
+    configuration = things.configuration(endpoint["EndpointConfigName"])
+    if configuration:
+        yield from _configuration(things, configuration)
+    for variant in endpoint.get("ProductionVariants", ()):
+        if "CurrentInstanceCount" in variant:
+            wanted = variant.get("DesiredInstanceCount", variant["CurrentInstanceCount"])
+            yield "instances", f"{variant['CurrentInstanceCount']} of {wanted}"
+    if found := autoscaling.target(account, things.name):
+        yield "autoscaling", f"{found['MinCapacity']} to {found['MaxCapacity']} instances"
+    for alarm in alarms.own(account, things.name):
+        yield "alarm", f"{alarm['AlarmName']}: {alarm['StateValue']}"
+    yield from _metrics(account, things.name)
+
+
+def _configuration(things: Belongings, configuration: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    variant = configuration["ProductionVariants"][0]
+    yield "configuration", configuration["EndpointConfigName"]
+    if before := things.previous(configuration):
+        yield "before it", f"{before} (sm deploy {things.name} --rollback)"
+    if size := variant.get("ServerlessConfig"):
+        yield "serverless", f"{size['MemorySizeInMB']} MB, {size['MaxConcurrency']} requests at once"
+    else:
+        yield "instance type", variant["InstanceType"]
+    if output := configuration.get("AsyncInferenceConfig"):
+        yield "answers go to", output["OutputConfig"]["S3OutputPath"]
+    if model := things.model(model_of(configuration)):
+        container = model["PrimaryContainer"]
+        yield "image", container["Image"]
+        yield "model data", f"{container.get('ModelDataUrl', '-')} ({container.get('Mode', 'SingleModel')})"
+        yield "role", model["ExecutionRoleArn"]
+
+
+def _metrics(account: Account, name: str) -> Iterator[tuple[str, str]]:
+    until = datetime.now(timezone.utc)
+    for metric in METRICS:
+        found = account.call(
+            "cloudwatch",
+            "get_metric_statistics",
+            "read the endpoint's metrics",
+            Namespace=metric.namespace,
+            MetricName=metric.name,
+            Dimensions=[
+                {"Name": "EndpointName", "Value": name},
+                {"Name": "VariantName", "Value": resource_names.VARIANT},
+            ],
+            StartTime=until - timedelta(hours=1),
+            EndTime=until,
+            Period=300,
+            Statistics=["Sum", "SampleCount"],
+        )
+        points = found.get("Datapoints", ())
+        if points:
+            sum_of = sum(point["Sum"] for point in points)
+            samples = sum(point["SampleCount"] for point in points)
+            yield f"{metric.title}, last hour", metric.show(sum_of, samples)

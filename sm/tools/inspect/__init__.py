@@ -1,0 +1,1 @@
+"""``sm inspect``: shows what a model repository holds, as text, JSON or a picture."""

@@ -1,0 +1,89 @@
+"""``sm inspect``: what is in a repository, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from sm.inspection import problems
+from sm.inspection.problems import Problem
+from sm.repository import config_files, models
+from sm.repository.manifest import NAME, Manifest
+from sm.repository.models import Model
+
+COLUMNS = ("model", "backend", "versions", "inputs", "outputs", "batching", "MB", "manifest")
+
+
+def report(repository: Path, found: Sequence[Problem] | None = None) -> dict[str, Any]:
+    """``repository``, ``models`` (one object each), ``problems`` and ``warnings`` (sentences).
+
+    ``found`` are the problems, if they are known.
+    """
+    rows = models.read(repository) if repository.is_dir() else ()
+    found = problems.find_all(repository) if found is None else found
+    return {
+        "repository": str(repository),
+        "models": [_row(model) for model in rows],
+        "problems": [problem.sentence for problem in found if problem.is_certain],
+        "warnings": [problem.sentence for problem in found if not problem.is_certain],
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Lines for people: a tensor a line, columns as wide as what is in them."""
+    cells = [[_lines(row[column.lower()]) for column in COLUMNS] for row in rows]
+    split = [list(zip_longest(*row, fillvalue="")) for row in cells]
+    lines = [COLUMNS, *(line for row in split for line in row)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _row(model: Model) -> dict[str, Any]:
+    config = model.config
+    return {
+        "model": model.name,
+        "backend": model.backend or "?",
+        "versions": [str(number) for number in model.versions],
+        "inputs": [_tensor(each) for each in config.input] if config else [],
+        "outputs": [_tensor(each) for each in config.output] if config else [],
+        "batching": _batching(config) if config else "?",
+        "mb": round(sum(_sizes(model.folder)) / 1e6, 1),
+        "manifest": [_state(model, number) for number in model.served if number in model.versions],
+    }
+
+
+def _lines(value: Any) -> list[str]:
+    return (value if isinstance(value, list) else [str(value)]) or ["-"]
+
+
+def _tensor(tensor: Any) -> str:
+    datatype = config_files.protobuf().DataType.Name(tensor.data_type).removeprefix("TYPE_")
+    return f"{tensor.name} {datatype} {list(tensor.dims)}"
+
+
+def _batching(config: Any) -> str:
+    if not config.max_batch_size:
+        return "none"
+    kind = config.WhichOneof("scheduling_choice") or "as it comes"
+    preferred = list(config.dynamic_batching.preferred_batch_size)
+    wish = f", best {', '.join(map(str, preferred))}" if preferred else ""
+    return f"{kind.removesuffix('_batching')}, up to {config.max_batch_size}{wish}"
+
+
+def _state(model: Model, number: int) -> str:
+    try:
+        manifest = Manifest.read(model.version(number))
+    except ValueError:
+        return f"{NAME} cannot be read"
+    if manifest is None:
+        return "none"
+    gpu = f", compute capability {manifest.gpu.compute_capability}" if manifest.gpu else ""
+    graph = ", ".join((manifest.precision, *manifest.changes))
+    return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {graph}{gpu}"
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    return (path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,100 @@
+"""Asking an endpoint of SageMaker, or what speaks as one: boto3's sagemaker-runtime."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, EventStreamError
+from urllib3.exceptions import HTTPError
+
+from sm.errors import StartError
+from sm.tools.deploy import aws
+from sm.tools.invoke.question import EVENTS, Question
+from sm.tools.invoke.reply import NoReply, Reply, failed
+from sm.tools.invoke.url import SILENCE
+
+
+class Endpoint:
+    """The endpoint ``name``. A call is made once: what was throttled is seen, not hidden by another try."""
+
+    def __init__(self, name: str, session: boto3.Session, callers: int = 1) -> None:
+        self.name = name
+        with answering(f"ask the endpoint {name}"):
+            self._runtime = session.client(
+                "sagemaker-runtime",
+                config=Config(
+                    read_timeout=SILENCE,
+                    retries={"total_max_attempts": 1},
+                    max_pool_connections=callers,
+                ),
+            )
+
+    def close(self) -> None:
+        self._runtime.close()
+
+    def ask(self, question: Question) -> Reply:
+        """The container's answer, whatever its status; :class:`NoReply` if AWS itself refuses."""
+        began = time.perf_counter()
+        with answering(f"ask the endpoint {self.name}"):
+            try:
+                answer = self._runtime.invoke_endpoint(**self._words(question, question.accept))
+                body = answer["Body"].read()
+            except ClientError as error:
+                return of_container(error, time.perf_counter() - began)
+        return Reply(200, kind(answer["ContentType"]), body, time.perf_counter() - began)
+
+    def stream(self, question: Question) -> Iterator[bytes]:
+        """The answer's bytes as they come; an error on the way is raised."""
+        with answering(f"ask the endpoint {self.name}"):
+            try:
+                answer = self._runtime.invoke_endpoint_with_response_stream(**self._words(question, EVENTS))
+            except ClientError as error:
+                raise failed(of_container(error, 0.0)) from None
+            try:
+                with closing(answer["Body"]) as events:
+                    for event in events:
+                        yield event["PayloadPart"]["Bytes"]
+            except EventStreamError as error:
+                raise StartError(f"the stream broke: {aws.message(error)}") from None
+
+    def _words(self, question: Question, accept: str) -> dict[str, Any]:
+        return {
+            "EndpointName": self.name,
+            "Body": question.body,
+            "ContentType": question.content_type,
+            "Accept": accept,
+            **({"CustomAttributes": question.attributes} if question.attributes else {}),
+            **({"TargetModel": question.target_model} if question.target_model else {}),
+        }
+
+
+def of_container(error: ClientError, seconds: float) -> Reply:
+    """What the container said with an error's status; any other error is raised again."""
+    said: dict[str, Any] = dict(error.response)
+    if aws.code(error) != "ModelError" or "OriginalStatusCode" not in said:
+        raise error
+    body = str(said.get("OriginalMessage", "")).encode()
+    return Reply(int(said["OriginalStatusCode"]), "application/json", body, seconds)
+
+
+def kind(content_type: str) -> str:
+    """Without its parameters, as ``; charset=utf-8``."""
+    return content_type.partition(";")[0].strip()
+
+
+@contextmanager
+def answering(doing: str) -> Iterator[None]:
+    """AWS's errors as :class:`NoReply`, with their code."""
+    try:
+        yield
+    except ClientError as error:
+        raise NoReply(str(aws.explain(error, doing)), aws.code(error) or "error") from None
+    except BotoCoreError as error:
+        raise NoReply(str(aws.explain(error, doing)), type(error).__name__) from None
+    except HTTPError as error:
+        raise NoReply(f"cannot {doing}: the connection broke ({error}).", type(error).__name__) from None

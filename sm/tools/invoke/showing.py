@@ -1,0 +1,110 @@
+"""An answer for people: JSON that fits the terminal, pictures as files."""
+
+from __future__ import annotations
+
+import binascii
+import itertools
+import json
+import mimetypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pybase64
+
+from sm.errors import StartError
+from sm.tools.invoke.reply import Reply
+
+#: Columns that a value may take before it is spread over lines.
+COLUMNS = 100
+
+
+def shown(reply: Reply, name: str, folder: Path) -> Iterator[str]:
+    """The lines of a good answer. What is no text is written to ``folder``, and its name is the line."""
+    if reply.content_type.startswith("text/"):
+        yield reply.body.decode(errors="replace").rstrip("\n")
+        return
+    try:
+        document = json.loads(reply.body)
+    except ValueError:
+        yield f"{len(reply.body)} bytes, {reply.content_type}: {saved(reply, name, folder)}"
+        return
+    yield from spread(pictures_saved(document, name, folder))
+
+
+def spread(value: Any, indent: int = 0, label: str = "", end: str = "") -> Iterator[str]:
+    """JSON over as few lines as fit: a row of numbers stays one line."""
+    room, flat = " " * indent, json.dumps(value, ensure_ascii=False)
+    if not value or not isinstance(value, dict | list) or indent + len(label + flat) <= COLUMNS:
+        yield f"{room}{label}{flat}{end}"
+        return
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    members = (
+        [(f"{json.dumps(key)}: ", member) for key, member in value.items()]
+        if isinstance(value, dict)
+        else [("", member) for member in value]
+    )
+    yield f"{room}{label}{opening}"
+    for place, (key, member) in enumerate(members, 1):
+        yield from spread(member, indent + 2, key, "," if place < len(members) else "")
+    yield f"{room}{closing}{end}"
+
+
+def pictures_saved(value: Any, name: str, folder: Path) -> Any:
+    """The same with each picture in base64 written to a file, its name in its place."""
+    if isinstance(value, list):
+        return [pictures_saved(member, name, folder) for member in value]
+    if not isinstance(value, dict):
+        return value
+    image, kind = value.get("image"), value.get("content_type")
+    if isinstance(image, str) and isinstance(kind, str) and kind.startswith("image/"):
+        try:
+            body = pybase64.b64decode(image, validate=True)
+        except binascii.Error:
+            return value
+        return {**value, "image": str(saved(Reply(200, kind, body), name, folder))}
+    return {key: pictures_saved(member, name, folder) for key, member in value.items()}
+
+
+def saved(reply: Reply, name: str, folder: Path) -> Path:
+    """Write the body to the first ``name``, ``name-2``, … that is free: no file is ever overwritten."""
+    suffix = {"application/x-npy": ".npy"}.get(reply.content_type) or mimetypes.guess_extension(
+        reply.content_type
+    )
+    for number in itertools.count(1):
+        place = folder / f"{name}{f'-{number}' if number > 1 else ''}{suffix or '.bin'}"
+        try:
+            with place.open("xb") as file:
+                _write(file, reply.body, place)
+            return place
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise StartError(f"the answer cannot be written to {place}: {error.strerror}.") from None
+    raise AssertionError("numbers have no end")
+
+
+def _write(file: IO[bytes], body: bytes, place: Path) -> None:
+    try:
+        file.write(body)
+        file.flush()
+    except OSError:
+        place.unlink()  # half a picture is none
+        raise
+
+
+def parts(chunks: Iterator[bytes]) -> Iterator[str]:
+    """The data of each server-sent event, as it comes; :class:`StartError` for one that is an error."""
+    rest, kind = b"", b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            field, _, value = line.partition(b": ")
+            if field == b"event":
+                kind = value
+            elif kind == b"error" and field == b"data":
+                raise StartError(f"the stream broke: {Reply(500, 'application/json', value).sentence}")
+            elif line:
+                yield (value if field == b"data" else line).decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")

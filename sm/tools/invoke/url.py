@@ -1,0 +1,102 @@
+"""Asking a URL: the local box, or whatever speaks as it does."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from sm.errors import StartError
+from sm.tools.invoke.question import EVENTS, Question
+from sm.tools.invoke.reply import NoReply, Reply, failed
+
+#: Seconds until somebody must have taken the connection, and of silence on it: a stream has 8 minutes.
+CONNECT, SILENCE = 10.0, 490.0
+CHUNK = 1 << 16
+
+
+class Url:
+    """A box behind ``url``. Each thread keeps a connection of its own, until :meth:`close`."""
+
+    def __init__(self, url: str, api_key: str = "") -> None:
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = 0
+        if not parts.hostname or port == 0:
+            raise StartError(f"{url} is no address of a box: it looks like http://localhost:8080.")
+        self.url, self._host, self._port = url, parts.hostname, port
+        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._path = (parts.path.rstrip("/") or "/invocations") + (f"?{parts.query}" if parts.query else "")
+        self._api_key = api_key
+        self._own = threading.local()
+        self._connections: list[http.client.HTTPConnection] = []
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    def ask(self, question: Question) -> Reply:
+        """The answer, whatever its status; :class:`NoReply` if there is none."""
+        began = time.perf_counter()
+        with self._sent(question, question.accept) as answer:
+            body = answer.read()
+            return Reply(answer.status, content_type(answer), body, time.perf_counter() - began)
+
+    def stream(self, question: Question) -> Iterator[bytes]:
+        """The answer's bytes as they come; an error that comes before them is raised."""
+        with self._sent(question, EVENTS) as answer:
+            if answer.status >= 400:
+                raise failed(Reply(answer.status, content_type(answer), answer.read()))
+            while chunk := answer.read1(CHUNK):
+                yield chunk
+
+    @contextmanager
+    def _sent(self, question: Question, accept: str) -> Iterator[http.client.HTTPResponse]:
+        connection = self._connection()
+        try:
+            connection.request("POST", self._path, question.body, headers(question, accept, self._api_key))
+            with connection.getresponse() as answer:
+                yield answer
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            reason = str(error) or type(error).__name__
+            raise NoReply(f"the connection to {self.url} broke: {reason}.", type(error).__name__) from None
+
+    def _connection(self) -> http.client.HTTPConnection:
+        connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = self._kind(self._host, self._port, timeout=CONNECT)
+            self._connections.append(connection)
+        if connection.sock is None:
+            self._connect(connection)
+        return connection
+
+    def _connect(self, connection: http.client.HTTPConnection) -> None:
+        try:
+            connection.connect()
+        except OSError as error:
+            raise NoReply(
+                f"nobody answers at {self.url}: {error}. Start a box with: make serve", type(error).__name__
+            ) from None
+        connection.sock.settimeout(SILENCE)
+
+
+def headers(question: Question, accept: str, api_key: str) -> dict[str, str]:
+    """Those that an endpoint hands on to its container, and the key that a box may ask for."""
+    named = {
+        "Content-Type": question.content_type,
+        "Accept": accept,
+        "X-Amzn-SageMaker-Custom-Attributes": question.attributes,
+        "X-Amzn-SageMaker-Target-Model": question.target_model,
+        "X-Api-Key": api_key,
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+def content_type(answer: http.client.HTTPResponse) -> str:
+    return answer.headers.get_content_type()

@@ -1,0 +1,57 @@
+"""``sm new-key``: makes an API key, shows it once, and writes the line that the box keeps."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from sm.errors import StartError
+from sm.server.access import keys
+from sm.server.access.keys import KeyFileError
+
+
+def options(command: argparse.ArgumentParser) -> None:
+    """Add its options."""
+    command.add_argument("name", metavar="NAME", help="whose key it is: the log says the name, not the key")
+    command.add_argument(
+        "--file", type=Path, metavar="FILE", help="append the line to this file, and print the key alone"
+    )
+    command.add_argument(
+        "--rate", type=float, metavar="N", help="requests per second (default: TRIREME_RATE_LIMIT)"
+    )
+    command.add_argument(
+        "--burst", type=int, metavar="N", help="requests at once after a pause (default: one second's)"
+    )
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print the key, and the line unless it goes into a file."""
+    key = keys.generate()
+    line = keys.format_line(asked.name, key, asked.rate, asked.burst)
+    try:
+        if asked.file is None:
+            keys.parse(line.encode(), Path("the line"))
+            sys.stdout.write(f"key:  {key}\nline: {line}\n")
+        else:
+            append(line, asked.file)
+            sys.stdout.write(f"{key}\n")
+            sys.stderr.write(f"{asked.file} has the key's hash; the key itself is shown this once\n")
+    except KeyFileError as error:
+        raise StartError(f"{error}.") from None
+    return 0
+
+
+def append(line: str, file: Path) -> None:
+    """Add a line to a key file that a box may be reading; :class:`KeyFileError` if the result is none."""
+    present = keys.read_file(file) if file.exists() else b""
+    separator = b"" if not present or present.endswith(b"\n") else b"\n"
+    addition = separator + line.encode() + b"\n"
+    keys.parse(present + addition, file)
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise KeyFileError(f"{file} cannot be written: {error.strerror}") from None
+    with os.fdopen(descriptor, "ab") as stream:
+        stream.write(addition)

@@ -1,0 +1,82 @@
+"""What a packer was told to leave out: names or paths, as glob patterns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from sm.errors import StartError
+from sm.multimodel.staging import CONFIG
+from sm.repository import models
+from sm.repository.ensembles import steps
+from sm.tools.package.contents import is_cache
+
+
+class Exclusion:
+    """``patterns``: with a slash a path from the top of ``repository``, else the name of a file or folder."""
+
+    def __init__(self, repository: Path, patterns: Sequence[str] = ()) -> None:
+        if any(not pattern.strip("/") for pattern in patterns):
+            raise StartError("--exclude takes a name or a path from the repository's top, such as hf_cache.")
+        self._home = repository
+        self._patterns = {pattern: pattern.removeprefix("./").strip("/") for pattern in patterns}
+
+    def excludes(self, path: Path) -> bool:
+        """Whether a pattern is for this very file or folder; what lies in a folder goes with it."""
+        return any(self._matches(pattern, path) for pattern in self._patterns.values())
+
+    def found(self) -> dict[Path, int]:
+        """What is left out, the top of each, and its size in bytes."""
+        return {path: sum(_sizes(path)) for path in self._walk(self._home)} if self._patterns else {}
+
+    def unused(self) -> list[str]:
+        """The patterns that are for nothing in the repository, as they were given."""
+        found = list(self.found())
+        return [
+            given
+            for given, pattern in self._patterns.items()
+            if not any(self._matches(pattern, path) for path in found)
+        ]
+
+    def check(self) -> None:
+        """:class:`StartError` if a model that is kept would lose what it needs to start."""
+        found = models.read(self._home)
+        gone = {model.name for model in found if self.excludes(model.folder)}
+        for model in found:
+            if model.name in gone:
+                continue
+            files = [model.version(number) / model.file for number in model.served if model.file]
+            for path in (model.folder / CONFIG, *files):
+                inside = (path, *path.parents[: len(path.relative_to(model.folder).parts) - 1])
+                if path.exists() and any(map(self.excludes, inside)):
+                    raise StartError(f"{model.name} would not start: --exclude leaves out {path}.")
+            if lost := gone.intersection(steps(model)):
+                raise StartError(
+                    f"{model.name} would not start: --exclude leaves out its step {min(lost)}. "
+                    f"Leave {model.name} out, too."
+                )
+
+    def _matches(self, pattern: str, path: Path) -> bool:
+        if "/" not in pattern:
+            return fnmatchcase(path.name, pattern)
+        return fnmatchcase(Path(os.path.relpath(path, self._home)).as_posix(), pattern)
+
+    def _walk(self, folder: Path) -> Iterator[Path]:
+        for path in sorted(folder.iterdir()):
+            if is_cache(path):
+                continue
+            if self.excludes(path):
+                yield path
+            elif path.is_dir() and not path.is_symlink():
+                yield from self._walk(path)
+
+
+def _sizes(path: Path) -> Iterator[int]:
+    """Of every file; a link is not followed."""
+    if path.is_dir() and not path.is_symlink():
+        for inside in path.iterdir():
+            yield from _sizes(inside)
+    else:
+        yield path.lstat().st_size

@@ -1,0 +1,76 @@
+"""``sm package``: a model repository becomes what is put on S3."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from sm.errors import StartError
+from sm.inspection import problems
+from sm.tools.inspect import inspection_report
+from sm.tools.package import archive_plan, archive_writer
+from sm.tools.package.archive_plan import CODE, Copies, Shipment
+from sm.tools.package.exclusion import Exclusion
+from sm.tools.progress import Progress
+
+
+def run(options: argparse.Namespace) -> int:
+    """Inspect, pack, and say what became how large, and what was left out."""
+    if options.copies < 0 or (options.copies and not options.mme):
+        raise StartError("--copies goes with --mme, and is a number from 1.")
+    copies = Copies(options.copies, options.copies_from, options.copy_name) if options.copies else None
+    progress, results = Progress(sys.stderr), Progress(sys.stdout)
+    exclusion = Exclusion(options.repository, options.exclude)
+    inspect(options.repository, progress, exclusion)
+    if options.mme:
+        if copies and (options.repository / CODE).is_dir():
+            progress.say("the copies have no client: it would call the model by the name it had")
+        for shipment in archive_plan.apart(options.repository, exclusion, copies):
+            place = (options.out or Path("archives")) / f"{shipment.name}.tar.gz"
+            pack(shipment, place, progress, results)
+    else:
+        place = options.out or Path("model.tar.gz")
+        pack(archive_plan.whole(options.repository, place, exclusion), place, progress, results)
+    tell_left_out(exclusion, options.repository, progress, results)
+    return 0
+
+
+def inspect(repository: Path, progress: Progress, exclusion: Exclusion | None = None) -> None:
+    """Show the repository; :class:`StartError` lists what would stop a start there."""
+    found = problems.find_all(repository)
+    left_out = list(exclusion.found()) if exclusion and repository.is_dir() else []
+    names = {path.name for path in left_out if path.parent == repository}
+    rows = [row for row in inspection_report.report(repository, found)["models"] if row["model"] not in names]
+    for line in inspection_report.table(rows) if rows else ():
+        progress.say(line)
+    # A sentence begins with the path that it is about.
+    about = tuple(f"{path}{end}" for path in left_out for end in (" ", "/", ":"))
+    found = [problem for problem in found if not problem.sentence.startswith(about)]
+    for problem in found:
+        # A model may be for a GPU or a backend that this machine does not have.
+        if problem.is_local:
+            progress.say(f"on this machine: {problem}")
+        elif not problem.is_certain:
+            progress.say(f"warning: {problem}")
+    wrong = [problem.sentence for problem in found if problem.is_certain and not problem.is_local]
+    if wrong:
+        raise StartError("nothing is packed:\n" + "\n".join(wrong))
+    if exclusion:
+        exclusion.check()
+
+
+def tell_left_out(exclusion: Exclusion, repository: Path, progress: Progress, results: Progress) -> None:
+    for path, size in exclusion.found().items():
+        results.say(f"left out {path.relative_to(repository)}  {size / 1e6:.1f} MB")
+    for pattern in exclusion.unused():
+        progress.say(f"--exclude {pattern}: nothing in {repository} has this name or path")
+
+
+def pack(shipment: Shipment, place: Path, progress: Progress, results: Progress) -> None:
+    digest = archive_writer.write(place, shipment.entries, progress)
+    sizes = shipment.sizes()
+    width = max(map(len, sizes), default=0)
+    for name, size in sizes.items():
+        results.say(f"  {name:<{width}}  {size / 1e6:10.1f} MB")
+    results.say(f"{place}  {place.stat().st_size / 1e6:.1f} MB  sha256 {digest}")

@@ -1,0 +1,82 @@
+"""What the one may do who runs ``sm deploy``, ``status``, ``logs``, ``invoke`` and ``delete``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sm.tools.templates.places import Objects
+from sm.tools.templates.policies import Document, Needs, allow, document
+
+CHANGES = [
+    f"sagemaker:{verb}{kind}"
+    for kind in ("Endpoint", "EndpointConfig", "Model")
+    for verb in ("Create", "Delete", "Describe")
+]
+USES = [
+    f"sagemaker:{action}"
+    for action in (
+        "AddTags",
+        "InvokeEndpoint",
+        "InvokeEndpointAsync",
+        "InvokeEndpointWithResponseStream",
+        "ListTags",
+        "UpdateEndpoint",
+    )
+]
+#: Of application autoscaling, whose things have no names of ours.
+SCALING = [
+    f"application-autoscaling:{action}"
+    for action in (
+        "DeleteScalingPolicy",
+        "DeregisterScalableTarget",
+        "DescribeScalableTargets",
+        "DescribeScalingPolicies",
+        "PutScalingPolicy",
+        "RegisterScalableTarget",
+    )
+]
+READ_LOGS = ["logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"]
+ALARMS = ["cloudwatch:DeleteAlarms", "cloudwatch:PutMetricAlarm", "cloudwatch:TagResource"]
+ARCHIVES = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+BUCKET = ["s3:CreateBucket", "s3:ListBucket", "s3:ListBucketMultipartUploads"]
+
+
+def policy(needs: Needs, role: str) -> Document:
+    """``role`` is the endpoint's, which is handed to SageMaker and nobody else."""
+    return document([*_things(needs), *_role(role), *_archives(needs), *_watching(needs)])
+
+
+def _things(needs: Needs) -> Iterable[Document]:
+    # SageMaker's ARNs are in lower case, whatever the names are.
+    own = [
+        needs.arn("sagemaker", f"{kind}/{needs.name.lower()}{end}")
+        for kind, end in (("endpoint", ""), ("endpoint-config", "-*"), ("model", "-*"))
+    ]
+    yield allow("OwnThings", sorted([*CHANGES, *USES]), own)
+    yield allow("FindThings", ["sagemaker:ListEndpointConfigs", "sagemaker:ListModels"], "*")
+    yield allow("LookAtImage", ["ecr:DescribeImages"], needs.image.arn)
+    yield allow("Autoscaling", SCALING, "*")
+
+
+def _role(role: str) -> Iterable[Document]:
+    passed = {"iam:PassedToService": "sagemaker.amazonaws.com"}
+    yield allow("LookAtRole", ["iam:GetRole"], role)
+    yield allow("GiveRole", ["iam:PassRole"], role, StringEquals=passed)
+
+
+def _archives(needs: Needs) -> Iterable[Document]:
+    partition = needs.image.partition
+    places = [
+        *([needs.data] if needs.data else []),
+        *([Objects.below(needs.output)] if needs.output else []),
+    ]
+    if not places:
+        return
+    yield allow("Archives", ARCHIVES, [place.arn(partition) for place in places])
+    yield allow("Bucket", BUCKET, sorted({place.bucket_arn(partition) for place in places}))
+
+
+def _watching(needs: Needs) -> Iterable[Document]:
+    yield allow("ReadLogs", READ_LOGS, needs.log_group)
+    yield allow("Alarms", ALARMS, needs.arn("cloudwatch", f"alarm:{needs.name}-*"))
+    yield allow("LookAtAlarms", ["cloudwatch:DescribeAlarms", "cloudwatch:GetMetricStatistics"], "*")

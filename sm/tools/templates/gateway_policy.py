@@ -1,0 +1,60 @@
+"""What the gateway's function may do, and whom it may reach."""
+
+from __future__ import annotations
+
+from sm.tools.templates.policies import Document, allow, document, trust
+
+#: A function inside a VPC makes and removes its own network interface; AWS gives these no resource.
+INTERFACES = [
+    f"ec2:{verb}"
+    for verb in ("CreateNetworkInterface", "DeleteNetworkInterface", "DescribeNetworkInterfaces")
+]
+
+
+def policies(name: str, bucket: str, inputs: list[str], results: str, models: str, port: int) -> Document:
+    """Role, trust and network of the gateway ``name``. Prefixes are of keys in ``bucket``."""
+    arn = f"arn:*:s3:::{bucket}"
+    group = f"arn:*:logs:*:*:log-group:/aws/lambda/{name}-*"
+    reading = [f"{arn}/{prefix}*" for prefix in (*inputs, models)]
+    listing = [f"{prefix}*" for prefix in (*inputs, models)]
+    return {
+        "trust": trust("lambda.amazonaws.com"),
+        "policy": document(
+            [
+                allow("ReadInputsAndModels", ["s3:GetObject"], reading),
+                # Without it a missing object is a 403, not a 404.
+                allow("List", ["s3:ListBucket"], arn, StringLike={"s3:prefix": listing}),
+                allow("WriteResults", ["s3:PutObject"], f"{arn}/{results}*"),
+                allow(
+                    "WriteLogs", ["logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"], group
+                ),
+                allow("Interfaces", INTERFACES, "*"),
+            ]
+        ),
+        "network": network(port),
+    }
+
+
+def network(port: int) -> Document:
+    """The function's security group lets out to Triton and S3 alone; Triton's lets the function in."""
+    triton = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port}
+    return {
+        "gateway": {
+            "SecurityGroupEgress": [
+                {**triton, "Description": "gRPC to Triton", "DestinationSecurityGroupId": "TRITON-GROUP"},
+                {
+                    "IpProtocol": "tcp",
+                    "FromPort": 443,
+                    "ToPort": 443,
+                    "Description": "S3, through a gateway endpoint of the VPC",
+                    "DestinationPrefixListId": "PREFIX-LIST-OF-S3",
+                },
+            ],
+            "SecurityGroupIngress": [],
+        },
+        "triton": {
+            "SecurityGroupIngress": [
+                {**triton, "Description": "the gateway", "SourceSecurityGroupId": "GATEWAY-GROUP"}
+            ]
+        },
+    }

@@ -1,0 +1,190 @@
+"""One inference: where each tensor travels, the request that says so, and the answer read back."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2 as pb
+
+from sm.client.base import Array, ModelMetadata
+from sm.deadline import current
+from sm.triton.output_sizes import Sizes
+from sm.triton.regions import Region
+from sm.triton.tensors import byte_size, datatype, dtype, from_bytes, to_bytes
+
+#: The parameter that brings a request's token to a model, and the output that brings it back: the same word
+#: as in sm/triton/onnx_cpu/request_token.py, which runs in the models' processes.
+REQUEST_TOKEN = "trireme_request_token"  # noqa: S105  (not a secret)
+#: Bytes; what the widest vector instructions like.
+ALIGNMENT = 64
+
+Memory = NDArray[np.uint8]
+#: An input's name, datatype and shape.
+Described = tuple[str, str, tuple[int, ...]]
+
+
+class Place(NamedTuple):
+    """Bytes of a region."""
+
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which tensors of a request lie in a region of ``size``, and where; the others travel as bytes."""
+
+    inputs: Mapping[str, Place]
+    outputs: Mapping[str, Place]
+    size: int
+
+
+@lru_cache(maxsize=1024)
+def laid_out(inputs: tuple[Described, ...], outputs: tuple[tuple[str, int], ...]) -> Layout:
+    """Everything of known size gets a place, one behind the other."""
+    size = 0
+
+    def place(wanted: int) -> Place:
+        nonlocal size
+        offset, size = size, size - -wanted // ALIGNMENT * ALIGNMENT
+        return Place(offset, wanted)
+
+    known = ((name, byte_size(kind, shape)) for name, kind, shape in inputs)
+    here = {name: place(needed) for name, needed in known if needed}
+    there = {name: place(needed) for name, needed in outputs}
+    return Layout(here, there, size)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An inference of ``arrays``, laid out."""
+
+    model: str
+    version: str
+    arrays: Mapping[str, Array]
+    wanted: Sequence[str]
+    kind: Hashable
+    layout: Layout
+    #: What the model is to answer with, so that it can be told whose answer it is; 0 if it cannot.
+    token: int = 0
+
+    @classmethod
+    def make(
+        cls,
+        metadata: ModelMetadata,
+        version: str,
+        arrays: Mapping[str, Array],
+        outputs: Sequence[str] | None,
+        sizes: Sizes,
+        token: int = 0,
+    ) -> Plan:
+        """The same layout for all requests of the same kind, as long as no more is known of its outputs.
+
+        ``token``: a number that no other request has.
+        """
+        wanted = tuple(outputs or metadata.outputs)
+        inputs = tuple((name, datatype(array), array.shape) for name, array in arrays.items())
+        shapes = tuple(sorted((name, shape) for name, _, shape in inputs))
+        token = token if metadata.identifies_requests else 0
+        kind = (metadata.name, version, wanted, shapes)
+        batch = next((shape[0] for _, shape in shapes if shape), 1)
+        expected = sizes.expected(kind, metadata, batch)
+        layout = laid_out(inputs, tuple(item for item in expected.items() if item[0] in wanted))
+        return cls(metadata.name, version, arrays, wanted, kind, layout, token)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the region that it takes."""
+        return self.layout.size
+
+    @property
+    def outputs(self) -> Mapping[str, Place]:
+        """Those with a place."""
+        return self.layout.outputs
+
+    def write(self, memory: Memory) -> None:
+        """Copy the inputs into the region."""
+        for name, place in self.layout.inputs.items():
+            array = self.arrays[name]
+            np.copyto(_view(memory, place.offset, datatype(array), array.shape), array)
+
+    def request(self, region: Region | None = None) -> Any:
+        """The message to Triton; without a region all tensors travel in it.
+
+        A region keeps the message that was last made for it: the next of its kind differs by its id alone.
+        """
+        purpose = (self.kind, self.layout, bool(self.token))
+        if region is not None and region.message[0] == purpose:
+            message = region.message[1]
+        else:
+            message = self._message(region.name if region else "")
+            if region is not None and not message.raw_input_contents:
+                region.message = purpose, message
+        running = current()
+        message.id = running.request_id if running else ""
+        if self.token:
+            message.parameters[REQUEST_TOKEN].int64_param = self.token
+        return message
+
+    def _message(self, region: str) -> Any:
+        message = pb.ModelInferRequest(model_name=self.model, model_version=self.version)
+        for name, array in self.arrays.items():
+            tensor = message.inputs.add(name=name, datatype=datatype(array), shape=array.shape)
+            if region and name in self.layout.inputs:
+                _refer(tensor, region, self.layout.inputs[name])
+            else:
+                message.raw_input_contents.append(to_bytes(array))
+        for name in self.wanted:
+            tensor = message.outputs.add(name=name)
+            if region and name in self.outputs:
+                _refer(tensor, region, self.outputs[name])
+        if self.token:
+            message.outputs.add(name=REQUEST_TOKEN)
+        return message
+
+    def is_answered_by(self, response: Any) -> bool:
+        """Whether ``response`` is for this request, where the model can tell; True where it cannot."""
+        if not self.token:
+            return True
+        for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
+            if tensor.name == REQUEST_TOKEN:
+                return bool(raw == self.token.to_bytes(8, "little"))
+        return False
+
+    def read(self, response: Any, memory: Memory | None = None) -> dict[str, Array]:
+        """The output arrays: those with a place as views of the region's ``memory``, if it had one."""
+        arrays: dict[str, Array] = {}
+        for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
+            if tensor.name == REQUEST_TOKEN:
+                continue
+            place = self.layout.outputs.get(tensor.name)
+            if memory is None or place is None:
+                arrays[tensor.name] = from_bytes(raw, tensor.datatype, tensor.shape)
+            else:
+                arrays[tensor.name] = _view(memory, place.offset, tensor.datatype, tensor.shape)
+        return arrays
+
+
+def sizes_of(response: Any) -> dict[str, int]:
+    """Bytes of each output that has a dtype, strings left out."""
+    known = {
+        tensor.name: byte_size(tensor.datatype, tensor.shape)
+        for tensor in response.outputs
+        if tensor.name != REQUEST_TOKEN
+    }
+    return {name: size for name, size in known.items() if size is not None}
+
+
+def _refer(tensor: Any, region: str, place: Place) -> None:
+    tensor.parameters["shared_memory_region"].string_param = region
+    tensor.parameters["shared_memory_byte_size"].int64_param = place.size
+    tensor.parameters["shared_memory_offset"].int64_param = place.offset
+
+
+def _view(memory: Memory, offset: int, name: str, shape: Sequence[int]) -> Array:
+    return np.ndarray(tuple(shape), dtype(name), memory, offset)

@@ -1,0 +1,138 @@
+"""Loading and unloading of Triton's models while it runs.
+
+Over gRPC: Triton gives each such call a thread of its own. Over HTTP it holds up one of the few threads that
+serve everybody, and with it every connection that happens to be that thread's.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from tritonclient.grpc import service_pb2 as pb
+
+from sm.errors import BadInput, DeadlinePassed, NotReady, OutOfMemory, TriremeError
+from sm.triton.call_failures import MEMORY, Failed
+from sm.triton.channel import Channel
+
+#: What else Triton and its backends say when there is no room.
+ROOM = re.compile(
+    rf"{MEMORY.pattern}|no space left|cannot allocate memory|out_?of_?memory|ALLOC_FAILED|\bOOM\b",
+    re.IGNORECASE,
+)
+#: Seconds between two looks at whether a model is gone: the first, and the longest.
+FIRST, LONGEST = 0.01, 0.25
+#: Seconds for the connection to a Triton that was started again: gRPC tries only now and then, and a call
+#: between two tries fails although the box is ready.
+CONNECTING = 5.0
+#: Triton reads the whole repository at each load and unload. It gives up when the folder of another model is
+#: removed meanwhile; tried again, it does not find that one any more.
+VANISHED = re.compile(r"failed to (stat|open|read) (file|directory)", re.IGNORECASE)
+MAX_ATTEMPTS, RETRY_INTERVAL_S = 20, 0.05
+#: States of a model that still holds memory.
+HELD = ("READY", "LOADING", "UNLOADING")
+
+
+def _not_watching(_: Collection[str]) -> AbstractContextManager[Callable[[], None]]:
+    return nullcontext(lambda: None)
+
+
+class Loading:
+    """Over ``channel``, whose time-out is how long a load may take.
+
+    ``gone`` knows better than Triton, where it can, that a model holds nothing any more; what ``watching``
+    yields raises as soon as one of the models that are loaded never will be.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        seconds: float,
+        gone: Callable[[str], bool] = lambda _: False,
+        watching: Callable[[Collection[str]], AbstractContextManager[Callable[[], None]]] = _not_watching,
+    ) -> None:
+        self._channel, self._seconds, self._gone, self._watching = channel, seconds, gone, watching
+
+    def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
+        """Returns when it is ready. :class:`OutOfMemory`, or :class:`BadInput` with Triton's reason.
+
+        ``parts`` are the models that come with it, such as an ensemble's steps. :class:`DeadlinePassed` after
+        ``seconds``.
+        """
+        self._channel.connect(CONNECTING)
+        request = pb.RepositoryModelLoadRequest(model_name=model)
+        with self._watching({model, *parts}) as check:
+            self._change("RepositoryModelLoad", request, model, seconds, check)
+
+    def unload(self, model: str) -> None:
+        """Returns when the model holds nothing any more. One that is not loaded is none to wait for."""
+        end = time.monotonic() + self._seconds
+        self._change("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model)
+        pause = FIRST
+        while self._holds(model) and not self._gone(model):
+            if time.monotonic() > end:
+                raise DeadlinePassed(f"Triton has not let go of {model!r} within {self._seconds:g} s")
+            time.sleep(pause)
+            pause = min(LONGEST, pause * 2)
+
+    def states(self) -> dict[str, str]:
+        """Triton's word for each model that it knows: READY, LOADING, UNLOADING or UNAVAILABLE."""
+        self._channel.connect(CONNECTING)
+        index = self._call("RepositoryIndex", pb.RepositoryIndexRequest(), "")
+        return {row.name: row.state for row in index.models}
+
+    def ready(self, model: str) -> bool:
+        """Whether it serves."""
+        return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
+
+    def instances(self, model: str) -> int:
+        """How many instances its configuration has, as Triton has completed it."""
+        config = self._call("ModelConfig", pb.ModelConfigRequest(name=model), model).config
+        return sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
+
+    def _holds(self, model: str) -> bool:
+        return self.states().get(model) in HELD
+
+    def _change(
+        self,
+        method: str,
+        request: object,
+        model: str,
+        seconds: float | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        for _ in range(MAX_ATTEMPTS - 1):
+            try:
+                self._call(method, request, model, seconds, check)
+                return
+            except BadInput as error:
+                if not VANISHED.search(error.sentence):
+                    raise
+            time.sleep(RETRY_INTERVAL_S)
+        self._call(method, request, model, seconds, check)
+
+    def _call(
+        self,
+        method: str,
+        request: object,
+        model: str,
+        seconds: float | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> Any:
+        try:
+            return self._channel.call(method, request, seconds, check)
+        except Failed as failure:
+            raise _explained(failure.error, model, seconds or self._seconds) from None
+
+
+def _explained(error: TriremeError, model: str, seconds: float) -> TriremeError:
+    if isinstance(error, DeadlinePassed):
+        return DeadlinePassed(f"Triton was not done with {model!r} within {seconds:g} s")
+    if isinstance(error, NotReady):
+        return error
+    if isinstance(error, OutOfMemory) or ROOM.search(error.sentence):
+        return OutOfMemory(f"there is no room for {model!r}: {error.sentence}")
+    return BadInput(f"Triton cannot load {model!r}: {error.sentence}")
