@@ -20,7 +20,7 @@ from bench.samples import sample
 from bench.work import WORKS, Array, Outputs, Run, runner
 from sm.cache import Cache
 from sm.errors import StartError
-from sm.plugins.loading import Found, load
+from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.settings import HERE, Settings
 from sm.tools.build.onnx_graph import Graph
@@ -71,7 +71,7 @@ def _record_box(model: str, folder: Path) -> None:
     """The same of the box's client, with the demo's graph in this process in the place of Triton."""
     graph = demo() / model / "1" / "model.onnx"
     recording = _Recording(runner(graph, 1), folder, model)
-    found = Found(model, HERE / "clients" / model / "client.py")
+    found = ClientSource(model, HERE / "clients" / model / "client.py")
     triton = InProcess(Graph.read(graph), recording)
     client = load(found, triton, demo())
     check(client, found, triton)

@@ -18,7 +18,7 @@ def triton(folder: Path, repository: Path, environment: Mapping[str, str]) -> tu
     settings = Settings.read({"SAGEMAKER_TRITON_LOG_INFO": "false"})
     run = folder / "run"
     run.mkdir()
-    http, grpc, metrics = ports.draw(settings)
+    http, grpc, metrics = ports.choose_ports(settings)
     box = Box(
         f"bench{os.getpid()}",
         run,

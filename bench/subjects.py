@@ -14,7 +14,7 @@ from bench import engines
 from bench.engines import Feed, Run
 from sm.cache import Cache
 from sm.client.base import Client
-from sm.plugins.loading import Found, load
+from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.router.answer import dumps
 from sm.settings import HERE, Settings
@@ -82,7 +82,7 @@ def subject(name: str, folder: Path) -> Subject:
 
 def ask(of: Subject, graph: Path, recorder: Recorder) -> Iterator[Any]:
     """The client's answers to its samples, with ``graph`` as ``recorder`` runs it."""
-    found = Found(of.name, HERE / "clients" / of.name / "client.py")
+    found = ClientSource(of.name, HERE / "clients" / of.name / "client.py")
     triton = InProcess(Graph.read(graph), recorder)
     client = load(found, triton, of.repository)
     check(client, found, triton)

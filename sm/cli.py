@@ -61,11 +61,11 @@ def prepare(options: argparse.Namespace) -> int:
 def build_model(options: argparse.Namespace) -> int:
     """Build a model for one target, from its recipe or an ONNX file, into a model repository."""
     from sm.cache import Cache
-    from sm.tools.build.build_request import Order
+    from sm.tools.build.build_request import BuildRequest
     from sm.tools.build.changes import OPTIONS, Changes
     from sm.tools.build.changes import options as words
     from sm.tools.build.exporting import is_torch
-    from sm.tools.build.model_builder import Engine, default_out
+    from sm.tools.build.model_builder import ModelBuilder, default_out
     from sm.tools.progress import Progress
 
     folder, target = variables.HERE / "model" / options.name, options.target
@@ -77,7 +77,7 @@ def build_model(options: argparse.Namespace) -> int:
     settings = Settings.read(os.environ)
     out = (options.out or default_out(settings.cache, options.target)).absolute()
     source = Path(options.source) if options.source and not is_torch(options.source) else options.source
-    wanted = Order(
+    wanted = BuildRequest(
         model=options.name,
         target=options.target,
         out=out,
@@ -93,7 +93,9 @@ def build_model(options: argparse.Namespace) -> int:
         strongly_typed=options.strongly_typed,
     )
     progress = Progress(sys.stderr)
-    progress.say(f"built {Engine(Cache(settings.cache), variables.HERE / 'model', progress).build(wanted)}")
+    progress.say(
+        f"built {ModelBuilder(Cache(settings.cache), variables.HERE / 'model', progress).build(wanted)}"
+    )
     return 0
 
 

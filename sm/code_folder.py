@@ -25,14 +25,14 @@ FUNCTIONS = {
 
 
 @dataclass(frozen=True)
-class Code:
+class CodeFolder:
     """``code/`` of a model archive. ``program`` is the script's file in it."""
 
     folder: Path
     program: str = PROGRAM
 
     @classmethod
-    def of(cls, settings: Settings, repository: Path) -> Code:
+    def of(cls, settings: Settings, repository: Path) -> CodeFolder:
         """What the toolkit's variables name; ``code/`` beside the models if that folder is not there.
 
         :class:`StartError` where the folder has not the script that is named.

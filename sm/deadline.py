@@ -25,7 +25,7 @@ class Deadline:
     """
 
     at: float
-    hung_up: Callable[[], bool] = lambda: False
+    is_disconnected: Callable[[], bool] = lambda: False
     request_id: str = ""
     generations: set[int] = field(default_factory=set)
 
@@ -41,7 +41,7 @@ class Deadline:
 
     def check_caller(self) -> None:
         """Raise :class:`~sm.errors.CallerGone` if the caller closed the connection."""
-        if self.hung_up():
+        if self.is_disconnected():
             raise CallerGone("the caller hung up")
 
 

@@ -14,10 +14,10 @@ import orjson
 import pybase64
 
 #: Bytes of a string that is worth it. Shorter ones than twice as long may be missed.
-LONG = 2**20
+MIN_BYTES = 2**20
 
 
-class Bulk:
+class DecodedBase64:
     """A long string of base64, as what it stands for."""
 
     def __init__(self, content: bytes) -> None:
@@ -30,18 +30,18 @@ class Bulk:
 
 
 def parse(body: bytes) -> Any:
-    """JSON whose ``payload``, or the values right in it or in its items, may be :class:`Bulk`.
+    """JSON whose ``payload``, or the values right in it or in its items, may be :class:`DecodedBase64`.
 
     What is no JSON, or has long strings elsewhere, is parsed as a whole: :class:`orjson.JSONDecodeError`.
     """
-    if len(body) < LONG:
+    if len(body) < MIN_BYTES:
         return orjson.loads(body)
     word = uuid.uuid4().hex
-    cut: dict[str, Bulk] = {}
+    cut: dict[str, DecodedBase64] = {}
     pieces, done = [], 0
     for start, end, content in _strings(body):
         name = f"{word}-{len(cut)}"
-        cut[name] = Bulk(content)
+        cut[name] = DecodedBase64(content)
         pieces += [body[done:start], name.encode()]
         done = end
     if not cut:
@@ -51,7 +51,7 @@ def parse(body: bytes) -> Any:
     except orjson.JSONDecodeError:
         # For the place that the error names.
         return orjson.loads(body)
-    whole = _filled(parsed, cut)
+    whole = _fill(parsed, cut)
     # Whatever was not found is a key, or deep within something.
     return orjson.loads(body) if cut else whole
 
@@ -62,20 +62,20 @@ def _strings(body: bytes) -> Iterator[tuple[int, int, bytes]]:
     What stands between two quotes and is base64 is a string, unless the first quote is escaped: JSON has at
     least a comma or a colon between two strings.
     """
-    view, end, middle = memoryview(body), 0, LONG
+    view, end, middle = memoryview(body), 0, MIN_BYTES
     while middle < len(body):
         start = body.rfind(b'"', end, middle) + 1
         end = body.find(b'"', middle)
         if end < 0:
             return
-        if start and end - start >= LONG and body[start - 2 : start - 1] != b"\\":
-            content = _decoded(view[start:end])
+        if start and end - start >= MIN_BYTES and body[start - 2 : start - 1] != b"\\":
+            content = _decode(view[start:end])
             if content is not None:
                 yield start, end, content
-        middle = end + LONG
+        middle = end + MIN_BYTES
 
 
-def _decoded(text: memoryview) -> bytes | None:
+def _decode(text: memoryview) -> bytes | None:
     """None for what is no base64, and for what another text stands for as well."""
     try:
         content = pybase64.b64decode(text, validate=True)
@@ -85,7 +85,7 @@ def _decoded(text: memoryview) -> bytes | None:
     return content if pybase64.b64encode(content[-last:]) == text[-4:] else None
 
 
-def _filled(parsed: Any, cut: dict[str, Bulk]) -> Any:
+def _fill(parsed: Any, cut: dict[str, DecodedBase64]) -> Any:
     """``parsed`` with what was cut out, which is taken from ``cut``, where the payload has it."""
     if not isinstance(parsed, dict):
         return parsed
@@ -97,11 +97,11 @@ def _filled(parsed: Any, cut: dict[str, Bulk]) -> Any:
     return parsed
 
 
-def _record(record: Any, cut: dict[str, Bulk]) -> Any:
+def _record(record: Any, cut: dict[str, DecodedBase64]) -> Any:
     if isinstance(record, dict):
         return {name: _value(value, cut) for name, value in record.items()}
     return _value(record, cut)
 
 
-def _value(value: Any, cut: dict[str, Bulk]) -> Any:
+def _value(value: Any, cut: dict[str, DecodedBase64]) -> Any:
     return cut.pop(value, value) if isinstance(value, str) else value

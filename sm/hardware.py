@@ -12,7 +12,7 @@ from pathlib import Path
 
 QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader")
 #: Seconds; a driver in trouble may hang, and the start must say so in five.
-PATIENCE = 3
+QUERY_TIMEOUT_S = 3
 #: Where NVIDIA's image and Debian packages have the library that Triton loads.
 SYSTEM = (
     Path("/opt/tritonserver/backends/tensorrt"),
@@ -55,7 +55,7 @@ class Hardware:
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs that the driver shows to this process."""
     try:
-        done = subprocess.run(QUERY, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        done = subprocess.run(QUERY, capture_output=True, text=True, check=False, timeout=QUERY_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return ()
     if done.returncode:

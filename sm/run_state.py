@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from sm.code_folder import SCRIPT_NAME, Code
+from sm.code_folder import SCRIPT_NAME, CodeFolder
 from sm.errors import StartError
 from sm.readable import check_readable
 from sm.repository import models
@@ -17,7 +17,7 @@ from sm.settings import HERE, Settings
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 #: Python models that multi-model mode leaves shared memory for.
-EXPECTED = 32
+EXPECTED_PYTHON_MODELS = 32
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
 #: What ``make image MODELS=…`` copies into the image: served where the platform gives no models.
@@ -191,7 +191,7 @@ def find_repository(
         raise StartError(
             f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."
         )
-    if not models.names(repository) and not Code.of(settings, repository).serves:
+    if not models.names(repository) and not CodeFolder.of(settings, repository).serves:
         raise StartError(
             f"There is no model in {repository} (no folder with a config.pbtxt or with a file that tells "
             "Triton what it is, such as 1/model.onnx, and no code/inference.py): run "
@@ -205,7 +205,7 @@ def check_default_model(settings: Settings, repository: Path) -> None:
 
     A client may have another name than its file. One whose text has the name is left to the registry.
     """
-    wanted, code = settings.default_model, Code.of(settings, repository)
+    wanted, code = settings.default_model, CodeFolder.of(settings, repository)
     folders = (*settings.clients, code.folder)
     files = {file for folder in folders for kind in ("*.py", "*/client.py") for file in folder.glob(kind)}
     bundled = {file for file in files if HERE / "clients" in file.parents}
@@ -244,5 +244,5 @@ def shared_bytes(settings: Settings, repository: Path | None, folder: Path = SHA
 def python_models(repository: Path | None) -> int:
     """How many models Triton's python backend runs; without a repository (multi-model mode) a guess."""
     if repository is None:
-        return EXPECTED
+        return EXPECTED_PYTHON_MODELS
     return len({path.parent.parent.name for path in repository.glob("*/*/model.py")})

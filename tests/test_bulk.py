@@ -10,14 +10,14 @@ import pytest
 
 from sm.client.base import Payload
 from sm.client.payloads import Base64Bytes
-from sm.decoded_base64 import LONG, Bulk, parse
+from sm.decoded_base64 import MIN_BYTES, DecodedBase64, parse
 from sm.router.answer import dumps
-from sm.router.dispatch import validated
+from sm.router.dispatch import validate_payload
 from sm.router.invocation import Invocation
 
-LETTERS = "ACGT" * LONG
-OTHER = "Zm9v" * LONG
-ODD = "A" * 2 * LONG + "QR=="
+LETTERS = "ACGT" * MIN_BYTES
+OTHER = "Zm9v" * MIN_BYTES
+ODD = "A" * 2 * MIN_BYTES + "QR=="
 
 
 def texts(value: Any) -> Any:
@@ -34,7 +34,7 @@ def texts(value: Any) -> Any:
         (dumps({"payload": ODD}), 0),
         (dumps({"payload": LETTERS + "é"}), 0),
         (b'{"payload": "\\"' + LETTERS.encode() + b'"}', 0),
-        (dumps({"payload": [1] * LONG}), 0),
+        (dumps({"payload": [1] * MIN_BYTES}), 0),
         # Where no payload has its fields.
         (dumps({"payload": {"deep": {"er": LETTERS}}}), 0),
         (dumps({"payload": {"image": LETTERS}, "parameters": {"other": OTHER}}), 0),
@@ -72,12 +72,12 @@ class Client:
 
 
 def test_each_field_gets_what_it_is_declared_to_be() -> None:
-    held = Bulk(b"\x00\x10\x83" * 10)
+    held = DecodedBase64(b"\x00\x10\x83" * 10)
     sent: dict[str, Any] = {"image": held, "letters": held, "anything": held}
-    payload = validated(Client(), Invocation("both", [sent]), sent)  # type: ignore[arg-type]
+    payload = validate_payload(Client(), Invocation("both", [sent]), sent)  # type: ignore[arg-type]
     assert isinstance(payload, Both)
     assert payload.image is held.content
     assert payload.letters == payload.anything == "ABCD" * 10
-    alone = validated(Client(), Invocation("both", [held]), held)  # type: ignore[arg-type]
+    alone = validate_payload(Client(), Invocation("both", [held]), held)  # type: ignore[arg-type]
     assert isinstance(alone, Both)
     assert alone.image is held.content

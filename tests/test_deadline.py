@@ -9,7 +9,7 @@ import pytest
 
 from sm.deadline import Deadline, current, running
 from sm.errors import CallerGone, DeadlinePassed
-from sm.router.routes.request_handling import _hung_up
+from sm.router.routes.request_handling import _is_disconnected
 
 
 def test_a_deadline_counts_down_and_stops_at_zero() -> None:
@@ -39,11 +39,11 @@ def test_a_deadline_is_current_only_while_it_runs() -> None:
 def test_a_closed_connection_is_told_from_an_idle_and_a_busy_one() -> None:
     ours, theirs = socket.socketpair()
     with ours:
-        assert not _hung_up(ours)
+        assert not _is_disconnected(ours)
         theirs.sendall(b"pipelined")
-        assert not _hung_up(ours)
+        assert not _is_disconnected(ours)
         assert ours.recv(9) == b"pipelined"
         theirs.close()
-        assert _hung_up(ours)
-    assert _hung_up(ours)
-    assert not _hung_up(None)
+        assert _is_disconnected(ours)
+    assert _is_disconnected(ours)
+    assert not _is_disconnected(None)

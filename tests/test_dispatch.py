@@ -23,7 +23,7 @@ from sm.errors import (
 )
 from sm.plugins.registry import Registry
 from sm.router.dispatch import Dispatcher
-from sm.router.invocation import Invocation, Raw
+from sm.router.invocation import Invocation, RawRecord
 
 
 class EchoParameters(Parameters):
@@ -162,13 +162,13 @@ def test_custom_attributes_set_the_parameters_they_know_and_no_others(dispatcher
 
 
 def test_a_raw_body_of_the_wrong_type_is_told_what_the_model_takes(dispatcher: Dispatcher) -> None:
-    error = failure(run(dispatcher, "echo", Raw(b"x", "image/png")))
+    error = failure(run(dispatcher, "echo", RawRecord(b"x", "image/png")))
     assert isinstance(error, UnsupportedType)
     assert "text/plain" in error.sentence
 
 
 def test_a_raw_text_that_is_not_utf8_is_bad_input(dispatcher: Dispatcher) -> None:
-    assert isinstance(failure(run(dispatcher, "echo", Raw(b"\xff\xfe", "text/plain"))), BadInput)
+    assert isinstance(failure(run(dispatcher, "echo", RawRecord(b"\xff\xfe", "text/plain"))), BadInput)
 
 
 @pytest.mark.parametrize("image", ["not base64!", "aGVsbG8=", "%%%", "data:image/png;base64,?"])

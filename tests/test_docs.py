@@ -26,7 +26,7 @@ from sm.settings import HERE, markdown, table
 DOCS = HERE / "docs"
 #: What the dispatcher calls, not a client.
 INTERNAL = {
-    "addressed",
+    "attach_request",
     "field_of",
     "may_have_caused",
     "parameter_names",

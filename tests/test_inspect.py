@@ -45,15 +45,15 @@ def model(
 
 def sole(repository: Path) -> str:
     """The one problem of a repository."""
-    (sentence,) = problems.all_of(repository)
+    (sentence,) = problems.find_problems(repository)
     return sentence
 
 
 def test_a_good_repository_has_no_problem(tmp_path: Path) -> None:
     model(tmp_path)
     (tmp_path / "code").mkdir()  # clients, which are no model
-    assert problems.all_of(tmp_path) == []
-    assert problems.of_start(tmp_path) == []
+    assert problems.find_problems(tmp_path) == []
+    assert problems.find_start_problems(tmp_path) == []
 
 
 def test_a_model_is_shown_with_all_that_a_caller_wants_to_know(tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ def test_a_script_needs_no_model_beside_it(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "inference.py").write_text("def model_fn(folder): pass\n")
     (tmp_path / "assets").mkdir()
-    assert problems.all_of(tmp_path) == []
+    assert problems.find_problems(tmp_path) == []
 
 
 def test_a_missing_version_folder_is_said(tmp_path: Path) -> None:
     (model(tmp_path) / "1").rename(tmp_path / "tiny" / "one")
     assert "tiny has no version folder: put the model's file into" in sole(tmp_path)
-    assert problems.of_start(tmp_path) == problems.all_of(tmp_path)
+    assert problems.find_start_problems(tmp_path) == problems.find_problems(tmp_path)
 
 
 def test_a_version_that_the_policy_wants_has_to_be_there(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_name_that_is_not_the_folders_is_said(tmp_path: Path) -> None:
     model(tmp_path)
     (tmp_path / "tiny").rename(tmp_path / "other")
     assert "names the model 'tiny'; its folder is 'other'" in sole(tmp_path)
-    assert problems.of_start(tmp_path) == problems.all_of(tmp_path)
+    assert problems.find_start_problems(tmp_path) == problems.find_problems(tmp_path)
 
 
 @pytest.mark.parametrize("line", ["max_batch_sise: 8", "}", "input { data_type: TYPE_FP33 }"])
@@ -126,15 +126,15 @@ def test_a_config_that_triton_could_not_read_is_said(tmp_path: Path, line: str) 
 )
 def test_the_backends_file_has_to_be_there(tmp_path: Path, line: str, file: str) -> None:
     folder = model(tmp_path, "tiny", CONFIG.replace('backend: "python"', line), file="nothing") / "1"
-    (sentence,) = problems.all_of(tmp_path, Machine(gpu=True))
+    (sentence,) = problems.find_problems(tmp_path, Machine(gpu=True))
     assert f"1 has no {file}, which the " in sentence
     (folder / file).write_bytes(EMPTY_GRAPH if file == "model.onnx" else b"#")
-    assert problems.all_of(tmp_path, Machine(gpu=True)) == []
+    assert problems.find_problems(tmp_path, Machine(gpu=True)) == []
 
 
 def test_only_versions_that_are_served_need_their_file(tmp_path: Path) -> None:
     (model(tmp_path, "tiny", CONFIG, 1, 2) / "1" / "model.py").unlink()
-    assert problems.all_of(tmp_path) == []
+    assert problems.find_problems(tmp_path) == []
 
 
 def test_a_folder_that_says_nothing_is_said(tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ def test_a_step_of_an_ensemble_has_to_be_there(tmp_path: Path) -> None:
     steps = "ensemble_scheduling { step { model_name: 'none' } step { model_name: 'tiny' } }"
     model(tmp_path)
     model(tmp_path, "all", f'name: "all" platform: "ensemble" {steps}')
-    said = problems.all_of(tmp_path)
+    said = problems.find_problems(tmp_path)
     assert f"{tmp_path}/all/config.pbtxt has a step of the model 'none', which is not there." in said
-    assert problems.of_start(tmp_path) == said
+    assert problems.find_start_problems(tmp_path) == said
 
 
 def test_links_that_dangle_or_leave_the_repository_are_said(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_links_that_dangle_or_leave_the_repository_are_said(tmp_path: Path) -> N
     (folder / "near").symlink_to("1")
     (folder / "far").symlink_to(tmp_path / "outside")
     (folder / "dangling").symlink_to("nothing")
-    dangling, far = problems.all_of(tmp_path / "repository")
+    dangling, far = problems.find_problems(tmp_path / "repository")
     assert "dangling is a link to nothing, which is not there" in dangling
     assert "outside the repository" in far
 
@@ -170,9 +170,9 @@ def test_a_plan_for_another_gpu_is_a_problem_of_the_start(
     plan().write(folder / "1")
     standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
     standin_library(tmp_path / "lib", "11.0.0", monkeypatch)
-    (sentence,) = problems.all_of(tmp_path / "models", Machine())
+    (sentence,) = problems.find_problems(tmp_path / "models", Machine())
     assert "compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0" in sentence
-    assert problems.of_start(tmp_path / "models", Machine()) == [sentence]
+    assert problems.find_start_problems(tmp_path / "models", Machine()) == [sentence]
 
 
 def test_a_manifest_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_an_environment_that_is_not_there_is_named(tmp_path: Path) -> None:
     model(tmp_path, "tiny", CONFIG + f'parameters {{key: "EXECUTION_ENV_PATH" value: {where}}}')
     assert f"wants the environment {tmp_path}/tiny/../other/env, which is not there" in sole(tmp_path)
     (model(tmp_path, "other") / "env").mkdir()
-    assert problems.all_of(tmp_path) == []
+    assert problems.find_problems(tmp_path) == []
 
 
 @pytest.mark.parametrize("broken", ["name", "version", "plan", "ensemble"])

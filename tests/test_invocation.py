@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
-from sm.router.invocation import Invocation, Message, Raw, accepted, custom_attributes, parsed_bytes, read
+from sm.router.invocation import (
+    Invocation,
+    Message,
+    RawRecord,
+    choose_accept,
+    custom_attributes,
+    estimate_parsed_bytes,
+    read,
+)
 
 
 def message(
@@ -49,7 +57,7 @@ def test_a_raw_body_takes_its_model_from_attributes_target_model_or_query(
 ) -> None:
     call = read(message(b"\xff\xd8", {"content-type": "image/jpeg", **headers}, query), "other")
     assert (call.model, call.version) == ("m", "7")
-    assert call.records == [Raw(b"\xff\xd8", "image/jpeg")]
+    assert call.records == [RawRecord(b"\xff\xd8", "image/jpeg")]
 
 
 def test_a_request_that_names_no_model_goes_to_the_default() -> None:
@@ -105,7 +113,7 @@ def test_a_member_of_the_wrong_shape_is_named(body: object, field: str) -> None:
     ],
 )
 def test_the_type_a_caller_wants_most_is_taken(header: str, expected: str) -> None:
-    assert accepted(header, "application/json") == expected
+    assert choose_accept(header, "application/json") == expected
 
 
 def test_custom_attributes_that_are_no_pair_are_left_alone() -> None:
@@ -149,7 +157,7 @@ def test_any_headers_are_read(attributes: str, accept: str) -> None:
 )
 def test_a_client_that_takes_bodies_gets_any_as_it_is(body: bytes) -> None:
     call = read(message(body), "script", takes_bodies=lambda name: name == "script")
-    assert (call.model, call.records) == ("script", [Raw(body, "application/json")])
+    assert (call.model, call.records) == ("script", [RawRecord(body, "application/json")])
 
 
 def test_a_whole_dispatch_request_is_one_for_every_client() -> None:
@@ -165,7 +173,7 @@ def test_what_large_json_takes_when_it_is_parsed_is_told_within_a_factor_of_thre
 ) -> None:
     """``bytes_each``: as measured with orjson, for each item of a list."""
     count = 2**20 // len(item)
-    told = parsed_bytes(message(b"[" + b",".join([item] * count) + b"]"))
+    told = estimate_parsed_bytes(message(b"[" + b",".join([item] * count) + b"]"))
     assert bytes_each * count / 3 < told < bytes_each * count * 3
 
 
@@ -179,4 +187,4 @@ def test_what_large_json_takes_when_it_is_parsed_is_told_within_a_factor_of_thre
     ids=["a picture", "small", "no JSON"],
 )
 def test_other_bodies_are_not_parsed_to_more_than_they_are(body: bytes, headers: dict[str, str]) -> None:
-    assert parsed_bytes(message(body, headers)) == 0
+    assert estimate_parsed_bytes(message(body, headers)) == 0

@@ -15,7 +15,7 @@ from sm.errors import BadInput, TooLarge, UnknownModel
 from sm.router.answer import Answer
 from sm.router.invocation import JSON_LINES, Message, RecordLimit
 from sm.router.lines import Lines, requests
-from sm.router.ordered import AHEAD
+from sm.router.ordered import MAX_AHEAD
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_no_more_lines_are_begun_than_a_few_for_each_thread() -> None:
         runner = threading.Thread(target=lambda: Lines(pool, 2).run(message(b"1\n" * 1000), waits))
         runner.start()
         time.sleep(0.2)
-        assert pool.begun == 2 * AHEAD
+        assert pool.begun == 2 * MAX_AHEAD
         stopped.set()
         runner.join(10)
     assert len(answered) == 1000

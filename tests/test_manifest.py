@@ -68,7 +68,7 @@ def test_a_manifest_that_is_none_is_named_with_its_field(tmp_path: Path, text: s
 
 
 def test_a_plan_for_another_gpu_is_the_issues_sentence() -> None:
-    assert plan().misfit(Hardware((A10G,), "11.0.0")) == (
+    assert plan().find_misfit(Hardware((A10G,), "11.0.0")) == (
         "resnet's plan was built for compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0. "
         "Rebuild: sm build-model resnet --target tensorrt, or start with TRIREME_BUILD_ENGINES=missing."
     )
@@ -84,13 +84,13 @@ def test_a_plan_for_another_gpu_is_the_issues_sentence() -> None:
     ],
 )
 def test_the_difference_is_seen_in_the_sentence(built: str, here: Hardware, has: str) -> None:
-    assert has in (built_with(built).misfit(here) or "")
+    assert has in (built_with(built).find_misfit(here) or "")
 
 
 @pytest.mark.parametrize("version", ["10.1", "10.1.0", "10.1.0.27", None])
 def test_a_plan_of_this_gpu_and_tensorrt_runs(version: str | None) -> None:
-    assert built_with("10.1.0.27").misfit(Hardware((A10G, T4), version)) is None
+    assert built_with("10.1.0.27").find_misfit(Hardware((A10G, T4), version)) is None
 
 
 def test_a_model_for_processors_runs_everywhere() -> None:
-    assert plan(target="cpu", gpu=None).misfit(Hardware((), None)) is None
+    assert plan(target="cpu", gpu=None).find_misfit(Hardware((), None)) is None

@@ -11,11 +11,11 @@ import pytest
 
 from sm.deadline import Deadline, current, running
 from sm.errors import CallerGone
-from sm.router.ordered import AHEAD, MAX_BATCH, OrderedRunner
+from sm.router.ordered import MAX_AHEAD, MAX_BATCH, OrderedRunner
 
 THREADS = 4
 #: Items that may have been begun when the work is stopped.
-IN_FLIGHT = THREADS * AHEAD * MAX_BATCH
+IN_FLIGHT = THREADS * MAX_AHEAD * MAX_BATCH
 
 
 @pytest.fixture

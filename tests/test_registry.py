@@ -16,7 +16,7 @@ from sm.client.base import ModelMetadata, TensorClient, TensorMetadata
 from sm.errors import StartError, UnknownModel
 from sm.plugins import registry
 from sm.plugins.loading import discover, load
-from sm.plugins.name_conflicts import claim
+from sm.plugins.name_conflicts import check_name
 from sm.plugins.registry import Registry
 from sm.plugins.toolkit import script_modules as modules
 from sm.settings import HERE, Settings
@@ -84,7 +84,7 @@ def test_a_client_may_import_what_lies_beside_it_by_its_plain_name(tmp_path: Pat
     clients = registry.build((), NothingServed(), tmp_path).clients
     assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
     for name in ("one", "two"):
-        modules.forget(tmp_path / "code" / name)
+        modules.forget_modules(tmp_path / "code" / name)
 
 
 def test_the_files_beside_a_client_in_the_code_folder_itself_are_its_modules(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_the_files_beside_a_client_in_the_code_folder_itself_are_its_modules(tmp
     for file in (tmp_path / "code2").iterdir():
         file.rename(code / file.name)
     found = registry.build((), NothingServed(), tmp_path)
-    modules.forget(code / "another")
-    modules.forget(code)
+    modules.forget_modules(code / "another")
+    modules.forget_modules(code)
     assert {name: client.inference(None) for name, client in found.clients.items()} == {
         "another": 1,
         "client": 3,
@@ -209,7 +209,7 @@ def test_check_client_means_the_archives_client_and_says_that_it_has_the_boxs_na
         assert found.file == tmp_path / "code" / "resnet" / "client.py"
         client = load(found, NothingServed(), tmp_path)
         with nullcontext() if says_so else pytest.raises(StartError, match="write replaces = 'resnet'"):
-            claim(client, found, discovery.of_the_box(settings))
+            check_name(client, found, discovery.of_the_box(settings))
         shutil.rmtree(tmp_path / "code")
 
 
@@ -324,7 +324,7 @@ def test_a_toolkit_script_is_the_default_whatever_else_there_is(tmp_path: Path) 
     write(code, "hello", words="WORD = 1")
     (code / "inference.py").write_text(SCRIPT.replace("import words", "").replace("words.WORD", "len"))
     found = registry.build((), NothingServed(), tmp_path)
-    modules.forget(code)
+    modules.forget_modules(code)
     assert sorted(found.clients) == ["hello", "model"]
     assert found.default("") == "model"
     assert found.default("hello") == "hello"

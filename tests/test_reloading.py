@@ -39,7 +39,7 @@ def worker(folder: Path, said: Path) -> LiveClients:
 
 def taken(clients: LiveClients) -> bool:
     """Look until what has changed is at rest."""
-    return clients.look() or clients.look()
+    return clients.check_files() or clients.check_files()
 
 
 def answer(clients: LiveClients, name: str) -> object:
@@ -49,13 +49,13 @@ def answer(clients: LiveClients, name: str) -> object:
 def test_what_changes_is_taken_when_it_is_at_rest(tmp_path: Path) -> None:
     file = write(tmp_path / "c", "hello", HELLO) / "client.py"
     clients = worker(tmp_path / "c", tmp_path / "said")
-    assert not clients.look()
+    assert not clients.check_files()
     file.write_text(HELLO[:50])
-    assert not clients.look()
+    assert not clients.check_files()
     file.write_text(HELLO.replace('"hello"', '"goodbye"'))
-    assert not clients.look()
+    assert not clients.check_files()
     assert answer(clients, "other") == "hello"
-    assert clients.look()
+    assert clients.check_files()
     assert answer(clients, "other") == "goodbye"
 
 

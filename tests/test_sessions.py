@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.client.sessions import SWEEP_EVERY, Sessions
+from sm.client.sessions import SWEEP_INTERVAL_S, Sessions
 from sm.errors import BadInput, OutOfMemory, Overloaded
 from sm.settings import HERE
 from tests.box.running import until
@@ -159,7 +159,7 @@ def test_two_workers_sweep_at_once_and_leave_nothing_but_what_is_open(tmp_path: 
         session = workers[0].open()
         session["key"] = b"value"
         (tmp_path / "second" / "overflow" / session.id).mkdir(parents=True)
-    clock.now += SECONDS + SWEEP_EVERY
+    clock.now += SECONDS + SWEEP_INTERVAL_S
     lasting = workers[1].open()
     with ThreadPoolExecutor(2) as pool:
         for swept in [pool.submit(each.sweep) for each in workers]:
@@ -200,7 +200,7 @@ def test_ten_thousand_are_open_and_another_lists_none_of_them(
     kept = worker(memory, clock)
     opened = [kept.open() for _ in range(10_000)]
     opened[5000]["key"] = b"value"
-    clock.now += SWEEP_EVERY
+    clock.now += SWEEP_INTERVAL_S
     listed: list[Path] = []
 
     def list_nothing(home: Path) -> list[object]:
@@ -234,7 +234,7 @@ def test_what_a_dying_worker_left_half_made_or_half_removed_is_swept(
     folder = tmp_path / "first" / session.id
     folder.rename(folder.with_name(f".closed-{session.id}"))
     (tmp_path / "second" / "overflow" / session.id).mkdir(parents=True)
-    clock.now += SECONDS + SWEEP_EVERY
+    clock.now += SECONDS + SWEEP_INTERVAL_S
     sessions.sweep()
     assert list((tmp_path / "first").iterdir()) == []
     assert list((tmp_path / "second" / "overflow").iterdir()) == []

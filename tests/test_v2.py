@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sm.plugins.registry import Registry
-from sm.router.invocation import Message, parsed_bytes
+from sm.router.invocation import Message, estimate_parsed_bytes
 from sm.router.triton_requests import Triton, is_json
 from sm.triton.http_proxy import Upstream
 
@@ -49,4 +49,4 @@ def test_json_for_triton_may_have_any_content_type(
 def test_large_json_under_another_content_type_is_accounted_for_before_it_is_parsed() -> None:
     body = b'{"id":"1","data":[' + b"[]," * 2**20 + b'[]],"inputs":[]}'
     headers = {"content-type": "application/octet-stream"}
-    assert parsed_bytes(Message(body, headers, {}, "id")) > 2**26
+    assert estimate_parsed_bytes(Message(body, headers, {}, "id")) > 2**26

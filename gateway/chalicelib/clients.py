@@ -9,7 +9,7 @@ from pathlib import Path
 from sm.client.base import Client, Triton
 from sm.errors import ClientFailed, StartError, UnknownModel
 from sm.plugins import registry
-from sm.plugins.loading import Found, discover, load
+from sm.plugins.loading import ClientSource, discover, load
 from sm.plugins.registry import ModelMissing
 
 from .model_files import ModelFiles
@@ -66,7 +66,7 @@ class Clients:
             log.error("%s", error)
             raise ClientFailed(f"the client of {name!r} cannot be loaded; the log says why") from None
 
-    def _load(self, found: Found) -> Client:
+    def _load(self, found: ClientSource) -> Client:
         client = load(found, self._triton, self._folder)
         for model in client.required_models():
             self._files.fetch(model)

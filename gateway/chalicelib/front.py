@@ -127,7 +127,7 @@ def failure(error: TriremeError, identity: str, options: Options | None = None) 
     """The box's one shape; what API Gateway itself says where its callers are the reference gateway's."""
     if options is None or not options.short_names:
         answer = write_error(error, identity)
-        return response(answer.status, answer.whole(), dict(answer.headers))
+        return response(answer.status, answer.read(), dict(answer.headers))
     if isinstance(error, (Unauthorized, Forbidden)):
         return response(403, dumps({"message": "Forbidden"}))
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}

@@ -16,7 +16,7 @@ from sm.plugins.registry import Registry
 from sm.router import invocation as forms
 from sm.router.answer import write
 from sm.router.dispatch import Dispatcher
-from sm.router.invocation import Invocation, Raw
+from sm.router.invocation import Invocation, RawRecord
 
 from .cache import Cache
 from .storage import Storage, Stored, checked
@@ -83,7 +83,7 @@ class Inference:
             return wanted.payload
         stored = self._storage.get(wanted.key)
         kind = content_type(wanted.key, stored, client.payload.content_types)
-        return forms.parse_json(stored.body) if kind == forms.JSON else Raw(stored.body, kind)
+        return forms.parse_json(stored.body) if kind == forms.JSON else RawRecord(stored.body, kind)
 
     def _predictions(self, client: Client, call: Invocation) -> Any:
         if not self._cache.on:
@@ -100,8 +100,8 @@ class Inference:
         results = Dispatcher(Registry({client.name: client}), self._executor).run(call)
         answer = write(call, results)
         if answer.content_type != forms.JSON:
-            return answer.whole().decode("utf-8", "replace")
-        written = orjson.loads(answer.whole())
+            return answer.read().decode("utf-8", "replace")
+        written = orjson.loads(answer.read())
         # A client that writes its own bytes has put nothing around them.
         return written["result"] if isinstance(written, dict) and "result" in written else written
 
@@ -126,7 +126,7 @@ def _content(call: Invocation) -> str:
     record = call.records[0]
     parts = (
         (record.content_type.encode(), record.body)
-        if isinstance(record, Raw)
+        if isinstance(record, RawRecord)
         else (b"", orjson.dumps(record))
     )
     told = orjson.dumps(dict(call.parameters), option=orjson.OPT_SORT_KEYS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sm.errors import StartError
 from sm.settings import HERE, read_all, setting
-from sm.triton.remote_servers import Peers, Tls
+from sm.triton.remote_servers import RemoteServers, Tls
 from sm.values import folders, number, truth
 
 from .short_names import ShortName, short_names
@@ -185,11 +185,11 @@ class Options:
         return int(self.buffer_mb * 2**20)
 
     @property
-    def peers(self) -> Peers:
+    def peers(self) -> RemoteServers:
         """The Tritons; :class:`StartError` for an address that is none or a PEM file that cannot be read."""
         if not self.triton:
             raise StartError("TRIREME_GATEWAY_TRITON is not set.")
-        return Peers.named(self.triton, self._tls() if self.tls else None)
+        return RemoteServers.named(self.triton, self._tls() if self.tls else None)
 
     def _tls(self) -> Tls:
         return Tls(_pem(self.tls_ca), _pem(self.tls_certificate), _pem(self.tls_key), self.tls_name)

@@ -18,8 +18,8 @@ from sm.run_state import Box
 from sm.settings import Settings
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
-from sm.triton.model_control import Loading
-from sm.triton.remote_servers import Peers
+from sm.triton.model_control import ModelControl
+from sm.triton.remote_servers import RemoteServers
 from sm.triton.transport import Transport
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Seen:
 class Tritons:
     """Make it after a fork. ``timeout`` in seconds, where no deadline holds."""
 
-    def __init__(self, peers: Peers, timeout: float) -> None:
+    def __init__(self, peers: RemoteServers, timeout: float) -> None:
         self._peers, self._timeout = peers, timeout
         # The box's own transport; without shared memory, tensors travel as bytes.
         box = Box("gateway", Path(), Path(), 0, 0, 0, front="", shared_bytes=0)
@@ -96,7 +96,7 @@ class Tritons:
 
         def one(address: str, channel: Channel) -> None:
             if addresses is None or address in addresses:
-                Loading(channel, seconds).load(model)
+                ModelControl(channel, seconds).load(model)
 
         for address, result in self._asked(one, seconds):
             if isinstance(result, TriremeError):
@@ -111,7 +111,7 @@ class Tritons:
         peers, outer = self._peers.each(), current()
         left = min(seconds, outer.remaining()) if outer else seconds
 
-        def asked(peer: Peers) -> tuple[str, T | TriremeError]:
+        def asked(peer: RemoteServers) -> tuple[str, T | TriremeError]:
             with _channel(peer, left) as channel, running(Deadline(time.monotonic() + left)):
                 try:
                     return peer.addresses[0], one(peer.addresses[0], channel)
@@ -123,7 +123,7 @@ class Tritons:
 
 
 @contextmanager
-def _channel(peer: Peers, seconds: float) -> Iterator[Channel]:
+def _channel(peer: RemoteServers, seconds: float) -> Iterator[Channel]:
     """To one server, for one question: only the channel to all of them is kept."""
     channel = Channel(peer, seconds)
     try:

@@ -25,7 +25,7 @@ from sm.settings import Settings
 #: Bytes of memory for each comma or bracket of JSON: 26 to 60 for numbers, 46 for lists, 128 for objects.
 BYTES_PER_MARK = 64
 #: Of each mark so many are not worth accounting for.
-FEW_MARKS = 1000
+MAX_UNCOUNTED_MARKS = 1000
 MAX_WAIT_S = 5.0
 #: Seconds between two looks for room. What is given back by finalizers wakes nobody up.
 LOOK_INTERVAL_S = 0.05

@@ -19,7 +19,16 @@ from sm.errors import BadInput
 BAND_PIXELS = 2**18
 #: Of each EXIF orientation: the steps through an upright picture's rows and columns (from 5 on through its
 #: columns and rows) that give them in the order in which they are stored.
-TURNS = {1: (1, 1), 2: (1, -1), 3: (-1, -1), 4: (-1, 1), 5: (1, 1), 6: (-1, 1), 7: (-1, -1), 8: (1, -1)}
+ORIENTATION_TURNS = {
+    1: (1, 1),
+    2: (1, -1),
+    3: (-1, -1),
+    4: (-1, 1),
+    5: (1, 1),
+    6: (-1, 1),
+    7: (-1, -1),
+    8: (1, -1),
+}
 #: The end of a JPEG that is all there.
 JPEG_END = b"\xff\xd9"
 
@@ -118,7 +127,7 @@ def _upright_like(height: int, width: int, orientation: int) -> Pixels:
 def _stored_view(upright: Pixels, orientation: int) -> NDArray[np.void]:
     """A view of an upright picture's pixels, as items, in the order in which the camera stored them."""
     items = _as_items(upright)
-    rows, columns = TURNS[orientation]
+    rows, columns = ORIENTATION_TURNS[orientation]
     return (items.T if orientation >= 5 else items)[::rows, ::columns]
 
 
@@ -145,13 +154,13 @@ def resize(pixels: Pixels, width: int, height: int) -> Pixels:
 
 def _by_area(pixels: Pixels, width: int, height: int) -> Pixels:
     """The average of what each new pixel covers, as OpenCV's INTER_AREA has it; Pillow's box only nearly."""
-    rows, columns = _covered(pixels.shape[0], height), _covered(pixels.shape[1], width)
+    rows, columns = _area_weights(pixels.shape[0], height), _area_weights(pixels.shape[1], width)
     averaged = np.stack([rows @ pixels[..., channel] @ columns.T for channel in range(3)], axis=2)
     rounded: Pixels = np.rint(averaged).astype(np.uint8)
     return rounded
 
 
-def _covered(old: int, new: int) -> NDArray[np.float32]:
+def _area_weights(old: int, new: int) -> NDArray[np.float32]:
     """[new, old]: the share of each old pixel in each new one, along one side."""
     edges, cells = np.linspace(0, old, new + 1)[:, None], np.arange(old)
     covered = np.minimum(edges[1:], cells + 1) - np.maximum(edges[:-1], cells)

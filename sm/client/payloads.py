@@ -24,9 +24,9 @@ from pydantic_core import CoreSchema
 
 from sm.client.nested_numbers import array_of
 from sm.client.npy import read_npy
-from sm.client.request_context import Asked
+from sm.client.request_context import RequestContext
 from sm.client.sessions import Session
-from sm.decoded_base64 import Bulk
+from sm.decoded_base64 import DecodedBase64
 from sm.errors import BadInput, WrongTensor
 
 #: What the platform carries as custom attributes.
@@ -53,27 +53,27 @@ class Payload(BaseModel):
     #: The content types of a raw body this payload can be read from.
     content_types: ClassVar[tuple[str, ...]] = ()
 
-    _asked: Asked = PrivateAttr(default_factory=Asked)
+    _request: RequestContext = PrivateAttr(default_factory=RequestContext)
 
     @property
     def version(self) -> str:
         """The model version asked for; empty for the server's choice."""
-        return self._asked.version
+        return self._request.version
 
     @property
     def accept(self) -> str:
         """The content type the caller wants."""
-        return self._asked.accept
+        return self._request.accept
 
     @property
     def headers(self) -> dict[str, str]:
         """The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case."""
-        return self._asked.headers
+        return self._request.headers
 
     @property
     def session(self) -> Session | None:
         """The stateful session that the request belongs to: a mapping of keys to bytes."""
-        return self._asked.session
+        return self._request.session
 
     def answer_attributes(self, text: str) -> None:
         """Set the answer's ``X-Amzn-SageMaker-Custom-Attributes``; of several records' the last one's stay.
@@ -82,9 +82,9 @@ class Payload(BaseModel):
         """
         if not ATTRIBUTES.fullmatch(text):
             raise ValueError("custom attributes are at most 1,024 characters of visible ASCII")
-        self._asked.answer["X-Amzn-SageMaker-Custom-Attributes"] = text
+        self._request.answer_headers["X-Amzn-SageMaker-Custom-Attributes"] = text
 
-    def addressed(
+    def attach_request(
         self,
         version: str,
         accept: str,
@@ -94,7 +94,9 @@ class Payload(BaseModel):
         accept_named: bool = True,
     ) -> None:
         """Say how the record was asked for, and where the answer's headers go; the dispatcher does, once."""
-        self._asked = Asked(version, accept, headers, session, {} if answer is None else answer, accept_named)
+        self._request = RequestContext(
+            version, accept, headers, session, {} if answer is None else answer, accept_named
+        )
 
     def may_have_caused(self, error: WrongTensor) -> bool:
         """Whether a tensor may be wrong because of what the caller sent, and not because of the client.
@@ -162,7 +164,7 @@ def _describe_aliases(schema: JsonSchemaValue, names: tuple[str, ...]) -> None:
 
 def _from_base64(value: object) -> object:
     """A JSON string to bytes, also as a data URL; bytes (a raw body) pass through."""
-    if isinstance(value, Bulk):
+    if isinstance(value, DecodedBase64):
         return value.content
     if not isinstance(value, str):
         return value
@@ -174,7 +176,7 @@ def _from_base64(value: object) -> object:
         raise BadInput("the picture is not valid base64") from None
 
 
-def takes_bulk(kind: type[Payload], name: str) -> bool:
+def takes_decoded_base64(kind: type[Payload], name: str) -> bool:
     """Whether a field is :data:`Base64Bytes`."""
     known = kind.model_fields.get(kind.field_of(name))
     return known is not None and any(
@@ -254,7 +256,7 @@ class BodyPayload(Payload):
     @property
     def accept_named(self) -> bool:
         """Whether the caller asked for :attr:`accept`; False where it is the box's default."""
-        return self._asked.accept_named
+        return self._request.accept_named
 
     def may_have_caused(self, error: WrongTensor) -> bool:
         """Of the tensors that a body may hold the shape and the datatype are the caller's."""

@@ -8,7 +8,7 @@ from sm.client.sessions import Session
 
 
 @dataclass
-class Asked:
+class RequestContext:
     """What a payload knows beside its fields: one thing, since pydantic minds each private attribute."""
 
     version: str = ""
@@ -17,6 +17,6 @@ class Asked:
     headers: dict[str, str] = field(default_factory=dict)
     session: Session | None = None
     #: Headers of the answer.
-    answer: dict[str, str] = field(default_factory=dict)
+    answer_headers: dict[str, str] = field(default_factory=dict)
     #: Whether the caller asked for ``accept``; False where it is the default.
     accept_named: bool = True

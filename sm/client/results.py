@@ -9,7 +9,7 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
-from sm.decoded_base64 import Bulk
+from sm.decoded_base64 import DecodedBase64
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,6 @@ def encodable(value: object) -> Any:
         return np.ascontiguousarray(value) if value.dtype != np.object_ else value.tolist()
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, Bulk):
+    if isinstance(value, DecodedBase64):
         return value.text
     raise TypeError(f"{type(value).__name__} cannot be sent as JSON")

@@ -24,17 +24,17 @@ from sm.errors import BadInput, OutOfMemory, Overloaded
 log = logging.getLogger(__name__)
 
 #: Ids are made here, so nothing else can be one: no path, no name of a file.
-IDENTITY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+ID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: Folders that are being made or removed.
-ASIDE = re.compile(rf"\.(new|closed)-{IDENTITY.pattern}")
-IDENTITY_LENGTH = 36
+ASIDE = re.compile(rf"\.(new|closed)-{ID_PATTERN.pattern}")
+ID_LENGTH = 36
 VALUES, OVERFLOW = "values", "overflow"
 #: Before a value's name, so that no key is ``.`` or a hidden file.
 MARK = "="
 #: Bytes of a key as the name of its file: a file's name has 255, one is the mark.
 MAX_KEY_BYTES = 254
 #: Seconds between two looks for sessions that have ended, at most, and that a folder may be aside.
-SWEEP_EVERY = 60.0
+SWEEP_INTERVAL_S = 60.0
 #: Seconds in which a worker counts the sessions one by one once, when there are too many.
 RECOUNT_INTERVAL_S = 1.0
 #: For the lock under which a session is opened: some 0.1 ms as a rule, a second in a sweep of thousands.
@@ -151,7 +151,7 @@ class Sessions:
                 home.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with _locked(home):
                     self._check_limit()
-                    return self._made(home, identity, int(self._clock() + self._seconds))
+                    return self._create(home, identity, int(self._clock() + self._seconds))
             except OSError as error:
                 reason = error.strerror
         raise OutOfMemory(f"there is no room for another session ({reason})")
@@ -161,7 +161,7 @@ class Sessions:
 
         def sweep_forever() -> None:
             # A session that lasts a second is gone a second later.
-            pause = min(SWEEP_EVERY, max(1.0, self._seconds))
+            pause = min(SWEEP_INTERVAL_S, max(1.0, self._seconds))
             while True:
                 time.sleep(pause)
                 try:
@@ -173,7 +173,7 @@ class Sessions:
 
     def get(self, identity: str) -> Session:
         """:class:`BadInput` for one that is not open: never was, was closed, or has ended."""
-        home, expires = self._found(identity)
+        home, expires = self._find(identity)
         if expires <= self._clock():
             self._remove(home, identity)
             raise BadInput(f"the session {identity} has expired")
@@ -182,7 +182,7 @@ class Sessions:
     def close(self, identity: str) -> None:
         """End it; of two who do, one is told that there is no such session."""
         self.get(identity)
-        home, _ = self._found(identity)
+        home, _ = self._find(identity)
         if not self._remove(home, identity):
             raise _unknown(identity)
 
@@ -191,12 +191,12 @@ class Sessions:
         for home in self._homes:
             for entry in _entries(home):
                 aside = ASIDE.fullmatch(entry.name)
-                if (aside or IDENTITY.fullmatch(entry.name)) and self._over(entry, bool(aside)):
+                if (aside or ID_PATTERN.fullmatch(entry.name)) and self._is_expired(entry, bool(aside)):
                     with contextlib.suppress(OSError):
                         self._remove(home, entry.name)
         for entry in _entries(self._homes[-1] / OVERFLOW):
             # Of a session that was closed while a value was written.
-            if IDENTITY.fullmatch(entry.name) and not any(
+            if ID_PATTERN.fullmatch(entry.name) and not any(
                 (home / entry.name).exists() for home in self._homes
             ):
                 shutil.rmtree(entry.path, ignore_errors=True)
@@ -219,15 +219,15 @@ class Sessions:
         )
 
     def _is_open(self, entry: os.DirEntry[str]) -> bool:
-        return bool(IDENTITY.fullmatch(entry.name)) and not self._over(entry, aside=False)
+        return bool(ID_PATTERN.fullmatch(entry.name)) and not self._is_expired(entry, aside=False)
 
-    def _over(self, entry: os.DirEntry[str], aside: bool) -> bool:
+    def _is_expired(self, entry: os.DirEntry[str], aside: bool) -> bool:
         try:
-            return entry.stat(follow_symlinks=False).st_mtime + SWEEP_EVERY * aside <= self._clock()
+            return entry.stat(follow_symlinks=False).st_mtime + SWEEP_INTERVAL_S * aside <= self._clock()
         except OSError:
             return False
 
-    def _made(self, home: Path, identity: str, expires: int) -> Session:
+    def _create(self, home: Path, identity: str, expires: int) -> Session:
         staged = home / f".new-{identity}"
         (staged / VALUES).mkdir(parents=True)
         os.utime(staged, (expires, expires))
@@ -240,8 +240,8 @@ class Sessions:
     def _overflow(self, identity: str) -> Path:
         return self._homes[-1] / OVERFLOW / identity
 
-    def _found(self, identity: str) -> tuple[Path, int]:
-        if not IDENTITY.fullmatch(identity):
+    def _find(self, identity: str) -> tuple[Path, int]:
+        if not ID_PATTERN.fullmatch(identity):
             raise _unknown(identity)
         for home in self._homes:
             with contextlib.suppress(OSError):
@@ -250,14 +250,14 @@ class Sessions:
 
     def _remove(self, home: Path, name: str) -> bool:
         """Whether it was there to be removed."""
-        closed = home / f".closed-{name}" if IDENTITY.fullmatch(name) else home / name
+        closed = home / f".closed-{name}" if ID_PATTERN.fullmatch(name) else home / name
         try:
             (home / name).rename(closed)
         except FileNotFoundError:
             return False
         shutil.rmtree(closed, ignore_errors=True)
         # A folder that was aside already has its mark before the id.
-        shutil.rmtree(self._overflow(name[-IDENTITY_LENGTH:]), ignore_errors=True)
+        shutil.rmtree(self._overflow(name[-ID_LENGTH:]), ignore_errors=True)
         return True
 
 

@@ -15,7 +15,7 @@ from sm.repository import config_files, models
 PLAN, LOG = "model.plan", "model.plan.log"
 
 
-def missing(repository: Path) -> list[Path]:
+def find_missing_plans(repository: Path) -> list[Path]:
     """The version folders that are to be served and whose plan is not there, or is not for this box."""
     found = models.read(repository)
     folders = [model.version(number) for model in found for number in model.served]

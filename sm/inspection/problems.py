@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sm.code_folder import Code
+from sm.code_folder import CodeFolder
 from sm.inspection import environment_versions, onnx_files
 from sm.inspection.machine import Machine
 from sm.repository import models, wiring
@@ -59,9 +59,9 @@ def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
     if not repository.is_dir():
         return [Problem(f"{repository} is no folder.")]
     if (repository / CONFIG).exists():
-        return [Problem(root_config(repository))]
+        return [Problem(find_root_config(repository))]
     found = models.read(repository)
-    if not any(models.is_model(model.folder) for model in found) and Code(repository / "code").serves:
+    if not any(models.is_model(model.folder) for model in found) and CodeFolder(repository / "code").serves:
         return []
     if not found:
         return [
@@ -79,12 +79,12 @@ def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
     ]
 
 
-def all_of(repository: Path, machine: Machine | None = None) -> list[str]:
+def find_problems(repository: Path, machine: Machine | None = None) -> list[str]:
     """The sentences of :func:`find_all`, without the warnings."""
     return [problem.sentence for problem in find_all(repository, machine) if problem.is_certain]
 
 
-def of_start(repository: Path, machine: Machine | None = None) -> list[str]:
+def find_start_problems(repository: Path, machine: Machine | None = None) -> list[str]:
     """The sentences of :func:`find`, without the warnings."""
     return [problem.sentence for problem in find(repository, machine) if problem.is_certain]
 
@@ -141,7 +141,7 @@ def on_cpu(found: Sequence[Model], machine: Machine) -> list[Model]:
     return [] if not wanting or machine.has_gpu else wanting
 
 
-def root_config(repository: Path) -> str:
+def find_root_config(repository: Path) -> str:
     """The contract's words."""
     return f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."
 
@@ -169,7 +169,7 @@ def manifest_problem(folder: Path, hardware: Hardware) -> str | None:
         manifest = Manifest.read(folder)
     except ValueError as error:
         return f"{error} Build it again: sm build-model {folder.parent.name}."
-    return manifest.misfit(hardware) if manifest else None
+    return manifest.find_misfit(hardware) if manifest else None
 
 
 def is_plans(folder: Path) -> bool:

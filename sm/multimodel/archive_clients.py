@@ -13,10 +13,10 @@ from pathlib import Path
 
 from sm.client.base import Client
 from sm.errors import BadInput, ClientFailed, NotReady, StartError, UnknownModel
-from sm.multimodel.load_records import NOTHING, Record, Records, Snapshot
-from sm.multimodel.model_names import Named
+from sm.multimodel.load_records import EMPTY_SNAPSHOT, Record, Records, Snapshot
+from sm.multimodel.model_names import RenamedModels
 from sm.plugins import registry
-from sm.plugins.loading import Found, load, plain_names, unload
+from sm.plugins.loading import ClientSource, load, plain_names, unload
 from sm.plugins.registry import ModelMissing, Registry
 from sm.plugins.toolkit import script_modules
 from sm.triton.transport import Transport
@@ -41,7 +41,7 @@ class LoadedClients(Mapping[str, Client]):
     def __init__(self, records: Records, triton: Transport) -> None:
         self._records, self._triton = records, triton
         self._lock = threading.Lock()
-        self._seen = NOTHING
+        self._seen = EMPTY_SNAPSHOT
         self._made: dict[str, Made] = {}
 
     def __getitem__(self, name: str) -> Client:
@@ -100,7 +100,7 @@ class LoadedClients(Mapping[str, Client]):
         """False if the archive was unloaded before its client's turn came: clients are made one at a time."""
         record = made.record
         found = _found(record)
-        triton = Named(self._triton, record.names)
+        triton = RenamedModels(self._triton, record.names)
         try:
             with plain_names(found):
                 if not self._is_loaded(record):
@@ -124,7 +124,7 @@ def _unload(records: list[Record]) -> None:
     """Forget the modules of clients."""
     for record in records:
         unload(_found(record))
-        script_modules.forget(_found(record).home)
+        script_modules.forget_modules(_found(record).home)
     # Classes and modules refer to each other in circles, and may hold much: not some day, now.
     gc.collect()
 
@@ -133,8 +133,8 @@ def _package(record: Record) -> str:
     return f"archive_{record.id}"
 
 
-def _found(record: Record) -> Found:
-    return Found(_package(record), Path(record.client), record.module)
+def _found(record: Record) -> ClientSource:
+    return ClientSource(_package(record), Path(record.client), record.module)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class LoadedRegistry(Registry):
     def known(self, name: str) -> bool:
         return self.clients.current().find(name) is not None
 
-    def alone(self, name: str) -> bool:
+    def served_without_client(self, name: str) -> bool:
         record = self.clients.current().find(name)
         return record is not None and not record.client
 

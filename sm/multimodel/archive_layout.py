@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.code_folder import Code
+from sm.code_folder import CodeFolder
 from sm.errors import BadInput
 from sm.inspection import problems
 from sm.inspection.machine import Machine
@@ -36,11 +36,11 @@ class Plugin:
     @classmethod
     def find(cls, code: Path) -> Plugin | None:
         """The client in ``code``: a script of the toolkit's kind, ``client.py``, or one folder with it."""
-        if Code(code).file.is_file():
-            _check_size(Code(code).file)
-        script = Code(code).script
+        if CodeFolder(code).file.is_file():
+            _check_size(CodeFolder(code).file)
+        script = CodeFolder(code).script
         if script:
-            return cls(script, Code(code).module)
+            return cls(script, CodeFolder(code).module)
         files = [file for file in (code / "client.py",) if file.is_file()] or list(code.glob("*/client.py"))
         if len(files) > 1:
             raise BadInput(f"{code} has {len(files)} clients; one is expected")
@@ -122,7 +122,7 @@ class Archive:
         )
 
 
-def checked(url: str, home: Path) -> Path:
+def check_model(url: str, home: Path) -> Path:
     """The folder that ``url`` names, without links on the way, if it may be loaded."""
     path = Path(url)
     if not path.is_absolute() or ".." in path.parts or "\0" in url:
@@ -155,14 +155,14 @@ def _check_names(found: list[Model]) -> None:
     """Check the names that the archive's client may say: each means one model, and can be a folder's name."""
     owners: dict[str, str] = {}
     for model in found:
-        for name in called(model):
+        for name in parameters_of_call(model):
             if name in (".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > 255:
                 raise BadInput(f"{model.folder / 'config.pbtxt'} names the model {name[:200]!r}")
             if owners.setdefault(name, model.name) != model.name:
                 raise BadInput(f"the models {owners[name]!r} and {model.name!r} are both called {name!r}")
 
 
-def called(model: Model) -> set[str]:
+def parameters_of_call(model: Model) -> set[str]:
     """The names that an archive's own code may call a model by: its folder's and its configuration's."""
     said = model.config.name if model.config else ""
     return {model.name, said} - {""}

@@ -10,14 +10,14 @@ from sm.errors import OutOfMemory
 log = logging.getLogger(__name__)
 QUERY = ("nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits")
 #: Seconds; a driver in trouble may hang.
-PATIENCE = 10
+QUERY_TIMEOUT_S = 10
 
 
 def check(limit: float | None) -> None:
     """:class:`OutOfMemory` if more than this fraction of any GPU's memory is in use."""
     if limit is None:
         return
-    for index, share in enumerate(shares()):
+    for index, share in enumerate(memory_shares()):
         if share > limit:
             raise OutOfMemory(
                 f"{share:.0%} of the memory of GPU {index} is in use; "
@@ -25,10 +25,12 @@ def check(limit: float | None) -> None:
             )
 
 
-def shares() -> list[float]:
+def memory_shares() -> list[float]:
     """The fraction in use of each GPU's memory, as the driver says; none where there is no driver."""
     try:
-        said = subprocess.run(QUERY, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+        said = subprocess.run(
+            QUERY, capture_output=True, text=True, check=True, timeout=QUERY_TIMEOUT_S
+        ).stdout
         pairs = [line.split(",") for line in said.splitlines() if line.strip()]
         return [float(used) / float(total) for used, total in pairs]
     except (OSError, subprocess.SubprocessError, ValueError, ZeroDivisionError) as error:

@@ -83,7 +83,7 @@ class Snapshot:
         return {record.target: record for record in self.loaded() if record.target}
 
 
-NOTHING = Snapshot({})
+EMPTY_SNAPSHOT = Snapshot({})
 
 
 class Records:
@@ -92,14 +92,14 @@ class Records:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self._seen: tuple[object, Snapshot] = (None, NOTHING)
+        self._seen: tuple[object, Snapshot] = (None, EMPTY_SNAPSHOT)
 
     def read(self) -> Snapshot:
         """The same object for as long as the file is the same."""
         try:
             found = self._file.stat()
         except FileNotFoundError:
-            return NOTHING
+            return EMPTY_SNAPSHOT
         version = (found.st_ino, found.st_mtime_ns, found.st_size)
         known, snapshot = self._seen
         if known != version:

@@ -21,15 +21,15 @@ from pathlib import Path
 
 from sm.errors import Conflict, DeadlinePassed, NotReady, OutOfMemory, Overloaded, TriremeError
 from sm.inspection.machine import Machine
-from sm.multimodel.archive_layout import Archive, called, checked
+from sm.multimodel.archive_layout import Archive, check_model, parameters_of_call
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.staging import Staging
-from sm.triton.model_control import HELD, Loading
+from sm.triton.model_control import HELD, ModelControl
 from sm.triton.server import MAX_LOADS, MAX_STUCK_LOADS
 
 log = logging.getLogger(__name__)
 #: A name that can be a folder's and part of a path as it is.
-PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 #: Seconds between two looks at models that nobody waits for.
 REAP_INTERVAL_S = 1.0
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
@@ -46,7 +46,7 @@ class Loader:
         self,
         records: Records,
         staging: Staging,
-        triton: Loading,
+        triton: ModelControl,
         *,
         home: Path,
         namespaced: bool = True,
@@ -70,9 +70,9 @@ class Loader:
         :class:`Conflict` if the name is taken, :class:`BadInput` for an archive that cannot be loaded,
         :class:`OutOfMemory` where memory or disk are full.
         """
-        with self._claimed(name), _room():
+        with self._claim_name(name), _room():
             self._clear_away(name)
-            folder = checked(url, self._home)
+            folder = check_model(url, self._home)
             self._admit()
             began = time.monotonic()
             record = self._reserve(name, url, target)
@@ -81,7 +81,7 @@ class Loader:
                 copy = self._staging.copy(folder, record.id, Path(url).name)
                 archive = Archive.read(copy, Path(url), self._machine)
                 record = self._name_models(record, archive)
-                record = self._bring_in(record, archive)
+                record = self._load_into_triton(record, archive)
             except BaseException:
                 self._undo(record)
                 raise
@@ -93,7 +93,7 @@ class Loader:
         snapshot = self.records.read()
         if name not in snapshot.records:
             raise snapshot.unknown(name)
-        with self._claimed(name), _room():
+        with self._claim_name(name), _room():
             snapshot = self.records.read()
             record = snapshot.records.get(name)
             if record is None or not record.loaded:
@@ -102,7 +102,7 @@ class Loader:
             # From here on no caller finds it.
             self.records.put(replace(record, loaded=False))
             try:
-                self._take_out(record)
+                self._unload_from_triton(record)
             except NotReady:
                 # Triton, started again, has it again.
                 self.records.put(record)
@@ -113,7 +113,7 @@ class Loader:
         """Have Triton load one of its models anew; :class:`Conflict` if its archive is on its way."""
         for record in self.records.read().loaded():
             if model in record.models.values():
-                with self._claimed(record.name):
+                with self._claim_name(record.name):
                     if self._triton.states().get(model) == "LOADING":
                         raise Conflict(f"Triton is still loading {model!r}")
                     self._staging.touch(model)
@@ -159,11 +159,11 @@ class Loader:
         """Clear away what a process before this one has left half done."""
         for record in list(self.records.read().records.values()):
             if not record.loaded:
-                with contextlib.suppress(Conflict), self._claimed(record.name):
+                with contextlib.suppress(Conflict), self._claim_name(record.name):
                     self._clear_away(record.name)
 
     @contextlib.contextmanager
-    def _claimed(self, name: str) -> Iterator[None]:
+    def _claim_name(self, name: str) -> Iterator[None]:
         with self._lock:
             if name in self._busy:
                 raise Conflict(f"the model {name[:200]!r} is being loaded or unloaded")
@@ -232,14 +232,14 @@ class Loader:
         log.info("%s is called %s-%s in Triton: the name is taken", wanted, wanted, identity)
         return f"{wanted}-{identity}"
 
-    def _bring_in(self, record: Record, archive: Archive) -> Record:
+    def _load_into_triton(self, record: Record, archive: Archive) -> Record:
         self._staging.add(archive, record.models)
         if archive.plugin:
             view = self._staging.view(archive, record.id)
             names = {
                 name: record.models[inside]
                 for inside, model in archive.models.items()
-                for name in called(model)
+                for name in parameters_of_call(model)
             }
             record = replace(
                 record,
@@ -263,7 +263,7 @@ class Loader:
         self.records.put(record)
         return record
 
-    def _take_out(self, record: Record) -> None:
+    def _unload_from_triton(self, record: Record) -> None:
         states = self._triton.states()
         if any(states.get(model) == "LOADING" for model in record.models.values()):
             # To unload it would be to wait for its load.
@@ -280,7 +280,7 @@ class Loader:
     def _undo(self, record: Record) -> None:
         """As if it had never been. What Triton does not let go of stays written down, for another attempt."""
         try:
-            self._take_out(record)
+            self._unload_from_triton(record)
         except NotReady:
             # Triton, started again, does not know of it.
             self._staging.remove(record.models, record.id)
@@ -304,7 +304,7 @@ def _check_collision(record: Record, other: Record) -> None:
 
 def plain(name: str) -> str:
     """A name for Triton: the same one if it may be a folder's."""
-    if PLAIN.fullmatch(name):
+    if PLAIN_NAME.fullmatch(name):
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{re.sub('[^A-Za-z0-9_-]+', '-', name)[:150]}-{digest}"

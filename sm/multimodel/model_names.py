@@ -8,7 +8,7 @@ from sm.client.base import Array, ModelMetadata, Tensors, Triton
 from sm.errors import UnknownModel
 
 
-class Named:
+class RenamedModels:
     """A :class:`~sm.client.base.Triton` for one client; ``names`` maps the client's names to Triton's."""
 
     def __init__(self, triton: Triton, names: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.errors import BadInput
-from sm.multimodel.archive_layout import Archive, called
+from sm.multimodel.archive_layout import Archive, parameters_of_call
 from sm.multimodel.copying import copy_archive
 from sm.multimodel.load_records import Record
 from sm.repository import config_files
@@ -48,13 +48,13 @@ class Staging:
         folder = self._archives / identity / "models"
         folder.mkdir(parents=True)
         for model in archive.models.values():
-            for name in called(model):
+            for name in parameters_of_call(model):
                 (folder / name).symlink_to(model.folder)
         return folder
 
     def touch(self, name: str) -> None:
         """Triton loads a model again only if a version is newer. :class:`BadInput` if its files are gone."""
-        if not whole(self._repository / name):
+        if not is_complete(self._repository / name):
             raise BadInput(f"the files of {name!r} are gone")
         for version in (self._repository / name).iterdir():
             if version.is_dir() and not version.is_symlink():
@@ -67,7 +67,7 @@ class Staging:
         shutil.rmtree(self._archives / identity, ignore_errors=True)
 
 
-def whole(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Whether each link in a model's folder leads somewhere: for a Python model without its file Triton waits
     for ever, all others with it."""
     return all(path.exists() for path in folder.rglob("*"))
@@ -77,7 +77,7 @@ def restorable(record: Record, repository: Path) -> list[str]:
     """Triton's names of the models whose files are all there; none if the archive itself is gone."""
     if not Path(record.folder).is_dir():
         return []
-    return [name for name in record.models.values() if whole(repository / name)]
+    return [name for name in record.models.values() if is_complete(repository / name)]
 
 
 def _stage(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -> None:
@@ -89,7 +89,7 @@ def _stage(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -
         elif path.name != CONFIG:
             (folder / path.name).symlink_to(path)
     if model.config is not None:
-        config = renamed(model.config, folder.name, names)
+        config = rename_config(model.config, folder.name, names)
         config = config_files.without_gpu(config) if on_cpu else config
         if config == model.config:
             (folder / CONFIG).symlink_to(model.folder / CONFIG)
@@ -107,7 +107,7 @@ def _link_all(source: Path, folder: Path) -> None:
         (folder / path.name).symlink_to(path)
 
 
-def renamed(config: Any, name: str, names: Mapping[str, str]) -> Any:
+def rename_config(config: Any, name: str, names: Mapping[str, str]) -> Any:
     """A copy of the configuration with its model's ``name``, and its steps' by ``names``."""
     made = type(config)()
     made.CopyFrom(config)

@@ -122,7 +122,7 @@ class ImportWatch:
             return found
 
 
-class Nurse:
+class StubFailureWatch:
     """Has models loaded again whose process has died."""
 
     def __init__(self, stubs: Stubs, loader: Loader, clock: Callable[[], float] = time.monotonic) -> None:
@@ -135,12 +135,12 @@ class Nurse:
         """Look again and again; for a thread of its own."""
         while True:
             try:
-                self.look()
+                self.poll()
             except Exception:
                 log.exception("the processes of Python models cannot be looked after")
             time.sleep(EVERY)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Load again what has fewer processes than before, each on a thread of its own."""
         triton = self._stubs.triton()
         alive = self._stubs.alive(triton) if triton else Counter[str]()
@@ -153,9 +153,9 @@ class Nurse:
         for model in loaded:
             if alive[model] < most[model] and self._clock() >= self._not_before.get(model, 0.0):
                 self._not_before[model] = self._clock() + AGAIN
-                threading.Thread(target=self._attend, args=(model, alive[model]), daemon=True).start()
+                threading.Thread(target=self._handle, args=(model, alive[model]), daemon=True).start()
 
-    def _attend(self, model: str, alive: int) -> None:
+    def _handle(self, model: str, alive: int) -> None:
         try:
             wanted = self._loader.instances(model)
             if alive < wanted:

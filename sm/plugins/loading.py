@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeGuard, cast
 
 from sm.client.base import Client, Triton
-from sm.code_folder import SCRIPT_NAME, Code
+from sm.code_folder import SCRIPT_NAME, CodeFolder
 from sm.errors import StartError
 from sm.plugins.toolkit import script_modules
 from sm.plugins.toolkit.script_client import ToolkitClient
@@ -32,7 +32,7 @@ PACKAGE = "trireme_clients"
 
 
 @dataclass(frozen=True)
-class Found:
+class ClientSource:
     """A client's file, not loaded yet. A script of the toolkit's kind has a ``module`` to be imported as."""
 
     name: str
@@ -60,33 +60,33 @@ class Found:
         return str(self.file.relative_to(HERE) if HERE in self.file.parents else self.file)
 
 
-def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Found]:
+def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[ClientSource]:
     """Every client in ``folders``, in the order of their names.
 
     Where ``program`` is a script of the toolkit's, the files beside it are its modules; so are those beside
     a ``client.py`` in the folder itself, as an archive of one model may have it.
     """
     for folder in folders:
-        code = Code(folder, program)
+        code = CodeFolder(folder, program)
         script, alone = code.script, folder / "client.py"
         if script:
-            yield Found(SCRIPT_NAME, script, code.module)
+            yield ClientSource(SCRIPT_NAME, script, code.module)
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
             if path.name.startswith(("_", ".")):
                 continue
             if (path / "client.py").is_file():
-                yield Found(path.name, path / "client.py")
+                yield ClientSource(path.name, path / "client.py")
             elif path.suffix == ".py" and not script and (path == alone or not alone.is_file()):
-                yield Found(path.stem, path)
+                yield ClientSource(path.stem, path)
 
 
-def plain_names(found: Found) -> AbstractContextManager[None]:
+def plain_names(found: ClientSource) -> AbstractContextManager[None]:
     """``import helpers`` finds what lies beside a user's client; a toolkit's script sees to that itself."""
     folder = found.file.name == "client.py" and not found.bundled and not found.module
     return script_modules.plain_names(found.home) if folder else nullcontext()
 
 
-def load(found: Found, triton: Triton, repository: Path) -> Client:
+def load(found: ClientSource, triton: Triton, repository: Path) -> Client:
     """Import a client's file and make its one instance."""
     try:
         with plain_names(found):
@@ -96,23 +96,23 @@ def load(found: Found, triton: Triton, repository: Path) -> Client:
     except StartError as error:
         raise StartError(f"{found.shown}: {error}") from None
     except BaseException as error:  # also sys.exit() and KeyboardInterrupt: one client may end nobody else
-        raise StartError(f"{found.shown}: {reason(error, found.file)}") from error
+        raise StartError(f"{found.shown}: {describe_failure(error, found.file)}") from error
 
 
-def _instance(found: Found, triton: Triton, repository: Path) -> Client:
+def _instance(found: ClientSource, triton: Triton, repository: Path) -> Client:
     if found.module:
         return ToolkitClient(triton, found.home, repository, found.module)
     return _class_of(_import(found))(triton, found.file.parent, repository)
 
 
-def unload(found: Found) -> None:
+def unload(found: ClientSource) -> None:
     """Forget a client's modules. Whoever has an object of theirs keeps it."""
     package = found.package
     for loaded in [module for module in list(sys.modules) if f"{module}.".startswith(f"{package}.")]:
         sys.modules.pop(loaded, None)
 
 
-def _import(found: Found) -> types.ModuleType:
+def _import(found: ClientSource) -> types.ModuleType:
     """Load the file inside a package of its own, afresh."""
     unload(found)
     parent = types.ModuleType(found.package)
@@ -143,7 +143,7 @@ def _is_client(value: object) -> TypeGuard[type[Client]]:
     return issubclass(type(value), ABCMeta) and issubclass(cast("type", value), Client)
 
 
-def reason(error: BaseException, file: Path) -> str:
+def describe_failure(error: BaseException, file: Path) -> str:
     """The error in one line, with the client's own line it came from."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from sm.client.base import Client
 from sm.errors import StartError
-from sm.plugins.loading import Found
+from sm.plugins.loading import ClientSource
 
 
 class NameTaken(StartError):
     """A client's name is another's."""
 
 
-def claim(client: Client, found: Found, others: Mapping[str, Found]) -> None:
+def check_name(client: Client, found: ClientSource, others: Mapping[str, ClientSource]) -> None:
     """:class:`NameTaken` if one of ``others`` has the client's name: the box's own alone may be replaced."""
     other = others.get(client.name, found)
     if client.replaces not in ("", client.name):
@@ -33,7 +33,7 @@ def claim(client: Client, found: Found, others: Mapping[str, Found]) -> None:
     )
 
 
-def in_force(everything: Iterable[Found]) -> tuple[Found, ...]:
+def select_sources(everything: Iterable[ClientSource]) -> tuple[ClientSource, ...]:
     """Without the clients of the box whose place another takes."""
     found = tuple(everything)
     own = {each.name for each in found if not each.bundled}

@@ -11,11 +11,11 @@ from pathlib import Path
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
 from sm.client.payloads import BodyPayload
 from sm.client.tensor_roles import UnsuitableModel, record_shape
-from sm.code_folder import Code
+from sm.code_folder import CodeFolder
 from sm.errors import StartError, TriremeError, UnknownModel
-from sm.plugins.loading import Found, discover, load, plain_names, reason
+from sm.plugins.loading import ClientSource, describe_failure, discover, load, plain_names
 from sm.plugins.model_choice import choose_model
-from sm.plugins.name_conflicts import NameTaken, claim
+from sm.plugins.name_conflicts import NameTaken, check_name
 from sm.plugins.toolkit.script_client import ToolkitClient
 from sm.run_state import CODE
 
@@ -58,7 +58,7 @@ class Registry:
         """Whether a model or a client of that name is served."""
         return name in self.clients or name in self.models
 
-    def alone(self, name: str) -> bool:
+    def served_without_client(self, name: str) -> bool:
         """Whether a model of Triton's is served without a client."""
         return name in self.models and name not in self.clients
 
@@ -104,17 +104,17 @@ class ModelMissing(Exception):
     """A client's model is not in the repository."""
 
 
-def left_out(_found: Found, error: StartError) -> None:
+def find_unserved(_found: ClientSource, error: StartError) -> None:
     """Report a client that is broken, where that does not stop the start."""
     log.error("left out: %s", error)
 
 
-def stop(_found: Found, error: StartError) -> None:
+def raise_start_error(_found: ClientSource, error: StartError) -> None:
     """A client that is broken ends the start."""
     raise error
 
 
-def candidates(folders: tuple[Path, ...], own: Code) -> list[Found]:
+def candidates(folders: tuple[Path, ...], own: CodeFolder) -> list[ClientSource]:
     """All files of clients. A user's come first: one may take the place of a client of the box, which is
     not loaded then."""
     everything = (*discover(folders), *discover((own.folder,), own.program))
@@ -126,21 +126,21 @@ def build(
     triton: Triton,
     repository: Path,
     skip_broken: bool = False,
-    code: Code | None = None,
+    code: CodeFolder | None = None,
     made: dict[Path, Client] | None = None,
-    report: Callable[[Found, StartError], None] = left_out,
+    report: Callable[[ClientSource, StartError], None] = find_unserved,
 ) -> Registry:
     """Find, load and check every client. :class:`StartError` names the first that fails, and why.
 
     ``code``: the user's own, ``code/`` of the repository if not given. ``made``: clients of an earlier
     build by their files, which are taken as they are; new ones are added.
     """
-    everything = candidates(folders, code or Code(repository / CODE))
+    everything = candidates(folders, code or CodeFolder(repository / CODE))
     bundled = {found.name: found for found in everything if found.bundled}
     made = {} if made is None else made
-    refuse = report if skip_broken else stop
+    refuse = report if skip_broken else raise_start_error
     clients: dict[str, Client] = {}
-    files: dict[str, Found] = {}
+    files: dict[str, ClientSource] = {}
     without: dict[str, str] = {}
     for found in everything:
         if found.bundled and found.name in files:
@@ -149,7 +149,7 @@ def build(
         try:
             with plain_names(found) if found.file not in made else nullcontext():
                 client = made.get(found.file) or load(found, triton, repository)
-                claim(client, found, {**bundled, **files})
+                check_name(client, found, {**bundled, **files})
                 files[client.name] = found
                 if found.file not in made:
                     check(client, found, triton)
@@ -174,7 +174,7 @@ def build(
     return Registry(clients, without)
 
 
-def check(client: Client, found: Found, triton: Triton) -> None:
+def check(client: Client, found: ClientSource, triton: Triton) -> None:
     """Compare what a client names with what Triton serves, then let it set itself up."""
     if isinstance(client, TensorClient):
         client.model = choose_model(client, triton)
@@ -193,7 +193,7 @@ def check(client: Client, found: Found, triton: Triton) -> None:
     except TriremeError as error:
         raise StartError(f"{found.shown}: {error.sentence}") from error
     except BaseException as error:  # also sys.exit() and KeyboardInterrupt: one client may end nobody else
-        raise StartError(f"{found.shown}: {reason(error, found.file)}") from error
+        raise StartError(f"{found.shown}: {describe_failure(error, found.file)}") from error
 
 
 def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:

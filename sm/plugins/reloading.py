@@ -19,12 +19,12 @@ from typing import Protocol
 
 from sm.client.base import Client
 from sm.errors import ClientFailed, StartError, TriremeError
-from sm.plugins.loading import Found
+from sm.plugins.loading import ClientSource
 from sm.plugins.registry import Registry
 
 log = logging.getLogger(__name__)
 #: Seconds between two looks. What has changed must be at rest for one: an editor may write in parts.
-EVERY = 0.2
+POLL_INTERVAL_S = 0.2
 
 #: Files by path: when each was written (ns), and its size in bytes.
 Files = Mapping[Path, tuple[int, int]]
@@ -34,7 +34,7 @@ class Build(Protocol):
     """:func:`sm.plugins.registry.build` for the folders of this box, broken clients left out."""
 
     def __call__(
-        self, *, made: dict[Path, Client], report: Callable[[Found, StartError], None]
+        self, *, made: dict[Path, Client], report: Callable[[ClientSource, StartError], None]
     ) -> Registry: ...
 
 
@@ -72,9 +72,9 @@ class LiveClients(Mapping[str, Client]):
         """Look again and again, in a thread of its own; ``changed`` is called after each change."""
 
         def look() -> None:
-            while not resting.wait(EVERY):
+            while not resting.wait(POLL_INTERVAL_S):
                 try:
-                    if self.look():
+                    if self.check_files():
                         changed()
                 except BaseException:  # whatever a client does, the next change is to be taken
                     log.exception("the clients could not be looked at")
@@ -82,7 +82,7 @@ class LiveClients(Mapping[str, Client]):
         resting = threading.Event()
         threading.Thread(target=look, name="reload", daemon=True).start()
 
-    def look(self) -> bool:
+    def check_files(self) -> bool:
         """Take what has changed, once it is at rest; whether there was any."""
         seen, before = files(self._folders), self._seen
         self._seen = seen
@@ -98,23 +98,29 @@ class LiveClients(Mapping[str, Client]):
             reason = str(error) if isinstance(error, StartError) else repr(error)
             self._say(logging.ERROR, f"nothing is reloaded, the old versions serve: {reason}", repr(seen))
             changed = {
-                client.name: reason for file, client in earlier.items() if differ(seen, before, file.parent)
+                client.name: reason
+                for file, client in earlier.items()
+                if changed_files(seen, before, file.parent)
             }
             self.reload_errors = {**self.reload_errors, **changed}
         self._taken = seen
-        self._tell(earlier, repr((before, seen)))
+        self._publish(earlier, repr((before, seen)))
         return True
 
     def _take(self, seen: Files, before: Files) -> None:
         """Make those clients whose files are others than ``before``."""
         importlib.invalidate_caches()
         names = {file: client.name for file, client in self._made.items()}
-        made = {file: client for file, client in self._made.items() if not differ(seen, before, file.parent)}
+        made = {
+            file: client
+            for file, client in self._made.items()
+            if not changed_files(seen, before, file.parent)
+        }
         faults: dict[str, str] = {}
         kept: dict[Path, str] = {}
 
-        def report(found: Found, error: StartError) -> None:
-            changes = repr((found.file, below(seen, found.file.parent)))
+        def report(found: ClientSource, error: StartError) -> None:
+            changes = repr((found.file, files_below(seen, found.file.parent)))
             if found.file in self._made and tried_to_exit(error):
                 kept[found.file] = str(error)
                 sentence = f"the old version of {names[found.file]!r} serves: {error}"
@@ -122,7 +128,7 @@ class LiveClients(Mapping[str, Client]):
                 return
             for name in {found.name, names.get(found.file, found.name)}:
                 faults[name] = str(error)
-            self._say(logging.ERROR, told(found, error), changes)
+            self._say(logging.ERROR, describe_change(found, error), changes)
 
         registry = self._build(made=made, report=report)
         # Nothing new may have taken the name meanwhile.
@@ -136,7 +142,7 @@ class LiveClients(Mapping[str, Client]):
         self.reload_errors = {**errors, **{names[file]: kept[file] for file in old}}
         self._made, self._faults, self.now = {**made, **old}, faults, replace(registry, clients=clients)
 
-    def _tell(self, before: Mapping[Path, Client], changes: str) -> None:
+    def _publish(self, before: Mapping[Path, Client], changes: str) -> None:
         for file, client in self._made.items():
             if before.get(file) is not client:
                 self._say(logging.INFO, f"the client {client.name!r} is live", changes)
@@ -192,13 +198,13 @@ def files(folders: tuple[Path, ...]) -> Files:
     return found
 
 
-def below(seen: Files, folder: Path) -> Files:
+def files_below(seen: Files, folder: Path) -> Files:
     return {path: state for path, state in seen.items() if folder in path.parents}
 
 
-def differ(seen: Files, before: Files, folder: Path) -> bool:
+def changed_files(seen: Files, before: Files, folder: Path) -> bool:
     """Whether anything in ``folder`` is another."""
-    return below(seen, folder) != below(before, folder)
+    return files_below(seen, folder) != files_below(before, folder)
 
 
 def tried_to_exit(error: StartError) -> bool:
@@ -209,7 +215,7 @@ def tried_to_exit(error: StartError) -> bool:
     return error.__cause__ is not None and not isinstance(error.__cause__, Exception)
 
 
-def told(found: Found, error: StartError) -> str:
+def describe_change(found: ClientSource, error: StartError) -> str:
     """What is wrong, as the terminal shows it: a sentence, and the client's own lines that lead there."""
     lines = [f"the client {found.name!r} is broken, and its callers are told so until it is mended: {error}"]
     if error.__cause__ is not None:

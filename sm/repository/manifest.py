@@ -110,7 +110,7 @@ class Manifest(Part):
         except OSError as error:
             raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
 
-    def misfit(self, hardware: Hardware) -> str | None:
+    def find_misfit(self, hardware: Hardware) -> str | None:
         """Why this plan cannot run here and what to do, in a sentence; None if it can."""
         if self.target != "tensorrt" or self.gpu is None:
             return None

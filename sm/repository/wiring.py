@@ -23,14 +23,14 @@ def faults(ensemble: Ensemble, models: Mapping[str, Model]) -> list[Fault]:
     """All of one ensemble: what it does, for a sentence that begins with its name."""
     return [
         *_missing(ensemble),
-        *_absent(ensemble),
+        *_absent_models(ensemble),
         *_unmapped(ensemble),
         *_unconnected(ensemble),
-        *_twice(ensemble),
+        *_written_twice(ensemble),
         *_unread(ensemble),
         *_different(ensemble),
         *_batches(ensemble),
-        *_circles(ensemble),
+        *_find_cycles(ensemble),
         *_calls_itself(ensemble, models),
     ]
 
@@ -50,7 +50,7 @@ def _missing(ensemble: Ensemble) -> Iterator[Fault]:
             yield Fault(f"has a step of the model {title!r}, which is not there", frozenset({place}))
 
 
-def _absent(ensemble: Ensemble) -> Iterator[Fault]:
+def _absent_models(ensemble: Ensemble) -> Iterator[Fault]:
     for place, model in ensemble.models.items():
         node, sides = ensemble.nodes[place], ensembles.tensors(model) if model else ({}, {})
         for word, ends, said in (("input", node.reads, sides[0]), ("output", node.writes, sides[1])):
@@ -84,7 +84,7 @@ def _unconnected(ensemble: Ensemble) -> Iterator[Fault]:
             )
 
 
-def _twice(ensemble: Ensemble) -> Iterator[Fault]:
+def _written_twice(ensemble: Ensemble) -> Iterator[Fault]:
     given = [(end.tensor, place) for place, node in enumerate(ensemble.nodes) for end in node.writes]
     for tensor in dict.fromkeys(tensor for tensor, _ in given):
         places = [place for each, place in given if each == tensor]
@@ -150,7 +150,7 @@ def _batches(ensemble: Ensemble) -> Iterator[Fault]:
             )
 
 
-def _circles(ensemble: Ensemble) -> Iterator[Fault]:
+def _find_cycles(ensemble: Ensemble) -> Iterator[Fault]:
     """Steps that wait for each other; one fault for all that do."""
     ways: dict[int, set[int]] = {}
     for edge in ensemble.edges():
@@ -181,14 +181,14 @@ def reached(ways: Mapping[int, set[int]], start: int) -> set[int]:
 
 def _calls_itself(ensemble: Ensemble, models: Mapping[str, Model]) -> Iterator[Fault]:
     for place, model in ensemble.models.items():
-        if model and ensemble.name in _asked(model.name, models):
+        if model and ensemble.name in _inputs_asked_for(model.name, models):
             yield Fault(
                 f"has a step {model.name!r} that asks {ensemble.name!r} again, without end",
                 frozenset({place}),
             )
 
 
-def _asked(name: str, models: Mapping[str, Model]) -> set[str]:
+def _inputs_asked_for(name: str, models: Mapping[str, Model]) -> set[str]:
     """A model and all that are its steps, or theirs."""
     seen: set[str] = set()
     todo = [name]

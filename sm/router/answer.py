@@ -23,7 +23,7 @@ class Answer:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def whole(self) -> bytes:
+    def read(self) -> bytes:
         """The body in one piece; of a stream, once it has ended."""
         return self.body if isinstance(self.body, bytes) else b"".join(self.body)
 

@@ -31,7 +31,7 @@ from sm.router.routes import (
     websocket_route,
 )
 from sm.router.routes.responses import handle_errors
-from sm.router.s3.store import opened
+from sm.router.s3.store import open_store
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
@@ -59,7 +59,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     handle_errors(app)
     guard = AnswerGuard.of(box)
     upstream = Upstream(box.http_port, settings.timeout, settings.max_body, guard)
-    store = opened(settings)
+    store = open_store(settings)
     service = invocations.Service(
         dispatcher=Dispatcher(
             registry, ThreadPoolExecutor(settings.threads, "records"), store, settings.threads, guard
@@ -89,7 +89,9 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
         app.register_blueprint(response_stream.blueprint(service))
     # A thread is left for other callers.
     most = max(1, settings.threads - 1)
-    app.register_blueprint(websocket_route.blueprint(service, most, settings.max_body, lambda: stopping(box)))
+    app.register_blueprint(
+        websocket_route.blueprint(service, most, settings.max_body, lambda: stop_sessions(box))
+    )
     app.register_blueprint(
         v2_routes.blueprint(upstream, settings.timeout, settings.longest_stream, box.fronted)
     )
@@ -101,7 +103,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     return app
 
 
-def stopping(box: Box) -> bool:
+def stop_sessions(box: Box) -> bool:
     """Whether the supervisor is about to stop the box."""
     try:
         return bool(json.loads(box.state_file.read_text())["draining"])

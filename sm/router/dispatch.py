@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from sm import deadline
 from sm.client.base import Client
-from sm.client.payloads import BodyPayload, Payload, takes_bulk
-from sm.decoded_base64 import Bulk
+from sm.client.payloads import BodyPayload, Payload, takes_decoded_base64
+from sm.decoded_base64 import DecodedBase64
 from sm.errors import (
     ClientFailed,
     DeadlinePassed,
@@ -25,9 +25,9 @@ from sm.errors import (
 from sm.metrics import stage
 from sm.plugins.registry import Registry
 from sm.router.answer import dumps
-from sm.router.invocation import JSON, Invocation, Raw
+from sm.router.invocation import JSON, Invocation, RawRecord
 from sm.router.ordered import OrderedRunner
-from sm.router.s3.inlining import inlined
+from sm.router.s3.inlining import inline_objects
 from sm.router.s3.store import Store
 from sm.router.streaming.stream import finish
 from sm.triton.answer_guard import AnswerGuard
@@ -61,13 +61,13 @@ class Dispatcher:
         Raises :class:`~sm.errors.NotReady` if Triton may have mixed up what the results were made of.
         """
         if invocation.many:
-            return list(self.encoded(invocation, lambda result: result))
+            return list(self.run_encoded(invocation, lambda result: result))
         client = self.registry.get(invocation.model)
         result = self._result(client, invocation, invocation.records[0], "payload")
         self.confirm_delivery()
         return [result]
 
-    def encoded(
+    def run_encoded(
         self, invocation: Invocation, encode: Callable[[object], EncodedResult]
     ) -> Iterator[EncodedResult]:
         """What ``encode`` makes of each result of :meth:`run`, one after the other.
@@ -103,7 +103,7 @@ class Dispatcher:
             finally:
                 finish(parts)
         except Exception as error:
-            raise _failure(error, client, invocation, "payload", payload) from None
+            raise _to_error(error, client, invocation, "payload", payload) from None
 
     def confirm_delivery(self) -> None:
         """Raises :class:`~sm.errors.NotReady` if the running invocation's results may be another's."""
@@ -119,18 +119,20 @@ class Dispatcher:
                 payload = self._payload(client, invocation, record, path)
             return client.inference(payload)
         except Exception as error:
-            return _failure(error, client, invocation, path, payload)
+            return _to_error(error, client, invocation, path, payload)
 
     def _payload(self, client: Client, invocation: Invocation, record: object, path: str) -> Payload:
-        return validated(client, invocation, inlined(client.payload, record, path, self._store), path)
+        return validate_payload(
+            client, invocation, inline_objects(client.payload, record, path, self._store), path
+        )
 
 
-def _failure(
+def _to_error(
     error: Exception, client: Client, invocation: Invocation, path: str, payload: Payload | None
 ) -> TriremeError:
     """What the caller is told of an error; the traceback of a client's own goes to the log."""
     if isinstance(error, WrongPayload):
-        return _within(error, path)
+        return _with_path(error, path)
     if isinstance(error, WrongTensor) and not (payload and payload.may_have_caused(error)):
         log.error(
             "client %s failed: %s",
@@ -154,7 +156,7 @@ def _check_time() -> None:
         running.check()
 
 
-def _within(error: WrongPayload, path: str) -> WrongPayload:
+def _with_path(error: WrongPayload, path: str) -> WrongPayload:
     """A client says ``payload.text`` of its record, which may be ``payload[2].text`` of the request."""
     field = str(error.details.get("field", ""))
     if path == "payload" or not field.startswith("payload."):
@@ -163,12 +165,16 @@ def _within(error: WrongPayload, path: str) -> WrongPayload:
     return WrongPayload(error.sentence.replace(field, moved, 1), **{**error.details, "field": moved})
 
 
-def validated(client: Client, invocation: Invocation, record: object, path: str = "payload") -> Payload:
+def validate_payload(
+    client: Client, invocation: Invocation, record: object, path: str = "payload"
+) -> Payload:
     """A record as the client's typed payload; :class:`WrongPayload` names the field that is not."""
     kind = client.payload
     members = {
-        name: value.text if isinstance(value, Bulk) and not takes_bulk(kind, name) else value
-        for name, value in _members(client, record, path).items()
+        name: value.text
+        if isinstance(value, DecodedBase64) and not takes_decoded_base64(kind, name)
+        else value
+        for name, value in _payload_fields(client, record, path).items()
     }
     parameters = _parameters(kind, invocation.parameters, invocation.attributes)
     if parameters:
@@ -176,8 +182,8 @@ def validated(client: Client, invocation: Invocation, record: object, path: str 
     try:
         payload = kind.model_validate(members)
     except ValidationError as error:
-        raise _wrong(error, path, kind) from None
-    payload.addressed(
+        raise _to_wrong_payload(error, path, kind) from None
+    payload.attach_request(
         invocation.version,
         invocation.accept,
         dict(invocation.headers),
@@ -188,16 +194,16 @@ def validated(client: Client, invocation: Invocation, record: object, path: str 
     return payload
 
 
-def _members(client: Client, record: object, path: str) -> Mapping[str, Any]:
+def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, Any]:
     kind = client.payload
     if issubclass(kind, BodyPayload):
-        return _as_body(record)
-    if isinstance(record, Raw):
+        return _body_fields(record)
+    if isinstance(record, RawRecord):
         if record.content_type not in kind.content_types:
             takes = ", ".join(("application/json", *kind.content_types))
             raise UnsupportedType(f"{client.name} takes {takes}, not {record.content_type[:100]!r}")
         return kind.fields_of_raw(record.body)
-    if isinstance(record, (str, Bulk)) and kind.main_field:
+    if isinstance(record, (str, DecodedBase64)) and kind.main_field:
         return {kind.main_field: record}
     if not isinstance(record, dict):
         hint = f" or a string ({kind.main_field})" if kind.main_field else ""
@@ -209,9 +215,9 @@ def _members(client: Client, record: object, path: str) -> Mapping[str, Any]:
     return record
 
 
-def _as_body(record: object) -> Mapping[str, Any]:
+def _body_fields(record: object) -> Mapping[str, Any]:
     """A record for a client that takes bodies: as it came, or out of a dispatch request."""
-    if isinstance(record, Raw):
+    if isinstance(record, RawRecord):
         return {"body": record.body, "content_type": record.content_type}
     return {"body": dumps(record), "content_type": JSON, "dispatched": True}
 
@@ -227,9 +233,9 @@ def _parameters(
     return {**{name: value for name, value in attributes.items() if name in declared}, **asked}
 
 
-def _wrong(error: ValidationError, path: str, kind: type[Payload]) -> WrongPayload:
+def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) -> WrongPayload:
     first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = _path(first["loc"], path)
+    where = _format_path(first["loc"], path)
     said = f"{first['msg'][0].lower()}{first['msg'][1:]}"
     name = first["loc"][0] if len(first["loc"]) == 1 else None
     if isinstance(name, str):
@@ -242,7 +248,7 @@ def _wrong(error: ValidationError, path: str, kind: type[Payload]) -> WrongPaylo
     return WrongPayload(f"{where}: {said}", field=where)
 
 
-def _path(location: Sequence[str | int], base: str) -> str:
+def _format_path(location: Sequence[str | int], base: str) -> str:
     """``("parameters", "top")`` stands beside the payload, everything else within it."""
     parts = list(location)
     text = base

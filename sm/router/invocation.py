@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from sm import decoded_base64
-from sm.client.decode_budget import BYTES_PER_MARK, FEW_MARKS
+from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
 from sm.client.sessions import Session
 from sm.errors import BadInput, TooLarge, WrongPayload
 
@@ -33,11 +33,11 @@ OBJECT = re.compile(rb"\s*\{")
 MEMBERS = {"modelname", "version", "payload", "parameters", "result_s3_uri"}
 #: What those may be that may be left out; null is as good as that.
 KINDS: Mapping[str, Any] = {"modelname": str, "version": (str, int), "parameters": dict, "result_s3_uri": str}
-PREFIX = "x-amzn-sagemaker-"
+HEADER_PREFIX = "x-amzn-sagemaker-"
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawRecord:
     """A record that is a whole body: a picture, a text, a ``.npy`` array."""
 
     body: bytes
@@ -118,7 +118,7 @@ class Message:
     @property
     def attributes(self) -> dict[str, str]:
         """The pairs of the custom attributes."""
-        text = self.headers.get(f"{PREFIX}custom-attributes")
+        text = self.headers.get(f"{HEADER_PREFIX}custom-attributes")
         return custom_attributes(text) if text else {}
 
 
@@ -134,14 +134,14 @@ def read(
     the field, for one of the wrong shape, and :class:`TooLarge` for too many records.
     """
     attributes = message.attributes
-    address = addressed(message)
+    address = read_address(message)
     whole = takes_bodies(address.model or default_model) and not is_dispatch(message)
     form = _dispatch_json if message.content_type == JSON and not whole else _raw_body
     members = form(message)
     asked = {name: value for name, value in message.query.items() if name not in ("modelname", "version")}
     payload = members["payload"]
     many = isinstance(payload, list)
-    accept = accepted(message.headers.get("accept", ""), "")
+    accept = choose_accept(message.headers.get("accept", ""), "")
     if message.record_limit is not None:
         message.record_limit.add(len(payload) if many else 1)
     return Invocation(
@@ -153,16 +153,16 @@ def read(
         attributes=attributes,
         accept=accept or default_accept,
         accept_named=bool(accept),
-        headers={name: value for name, value in message.headers.items() if name.startswith(PREFIX)},
+        headers={name: value for name, value in message.headers.items() if name.startswith(HEADER_PREFIX)},
         request_id=message.request_id,
         session=message.session,
         result_s3_uri=members.get("result_s3_uri") or "",
     )
 
 
-def addressed(message: Message) -> Address:
+def read_address(message: Message) -> Address:
     """Whom a request's headers or its query name; a dispatch body may say otherwise."""
-    target = message.headers.get(f"{PREFIX}target-model", "")
+    target = message.headers.get(f"{HEADER_PREFIX}target-model", "")
     attributes, query = message.attributes, message.query
     return Address(
         message.model or attributes.get("modelname") or target or query.get("modelname", ""),
@@ -191,24 +191,24 @@ def parse_json(body: bytes, parser: Callable[[bytes], Any] = orjson.loads) -> An
         raise BadInput(f"the body is not JSON: {error}") from None
 
 
-def parsed_bytes(message: Message) -> int:
+def estimate_parsed_bytes(message: Message) -> int:
     """About how much memory the JSON of a large body takes once it is parsed; 0 for any other body.
 
     25 MiB of empty lists are 760 MiB of Python's objects. A comma or a bracket stands for each of these.
     """
     body = message.body
-    if len(body) < decoded_base64.LONG or not (message.content_type == JSON or OBJECT.match(body)):
+    if len(body) < decoded_base64.MIN_BYTES or not (message.content_type == JSON or OBJECT.match(body)):
         return 0
-    return BYTES_PER_MARK * sum(_count(body, mark) for mark in (b",", b"[", b"{"))
+    return BYTES_PER_MARK * sum(_count_marks(body, mark) for mark in (b",", b"[", b"{"))
 
 
-def _count(body: bytes, mark: bytes) -> int:
+def _count_marks(body: bytes, mark: bytes) -> int:
     """How often ``mark`` stands in a body; 0 also for a few times.
 
     To find that there is none in a picture's base64 takes a thirtieth of the time that counting does.
     """
     at = -1
-    for _ in range(FEW_MARKS):
+    for _ in range(MAX_UNCOUNTED_MARKS):
         at = body.find(mark, at + 1)
         if at < 0:
             return 0
@@ -228,7 +228,7 @@ def media_type(header: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def accepted(header: str, default: str) -> str:
+def choose_accept(header: str, default: str) -> str:
     """The content type a caller wants most; ``default`` where it takes anything."""
     best, weight = default, 0.0
     for part in header.split(","):
@@ -264,7 +264,7 @@ def _dispatch_json(message: Message) -> dict[str, Any]:
 
 def _raw_body(message: Message) -> dict[str, Any]:
     """Form 2: the body is the record. Whether the model takes such a body, its client says."""
-    return {"payload": Raw(message.body, message.content_type)}
+    return {"payload": RawRecord(message.body, message.content_type)}
 
 
 def _kind(value: object) -> str:

@@ -73,6 +73,6 @@ def requests(message: Message) -> Iterator[Message]:
 
 def _answer(request: Message, one: Callable[[Message], Answer]) -> EncodedRecord:
     try:
-        return EncodedRecord(one(request).whole())
+        return EncodedRecord(one(request).read())
     except TriremeError as error:
         return encode_failure(error)

@@ -14,7 +14,7 @@ from typing import TypeVar
 from sm import deadline
 
 #: Batches that are submitted for each thread before the oldest of them is finished.
-AHEAD = 2
+MAX_AHEAD = 2
 #: Items of a batch where items are quick: submitting one costs more than refusing a bad record.
 MAX_BATCH = 16
 #: Seconds. A batch that took less is followed by larger ones; after a slower one items run one by one.
@@ -28,7 +28,7 @@ class OrderedRunner:
     """Work on ``executor``, which has ``threads`` of them."""
 
     def __init__(self, executor: Executor, threads: int) -> None:
-        self._executor, self._max_waiting = executor, AHEAD * threads
+        self._executor, self._max_waiting = executor, MAX_AHEAD * threads
 
     def run(
         self, items: Iterable[Item], work: Callable[[Item], Result], when_late: Callable[[], Result]

@@ -25,28 +25,28 @@ from sm.errors import (
 )
 from sm.plugins.registry import Registry
 from sm.router.answer import Answer
-from sm.router.invocation import BINARY, JSON, MEMBERS, OBJECT, Message, addressed
-from sm.router.streaming.server_sent_events import whole
+from sm.router.invocation import BINARY, JSON, MEMBERS, OBJECT, Message, read_address
+from sm.router.streaming.server_sent_events import split_events
 from sm.router.streaming.stream import finish
 from sm.triton.call_failures import failed
 from sm.triton.http_proxy import Reply, Request, Upstream, end_to_end
 from sm.triton.inference_plan import REQUEST_TOKEN
 from sm.triton.unsafe_json import HEADER_SIZE
 
-SIZED = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
+BINARY_CONTENT_TYPE = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
 #: A body whose first member says that it is v2 need not be parsed to know it.
-OBVIOUS = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
+STARTS_AS_V2 = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
 #: And one that begins as form 1 does need not be searched: what follows is a picture, as a rule.
-DISPATCHED = re.compile(rb'\s*\{\s*("modelname"\s*:\s*"[^"\\]*"\s*,\s*)?"payload"\s*:')
+STARTS_AS_DISPATCH = re.compile(rb'\s*\{\s*("modelname"\s*:\s*"[^"\\]*"\s*,\s*)?"payload"\s*:')
 
 #: Triton says 500 where it cannot read what a caller wrote.
-NOT_PARSED = re.compile(
+UNREADABLE_REQUEST = re.compile(
     r"failed to parse the request JSON|Unable to parse '|parameter key '|"
     # The rest of its JSON parser's complaints; a model's own errors begin otherwise.
     r"(?!Failed to process).*attempt to (get members|access (JSON|non-existing))"
 )
 #: A caller names a region of shared memory, which Triton does not know.
-NOT_THEIRS = re.compile(r"Unable to find (system |cuda )?shared memory region", re.IGNORECASE)
+FOREIGN_SHARED_MEMORY = re.compile(r"Unable to find (system |cuda )?shared memory region", re.IGNORECASE)
 
 TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)
 
@@ -77,7 +77,7 @@ class Triton:
         """
         if message.model and not self.registry.known(message.model):
             raise self.registry.unknown(message.model)
-        name = addressed(message).model or default_model
+        name = read_address(message).model or default_model
         if self.registry.takes_bodies(name):
             return ""
         if is_binary(message):
@@ -86,7 +86,7 @@ class Triton:
             return ""
         if self._is_for_triton(message):
             return self.inference_type
-        if message.content_type != JSON and self.registry.alone(name):
+        if message.content_type != JSON and self.registry.served_without_client(name):
             raise UnsupportedType(
                 f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
             )
@@ -100,14 +100,14 @@ class Triton:
 
     def run(self, message: Message, verb: str, default_model: str) -> tuple[str, Answer]:
         """The model that answered, and its answer."""
-        address = addressed(message)
+        address = read_address(message)
         name = address.model or default_model
         if not name:
             exists = ", ".join(sorted({*self.registry.clients, *self.registry.models})) or "none"
             raise UnknownModel(f"the request names no model and there is no default; there are: {exists}")
         model = self.registry.triton_model(name)
         try:
-            return model, answer(self.upstream.send(request(message, model, address.version, verb)))
+            return model, to_answer(self.upstream.send(request(message, model, address.version, verb)))
         except UnknownModel:
             if model in self.registry.models and not address.version:
                 raise NotReady(f"Triton has not loaded model {model!r} again yet") from None
@@ -132,9 +132,13 @@ def is_binary(message: Message) -> bool:
 
 def is_json(message: Message) -> bool:
     """Form 3: a JSON object with ``inputs`` and without ``payload``, whatever its content type says."""
-    if not OBJECT.match(message.body) or DISPATCHED.match(message.body) or b'"inputs"' not in message.body:
+    if (
+        not OBJECT.match(message.body)
+        or STARTS_AS_DISPATCH.match(message.body)
+        or b'"inputs"' not in message.body
+    ):
         return False
-    if OBVIOUS.match(message.body):
+    if STARTS_AS_V2.match(message.body):
         return True
     try:
         body = orjson.loads(message.body)
@@ -166,7 +170,7 @@ def path(model: str, version: str, verb: str) -> str:
 def header_size(message: Message) -> int:
     """Bytes of JSON at the start of a binary body; 0: the whole body is the one input tensor."""
     said = message.headers.get("content-type", "")
-    found = SIZED.fullmatch(said.strip())
+    found = BINARY_CONTENT_TYPE.fullmatch(said.strip())
     if found is None:
         raise BadInput(f"the content type must be {BINARY};json-header-size=N, N a number of bytes")
     size = int(found[1])
@@ -175,9 +179,9 @@ def header_size(message: Message) -> int:
     return size
 
 
-def answer(reply: Reply) -> Answer:
+def to_answer(reply: Reply) -> Answer:
     """Triton's reply as the caller of ``/invocations`` gets it; what it refused is raised."""
-    passed = passed_on(reply)
+    passed = forwarded_headers(reply)
     size = reply.headers.get(HEADER_SIZE)
     if size is None:
         return passed
@@ -185,11 +189,11 @@ def answer(reply: Reply) -> Answer:
     return Answer(passed.body, f"{BINARY};json-header-size={size}", headers=headers)
 
 
-def passed_on(reply: Reply) -> Answer:
+def forwarded_headers(reply: Reply) -> Answer:
     """Triton's reply as it is; what it refused is raised."""
-    sentence = refusal(reply)
+    sentence = failure_text(reply)
     if sentence is not None:
-        raise error(reply.status, sentence)
+        raise to_error(reply.status, sentence)
     headers = {name: value for name, value in reply.headers.items() if name != "content-type"}
     body = reply.body if isinstance(reply.body, bytes) else _streamed(reply.body)
     return Answer(body, reply.headers.get("content-type", JSON), headers=headers)
@@ -209,17 +213,17 @@ def without_request_token(answer: Answer) -> Answer:
 
 def _streamed(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Triton's events one by one. An error among them is raised: it is the last, and shows its traceback."""
-    each = whole(chunks)
+    each = split_events(chunks)
     try:
         for event in each:
             if event.startswith(b'data: {"error":'):
-                raise error(500, refusal(Reply(500, {}, event)) or "")
+                raise to_error(500, failure_text(Reply(500, {}, event)) or "")
             yield event
     finally:
         finish(each)
 
 
-def refusal(reply: Reply) -> str | None:
+def failure_text(reply: Reply) -> str | None:
     """Triton's own words, where it did not do what it was asked. Its generate has 200 for some of these."""
     body = reply.body
     if not isinstance(body, bytes) or (reply.status == 200 and not body.startswith(b'{"error":')):
@@ -232,7 +236,7 @@ def refusal(reply: Reply) -> str | None:
     return str(said.get("error", "")) if isinstance(said, Mapping) else str(said)
 
 
-def error(status: int, sentence: str) -> TriremeError:
+def to_error(status: int, sentence: str) -> TriremeError:
     """A refusal of Triton's HTTP, with the status that the same has over gRPC."""
     if sentence == "Not Found":
         return NotFound("Triton has no such path")
@@ -240,8 +244,8 @@ def error(status: int, sentence: str) -> TriremeError:
         return MethodNotAllowed(sentence)
     if status == 403:
         return Forbidden(sentence)
-    if NOT_THEIRS.match(sentence):
+    if FOREIGN_SHARED_MEMORY.match(sentence):
         return Forbidden("shared memory with Triton is the box's own")
-    if NOT_PARSED.match(sentence) or status == 200:
+    if UNREADABLE_REQUEST.match(sentence) or status == 200:
         return BadInput(sentence)
     return failed(CODES.get(status, Code.INTERNAL), sentence).error

@@ -12,16 +12,16 @@ from sm.multimodel import gpu_limit
 from sm.multimodel.load_records import Records
 from sm.multimodel.model_loader import Loader
 from sm.multimodel.staging import Staging
-from sm.multimodel.stub_failures import ImportWatch, Nurse, Stubs
+from sm.multimodel.stub_failures import ImportWatch, StubFailureWatch, Stubs
 from sm.router.routes import control_routes, execution_parameters, model_routes, pages
 from sm.router.routes.responses import handle_errors
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box, write_whole
 from sm.settings import Settings
 from sm.triton.channel import Channel
-from sm.triton.model_control import Loading
+from sm.triton.model_control import ModelControl
 
 #: Seconds that loading or unloading may take: the platform's.
-PATIENCE = 360.0
+LOAD_TIMEOUT_S = 360.0
 
 
 def create(settings: Settings, box: Box) -> Flask:
@@ -32,21 +32,24 @@ def create(settings: Settings, box: Box) -> Flask:
     app.register_blueprint(execution_parameters.blueprint(settings))
     app.register_blueprint(pages.blueprint(box))
     app.register_blueprint(
-        model_routes.loading(loader(settings, box), box.repository_keys)
+        model_routes.loading(build_loader(settings, box), box.repository_keys)
         if box.multi_model
         else model_routes.listing(box)
     )
     return app
 
 
-def loader(settings: Settings, box: Box) -> Loader:
+def build_loader(settings: Settings, box: Box) -> Loader:
     """The one that loads in this box, at work on what one before it has left half done."""
     stubs = Stubs(box)
     made = Loader(
         Records(box.models_file),
         Staging(box.repository, box.run / "archives"),
-        Loading(
-            Channel(box.grpc_port, PATIENCE, box.grpc_keys), PATIENCE, stubs.gone, ImportWatch(box).watching
+        ModelControl(
+            Channel(box.grpc_port, LOAD_TIMEOUT_S, box.grpc_keys),
+            LOAD_TIMEOUT_S,
+            stubs.gone,
+            ImportWatch(box).watching,
         ),
         home=settings.archives.absolute(),
         namespaced=not settings.disable_namespacing,
@@ -55,6 +58,6 @@ def loader(settings: Settings, box: Box) -> Loader:
         load_timeout=settings.load_timeout,
         replace_triton=partial(write_whole, box.replacement_file),
     )
-    for work in (made.recover, made.watch, Nurse(stubs, made).watch):
+    for work in (made.recover, made.watch, StubFailureWatch(stubs, made).watch):
         threading.Thread(target=work, daemon=True).start()
     return made

@@ -41,14 +41,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def handle_error(
         self, _request: object, client: socket.socket, _address: object, exc: BaseException
     ) -> None:
-        error = refusal(exc)
+        error = error_body(exc)
         if error.status >= 500:
             log.error("the front failed", exc_info=exc)
         with contextlib.suppress(OSError):
             write_nonblock(client, response(error))
 
 
-def refusal(error: BaseException) -> TriremeError:
+def error_body(error: BaseException) -> TriremeError:
     """What the caller is told of an error that never reached the router."""
     if isinstance(error, errors.LimitRequestLine):
         return RequestTooLong("the URL is too long")
@@ -63,7 +63,7 @@ def refusal(error: BaseException) -> TriremeError:
 
 def response(error: TriremeError) -> bytes:
     """The whole answer, after which the connection closes."""
-    body = write_error(error, uuid.uuid4().hex).whole()
+    body = write_error(error, uuid.uuid4().hex).read()
     head = (
         f"HTTP/1.1 {error.status} {http.HTTPStatus(error.status).phrase}\r\n"
         f"Connection: close\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 
 #: Seconds between two signs.
-EVERY = 5.0
+HEARTBEAT_INTERVAL_S = 5.0
 
 
-def beating(notify: Callable[[], object], seconds: float, every: float = EVERY) -> Callable[[], None]:
+def keep_heartbeat(
+    notify: Callable[[], object], seconds: float, every: float = HEARTBEAT_INTERVAL_S
+) -> Callable[[], None]:
     """Call ``notify`` again and again, for ``seconds`` at most or until what is returned is called."""
     over = threading.Event()
     end = time.monotonic() + seconds

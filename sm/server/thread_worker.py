@@ -36,7 +36,7 @@ JOINED = 2**16
 UPGRADE = b"HTTP/1.1 101"
 
 
-class Answering(socket.socket):
+class ResponseSocket(socket.socket):
     """Sends the head of an answer together with the first of its body: one call, and nginx wakes once."""
 
     _head: bytes | None = None
@@ -67,7 +67,7 @@ class Answering(socket.socket):
 class Connection(NamedTuple):
     """What gunicorn wants to know of one."""
 
-    sock: Answering
+    sock: ResponseSocket
     client: object
     server: object
 
@@ -111,7 +111,7 @@ class Worker(error_responses.Worker):
                     time.sleep(PAUSE)
                 continue
             self._serving.add(own)
-            client = Answering(client.family, client.type, client.proto, client.detach())
+            client = ResponseSocket(client.family, client.type, client.proto, client.detach())
             try:
                 self._answer(Connection(client, address, server))
             finally:
@@ -130,13 +130,13 @@ class Worker(error_responses.Worker):
         finally:
             with contextlib.suppress(OSError):
                 connection.sock.flush()
-            if read_whole(request):
+            if read_to_end(request):
                 connection.sock.close()
             else:
                 close_graceful(connection.sock, LEAVING, sys.maxsize)
 
 
-def read_whole(request: Request | None) -> bool:
+def read_to_end(request: Request | None) -> bool:
     """Whether nginx has nothing more to send: if it has, closing right away would take the answer back."""
     reader = request.body.reader if request else None
     return isinstance(reader, LengthReader) and reader.length == 0

@@ -22,7 +22,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from sm import logs, metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
-from sm.code_folder import Code
+from sm.code_folder import CodeFolder
 from sm.errors import StartError
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
 from sm.multimodel.load_records import Records
@@ -33,13 +33,13 @@ from sm.plugins.toolkit import requirements
 from sm.router import app
 from sm.run_state import Box, write_whole
 from sm.server import control_plane, memory_trim
-from sm.server.heartbeat import beating
+from sm.server.heartbeat import keep_heartbeat
 from sm.settings import Settings
 from sm.triton.server import MAX_LOADS
 from sm.triton.transport import Transport, remove_worker_files
 
 #: Seconds that a worker waits for Triton, which was ready when it was started, before it loads its clients.
-CONNECTING = 10.0
+CONNECT_TIMEOUT_S = 10.0
 
 
 class PlainLogger(Logger):  # type: ignore[misc]
@@ -110,12 +110,15 @@ class DataPlane(Plane):
     def prepare(self) -> None:
         """What a script asks for, once for all workers and before the first of them."""
         if not self.box.multi_model:
-            code, asked = Code.of(self.settings, self.box.repository), self.settings.install_requirements
-            requirements.provide(code.folder, self.settings.cache, self.box.run, asked)
+            code, asked = (
+                CodeFolder.of(self.settings, self.box.repository),
+                self.settings.install_requirements,
+            )
+            requirements.install_or_check(code.folder, self.settings.cache, self.box.run, asked)
 
     def begin(self, _server: object, worker: Any) -> None:
         """In the worker, before it loads: a script's model may take minutes."""
-        self._stop_beating = beating(worker.notify, self.settings.startup_timeout)
+        self._stop_beating = keep_heartbeat(worker.notify, self.settings.startup_timeout)
         metrics.reserve(self.box.metrics_folder, worker.pid)
 
     def begun(self, _worker: object) -> None:
@@ -142,7 +145,7 @@ class DataPlane(Plane):
             clients = self.registry(transport)
             flask = app.create(self.settings, self.box, clients)
         except StartError as error:
-            refuse(self.box, error)
+            write_start_error(self.box, error)
         describe = partial(app.describe, clients, self.box, s3=bool(self.settings.s3_buckets))
         if not self.box.multi_model:
             describe()
@@ -155,10 +158,10 @@ class DataPlane(Plane):
         if self.box.multi_model:
             loaded = LoadedClients(Records(self.box.models_file), transport)
             return LoadedRegistry(loaded, names_others=not self.box.repository_keys)
-        code = Code.of(self.settings, self.box.repository)
+        code = CodeFolder.of(self.settings, self.box.repository)
         skip = self.box.reload or self.settings.broken_clients == "skip"
         build = partial(registry.build, self.settings.clients, transport, self.box.repository, skip, code)
-        transport.connect(CONNECTING)
+        transport.connect(CONNECT_TIMEOUT_S)
         models = tuple(transport.ready_models())
         if not self.box.reload:
             return replace(build(), models=models)
@@ -194,7 +197,7 @@ class ControlPlane(Plane):
 PLANES: dict[str, type[Plane]] = {"data": DataPlane, "control": ControlPlane}
 
 
-def refuse(box: Box, error: StartError) -> NoReturn:
+def write_start_error(box: Box, error: StartError) -> NoReturn:
     """End for good; the supervisor says why, once for all workers."""
     write_whole(box.refusal_file, str(error))
     sys.exit(Arbiter.WORKER_BOOT_ERROR)
@@ -210,7 +213,7 @@ def main() -> None:
         plane.prepare()
         plane.run()
     except StartError as error:
-        refuse(box, error)
+        write_start_error(box, error)
     except HaltServer as halt:
         # gunicorn trips over a second worker that cannot boot while it stops because of the first.
         sys.exit(halt.exit_status)

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from sm.errors import StartError
-from sm.plugins.loading import Found, discover
-from sm.plugins.name_conflicts import in_force
+from sm.plugins.loading import ClientSource, discover
+from sm.plugins.name_conflicts import select_sources
 from sm.run_state import CODE, choose_repository, find_repository
 from sm.settings import HERE, Settings, names_of
 from sm.tools.golden import differences, short
 
 #: Seconds for one answer, and for a box of our own to stop: it drains for 25.
-PATIENCE = 60.0
+REQUEST_TIMEOUT_S = 60.0
 #: Settings that keep callers out; a box of our own needs none of them.
 LOCKS = (
     "tls_certificate",
@@ -63,7 +63,7 @@ def run(settings: Settings, url: str | None) -> int:
     else:
         with own_box(settings) as address:
             outcomes = tuple(examine(address, settings))
-    differs = tell(outcomes)
+    differs = print_outcomes(outcomes)
     if not any(outcome.differences is not None for outcome in outcomes):
         raise StartError(
             "no client that is served has a sample: sample/payload.json and golden.json beside it."
@@ -71,7 +71,7 @@ def run(settings: Settings, url: str | None) -> int:
     return differs
 
 
-def tell(outcomes: Sequence[Outcome]) -> int:
+def print_outcomes(outcomes: Sequence[Outcome]) -> int:
     """Print a line for each client; 1 if one differs."""
     width = max((len(outcome.client) for outcome in outcomes), default=0)
     for outcome in outcomes:
@@ -83,7 +83,7 @@ def examine(url: str, settings: Settings) -> Iterator[Outcome]:
     """Ask the box at ``url`` once for each client that has a sample."""
     served = {row["modelName"] for row in _ask(f"{url}/models").get("models", ())}
     repository = choose_repository(settings)
-    for name, sample in samples(in_force(discover((*settings.clients, repository / CODE)))):
+    for name, sample in samples(select_sources(discover((*settings.clients, repository / CODE)))):
         if name not in served:
             yield Outcome(name, None)
             continue
@@ -100,7 +100,7 @@ def compare(name: str, sample: Path, ask: Callable[[dict[str, Any]], dict[str, A
     return Outcome(name, tuple(islice(found, 3)), seconds)
 
 
-def samples(clients: Iterable[Found]) -> Iterator[tuple[str, Path]]:
+def samples(clients: Iterable[ClientSource]) -> Iterator[tuple[str, Path]]:
     """The clients that have a sample, and its folder."""
     for client in clients:
         folder = client.file.parent / "sample"
@@ -115,7 +115,7 @@ def _ask(url: str, body: Any = None) -> dict[str, Any]:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as answer:  # noqa: S310
             return dict(json.loads(answer.read()))
     except urllib.error.HTTPError as error:
         text = error.read()
@@ -147,7 +147,7 @@ def own_box(settings: Settings) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             box.terminate()
-            box.wait(PATIENCE)
+            box.wait(REQUEST_TIMEOUT_S)
             signal.signal(signal.SIGTERM, before)
 
 

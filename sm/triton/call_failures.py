@@ -128,7 +128,7 @@ def stalled_instance(text: str) -> str | None:
     return None if found is None else found["instance"] or ""
 
 
-def told(text: str, run: bool) -> Failed:
+def describe(text: str, run: bool) -> Failed:
     """An error among a stream's answers, which has no code. ``run``: the model had the request by then."""
     return failed(Code.UNKNOWN if run else Code.INVALID_ARGUMENT, text)
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from sm.deadline import Deadline
 
 #: Seconds between two looks.
-EVERY = 0.1
+POLL_INTERVAL_S = 0.1
 
 
-class Watch:
+class CallerWatch:
     """Whether the caller has hung up; ``cancel`` is called once it has."""
 
     def __init__(self, deadline: Deadline, cancel: Callable[[], object]) -> None:
@@ -20,10 +20,10 @@ class Watch:
         self._over = threading.Event()
         self.gone = False
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look again and again until it is over."""
-        while not self._over.wait(EVERY):
-            if self._deadline.hung_up():
+        while not self._over.wait(POLL_INTERVAL_S):
+            if self._deadline.is_disconnected():
                 self.gone = True
                 self._cancel()
                 return
@@ -33,13 +33,13 @@ class Watch:
 
 
 @contextmanager
-def watching(deadline: Deadline | None, cancel: Callable[[], object]) -> Iterator[Watch | None]:
+def watch_caller(deadline: Deadline | None, cancel: Callable[[], object]) -> Iterator[CallerWatch | None]:
     """A watch in a thread of its own; none for work that has no caller."""
     if deadline is None:
         yield None
         return
-    watch = Watch(deadline, cancel)
-    thread = threading.Thread(target=watch.look, name="watch", daemon=True)
+    watch = CallerWatch(deadline, cancel)
+    thread = threading.Thread(target=watch.poll, name="watch", daemon=True)
     thread.start()
     try:
         yield watch

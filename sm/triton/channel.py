@@ -14,11 +14,11 @@ from tritonclient.grpc import service_pb2_grpc
 
 from sm.deadline import Deadline, current
 from sm.errors import CallerGone, NotReady, TriremeError
-from sm.triton.call_failures import Failed, failed, told
-from sm.triton.caller_watch import watching
+from sm.triton.call_failures import Failed, describe, failed
+from sm.triton.caller_watch import watch_caller
 from sm.triton.health import NO_KEYS
-from sm.triton.remote_servers import OPTIONS, Peers
-from sm.triton.wire import LONGEST, Line, Unreadable
+from sm.triton.remote_servers import OPTIONS, RemoteServers
+from sm.triton.wire import MAX_FRAME_BYTES, ConnectionPool, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +36,12 @@ class Channel:
     ``keys`` open what Triton restricts.
     """
 
-    def __init__(self, where: int | Peers, timeout: float, keys: Mapping[str, str] = NO_KEYS) -> None:
-        if isinstance(where, Peers):
+    def __init__(self, where: int | RemoteServers, timeout: float, keys: Mapping[str, str] = NO_KEYS) -> None:
+        if isinstance(where, RemoteServers):
             self._channel = where.connect()
         else:
             self._channel = grpc.insecure_channel(f"127.0.0.1:{where}", OPTIONS)
-        self._line = Line(where, INFER, keys) if isinstance(where, int) else None
+        self._line = ConnectionPool(where, INFER, keys) if isinstance(where, int) else None
         self._readable = True
         self._closed = False
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
@@ -73,7 +73,7 @@ class Channel:
         if self._line is None or not self._readable:
             return self.call("ModelInfer", request)
         message = request.SerializeToString()
-        if len(message) > LONGEST:
+        if len(message) > MAX_FRAME_BYTES:
             return self.call("ModelInfer", request)
         deadline = _checked()
         seconds = deadline.remaining() if deadline else self._timeout
@@ -94,7 +94,7 @@ class Channel:
             call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=self._keys)
         except ValueError:
             raise Failed(NotReady, "the worker is ending", settled=True) from None
-        with watching(deadline, call.cancel) as watch:
+        with watch_caller(deadline, call.cancel) as watch:
             try:
                 yield from _answers(call)
             except grpc.RpcError as error:
@@ -134,14 +134,16 @@ class Channel:
         except Failed as failure:
             raise failure.error from None
 
-    def _wired(self, line: Line, message: bytes, seconds: float, deadline: Deadline | None) -> bytes:
+    def _wired(
+        self, line: ConnectionPool, message: bytes, seconds: float, deadline: Deadline | None
+    ) -> bytes:
         if self._closed:
             raise Failed(NotReady, "the worker is ending", settled=True)
         end = time.monotonic() + seconds
-        connection = line.lend(message, seconds)
+        connection = line.acquire(message, seconds)
         try:
-            while (answer := connection.answer(min(FIRST_LOOK, end - time.monotonic()))) is None:
-                if deadline and deadline.hung_up():
+            while (answer := connection.receive(min(FIRST_LOOK, end - time.monotonic()))) is None:
+                if deadline and deadline.is_disconnected():
                     raise Failed(CallerGone, "the caller hung up", settled=False)
                 if time.monotonic() >= end:
                     raise failed(grpc.StatusCode.DEADLINE_EXCEEDED, "")
@@ -151,7 +153,7 @@ class Channel:
             if isinstance(error, Failed) and error.kind is NotReady and time.monotonic() >= end:
                 raise failed(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
             raise
-        line.take_back(connection)
+        line.release(connection)
         return answer
 
     def _call(
@@ -174,7 +176,7 @@ class Channel:
                     return future.result(timeout=look)
                 except grpc.FutureTimeoutError:
                     look = NEXT_LOOK
-                    if deadline and deadline.hung_up():
+                    if deadline and deadline.is_disconnected():
                         raise Failed(CallerGone, "the caller hung up", settled=False) from None
                     interrupt()
         except grpc.RpcError as error:
@@ -195,7 +197,7 @@ def _answers(call: Any) -> Generator[Any, None, None]:
     error: Failed | None = None
     for answer in call:
         if answer.error_message:
-            error = error or told(answer.error_message, bool(answer.infer_response.parameters))
+            error = error or describe(answer.error_message, bool(answer.infer_response.parameters))
         elif error is None:
             yield answer.infer_response
     if error:

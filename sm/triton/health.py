@@ -14,7 +14,7 @@ from typing import Any
 
 from sm.run_state import CODE
 
-SECONDS = 2.0
+REQUEST_TIMEOUT_S = 2.0
 #: Where no API is restricted.
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
@@ -54,7 +54,7 @@ def unregister(http_port: int, region: str, keys: Mapping[str, str] = NO_KEYS) -
 
 
 def request(
-    http_port: int, keys: Mapping[str, str], method: str, path: str, seconds: float = SECONDS
+    http_port: int, keys: Mapping[str, str], method: str, path: str, seconds: float = REQUEST_TIMEOUT_S
 ) -> tuple[int, bytes]:
     """Status and body of one of Triton's own routes; status 0 if it gives no answer that can be read in time.
 

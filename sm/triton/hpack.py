@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 #: Entries of the table of headers that everybody knows.
-FIXED = 61
+STATIC_TABLE = 61
 
 
 def head(path: str, authority: str, metadata: Mapping[str, str]) -> bytes:
@@ -93,6 +93,6 @@ class Block:
 
 
 def _fixed(index: int) -> int:
-    if index > FIXED:
+    if index > STATIC_TABLE:
         raise ValueError("a table that nobody keeps")
     return index

@@ -45,7 +45,7 @@ class Layout:
 
 
 @lru_cache(maxsize=1024)
-def laid_out(inputs: tuple[Described, ...], outputs: tuple[tuple[str, int], ...]) -> Layout:
+def lay_out(inputs: tuple[Described, ...], outputs: tuple[tuple[str, int], ...]) -> Layout:
     """Everything of known size gets a place, one behind the other."""
     size = 0
 
@@ -61,7 +61,7 @@ def laid_out(inputs: tuple[Described, ...], outputs: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class InferencePlan:
     """An inference of ``arrays``, laid out."""
 
     model: str
@@ -82,7 +82,7 @@ class Plan:
         outputs: Sequence[str] | None,
         sizes: Sizes,
         token: int = 0,
-    ) -> Plan:
+    ) -> InferencePlan:
         """The same layout for all requests of the same kind, as long as no more is known of its outputs.
 
         ``token``: a number that no other request has.
@@ -94,7 +94,7 @@ class Plan:
         kind = (metadata.name, version, wanted, shapes)
         batch = next((shape[0] for _, shape in shapes if shape), 1)
         expected = sizes.expected(kind, metadata, batch)
-        layout = laid_out(inputs, tuple(item for item in expected.items() if item[0] in wanted))
+        layout = lay_out(inputs, tuple(item for item in expected.items() if item[0] in wanted))
         return cls(metadata.name, version, arrays, wanted, kind, layout, token)
 
     @property

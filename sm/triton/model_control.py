@@ -19,7 +19,7 @@ from sm.triton.call_failures import MEMORY, Failed
 from sm.triton.channel import Channel
 
 #: What else Triton and its backends say when there is no room.
-ROOM = re.compile(
+OUT_OF_MEMORY = re.compile(
     rf"{MEMORY.pattern}|no space left|cannot allocate memory|out_?of_?memory|ALLOC_FAILED|\bOOM\b",
     re.IGNORECASE,
 )
@@ -27,7 +27,7 @@ ROOM = re.compile(
 FIRST, LONGEST = 0.01, 0.25
 #: Seconds for the connection to a Triton that was started again: gRPC tries only now and then, and a call
 #: between two tries fails although the box is ready.
-CONNECTING = 5.0
+CONNECT_TIMEOUT_S = 5.0
 #: Triton reads the whole repository at each load and unload. It gives up when the folder of another model is
 #: removed meanwhile; tried again, it does not find that one any more.
 VANISHED = re.compile(r"failed to (stat|open|read) (file|directory)", re.IGNORECASE)
@@ -40,7 +40,7 @@ def _not_watching(_: Collection[str]) -> AbstractContextManager[Callable[[], Non
     return nullcontext(lambda: None)
 
 
-class Loading:
+class ModelControl:
     """Over ``channel``, whose time-out is how long a load may take.
 
     ``gone`` knows better than Triton, where it can, that a model holds nothing any more; what ``watching``
@@ -62,7 +62,7 @@ class Loading:
         ``parts`` are the models that come with it, such as an ensemble's steps. :class:`DeadlinePassed` after
         ``seconds``.
         """
-        self._channel.connect(CONNECTING)
+        self._channel.connect(CONNECT_TIMEOUT_S)
         request = pb.RepositoryModelLoadRequest(model_name=model)
         with self._watching({model, *parts}) as check:
             self._change("RepositoryModelLoad", request, model, seconds, check)
@@ -80,7 +80,7 @@ class Loading:
 
     def states(self) -> dict[str, str]:
         """Triton's word for each model that it knows: READY, LOADING, UNLOADING or UNAVAILABLE."""
-        self._channel.connect(CONNECTING)
+        self._channel.connect(CONNECT_TIMEOUT_S)
         index = self._call("RepositoryIndex", pb.RepositoryIndexRequest(), "")
         return {row.name: row.state for row in index.models}
 
@@ -133,6 +133,6 @@ def _explained(error: TriremeError, model: str, seconds: float) -> TriremeError:
         return DeadlinePassed(f"Triton was not done with {model!r} within {seconds:g} s")
     if isinstance(error, NotReady):
         return error
-    if isinstance(error, OutOfMemory) or ROOM.search(error.sentence):
+    if isinstance(error, OutOfMemory) or OUT_OF_MEMORY.search(error.sentence):
         return OutOfMemory(f"there is no room for {model!r}: {error.sentence}")
     return BadInput(f"Triton cannot load {model!r}: {error.sentence}")

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from sm.client.base import ModelMetadata
 from sm.triton.tensors import byte_size
 
-KEPT = 4096
+MAX_KEPT = 4096
 #: An output whose size depends on what is in the input outgrows its place again and again: each time
 #: costs a second inference, so it gets this many chances.
-CHANCES = 2
+MAX_ATTEMPTS = 2
 HEADROOM = 1.25
 
 
 @dataclass
-class Seen:
+class ObservedSizes:
     """The most bytes of each output so far, and how often one was larger than expected."""
 
     sizes: dict[str, int] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Sizes:
     """Byte sizes by kind of request: a model, a version, the outputs asked for and the inputs' shapes."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[Hashable, Seen] = OrderedDict()
+        self._seen: OrderedDict[Hashable, ObservedSizes] = OrderedDict()
         self._lock = threading.Lock()
 
     def expected(self, kind: Hashable, metadata: ModelMetadata, batch: int) -> dict[str, int]:
@@ -38,7 +38,7 @@ class Sizes:
             seen = self._seen.get(kind)
             if seen:
                 self._seen.move_to_end(kind)
-                return dict(seen.sizes) if seen.outgrown < CHANCES else {}
+                return dict(seen.sizes) if seen.outgrown < MAX_ATTEMPTS else {}
         rows = max(1, batch) if metadata.max_batch_size else 1
         fixed = {name: byte_size(output.datatype, output.shape) for name, output in metadata.outputs.items()}
         return {name: size * rows for name, size in fixed.items() if size}
@@ -46,17 +46,17 @@ class Sizes:
     def learn(self, kind: Hashable, sizes: Mapping[str, int]) -> None:
         """An answer of this kind had ``sizes``."""
         with self._lock:
-            seen = self._seen.setdefault(kind, Seen())
+            seen = self._seen.setdefault(kind, ObservedSizes())
             room = HEADROOM if seen.outgrown else 1
             for name, size in sizes.items():
                 seen.sizes[name] = max(int(size * room), seen.sizes.get(name, 1))
-            if len(self._seen) > KEPT:
+            if len(self._seen) > MAX_KEPT:
                 self._seen.popitem(last=False)
 
     def outgrew(self, kind: Hashable) -> None:
         """An output did not fit: what was known of this kind is wrong."""
         with self._lock:
-            seen = self._seen.setdefault(kind, Seen())
+            seen = self._seen.setdefault(kind, ObservedSizes())
             seen.sizes.clear()
             seen.outgrown += 1
 

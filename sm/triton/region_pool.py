@@ -21,16 +21,16 @@ from typing import Protocol
 
 from sm.errors import NotReady, TriremeError
 from sm.metrics import SHARED_BYTES
-from sm.triton.regions import Lease, Region, rounded
+from sm.triton.regions import Lease, Region, round_up
 
 log = logging.getLogger(__name__)
 
 #: Seconds between two looks at retired regions.
-REAP_EVERY = 0.2
+REAP_INTERVAL_S = 0.2
 #: Seconds that the end waits for regions in use, and between two tries.
 PARTING, NEXT_TRY = 0.3, 0.02
 #: Seconds without new regions after the machine or Triton refused one.
-PAUSE = 10.0
+RETRY_PAUSE_S = 10.0
 
 
 class Registrar(Protocol):
@@ -43,7 +43,7 @@ class Registrar(Protocol):
     def registered(self) -> set[str]: ...
 
 
-class Pool:
+class RegionPool:
     """At most ``budget`` bytes of regions, their files in ``folder`` beginning with ``prefix``."""
 
     def __init__(self, registrar: Registrar, budget: int, prefix: str, folder: Path) -> None:
@@ -72,7 +72,7 @@ class Pool:
         :class:`NotReady` if Triton is not there.
         """
         self._reap()
-        region = self._take_idle(size) or self._grow(rounded(size))
+        region = self._take_idle(size) or self._grow(round_up(size))
         if region is None:
             return None
         lease = Lease(region, self._returned.append)
@@ -190,7 +190,7 @@ class Pool:
         with self._lock:
             if not self._retired or time.monotonic() < self._next_reap:
                 return
-            self._next_reap = time.monotonic() + REAP_EVERY
+            self._next_reap = time.monotonic() + REAP_INTERVAL_S
             retired = list(self._retired)
         try:
             in_use = self._let_go(retired)
@@ -215,7 +215,7 @@ class Pool:
         return self._registrar.registered()
 
     def _refused(self, reason: str, sentence: str) -> None:
-        self._paused_until = time.monotonic() + PAUSE
+        self._paused_until = time.monotonic() + RETRY_PAUSE_S
         self._explain(reason, sentence)
 
     def _explain(self, reason: str, sentence: str) -> None:

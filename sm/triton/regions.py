@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SMALLEST = 2**16
+MIN_BYTES = 2**16
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class Lease:
         return self.region
 
 
-def rounded(size: int) -> int:
+def round_up(size: int) -> int:
     """Up to the next of eight steps per power of two, so that requests of about a size share regions."""
-    step = max(SMALLEST, 1 << max(0, size.bit_length() - 4))
+    step = max(MIN_BYTES, 1 << max(0, size.bit_length() - 4))
     return -(-size // step) * step

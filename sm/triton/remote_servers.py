@@ -61,14 +61,14 @@ class Tls:
 
 
 @dataclass(frozen=True)
-class Peers:
+class RemoteServers:
     """Servers by ``host:port``: one name, which may stand for several, or any number of IP addresses."""
 
     addresses: tuple[str, ...]
     tls: Tls | None = None
 
     @classmethod
-    def named(cls, addresses: Sequence[str], tls: Tls | None = None) -> Peers:
+    def named(cls, addresses: Sequence[str], tls: Tls | None = None) -> RemoteServers:
         """:class:`StartError` for what is no address, and for several names: gRPC watches one."""
         if not addresses:
             raise StartError("No address of a Triton is given.")
@@ -101,10 +101,10 @@ class Peers:
             options.append(("grpc.ssl_target_name_override", self.tls.name))
         return grpc.secure_channel(self.target, self.tls.credentials(), options)
 
-    def each(self) -> list[Peers]:
+    def each(self) -> list[RemoteServers]:
         """The servers one by one, those behind a name too; :class:`NotReady` if nobody knows the name."""
         if is_ip(self.addresses[0]):
-            return [Peers((address,), self.tls) for address in self.addresses]
+            return [RemoteServers((address,), self.tls) for address in self.addresses]
         host, port = split(self.addresses[0])
         try:
             found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
@@ -114,7 +114,9 @@ class Peers:
             self.tls.authorities, self.tls.certificate, self.tls.key, self.tls.name or host
         )
         hosts = sorted({str(row[4][0]) for row in found})
-        return [Peers((f"[{host}]:{port}" if ":" in host else f"{host}:{port}",), tls) for host in hosts]
+        return [
+            RemoteServers((f"[{host}]:{port}" if ":" in host else f"{host}:{port}",), tls) for host in hosts
+        ]
 
 
 def split(address: str) -> tuple[str, str]:

@@ -17,12 +17,12 @@ GRPC_PREFIX = "triton-grpc-protocol-"
 
 def http_keys(arguments: Sequence[str]) -> dict[str, str]:
     """HTTP headers that open what ``arguments`` restrict."""
-    return dict(_pairs(arguments, HTTP))
+    return dict(_parse_keys(arguments, HTTP))
 
 
 def grpc_keys(arguments: Sequence[str]) -> dict[str, str]:
     """The same as gRPC metadata, whose names are in lower case."""
-    return {f"{GRPC_PREFIX}{name}".lower(): value for name, value in _pairs(arguments, GRPC)}
+    return {f"{GRPC_PREFIX}{name}".lower(): value for name, value in _parse_keys(arguments, GRPC)}
 
 
 def repository_keys(arguments: Sequence[str]) -> dict[str, str]:
@@ -30,7 +30,7 @@ def repository_keys(arguments: Sequence[str]) -> dict[str, str]:
     return {key: value for apis, key, value in _groups(arguments, HTTP) if REPOSITORY in apis}
 
 
-def _pairs(arguments: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
+def _parse_keys(arguments: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
     return ((key, value) for _, key, value in _groups(arguments, option))
 
 

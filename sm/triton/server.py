@@ -29,7 +29,7 @@ MAX_LOADS, MAX_STUCK_LOADS = 32, 16
 LOAD_THREADS = f"--model-load-thread-count={MAX_LOADS + MAX_STUCK_LOADS}"
 EXPLICIT = ("--model-control-mode=explicit", LOAD_THREADS)
 #: The python backend refuses less.
-LEAST_POOL = 2**20
+MIN_POOL_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _pool(wanted: int, models: int) -> int:
     """
     space = os.statvfs(SHARED_MEMORY)
     share = space.f_bavail * space.f_frsize // 2 // max(1, models)
-    return min(wanted, max(LEAST_POOL, share // LEAST_POOL * LEAST_POOL))
+    return min(wanted, max(MIN_POOL_BYTES, share // MIN_POOL_BYTES * MIN_POOL_BYTES))
 
 
 def _environment(environment: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ OTHERS_RIGHTS = stat.S_IRWXG | stat.S_IRWXO
 LOCKED = (BlockingIOError, PermissionError)
 
 
-class Hold:
+class InstanceLock:
     """The lock of a living box."""
 
     def __init__(self, box_id: str, folder: Path, descriptor: int) -> None:
@@ -36,7 +36,7 @@ class Hold:
         os.close(self._descriptor)
 
 
-def hold(box_id: str, folder: Path = SHARED_MEMORY) -> Hold:
+def acquire_instance_lock(box_id: str, folder: Path = SHARED_MEMORY) -> InstanceLock:
     """Say that this box lives. ``BlockingIOError`` if another process says so."""
     path = _lock_file(box_id, folder)
     while True:
@@ -47,7 +47,7 @@ def hold(box_id: str, folder: Path = SHARED_MEMORY) -> Hold:
             os.close(descriptor)
             raise
         if _is_file(path, descriptor):
-            return Hold(box_id, folder, descriptor)
+            return InstanceLock(box_id, folder, descriptor)
         # A sweep came between the two and took the file away.
         os.close(descriptor)
 
@@ -58,7 +58,7 @@ def sweep(folder: Path = SHARED_MEMORY) -> list[str]:
     for path in sorted(folder.glob("trireme-*.lock")):
         box_id = path.name.removeprefix("trireme-").removesuffix(".lock")
         try:
-            hold(box_id, folder).release()
+            acquire_instance_lock(box_id, folder).release()
         except LOCKED:
             continue
         dead.append(box_id)

@@ -28,10 +28,10 @@ from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
-from sm.triton.inference_plan import REQUEST_TOKEN, Plan, sizes_of
+from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, sizes_of
 from sm.triton.mismatches import explain_refusal
 from sm.triton.output_sizes import Sizes
-from sm.triton.region_pool import Pool
+from sm.triton.region_pool import RegionPool
 from sm.triton.regions import Lease
 from sm.triton.shared_memory_cleanup import remove_worker_files
 
@@ -40,7 +40,7 @@ __all__ = ["Transport", "remove_worker_files"]
 log = logging.getLogger(__name__)
 
 #: Bytes of all of a request's tensors from which shared memory is faster than the message.
-LARGE = 2**16
+MIN_SHARED_BYTES = 2**16
 #: Bits of a request's first token, drawn at random: no other worker's tokens come near.
 TOKEN_BITS = 62
 
@@ -59,10 +59,10 @@ class Transport:
         channel: Channel | None = None,
     ) -> None:
         self._channel = channel or Channel(box.grpc_port, settings.timeout, box.grpc_keys)
-        self._large = LARGE if settings.shared_memory and box.shared_bytes else None
+        self._large = MIN_SHARED_BYTES if settings.shared_memory and box.shared_bytes else None
         self._guard = AnswerGuard.of(box)
         self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
-        self._pool = Pool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
+        self._pool = RegionPool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
         self._sizes = Sizes()
         self._metadata: dict[tuple[str, str], ModelMetadata] = {}
         #: Models and versions that Triton has served: if it does not know them, it is still loading them.
@@ -149,12 +149,12 @@ class Transport:
 
     def _plan(
         self, model: str, inputs: Mapping[str, Array], version: str, outputs: Sequence[str] | None
-    ) -> Plan:
+    ) -> InferencePlan:
         arrays = {name: np.asarray(array) for name, array in inputs.items()}
         metadata = self.metadata(model, version)
-        return Plan.make(metadata, version, arrays, outputs, self._sizes, next(self._tokens))
+        return InferencePlan.make(metadata, version, arrays, outputs, self._sizes, next(self._tokens))
 
-    def _accept(self, plan: Plan, response: Any, generation: int) -> None:
+    def _accept(self, plan: InferencePlan, response: Any, generation: int) -> None:
         """Let an answer of Triton's pass. Raises :class:`NotReady` if it may be another request's."""
         if not plan.is_answered_by(response):
             raise self._guard.report_mismatch(generation, plan.model)
@@ -163,7 +163,7 @@ class Transport:
         if invocation:
             invocation.generations.add(generation)
 
-    def _by_region(self, plan: Plan, generation: int) -> dict[str, Array] | None:
+    def _by_region(self, plan: InferencePlan, generation: int) -> dict[str, Array] | None:
         """None if the tensors must travel as bytes: too small, no region to be had, an output outgrew it."""
         if self._large is None or plan.size < self._large:
             return None
@@ -187,7 +187,7 @@ class Transport:
         self._learn(plan, response)
         return plan.read(response, lease.memory)
 
-    def _infer_in(self, lease: Lease, plan: Plan) -> Any:
+    def _infer_in(self, lease: Lease, plan: InferencePlan) -> Any:
         """Triton's answer; None if it is a new Triton and refuses the region."""
         request = plan.request(lease.region)
         try:
@@ -214,14 +214,14 @@ class Transport:
             self._pool.retire(lease)
             raise
 
-    def _by_bytes(self, plan: Plan, generation: int) -> dict[str, Array]:
+    def _by_bytes(self, plan: InferencePlan, generation: int) -> dict[str, Array]:
         response = self._channel.infer(plan.request())
         self._accept(plan, response, generation)
         self._by_message.inc()
         self._learn(plan, response)
         return plan.read(response)
 
-    def _learn(self, plan: Plan, response: Any) -> None:
+    def _learn(self, plan: InferencePlan, response: Any) -> None:
         """Remember the sizes of outputs that had no place this time because theirs were not known."""
         if len(plan.outputs) + bool(plan.token) < len(response.outputs):
             self._sizes.learn(plan.kind, sizes_of(response))

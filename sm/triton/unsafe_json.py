@@ -21,7 +21,7 @@ HEADER_SIZE = "inference-header-content-length"
 #: As Triton spells them.
 COMPRESSIONS = ("gzip", "deflate")
 #: Levels, as orjson has it; Triton falls between 10,000 and 100,000.
-DEEPEST = 1000
+MAX_DEPTH = 1000
 #: ``"shape": [...]``; JSON may write each letter as an escape.
 SHAPE = re.compile(
     rb'"(?:s|\\u0073)(?:h|\\u0068)(?:a|\\u0061)(?:p|\\u0070)(?:e|\\u0065)"\s*:\s*\[([^\]]*)\]',
@@ -34,7 +34,7 @@ def check(body: bytes, headers: Mapping[str, str], largest: int) -> None:
 
     Header names in lower case. What is only wrong is left to Triton, which says so.
     """
-    whole = unpacked(body, headers.get("content-encoding", ""), largest)
+    whole = decompress(body, headers.get("content-encoding", ""), largest)
     size = headers.get(HEADER_SIZE, "")
     text = whole[: int(size)] if size.isdecimal() else whole
     check_depth(text)
@@ -45,7 +45,7 @@ def check(body: bytes, headers: Mapping[str, str], largest: int) -> None:
             raise BadInput(f"a tensor of {elements} elements cannot be in a body of {len(whole)} bytes")
 
 
-def unpacked(body: bytes, encoding: str, largest: int) -> bytes:
+def decompress(body: bytes, encoding: str, largest: int) -> bytes:
     """The body as Triton will see it: it knows two compressions, and answers 501 to every other."""
     coding = encoding.strip()
     if not body or coding in ("", "identity"):
@@ -68,7 +68,7 @@ def unpacked(body: bytes, encoding: str, largest: int) -> bytes:
 
 def check_depth(text: bytes) -> None:
     """:class:`BadInput` for JSON that is too deep. To count is enough for nearly all."""
-    if text.count(b"[") + text.count(b"{") <= DEEPEST:
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return
     try:
         orjson.loads(text)
@@ -77,7 +77,7 @@ def check_depth(text: bytes) -> None:
         try:
             json.loads(text)
         except (ValueError, RecursionError):
-            raise BadInput(f"the body is not JSON, or more than {DEEPEST} levels deep") from None
+            raise BadInput(f"the body is not JSON, or more than {MAX_DEPTH} levels deep") from None
 
 
 def product(dimensions: bytes) -> int:

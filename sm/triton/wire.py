@@ -21,16 +21,16 @@ from sm.triton.call_failures import Failed, failed
 from sm.triton.hpack import fields, head, literal
 
 #: Bytes of a message that go into one frame, whatever the other side's settings.
-LONGEST = 2**14 - 5
+MAX_FRAME_BYTES = 2**14 - 5
 #: Types and flags of frames.
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 32
 #: A window as wide as can be, and the one that everybody begins with.
 WIDEST, FIRST_WINDOW = 2**31 - 1, 2**16 - 1
 #: Milliseconds.
-GRACE = 20
+GRACE_S = 20
 #: Of received data that nobody told the other side that there is room for again.
-MOST_UNTOLD = 2**30
+WINDOW_UPDATE_BYTES = 2**30
 LAST_STREAM = 2**31 - 1
 #: The number of a status, as gRPC's servers write it.
 STATUS = re.compile(rb"[0-9]{1,3}")
@@ -93,22 +93,22 @@ class Connection:
         except BlockingIOError:
             # Half a frame would take the beginning of the next answer for its end.
             sound = self.usable and not self._buffer
-            return sound and self._window >= LONGEST + 5 and self._stream < LAST_STREAM
+            return sound and self._window >= MAX_FRAME_BYTES + 5 and self._stream < LAST_STREAM
         except (OSError, Failed, Unreadable):
             return False
 
-    def ask(self, head: bytes, message: bytes, seconds: float) -> None:
+    def send(self, head: bytes, message: bytes, seconds: float) -> None:
         """Send a call. The server is told of a little more time: its end is for this side to say."""
         self._stream += 2
         self._status, self._said, self._parts, self._ended = b"", b"", [], False
-        block = head + b"\x00" + literal("grpc-timeout") + literal(f"{int(seconds * 1000) + GRACE}m")
+        block = head + b"\x00" + literal("grpc-timeout") + literal(f"{int(seconds * 1000) + GRACE_S}m")
         self._window -= len(message) + 5
         self._send(
             frame(HEADERS, END_HEADERS, self._stream, block)
             + frame(DATA, END_STREAM, self._stream, b"\0" + struct.pack(">I", len(message)) + message)
         )
 
-    def answer(self, seconds: float) -> bytes | None:
+    def receive(self, seconds: float) -> bytes | None:
         """The answer's message; None if it is not there by then.
 
         :class:`Failed` for any other status, :class:`Unreadable` where nothing is known of the answer.
@@ -181,7 +181,7 @@ class Connection:
 
     def _data(self, flags: int, stream: int, payload: bytes) -> None:
         self._untold += len(payload)
-        if self._untold > MOST_UNTOLD:
+        if self._untold > WINDOW_UPDATE_BYTES:
             self._send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._untold)))
             self._untold = 0
         if self._awaited(stream):
@@ -222,7 +222,7 @@ def _opened(buffer: bytes, at: int) -> tuple[int, int, int, int]:
     return first << 8 | low, kind, flags, stream & LAST_STREAM
 
 
-class Line:
+class ConnectionPool:
     """Connections to a server for one method; any number of threads may call at once."""
 
     def __init__(self, port: int, path: str, metadata: Mapping[str, str]) -> None:
@@ -231,17 +231,17 @@ class Line:
         #: The last used is the next: its memory is warm.
         self._idle: list[Connection] = []
 
-    def lend(self, message: bytes, seconds: float) -> Connection:
+    def acquire(self, message: bytes, seconds: float) -> Connection:
         """A connection on which ``message`` is asked; :class:`Failed` if it cannot be."""
-        connection = self._taken() or Connection(self._port, seconds)
+        connection = self._take() or Connection(self._port, seconds)
         try:
-            connection.ask(self._head, message, seconds)
+            connection.send(self._head, message, seconds)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def take_back(self, connection: Connection) -> None:
+    def release(self, connection: Connection) -> None:
         """It has had its answer."""
         self._idle.append(connection)
 
@@ -249,7 +249,7 @@ class Line:
         while self._idle:
             self._idle.pop().close()
 
-    def _taken(self) -> Connection | None:
+    def _take(self) -> Connection | None:
         while self._idle:
             with contextlib.suppress(IndexError):
                 connection = self._idle.pop()

@@ -108,7 +108,7 @@ def test_no_lock_is_left_open_for_want_of_nginx(
     with pytest.raises(StartError, match=f"{next(iter(variables))} works with nginx alone"):
         front.choose(Settings.read({**variables, "TRIREME_NGINX": "off"}))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(front, "PLACES", str(tmp_path))
+    monkeypatch.setattr(front, "NGINX_PATHS", str(tmp_path))
     with pytest.raises(StartError, match="There is no nginx on PATH"):
         front.choose(Settings.read(variables))
 

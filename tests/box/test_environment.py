@@ -228,7 +228,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     MODELS["fixed"].write(folder / "model" / "fixed")
     (folder / "clients").mkdir()
     (folder / "clients" / "broken.py").write_text("import no_such_module\n")
-    http, grpc, metrics = ports.draw(Settings())
+    http, grpc, metrics = ports.choose_ports(Settings())
     with running(
         folder,
         folder / "model",

@@ -20,9 +20,9 @@ from sm.inspection import problems
 from sm.repository.manifest import Manifest
 from sm.tools.build import suppression
 from sm.tools.build.accuracy import session
-from sm.tools.build.build_request import Order
+from sm.tools.build.build_request import BuildRequest
 from sm.tools.build.changes import Changes
-from sm.tools.build.model_builder import Engine
+from sm.tools.build.model_builder import ModelBuilder
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.progress import Progress
 from tests.build.graphs import plus_one, saved
@@ -124,10 +124,10 @@ def test_a_model_is_built_with_both_and_says_so(tmp_path: Path) -> None:
     out, models = tmp_path / "out", tmp_path / "model"
     (models / "tiny").mkdir(parents=True)
     (models / "tiny" / "preprocess.json").write_text(json.dumps({"scale": 1 / 255}))
-    engine = Engine(Cache(tmp_path / "cache"), models, Progress(io.StringIO()))
+    engine = ModelBuilder(Cache(tmp_path / "cache"), models, Progress(io.StringIO()))
     source = detector_of_pictures(tmp_path / "x.onnx")
-    folder = engine.build(Order("tiny", "onnxruntime", out, source, changes=Changes(True, True)))
-    assert problems.all_of(out) == []
+    folder = engine.build(BuildRequest("tiny", "onnxruntime", out, source, changes=Changes(True, True)))
+    assert problems.find_problems(out) == []
     manifest = Manifest.read(folder / "1")
     assert manifest is not None
     assert manifest.changes == ("uint8", "nms")
@@ -144,11 +144,11 @@ def test_a_model_is_built_again_from_the_graph_that_was_built(tmp_path: Path) ->
         'input [{ name: "images" data_type: TYPE_FP32 dims: [3, 6, 2] }]\n'
         'output [{ name: "rows" data_type: TYPE_FP32 dims: [4, 9] }]\n'
     )
-    engine = Engine(Cache(tmp_path / "cache"), models, Progress(io.StringIO()))
+    engine = ModelBuilder(Cache(tmp_path / "cache"), models, Progress(io.StringIO()))
     source, changes = detector_of_pictures(tmp_path / "x.onnx"), []
     for out in (tmp_path / "first", tmp_path / "second"):
-        folder = engine.build(Order("tiny", "onnxruntime", out, source, changes=Changes(True, True)))
-        assert problems.all_of(out) == []
+        folder = engine.build(BuildRequest("tiny", "onnxruntime", out, source, changes=Changes(True, True)))
+        assert problems.find_problems(out) == []
         manifest = Manifest.read(folder / "1")
         assert manifest is not None
         changes.append(manifest.changes)

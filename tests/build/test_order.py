@@ -9,12 +9,12 @@ import pytest
 
 from sm.errors import StartError
 from sm.tools.build import build_request
-from sm.tools.build.build_request import Order
+from sm.tools.build.build_request import BuildRequest
 from tests.build.graphs import plus_one, words
 
 
-def wanted(**more: Any) -> Order:
-    return Order("tiny", "tensorrt", Path("out"), **more)
+def wanted(**more: Any) -> BuildRequest:
+    return BuildRequest("tiny", "tensorrt", Path("out"), **more)
 
 
 def test_a_batch_is_three_sizes_that_grow() -> None:
@@ -77,4 +77,4 @@ def test_a_graph_without_batches_takes_no_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "../x", ".hidden", "a b", "a/b"])
 def test_a_name_that_triton_could_not_serve_is_refused(name: str) -> None:
     with pytest.raises(StartError, match="is no name for a model"):
-        Order(name, "cpu", Path("out"))
+        BuildRequest(name, "cpu", Path("out"))

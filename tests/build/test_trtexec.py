@@ -14,8 +14,8 @@ from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from sm.tensorrt import plans, trtexec
 from sm.tensorrt.plans import LOG, Plan
-from sm.tools.build.build_request import Order, profiles, ranges, shapes
-from sm.tools.build.model_builder import Engine
+from sm.tools.build.build_request import BuildRequest, profiles, ranges, shapes
+from sm.tools.build.model_builder import ModelBuilder
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.progress import Progress
 from tests.build.graphs import plus_one, product
@@ -25,16 +25,16 @@ MODELS = Settings.read({}).cache / "models"
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelBuilder:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     (tmp_path / "model").mkdir()
-    return Engine(Cache(tmp_path / "cache"), tmp_path / "model", Progress(io.StringIO()))
+    return ModelBuilder(Cache(tmp_path / "cache"), tmp_path / "model", Progress(io.StringIO()))
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> Order:
+def wanted(tmp_path: Path) -> BuildRequest:
     source = plus_one(tmp_path / "source" / "tiny.onnx").path
-    return Order("tiny", "tensorrt", tmp_path / "out", source, (1, 4, 8))
+    return BuildRequest("tiny", "tensorrt", tmp_path / "out", source, (1, 4, 8))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_command_line_for_the_real_graphs(name: str, said: str, expected: li
     if found is None:
         pytest.skip("sm prepare has not been run")
     graph = Graph.read(found)
-    order = Order(name, "tensorrt", Path("out"), shapes=dict([shapes(said)]) if said else {})
+    order = BuildRequest(name, "tensorrt", Path("out"), shapes=dict([shapes(said)]) if said else {})
     made = Plan(
         name, found, Path("model.plan"), Path("log"), profiles(graph, ranges(order, graph, 8)), "fp16"
     )
@@ -81,7 +81,7 @@ def test_workspace_timing_cache_and_weak_types_are_words_of_it() -> None:
 
 
 def test_standin_a_plan_lies_beside_its_graph_its_log_and_its_manifest(
-    engine: Engine, wanted: Order, tmp_path: Path
+    engine: ModelBuilder, wanted: BuildRequest, tmp_path: Path
 ) -> None:
     record = standin(tmp_path / "bin")
     folder = engine.build(wanted)
@@ -119,7 +119,7 @@ def test_standin_a_plan_lies_beside_its_graph_its_log_and_its_manifest(
     ],
 )
 def test_standin_each_failure_is_a_sentence_and_the_log_stays(
-    engine: Engine, wanted: Order, tmp_path: Path, outcome: str, sentence: str
+    engine: ModelBuilder, wanted: BuildRequest, tmp_path: Path, outcome: str, sentence: str
 ) -> None:
     standin(tmp_path / "bin", outcome)
     with pytest.raises(StartError, match=f"tiny: .*{sentence}"):
@@ -127,17 +127,19 @@ def test_standin_each_failure_is_a_sentence_and_the_log_stays(
     assert [path.name for path in wanted.out.iterdir()] == [f"tiny.{LOG}"]
 
 
-def test_without_any_tensorrt_it_says_where_there_is_one(engine: Engine, wanted: Order) -> None:
+def test_without_any_tensorrt_it_says_where_there_is_one(engine: ModelBuilder, wanted: BuildRequest) -> None:
     assert not trtexec.PLACE.exists()
     with pytest.raises(StartError, match="neither is here: build in NVIDIA's image, or pip install tensorrt"):
         engine.build(wanted)
     assert plans.PLAN == "model.plan"
 
 
-def test_standin_fp16_is_in_the_graph_and_measured(engine: Engine, wanted: Order, tmp_path: Path) -> None:
+def test_standin_fp16_is_in_the_graph_and_measured(
+    engine: ModelBuilder, wanted: BuildRequest, tmp_path: Path
+) -> None:
     standin(tmp_path / "bin")
     source = product(tmp_path / "source" / "product.onnx").path
-    half = Order("tiny", "tensorrt", wanted.out, source, precision="fp16")
+    half = BuildRequest("tiny", "tensorrt", wanted.out, source, precision="fp16")
     manifest = Manifest.read(engine.build(half) / "1")
     assert manifest is not None
     assert manifest.accuracy is not None

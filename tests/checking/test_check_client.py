@@ -17,7 +17,7 @@ from sm.client.base import Client, Payload, Triton
 from sm.errors import StartError
 from sm.settings import HERE
 from sm.tools.check import calls, payload_mutations
-from sm.tools.check.calls import Inside, Request
+from sm.tools.check.calls import InProcessCaller, Request
 from sm.tools.check.check_report import chart
 from tests.box.running import RunningBox, free_port, running
 from tests.checking import faulty
@@ -133,8 +133,8 @@ def test_a_model_that_triton_cannot_load_is_named_with_the_reason(home: Path, tm
 def test_a_call_that_hangs_is_no_answer_and_no_hang_of_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "PATIENCE", 0.5)
-    asker = Inside(stubborn(tmp_path))
+    monkeypatch.setattr(calls, "REQUEST_TIMEOUT_S", 0.5)
+    asker = InProcessCaller(stubborn(tmp_path))
     assert asker.ask(Request({"text": "yes", "times": 2})).result == "yesyes"
     reply = asker.ask(Request({"text": "sleep"}))
     assert (reply.status, reply.sentence) == (0, "a hang: no answer in 0.5 s")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sm.tools.check.memory_growth import WARM, leak
+from sm.tools.check.memory_growth import WARM_UP_CALLS, find_leak
 
 HERE = Path(__file__).parent
-CALLS = WARM + 800
+CALLS = WARM_UP_CALLS + 800
 
 
 def test_a_call_that_keeps_nothing_is_flat() -> None:
-    assert leak(lambda turn: [turn] * 1000, CALLS, HERE) is None
+    assert find_leak(lambda turn: [turn] * 1000, CALLS, HERE) is None
 
 
 def test_what_is_kept_once_for_a_few_keys_is_no_leak() -> None:
     kept: dict[int, list[int]] = {}
-    assert leak(lambda turn: kept.setdefault(turn % 7, [turn] * 1000), CALLS, HERE) is None
+    assert find_leak(lambda turn: kept.setdefault(turn % 7, [turn] * 1000), CALLS, HERE) is None
 
 
 def test_one_small_object_with_each_call_is_a_leak_and_has_its_line() -> None:
@@ -25,7 +25,7 @@ def test_one_small_object_with_each_call_is_a_leak_and_has_its_line() -> None:
     def call(turn: int) -> None:
         kept.append(f"turn {turn}")
 
-    found = leak(call, CALLS, HERE)
+    found = find_leak(call, CALLS, HERE)
     assert found is not None
     assert found.startswith("leak: ")
     assert f"most of it from test_memory.py, line {call.__code__.co_firstlineno + 1}" in found

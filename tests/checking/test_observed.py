@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 import numpy as np
 
 from sm.client.base import Array, ModelMetadata
-from sm.tools.check.recording_triton import Observed
+from sm.tools.check.recording_triton import RecordingTriton
 
 
 class Counting:
@@ -44,25 +44,25 @@ class Counting:
         return ModelMetadata(model, ("1",), 0)
 
 
-def numbers(observed: Observed, x: int) -> list[int]:
+def numbers(observed: RecordingTriton, x: int) -> list[int]:
     return [int(answer["y"][0]) for answer in observed.stream("counts", {"x": np.array([x])})]
 
 
 def test_the_time_of_a_stream_is_what_its_answers_took() -> None:
-    observed = Observed(Counting())
+    observed = RecordingTriton(Counting())
     assert numbers(observed, 7) == [1, 2]
     assert observed.seconds >= 0.04
 
 
 def test_a_stream_that_was_read_before_is_played_again() -> None:
-    observed = Observed(triton := Counting())
+    observed = RecordingTriton(triton := Counting())
     observed.replaying = True
     assert [numbers(observed, x) for x in (7, 7, 8)] == [[1, 2]] * 3
     assert triton.calls == 2
 
 
 def test_a_call_and_a_stream_with_the_same_inputs_are_two() -> None:
-    observed = Observed(Counting())
+    observed = RecordingTriton(Counting())
     observed.replaying = True
     assert numbers(observed, 7) == [1, 2]
     assert observed.infer("counts", {"x": np.array([7])}) == {"y": np.array([1])}

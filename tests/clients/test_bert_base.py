@@ -18,10 +18,10 @@ from clients.bert_base.client import least_length
 from clients.bert_base.form import MASKS
 from sm.client import Client, TensorClient
 from sm.errors import TriremeError, WrongPayload
-from sm.plugins.loading import Found, load
+from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.manifest import Manifest, Profile, Source, Tool, now
-from sm.router.dispatch import validated
+from sm.router.dispatch import validate_payload
 from sm.router.invocation import Invocation
 from sm.run_state import Box
 from sm.server.supervisor import ports
@@ -44,11 +44,11 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     (repository / "bert_base").symlink_to(prepare(SETTINGS) / "bert_base")
     (folder / "run").mkdir()
     name = f"test{os.urandom(4).hex()}"
-    box = Box(name, folder / "run", repository, *ports.draw(SETTINGS), "nginx", 256 * MIB)
+    box = Box(name, folder / "run", repository, *ports.choose_ports(SETTINGS), "nginx", 256 * MIB)
     serving = Serving(box)
     serving.start()
     transport = Transport(SETTINGS, box)
-    found = Found("bert_base", FOLDER / "client.py")
+    found = ClientSource("bert_base", FOLDER / "client.py")
     loaded = load(found, transport, repository)
     check(loaded, found, transport)
     yield loaded
@@ -59,7 +59,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 def ask(client: Client, text: str, **parameters: Any) -> list[dict[str, Any]]:
     """As the router asks: the payload is checked, then answered."""
     invocation = Invocation("bert_base", [{"text": text}], parameters=parameters)
-    return cast("list[dict[str, Any]]", client.inference(validated(client, invocation, {"text": text})))
+    return cast(
+        "list[dict[str, Any]]", client.inference(validate_payload(client, invocation, {"text": text}))
+    )
 
 
 def refusal(client: Client, text: str, **parameters: Any) -> WrongPayload:
@@ -259,7 +261,7 @@ def test_a_text_is_padded_where_a_plan_takes_no_shorter_one(client: Client) -> N
     assert isinstance(client, TensorClient)
     client.shortest = 128  # type: ignore[attr-defined]
     try:
-        inputs = client.preprocess(validated(client, Invocation("bert_base", []), {"text": text}))
+        inputs = client.preprocess(validate_payload(client, Invocation("bert_base", []), {"text": text}))
         assert {name: tensor.shape for name, tensor in inputs.items()} == dict.fromkeys(inputs, (128,))
         padded = ask(client, text)
     finally:

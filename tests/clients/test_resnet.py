@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from clients.resnet.client import ClassifiedPicture, Resnet
 from sm.client import Client, Triton
 from sm.errors import StartError
-from sm.plugins.loading import Found, load
+from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.run_state import Box
 from sm.server.supervisor import ports
@@ -47,7 +47,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def transport(repository: Path) -> Iterator[Transport]:
     run = repository.parent / "run"
     run.mkdir()
-    box = Box(f"test{os.urandom(4).hex()}", run, repository, *ports.draw(SETTINGS), "nginx", 64 * 2**20)
+    box = Box(
+        f"test{os.urandom(4).hex()}", run, repository, *ports.choose_ports(SETTINGS), "nginx", 64 * 2**20
+    )
     serving = Serving(box)
     try:
         serving.start()
@@ -59,7 +61,7 @@ def transport(repository: Path) -> Iterator[Transport]:
 
 
 def ready(transport: Triton, repository: Path) -> Client:
-    found = Found("resnet", FOLDER / "client.py")
+    found = ClientSource("resnet", FOLDER / "client.py")
     client = load(found, transport, repository)
     check(client, found, transport)
     return client

@@ -20,7 +20,7 @@ from clients.yolov5.client import DetectionPayload
 from clients.yolov5.nms import objects
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
 from sm.errors import StartError
-from sm.plugins.loading import Found, load
+from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.settings import HERE, Settings
 from sm.tools.build import suppression
@@ -41,7 +41,7 @@ def in_process(graph: Path) -> InProcess:
 
 
 def loaded(triton: InProcess, repository: Path) -> Client:
-    found = Found("yolov5", FOLDER / "client.py")
+    found = ClientSource("yolov5", FOLDER / "client.py")
     made = load(found, triton, repository)
     check(made, found, triton)
     return made
@@ -185,7 +185,7 @@ def test_the_picture_comes_back_with_its_boxes(
     client: Client, parameters: dict[str, str], accept: str
 ) -> None:
     payload = asked((SAMPLES / "collage.jpg").read_bytes(), **parameters)
-    payload.addressed("", accept, {})
+    payload.attach_request("", accept, {})
     drawn = client.inference(payload)
     assert isinstance(drawn, Picture)
     assert drawn.pixels.shape == payload.pixels.shape
@@ -242,7 +242,7 @@ def test_a_model_with_too_few_labels_gives_numbers(repository: Path, tmp_path: P
     (folder / "preprocess.json").write_bytes((repository / "yolov5" / "preprocess.json").read_bytes())
     (folder / "labels.txt").write_text("person\n")
     triton = in_process(repository / "yolov5" / "1" / "model.onnx")
-    client = load(Found("yolov5", FOLDER / "client.py"), triton, tmp_path)
+    client = load(ClientSource("yolov5", FOLDER / "client.py"), triton, tmp_path)
     client.setup()
     found: Any = client.inference(asked((SAMPLES / "collage.jpg").read_bytes(), format="detections"))
     assert [one["label"] for one in found] == ["person", "41", "15", "60"]

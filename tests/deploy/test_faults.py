@@ -80,7 +80,7 @@ def test_a_call_without_permission_names_the_action_and_takes_back_the_rest(clou
 def test_another_run_that_was_quicker_is_no_error(cloud: Cloud) -> None:
     said = "Cannot create already existing model arn:aws:sagemaker:eu-west-1:123456789012:model/ships-0"
     cloud.proxy.refused["CreateModel"] = error(400, "ValidationException", said)
-    assert cloud.account().make("sagemaker", "create_model", "make it", ModelName="ships-0") == {}
+    assert cloud.account().create("sagemaker", "create_model", "make it", ModelName="ships-0") == {}
 
 
 def test_of_two_updates_at_once_one_is_made_and_the_other_leaves_nothing(cloud: Cloud) -> None:

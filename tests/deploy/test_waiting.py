@@ -7,7 +7,7 @@ import io
 import pytest
 
 from sm.tools.deploy.account import Account
-from sm.tools.deploy.aws import Away
+from sm.tools.deploy.aws import ServiceUnavailable
 from sm.tools.deploy.waiting import Clock, Waiter
 from sm.tools.progress import Progress
 from tests.deploy.conftest import Cloud
@@ -38,7 +38,7 @@ def test_a_terminal_has_one_line_that_changes_elsewhere_a_state_is_told_once(clo
     for stream in (Terminal(), io.StringIO()):
         cloud.proxy.states = [{"EndpointStatus": "Updating"}] * 4
         account = Account(cloud.session, Progress(stream), Progress(io.StringIO()))
-        found = Waiter(account, Hours().clock()).settled("ships")
+        found = Waiter(account, Hours().clock()).wait("ships")
         assert found is not None and found["EndpointStatus"] == "InService"
         shown[type(stream)] = stream.getvalue()
     assert shown[Terminal].count("\r\x1b[2KUpdating") == 4 and shown[Terminal].count("\n") == 1
@@ -49,6 +49,6 @@ def test_aws_that_stays_away_ends_the_wait(cloud: Cloud) -> None:
     assert cloud.deploy().code == 0
     cloud.proxy.refused["DescribeEndpoint"] = error(400, "ThrottlingException", "Rate exceeded")
     hours = Hours()
-    with pytest.raises(Away, match="AWS asks to slow down"):
-        Waiter(cloud.account(), hours.clock()).settled("ships")
+    with pytest.raises(ServiceUnavailable, match="AWS asks to slow down"):
+        Waiter(cloud.account(), hours.clock()).wait("ships")
     assert 300 < hours.now < 310

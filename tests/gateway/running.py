@@ -168,6 +168,12 @@ def new_triton(folder: Path, repository: Path, settings: Settings = SETTINGS) ->
     folder.mkdir()
     repository.mkdir(exist_ok=True)
     box = Box(
-        f"test{os.urandom(4).hex()}", folder, repository, *ports.draw(SETTINGS), "nginx", 0, multi_model=True
+        f"test{os.urandom(4).hex()}",
+        folder,
+        repository,
+        *ports.choose_ports(SETTINGS),
+        "nginx",
+        0,
+        multi_model=True,
     )
     return Serving(box, settings)

@@ -6,7 +6,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from sm.triton.channel import Channel
-from sm.triton.model_control import Loading
+from sm.triton.model_control import ModelControl
 from tests.gateway.running import MODELS, Gateway
 from tests.triton.serving import Serving
 
@@ -38,7 +38,7 @@ def test_two_tritons_share_the_work_and_when_one_dies_the_other_has_it(
         second.start()
         channel = Channel(second.box.grpc_port, 60)
         for name in MODELS:
-            Loading(channel, 60).load(name)
+            ModelControl(channel, 60).load(name)
         channel.close()
     after = Counter(ask(local)[1] for _ in range(10))
     assert len(after) == 2

@@ -17,15 +17,15 @@ from tests.triton.serving import PATIENCE, new_serving
 def test_what_is_wrong_with_an_ensemble_is_said_in_a_sentence(tmp_path: Path, name: str) -> None:
     text, sentence = BAD[name]
     write(tmp_path, **{name: text})
-    said = [each for each in problems.all_of(tmp_path) if sentence in each]
-    assert len(said) == 1, problems.all_of(tmp_path)
+    said = [each for each in problems.find_problems(tmp_path) if sentence in each]
+    assert len(said) == 1, problems.find_problems(tmp_path)
     assert said[0].startswith(f"{tmp_path}/{name}/config.pbtxt ")
-    assert said[0] in problems.of_start(tmp_path)
+    assert said[0] in problems.find_start_problems(tmp_path)
 
 
 def test_a_good_ensemble_has_no_problem(tmp_path: Path) -> None:
     write(tmp_path, good=GOOD, any_size=ANY_SIZE)
-    assert problems.all_of(tmp_path) == []
+    assert problems.find_problems(tmp_path) == []
 
 
 def test_ensembles_that_ask_each_other_are_said(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_ensembles_that_ask_each_other_are_said(tmp_path: Path) -> None:
         one=BAD["itself"][0].replace("itself", "other"),
         other=BAD["itself"][0].replace("itself", "one"),
     )
-    assert [sentence.rpartition("config.pbtxt ")[2] for sentence in problems.all_of(tmp_path)] == [
+    assert [sentence.rpartition("config.pbtxt ")[2] for sentence in problems.find_problems(tmp_path)] == [
         "has a step 'other' that asks 'one' again, without end.",
         "has a step 'one' that asks 'other' again, without end.",
     ]

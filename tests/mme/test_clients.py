@@ -204,6 +204,9 @@ def test_what_has_no_client_is_for_v2_and_the_list_is_of_clients(worker: Worker)
         True,
         ["one"],
     )
-    assert (worker.registry.alone("plain"), worker.registry.alone("one")) == (True, False)
+    assert (worker.registry.served_without_client("plain"), worker.registry.served_without_client("one")) == (
+        True,
+        False,
+    )
     assert worker.registry.known("plain")
     assert not worker.registry.known("nobody")

@@ -15,13 +15,13 @@ from sm.multimodel.archive_layout import Archive
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import Loader, plain
 from sm.multimodel.staging import Staging
-from sm.triton.model_control import Loading
+from sm.triton.model_control import ModelControl
 from sm.triton.server import MAX_STUCK_LOADS
 from tests.mme.archives import Platform, ensemble, model
 
 
 @dataclass
-class Noted(Loading):
+class Noted(ModelControl):
     """Stands in for Triton, whose part is not under test here: notes what it is asked, or fails."""
 
     calls: list[str] = field(default_factory=list)

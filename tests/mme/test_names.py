@@ -9,7 +9,7 @@ import pytest
 
 from sm.client.base import ModelMetadata
 from sm.errors import UnknownModel
-from sm.multimodel.model_names import Named
+from sm.multimodel.model_names import RenamedModels
 
 
 class Asked:
@@ -26,7 +26,7 @@ class Asked:
 
 
 def test_names_are_tritons_and_everything_else_is_handed_on() -> None:
-    named = Named(Asked(), {"resnet": "resnet-1"})
+    named = RenamedModels(Asked(), {"resnet": "resnet-1"})
     said: dict[str, Any] = named.infer("resnet", {}, version="3", outputs=["y"])
     assert (said["model"][0], said["version"], said["outputs"]) == ("resnet-1", "3", ["y"])
     assert next(named.stream("resnet", {}))["model"][0] == "resnet-1"
@@ -34,6 +34,6 @@ def test_names_are_tritons_and_everything_else_is_handed_on() -> None:
 
 
 def test_another_archives_model_is_not_there() -> None:
-    named = Named(Asked(), {"resnet": "resnet-1"})
+    named = RenamedModels(Asked(), {"resnet": "resnet-1"})
     with pytest.raises(UnknownModel, match="no model 'resnet-1' in the archive, but resnet"):
         named.metadata("resnet-1")

@@ -9,7 +9,7 @@ import pytest
 from sm.errors import BadInput
 from sm.multimodel.archive_layout import Archive
 from sm.multimodel.staging import Staging
-from sm.multimodel.staging import whole as is_whole
+from sm.multimodel.staging import is_complete as is_whole
 from sm.repository import config_files
 from tests.mme.archives import Platform, ensemble, model
 

@@ -15,7 +15,7 @@ import pytest
 from sm.errors import BadInput
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import Loader
-from sm.multimodel.stub_failures import AGAIN, DEAD_GRACE_S, ImportWatch, Nurse, Stubs
+from sm.multimodel.stub_failures import AGAIN, DEAD_GRACE_S, ImportWatch, StubFailureWatch, Stubs
 from sm.run_state import Box, write_whole
 from sm.triton.stub_processes import DeadStub, StubWatch, instance_is_running
 from tests.box.running import until
@@ -62,20 +62,20 @@ def test_a_death_is_seen_once_and_tried_again_after_a_while(tmp_path: Path) -> N
     for name in ("one", "two"):
         records.put(Record(name, "/a", name, name, {"model": name}, loaded=True))
     loader = Noted(records)
-    nurse = Nurse(stubs, loader, lambda: now[0])
+    nurse = StubFailureWatch(stubs, loader, lambda: now[0])
     stubs.processes = Counter(one=2, two=1)
-    nurse.look()
+    nurse.poll()
     stubs.processes["one"] = 1
-    nurse.look()
+    nurse.poll()
     assert loader.done.acquire(timeout=5)
-    nurse.look()
+    nurse.poll()
     now[0] += AGAIN
-    nurse.look()
+    nurse.poll()
     assert loader.done.acquire(timeout=5)
     assert loader.again == ["one", "one"]
     stubs.processes["one"] = 2
     now[0] += AGAIN
-    nurse.look()
+    nurse.poll()
     assert loader.again == ["one", "one"]
 
 
@@ -83,17 +83,17 @@ def test_old_processes_that_end_after_a_reload_are_no_deaths(tmp_path: Path) -> 
     records, stubs = Records(tmp_path / "models.json"), Told()
     records.put(Record("one", "/a", "one", "one", {"model": "one"}, loaded=True))
     loader = Noted(records)
-    nurse = Nurse(stubs, loader, lambda: 100.0)
+    nurse = StubFailureWatch(stubs, loader, lambda: 100.0)
     loader.wanted = 1
     for processes in (1, 2, 1):
         stubs.processes = Counter(one=processes)
-        nurse.look()
+        nurse.poll()
     assert loader.asked.acquire(timeout=5)
     # It is seen all the same when the one that is left dies.
     stubs.processes = Counter()
 
     def attended() -> bool:
-        nurse.look()
+        nurse.poll()
         return bool(loader.again)
 
     until(attended, 5)
@@ -105,14 +105,14 @@ def test_an_unload_and_a_new_triton_are_no_deaths(tmp_path: Path) -> None:
     for name in ("one", "two"):
         records.put(Record(name, "/a", name, name, {"model": name}, loaded=True))
     loader = Noted(records)
-    nurse = Nurse(stubs, loader, lambda: 100.0)
+    nurse = StubFailureWatch(stubs, loader, lambda: 100.0)
     stubs.processes = Counter(one=1, two=1)
-    nurse.look()
+    nurse.poll()
     records.remove("one")
     stubs.processes = Counter(two=1)
-    nurse.look()
+    nurse.poll()
     stubs.pid, stubs.processes = 8, Counter()
-    nurse.look()
+    nurse.poll()
     assert loader.again == []
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sm.errors import Forbidden, WrongPayload
-from sm.router.s3.uris import address, may_have_member
+from sm.router.s3.uris import may_have_member, parse_uri
 
 ALLOWED = ("inputs", "results/answers")
 
 
 @pytest.mark.parametrize("uri", ["s3://inputs/a", "s3://inputs/a b/ü.png", "s3://results/answers/x.json"])
 def test_an_object_of_a_place_that_is_named_is_allowed(uri: str) -> None:
-    assert str(address(uri, ALLOWED, "payload")) == uri
+    assert str(parse_uri(uri, ALLOWED, "payload")) == uri
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_an_object_of_a_place_that_is_named_is_allowed(uri: str) -> None:
 )
 def test_any_other_is_forbidden(uri: str) -> None:
     with pytest.raises(Forbidden, match="TRIREME_S3_BUCKETS"):
-        address(uri, ALLOWED, "payload")
+        parse_uri(uri, ALLOWED, "payload")
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def test_any_other_is_forbidden(uri: str) -> None:
 )
 def test_what_is_no_address_is_called_so_with_its_path(uri: object) -> None:
     with pytest.raises(WrongPayload, match=r"payload\[1\]\.image"):
-        address(uri, ALLOWED, "payload[1].image")
+        parse_uri(uri, ALLOWED, "payload[1].image")
 
 
 def test_a_key_has_at_most_as_many_bytes_as_s3_takes() -> None:
-    assert address("s3://inputs/" + "k" * 1024, ALLOWED, "payload")
+    assert parse_uri("s3://inputs/" + "k" * 1024, ALLOWED, "payload")
     with pytest.raises(WrongPayload):
-        address("s3://inputs/" + "ü" * 513, ALLOWED, "payload")
+        parse_uri("s3://inputs/" + "ü" * 513, ALLOWED, "payload")
 
 
 @pytest.mark.parametrize(

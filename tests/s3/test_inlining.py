@@ -10,7 +10,7 @@ import pytest
 
 from sm.client.payloads import BodyPayload, ImagePayload, Payload, TextPayload
 from sm.errors import BadInput, Forbidden, WrongPayload
-from sm.router.s3.inlining import inlined
+from sm.router.s3.inlining import inline_objects
 from sm.router.s3.store import Store
 from tests.s3.conftest import client
 
@@ -35,15 +35,18 @@ def store(aws: str) -> Iterator[Store]:
 
 @pytest.mark.parametrize("record", [{"text": URI}, URI])
 def test_an_address_in_the_main_field_or_alone_becomes_the_object(store: Store, record: Any) -> None:
-    assert inlined(TextPayload, record, "payload", store) == {"text": "Wörter"}
+    assert inline_objects(TextPayload, record, "payload", store) == {"text": "Wörter"}
 
 
 def test_other_fields_stay_and_a_picture_is_bytes(store: Store) -> None:
-    assert inlined(Titled, {"title": "t", "text": URI}, "payload", store) == {"title": "t", "text": "Wörter"}
-    assert inlined(ImagePayload, {"image": URI}, "payload", store) == {"image": "Wörter".encode()}
-    assert inlined(ImagePayload, {"img": URI}, "payload", store) == {"img": "Wörter".encode()}
+    assert inline_objects(Titled, {"title": "t", "text": URI}, "payload", store) == {
+        "title": "t",
+        "text": "Wörter",
+    }
+    assert inline_objects(ImagePayload, {"image": URI}, "payload", store) == {"image": "Wörter".encode()}
+    assert inline_objects(ImagePayload, {"img": URI}, "payload", store) == {"img": "Wörter".encode()}
     both = {"img": URI, "image": "QQ=="}
-    assert inlined(ImagePayload, both, "payload", store) == {"img": "Wörter".encode(), "image": "QQ=="}
+    assert inline_objects(ImagePayload, both, "payload", store) == {"img": "Wörter".encode(), "image": "QQ=="}
 
 
 @pytest.mark.parametrize(
@@ -59,13 +62,13 @@ def test_other_fields_stay_and_a_picture_is_bytes(store: Store) -> None:
     ],
 )
 def test_any_other_record_is_left_alone(kind: type[Payload], record: Any) -> None:
-    assert inlined(kind, record, "payload", None) is record
+    assert inline_objects(kind, record, "payload", None) is record
 
 
 def test_what_is_wrong_with_an_object_is_told_with_its_path(store: Store) -> None:
     with pytest.raises(Forbidden, match=r"payload\[1\]\.text: .*TRIREME_S3_BUCKETS"):
-        inlined(TextPayload, {"text": URI}, "payload[1]", None)
+        inline_objects(TextPayload, {"text": URI}, "payload[1]", None)
     with pytest.raises(WrongPayload, match=r"payload\[1\]\.text\.s3_uri: is no address"):
-        inlined(TextPayload, {"text": {"s3_uri": 7}}, "payload[1]", store)
+        inline_objects(TextPayload, {"text": {"s3_uri": 7}}, "payload[1]", store)
     with pytest.raises(BadInput, match="UTF-8"):
-        inlined(TextPayload, {"text": {"s3_uri": "s3://inputs/bytes"}}, "payload", store)
+        inline_objects(TextPayload, {"text": {"s3_uri": "s3://inputs/bytes"}}, "payload", store)

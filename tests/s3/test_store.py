@@ -22,7 +22,7 @@ from sm.errors import (
     StorageFailed,
     TooLarge,
 )
-from sm.router.s3.store import Store, opened
+from sm.router.s3.store import Store, open_store
 from sm.router.s3.transfers import Transfer
 from sm.router.s3.uris import Address
 from sm.settings import Settings
@@ -158,13 +158,13 @@ def test_an_aborted_transfer_leaves_a_connection_alone_that_serves_another() -> 
 
 
 def test_without_a_bucket_there_is_no_store() -> None:
-    assert opened(Settings.read({})) is None
+    assert open_store(Settings.read({})) is None
 
 
 def test_a_box_without_boto3_does_not_start_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(StartError, match=r"TRIREME_S3_BUCKETS is set, but .* pip install"):
-        opened(Settings.read({"TRIREME_S3_BUCKETS": "inputs"}))
+        open_store(Settings.read({"TRIREME_S3_BUCKETS": "inputs"}))
 
 
 def test_a_router_that_reads_no_s3_does_not_load_boto3() -> None:

@@ -11,7 +11,7 @@ import pytest
 from sm.errors import StartError
 from sm.settings import HERE
 from sm.tools.scaffold.new_client import KINDS
-from sm.tools.scaffold.writing import New, class_name
+from sm.tools.scaffold.writing import NewClient, class_name
 from tests.checking.running import check, sm
 
 
@@ -20,7 +20,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a new client of each kind."""
     folder = tmp_path_factory.mktemp("team")
     for kind in KINDS:
-        New(f"my_{kind}", kind).write(folder)
+        NewClient(f"my_{kind}", kind).write(folder)
     return folder
 
 
@@ -68,25 +68,25 @@ def test_the_command_says_what_it_wrote_and_what_is_next(tmp_path: Path) -> None
 def test_what_is_there_is_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "model" / "mine").mkdir(parents=True)
     with pytest.raises(StartError, match="is there already; nothing was written"):
-        New("mine", "text").write(tmp_path)
+        NewClient("mine", "text").write(tmp_path)
     assert not (tmp_path / "clients").exists()
 
 
 @pytest.mark.parametrize("name", ["Mine", "my-client", "../mine", "1st", "class", ""])
 def test_a_name_that_python_or_triton_would_not_take_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(StartError, match="is no name for a client"):
-        New(name, "text").write(tmp_path)
+        NewClient(name, "text").write(tmp_path)
 
 
 def test_the_name_of_a_client_of_the_box_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="the box comes with a client 'resnet'"):
-        New("resnet", "image").write(tmp_path)
+        NewClient("resnet", "image").write(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StartError, match="cannot be written to"):
-        New("mine", "text").write(tmp_path / "file")
+        NewClient("mine", "text").write(tmp_path / "file")
 
 
 def test_a_class_is_named_after_its_client() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sm.client.results import Encoded, Picture
 from sm.errors import ClientFailed
-from sm.router.streaming.server_sent_events import ended, events, plain, whole
+from sm.router.streaming.server_sent_events import events, plain, split_events, with_final_error
 
 PICTURE = Picture(np.zeros((2, 3, 3), np.uint8))
 
@@ -65,7 +65,7 @@ def test_events_are_told_apart_wherever_they_were_cut(cuts: list[int]) -> None:
     for cut in cuts:
         chunks.append(text[:cut])
         text = text[cut:]
-    assert list(whole(iter([*chunks, text]))) == parts
+    assert list(split_events(iter([*chunks, text]))) == parts
 
 
 def test_an_error_is_the_last_event() -> None:
@@ -73,7 +73,7 @@ def test_an_error_is_the_last_event() -> None:
         yield b"data: 1\n\n"
         raise ClientFailed("it broke")
 
-    first, last = ended(broken(), "id-1")
+    first, last = with_final_error(broken(), "id-1")
     assert first == b"data: 1\n\n"
     kind, data, *rest = last.decode().split("\n")
     assert (kind, rest) == ("event: error", ["", ""])

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from sm.server.supervisor.process_manager import CONTROL, DATA, DEAD_IMPORT_GRACE_S, NGINX, TRITON, Crew
+from sm.server.supervisor.process_manager import (
+    CONTROL,
+    DATA,
+    DEAD_IMPORT_GRACE_S,
+    NGINX,
+    TRITON,
+    ProcessManager,
+)
 from sm.server.supervisor.stub_monitor import StubCondition
 
 NAMES = (CONTROL, NGINX, TRITON, DATA)
@@ -81,11 +88,11 @@ class Recorder:
         self.in_doubt = True
         self.done.append(("doubt",))
 
-    def starved(self, patience: float) -> bool:
+    def oom_killed(self, patience: float) -> bool:
         starving, self.starving = self.starving, False
         return starving
 
-    def linger(self) -> None:
+    def keep_answering(self) -> None:
         self.done.append(("linger",))
 
     def publish(self, state: Mapping[str, Any]) -> None:
@@ -100,7 +107,9 @@ class Ship:
 
     def __init__(self, names: tuple[str, ...] = NAMES, budget: int = 5, drain: float = 25.0) -> None:
         self.hands = Recorder()
-        self.crew = Crew(self.hands, self.hands.clock, names, budget=budget, startup=60.0, drain=drain)
+        self.crew = ProcessManager(
+            self.hands, self.hands.clock, names, budget=budget, startup=60.0, drain=drain
+        )
 
     def after(self, seconds: float) -> Ship:
         self.hands.now += seconds
@@ -113,7 +122,7 @@ class Ship:
 
     def dies(self, name: str, status: int) -> Ship:
         self.hands.answering.discard(name)
-        self.crew.ended(self.hands.running[name], status)
+        self.crew.handle_exit(self.hands.running[name], status)
         return self
 
     def up(self) -> Ship:
@@ -132,10 +141,10 @@ class Ship:
 def test_the_front_waits_for_the_control_plane_and_the_workers_for_the_models() -> None:
     ship = Ship().after(0)
     assert ship.hands.done == [("spawn", CONTROL), ("spawn", TRITON)]
-    assert ship.crew.refusing
+    assert ship.crew.rejecting
     ship.answers(CONTROL).after(5)
     assert ship.hands.done[-1] == ("spawn", NGINX)
-    assert not ship.crew.refusing
+    assert not ship.crew.rejecting
     ship.answers(TRITON)
     assert ship.hands.done[-1] == ("spawn", DATA)
 
@@ -163,7 +172,7 @@ def test_the_state_is_published_only_when_it_changes() -> None:
 
 
 def test_a_ready_box_has_nothing_due() -> None:
-    assert Ship().up().crew.settled
+    assert Ship().up().crew.steady
 
 
 @pytest.mark.parametrize(
@@ -367,13 +376,13 @@ def test_a_restart_that_takes_too_long_is_killed_and_counts() -> None:
 
 def test_a_stop_goes_from_the_front_to_the_back_and_exits_0() -> None:
     ship = Ship().up()
-    ship.crew.signalled(signal.SIGTERM)
+    ship.crew.handle_signal(signal.SIGTERM)
     assert (ship.state["ready"], ship.state["draining"]) == (False, True)
     assert ship.hands.done == [("linger",)]
     ship.after(0.1)
-    assert not ship.crew.refusing
+    assert not ship.crew.rejecting
     ship.after(0.5)
-    assert ship.crew.refusing
+    assert ship.crew.rejecting
     for name, word in ((NGINX, "SIGQUIT"), (DATA, "SIGTERM"), (TRITON, "SIGTERM"), (CONTROL, "SIGTERM")):
         assert ship.hands.done[-1] == (word, name)
         ship.dies(name, 0).after(0.1)
@@ -383,7 +392,7 @@ def test_a_stop_goes_from_the_front_to_the_back_and_exits_0() -> None:
 
 def test_nothing_behind_the_front_is_stopped_while_requests_run_and_the_drain_is_not_over() -> None:
     ship = Ship(drain=25).up()
-    ship.crew.signalled(signal.SIGTERM)
+    ship.crew.handle_signal(signal.SIGTERM)
     ship.after(0.6).after(24)
     assert ship.hands.done[-1] == ("SIGQUIT", NGINX)
     ship.after(1)
@@ -392,7 +401,7 @@ def test_nothing_behind_the_front_is_stopped_while_requests_run_and_the_drain_is
 
 def test_a_stop_that_nobody_heeds_is_over_before_the_platforms_thirty_seconds() -> None:
     ship = Ship(drain=25).up()
-    ship.crew.signalled(signal.SIGTERM)
+    ship.crew.handle_signal(signal.SIGTERM)
     began = ship.hands.now
     while ship.crew.exit_code is None:
         ship.after(0.1)
@@ -406,8 +415,8 @@ def test_a_stop_that_nobody_heeds_is_over_before_the_platforms_thirty_seconds() 
 
 def test_a_second_interrupt_kills_at_once() -> None:
     ship = Ship().up()
-    ship.crew.signalled(signal.SIGINT)
-    ship.crew.signalled(signal.SIGINT)
+    ship.crew.handle_signal(signal.SIGINT)
+    ship.crew.handle_signal(signal.SIGINT)
     ship.after(0)
     assert {name for word, name in ship.hands.done[1:] if word == "kill"} == set(NAMES)
     for name in NAMES:
@@ -417,14 +426,14 @@ def test_a_second_interrupt_kills_at_once() -> None:
 
 def test_a_second_sigterm_changes_nothing() -> None:
     ship = Ship().up()
-    ship.crew.signalled(signal.SIGTERM)
-    ship.crew.signalled(signal.SIGTERM)
+    ship.crew.handle_signal(signal.SIGTERM)
+    ship.crew.handle_signal(signal.SIGTERM)
     assert ship.after(0).hands.done == [("linger",)]
 
 
 def test_a_stop_while_the_models_load_does_not_wait_for_them() -> None:
     ship = Ship().after(0).answers(CONTROL)
-    ship.crew.signalled(signal.SIGTERM)
+    ship.crew.handle_signal(signal.SIGTERM)
     for name in (NGINX, TRITON, CONTROL):
         ship.after(0)
         ship.dies(name, 0)
@@ -480,7 +489,7 @@ def test_a_triton_whose_answers_a_worker_doubts_is_started_again() -> None:
 
 def test_a_box_that_stood_still_starts_triton_again_at_no_cost() -> None:
     ship = Ship(budget=0).up()
-    ship.crew.stood_still(5.0)
+    ship.crew.handle_standstill(5.0)
     assert ship.hands.done == [("doubt",), ("kill", TRITON)]
     assert "the box stood still for 5.0 s" in ship.hands.said[-1]
     ship.dies(TRITON, -9).after(0.2)
@@ -491,7 +500,7 @@ def test_a_box_that_stood_still_starts_triton_again_at_no_cost() -> None:
 
 def test_a_standstill_while_the_workers_load_starts_them_again_too() -> None:
     ship = Ship().after(0).answers(CONTROL).answers(NGINX, TRITON)
-    ship.crew.stood_still(5.0)
+    ship.crew.handle_standstill(5.0)
     ship.dies(TRITON, -9)
     assert ("kill", DATA) in ship.hands.done
 
@@ -499,22 +508,22 @@ def test_a_standstill_while_the_workers_load_starts_them_again_too() -> None:
 def test_a_standstill_does_not_matter_to_models_without_processes_of_their_own() -> None:
     ship = Ship().up()
     ship.hands.stubs = False
-    ship.crew.stood_still(5.0)
+    ship.crew.handle_standstill(5.0)
     assert ship.hands.done == []
 
 
 def test_a_standstill_before_the_first_models_are_there_harms_nobody() -> None:
     ship = Ship().after(0)
     ship.hands.done.clear()
-    ship.crew.stood_still(5.0)
+    ship.crew.handle_standstill(5.0)
     assert ship.hands.done == []
 
 
 def test_a_standstill_during_a_stop_only_keeps_answers_back() -> None:
     ship = Ship().up()
-    ship.crew.signalled(signal.SIGTERM)
+    ship.crew.handle_signal(signal.SIGTERM)
     ship.hands.done.clear()
-    ship.crew.stood_still(5.0)
+    ship.crew.handle_standstill(5.0)
     assert ship.hands.done == [("doubt",)]
 
 
@@ -537,24 +546,24 @@ def test_a_process_that_triton_ends_itself_is_no_matter() -> None:
 
 def test_nothing_is_restarted_during_a_stop() -> None:
     ship = Ship().up()
-    ship.crew.signalled(signal.SIGTERM)
+    ship.crew.handle_signal(signal.SIGTERM)
     ship.dies(TRITON, -9).after(1)
     assert ("spawn", TRITON) not in ship.hands.done
 
 
 def test_without_nginx_the_supervisor_answers_until_the_workers_do() -> None:
     ship = Ship((CONTROL, TRITON, DATA)).after(0)
-    assert ship.crew.refusing
+    assert ship.crew.rejecting
     ship.answers(CONTROL, TRITON).answers(DATA)
-    assert not ship.crew.refusing
+    assert not ship.crew.rejecting
     ship.dies(DATA, 1)
-    assert ship.crew.refusing
+    assert ship.crew.rejecting
 
 
 def test_without_nginx_the_workers_get_the_whole_drain() -> None:
     ship = Ship((CONTROL, TRITON, DATA), drain=25).after(0)
     ship.answers(CONTROL, TRITON).answers(DATA).after(0.2)
-    ship.crew.signalled(signal.SIGTERM)
+    ship.crew.handle_signal(signal.SIGTERM)
     ship.after(0).after(24)
     assert ship.hands.done[-1] == ("SIGTERM", DATA)
     ship.after(1.1)
@@ -563,7 +572,7 @@ def test_without_nginx_the_workers_get_the_whole_drain() -> None:
 
 def test_an_orphan_that_ends_is_nobodys_business() -> None:
     ship = Ship().up()
-    ship.crew.ended(99999, -9)
+    ship.crew.handle_exit(99999, -9)
     assert ship.crew.ready
 
 
@@ -597,7 +606,7 @@ def test_a_dead_process_that_triton_asks_for_in_time_ends_nothing() -> None:
 def test_a_model_that_ends_when_triton_is_started_again_is_left_out_at_no_cost() -> None:
     ship = Ship(budget=0).up()
     ship.hands.may_leave_out = True
-    ship.crew.children[TRITON].excused = True
+    ship.crew.children[TRITON].expected_exit = True
     dead_import(ship.dies(TRITON, -9).after(1)).after(DEAD_IMPORT_GRACE_S)
     assert ship.hands.done[-1] == ("kill", TRITON)
     assert ship.hands.said[-1] == f"{DEAD}: Triton is started without it"

@@ -16,7 +16,7 @@ import requests
 
 from sm.server.access import certificates
 from sm.server.supervisor import ports
-from sm.server.supervisor.unavailable_responder import Doorman, TlsDoorman
+from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, UnavailableResponder
 from tests.access import certificate_files
 
 
@@ -30,21 +30,23 @@ class Post:
         self.selector = PollSelector()
         place = (self.listener, self.selector, lambda: "the box is stopping", time.monotonic)
         if tls_folder:
-            self.doorman: Doorman = TlsDoorman(*place, lambda: certificates.server_context(tls_folder))
+            self.doorman: UnavailableResponder = TlsUnavailableResponder(
+                *place, lambda: certificates.server_context(tls_folder)
+            )
         else:
-            self.doorman = Doorman(*place)
+            self.doorman = UnavailableResponder(*place)
         self.wanted = True
         self.over = False
         self.thread = threading.Thread(target=self.turn)
 
     def turn(self) -> None:
         while not self.over:
-            self.doorman.attend(self.wanted)
+            self.doorman.serve(self.wanted)
             for key, _ in self.selector.select(0.02):
                 key.data()
         self.doorman.close()
         while self.doorman.busy:
-            self.doorman.attend(False)
+            self.doorman.serve(False)
             for key, _ in self.selector.select(0.02):
                 key.data()
         self.selector.close()

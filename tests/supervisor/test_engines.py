@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.inspection.overlay import fits, merge, missing, same_source
+from sm.inspection.overlay import find_missing_plans, fits, merge, same_source
 from sm.repository.manifest import NAME, Manifest
 from sm.server.supervisor.engines import progress
 from tests.box.running import CLIENTS, RunningBox, running, start, until
@@ -43,21 +43,21 @@ def variables(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_plan_for_another_gpu_is_missing_and_other_models_are_not(repository: Path) -> None:
-    assert missing(repository) == [repository / "tiny" / "1"]
+    assert find_missing_plans(repository) == [repository / "tiny" / "1"]
 
 
 def test_a_plan_that_is_not_there_is_missing(repository: Path) -> None:
     gpu = {"name": "NVIDIA A10G", "compute_capability": "8.6"}
     plan(model="tiny", gpu=gpu).write(repository / "tiny" / "1")
-    assert missing(repository) == []
+    assert find_missing_plans(repository) == []
     (repository / "tiny" / "1" / "model.plan").unlink()
-    assert missing(repository) == [repository / "tiny" / "1"]
+    assert find_missing_plans(repository) == [repository / "tiny" / "1"]
 
 
 def test_the_merged_repository_has_all_but_the_old_plan(repository: Path, tmp_path: Path) -> None:
     merged = tmp_path / "merged"
     for _ in range(2):  # a second start does the same
-        merge(repository, merged, missing(repository))
+        merge(repository, merged, find_missing_plans(repository))
         assert (merged / "tiny" / "labels.txt").read_text() == "one\n"
         assert (merged / "tiny" / "config.pbtxt").read_text() == CONFIG
         assert [path.name for path in (merged / "tiny" / "1").iterdir()] == ["model.onnx"]
@@ -67,9 +67,9 @@ def test_the_merged_repository_has_all_but_the_old_plan(repository: Path, tmp_pa
 
 def test_what_was_built_before_is_kept_by_a_merge(repository: Path, tmp_path: Path) -> None:
     merged = tmp_path / "merged"
-    merge(repository, merged, missing(repository))
+    merge(repository, merged, find_missing_plans(repository))
     (merged / "tiny" / "1" / "model.plan").write_bytes(b"new")
-    merge(repository, merged, missing(repository))
+    merge(repository, merged, find_missing_plans(repository))
     assert (merged / "tiny" / "1" / "model.plan").read_bytes() == b"new"
     assert (repository / "tiny" / "1" / "model.plan").read_bytes() == b"old"
 

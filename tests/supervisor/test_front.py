@@ -388,7 +388,7 @@ def test_a_front_waits_longer_than_what_is_behind_it(run: Path) -> None:
 def test_the_front_gives_up_on_a_silent_stream_later_than_on_others(
     run: Path, monkeypatch: pytest.MonkeyPatch, path: str, accept: str, status: int
 ) -> None:
-    monkeypatch.setattr(front, "MARGIN", 1)
+    monkeypatch.setattr(front, "TIMEOUT_MARGIN_S", 1)
     with running(run, timeout=0.1) as nginx:
         nginx.upstream.holding = True
         release = threading.Timer(2.0, nginx.upstream.hold.set)
@@ -521,7 +521,7 @@ def test_a_configuration_that_nginx_refuses_stops_the_start_with_its_sentence(ru
 def test_nginx_is_chosen_found_or_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert front.choose(replace(Settings(), nginx="off")) is None
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(front, "PLACES", str(tmp_path))
+    monkeypatch.setattr(front, "NGINX_PATHS", str(tmp_path))
     assert front.choose(replace(Settings(), nginx="auto")) is None
     with pytest.raises(StartError, match="TRIREME_NGINX=on"):
         front.choose(replace(Settings(), nginx="on"))

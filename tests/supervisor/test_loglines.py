@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sm.server.supervisor.log_lines import LONGEST, Lines, Members, parse
+from sm.server.supervisor.log_lines import MAX_LINE_BYTES, Lines, Members, parse
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_a_very_long_line_is_cut_and_held_in_bounds() -> None:
     found: list[Members] = []
     lines = Lines(found.append)
     for _ in range(100):
-        lines.feed(b"x" * LONGEST)
-        assert len(lines._rest) <= LONGEST + 1
+        lines.feed(b"x" * MAX_LINE_BYTES)
+        assert len(lines._rest) <= MAX_LINE_BYTES + 1
     lines.feed(b"\nnext\n")
-    assert found[0]["message"] == "x" * LONGEST + " … (cut)"
+    assert found[0]["message"] == "x" * MAX_LINE_BYTES + " … (cut)"
     assert found[1]["message"] == "next"
 
 
@@ -131,4 +131,4 @@ def test_a_traceback_without_end_is_held_in_bounds() -> None:
         b"Traceback (most recent call last):\n" + b"  x" * 10 + b"\n" + b"  line\n" * 20_000, end=False
     )
     assert found
-    assert len(str(found[0]["message"])) < 2 * LONGEST
+    assert len(str(found[0]["message"])) < 2 * MAX_LINE_BYTES

@@ -9,7 +9,7 @@ from selectors import PollSelector
 
 import pytest
 
-from sm.server.supervisor.log_writer import CHUNK, MOST, Sink
+from sm.server.supervisor.log_writer import CHUNK, MAX_BUFFERED_BYTES, NonBlockingWriter
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def pipe() -> Iterator[tuple[int, int]]:
             continue
 
 
-def sink_on(descriptor: int, selector: PollSelector) -> Sink:
-    return Sink(descriptor, selector, lambda count: b"lost %d\n" % count)
+def sink_on(descriptor: int, selector: PollSelector) -> NonBlockingWriter:
+    return NonBlockingWriter(descriptor, selector, lambda count: b"lost %d\n" % count)
 
 
 def turn(selector: PollSelector) -> bool:
@@ -75,7 +75,7 @@ def test_a_reader_that_stands_still_holds_up_nobody_and_is_told_what_it_missed(
 ) -> None:
     sink = sink_on(pipe[1], selector)
     line = b"x" * 1023 + b"\n"
-    written = MOST // len(line) + 200
+    written = MAX_BUFFERED_BYTES // len(line) + 200
     for _ in range(written):
         sink.write(line)
         turn(selector)

@@ -15,7 +15,7 @@ import pytest
 
 from sm.errors import StartError
 from sm.run_state import SHARED_MEMORY, Box
-from sm.server.supervisor.start import demonstrates, hold, raise_file_limit
+from sm.server.supervisor.start import acquire_instance_lock, is_demo, raise_file_limit
 from sm.settings import HERE
 from sm.triton import shared_memory_cleanup
 
@@ -94,12 +94,12 @@ def dead(lock: Path) -> bool:
     [((), False), (("serve",), False), (("--demo",), True), (("serve", "--examples"), True)],
 )
 def test_the_platforms_word_and_the_demo(arguments: tuple[str, ...], shown: bool) -> None:
-    assert demonstrates(arguments) is shown
+    assert is_demo(arguments) is shown
 
 
 def test_an_unknown_word_is_refused() -> None:
     with pytest.raises(StartError, match="serve takes no 'train'"):
-        demonstrates(["train"])
+        is_demo(["train"])
 
 
 def test_run_folders_of_dead_boxes_are_cleared_away_and_those_of_living_ones_kept(
@@ -110,8 +110,8 @@ def test_run_folders_of_dead_boxes_are_cleared_away_and_those_of_living_ones_kep
         run = tmp_path / f"trireme-{name}"
         run.mkdir()
         Box(f"test-{name}-{os.getpid()}", run, run, 1, 2, 3, "nginx", 0).save()
-    living = shared_memory_cleanup.hold(f"test-living-{os.getpid()}")
-    mine = hold(f"test-mine-{os.getpid()}")
+    living = shared_memory_cleanup.acquire_instance_lock(f"test-living-{os.getpid()}")
+    mine = acquire_instance_lock(f"test-mine-{os.getpid()}")
     try:
         assert [path.name for path in tmp_path.iterdir()] == ["trireme-living"]
     finally:
@@ -131,7 +131,7 @@ def test_a_run_folder_of_another_version_does_not_stop_the_start(
     other = tmp_path / "trireme-other"
     other.mkdir()
     (other / "box.json").write_text(text)
-    mine = hold(f"test-mine-{os.getpid()}")
+    mine = acquire_instance_lock(f"test-mine-{os.getpid()}")
     assert mine is not None
     mine.release()
     assert other.exists() is left

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.code_folder import Code, is_script
+from sm.code_folder import CodeFolder, is_script
 from sm.settings import Settings
 
 
@@ -31,7 +31,7 @@ def test_a_script_has_functions_of_the_toolkits_or_nothing_and_no_client(
 ) -> None:
     (tmp_path / "inference.py").write_text(f"raise AssertionError('it was run')\n{text}\n")
     assert is_script(tmp_path / "inference.py") is expected
-    assert Code(tmp_path).script == (tmp_path / "inference.py" if expected else None)
+    assert CodeFolder(tmp_path).script == (tmp_path / "inference.py" if expected else None)
 
 
 def test_the_toolkits_variables_name_script_and_folder(tmp_path: Path) -> None:
@@ -39,13 +39,13 @@ def test_the_toolkits_variables_name_script_and_folder(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "serve.py").write_text("def model_fn(folder): pass\n")
     variables = {"SAGEMAKER_PROGRAM": "serve.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(folder)}
-    code = Code.of(Settings.read(variables), tmp_path / "model")
+    code = CodeFolder.of(Settings.read(variables), tmp_path / "model")
     assert (code.script, code.module) == (folder / "serve.py", "serve")
 
 
 def test_a_folder_that_is_not_there_is_the_one_beside_the_models(tmp_path: Path) -> None:
     settings = replace(Settings(), submit_directory=tmp_path / "missing")
-    assert Code.of(settings, tmp_path).folder == tmp_path / "code"
+    assert CodeFolder.of(settings, tmp_path).folder == tmp_path / "code"
 
 
 def test_a_script_may_be_named_without_its_ending(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_a_script_may_be_named_without_its_ending(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_files_or_clients_serves_and_an_empty_one_does_not(tmp_path: Path) -> None:
-    assert not Code(tmp_path).serves
-    assert not Code(tmp_path / "missing").serves
+    assert not CodeFolder(tmp_path).serves
+    assert not CodeFolder(tmp_path / "missing").serves
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "client.py").touch()
-    assert Code(tmp_path).serves
+    assert CodeFolder(tmp_path).serves

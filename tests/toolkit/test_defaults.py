@@ -24,7 +24,7 @@ from sm.plugins.toolkit.defaults import (
 from sm.plugins.toolkit.libsvm import read
 from sm.plugins.toolkit.npz import NPZ, read_sparse
 from sm.plugins.toolkit.script_context import Context
-from sm.plugins.toolkit.script_functions import Handler
+from sm.plugins.toolkit.script_functions import ScriptFunctions
 
 
 def model_of(module: str, name: str) -> Any:
@@ -60,7 +60,7 @@ def test_of_a_model_of_its_own_a_script_says_it_by_what_it_imports(
 
 
 def test_without_model_fn_and_a_torchscript_file_the_start_fails_and_says_so(tmp_path: Path) -> None:
-    handler = Handler(ModuleType("inference"))
+    handler = ScriptFunctions(ModuleType("inference"))
     with pytest.raises(StartError, match="it has no model_fn, and the default for one needs a TorchScript"):
         handler.load(Context("model", tmp_path))
     for name in ("a.pt", "b.pth"):

@@ -13,7 +13,7 @@ import pytest
 from sm.errors import ChosenStatus, ClientFailed, StartError, UnsupportedType
 from sm.plugins.toolkit.defaults import Defaults
 from sm.plugins.toolkit.script_context import Context
-from sm.plugins.toolkit.script_functions import Handler, translated, with_context
+from sm.plugins.toolkit.script_functions import ScriptFunctions, to_trireme_error, with_context
 from sm.plugins.toolkit.script_modules import STAND_IN
 
 
@@ -28,7 +28,7 @@ def script(text: str) -> ModuleType:
 
 
 def answer(text: str, body: bytes = b"[1]", content_type: str = "application/json") -> tuple[bytes, str]:
-    handler = Handler(script(text))
+    handler = ScriptFunctions(script(text))
     return handler.answer(handler.load(context()), body, content_type, "application/json", context())
 
 
@@ -87,7 +87,7 @@ def test_what_comes_before_and_after_the_model_is_called() -> None:
         "def model_fn(folder): seen.append('model'); return seen\n"
         "def model_warmup_fn(folder, model): model.append('after')\n"
     )
-    assert Handler(script(text)).load(context()) == ["before", "model", "after"]
+    assert ScriptFunctions(script(text)).load(context()) == ["before", "model", "after"]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_comes_before_and_after_the_model_is_called() -> None:
 )
 def test_a_script_that_cannot_work_is_told_so_at_start(text: str, reason: str) -> None:
     with pytest.raises(StartError, match=reason):
-        Handler(script(text))
+        ScriptFunctions(script(text))
 
 
 def test_an_argument_with_a_default_is_left_at_it_unless_it_is_the_context() -> None:
@@ -130,11 +130,11 @@ def test_without_predict_fn_the_model_predicts_or_is_called() -> None:
 def test_the_toolkits_errors_become_the_boxs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(STAND_IN)
     errors = importlib.import_module("sagemaker_inference.errors")
-    chosen = translated(errors.GenericInferenceToolkitError(422, "no such colour"))
+    chosen = to_trireme_error(errors.GenericInferenceToolkitError(422, "no such colour"))
     assert isinstance(chosen, ChosenStatus)
     assert (chosen.status, chosen.sentence) == (422, "no such colour")
-    assert isinstance(translated(errors.UnsupportedFormatError("text/xml")), UnsupportedType)
-    assert isinstance(translated(KeyError("own")), KeyError)
+    assert isinstance(to_trireme_error(errors.UnsupportedFormatError("text/xml")), UnsupportedType)
+    assert isinstance(to_trireme_error(KeyError("own")), KeyError)
     for name in [name for name in sys.modules if name.startswith("sagemaker_inference")]:
         monkeypatch.delitem(sys.modules, name)
 

@@ -142,7 +142,7 @@ def test_whatever_lies_in_sys_modules_breaks_no_load(module: Any, tmp_path: Path
     assert words(first) == ["a"] * 3
     sys.modules["toolkit_foreign"] = module
     assert [words(second), words(first)] == [["b"] * 3, ["a"] * 3]
-    script_modules.forget(first)
+    script_modules.forget_modules(first)
     assert sys.modules["toolkit_foreign"] is module
 
 
@@ -152,7 +152,7 @@ def test_a_module_that_puts_an_object_in_its_place_is_still_its_folders(tmp_path
     for home in (first, second):
         (home / "toolkit_helper.py").write_text(replacing.format(word=f"object of {home.name}"))
     assert [words(first)[0], words(second)[0]] == ["object of a", "object of b"]
-    script_modules.forget(second)
+    script_modules.forget_modules(second)
     assert "toolkit_helper" not in sys.modules
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from sm.errors import StartError
 from sm.plugins.toolkit import requirements
-from sm.plugins.toolkit.requirements import identity, installed, missing, provide
+from sm.plugins.toolkit.requirements import identity, install_or_check, installed, missing
 
 
 def wheel(folder: Path, name: str, version: str = "1.0", text: str = "WORD = 'installed'\n") -> Path:
@@ -50,7 +50,7 @@ def test_a_package_comes_from_the_wheel_beside_the_code(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", sys.path[:])
-    provide(code, tmp_path / "cache", tmp_path, install=True)
+    install_or_check(code, tmp_path / "cache", tmp_path, install=True)
     assert sys.path[-1].startswith(str(tmp_path / "cache" / "requirements"))
     assert (Path(sys.path[-1]) / "trireme_tiny.py").read_text() == "WORD = 'installed'\n"
 
@@ -110,13 +110,13 @@ def test_unasked_nothing_is_installed_and_what_is_missing_is_a_warning(
     code: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        provide(code, tmp_path / "cache", tmp_path, install=False)
+        install_or_check(code, tmp_path / "cache", tmp_path, install=False)
     assert "asks for trireme-tiny, which is not there: TRIREME_INSTALL_REQUIREMENTS=true" in caplog.text
     assert not (tmp_path / "cache").exists()
 
 
 def test_without_a_file_nothing_happens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    provide(tmp_path, tmp_path / "cache", tmp_path, install=True)
+    install_or_check(tmp_path, tmp_path / "cache", tmp_path, install=True)
     assert not (tmp_path / "cache").exists()
     assert not caplog.records
 

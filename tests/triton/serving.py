@@ -232,7 +232,7 @@ def new_serving(folder: Path, models: list[str], shared_bytes: int = 256 * 2**20
     repository = folder / "repository"
     for name in models:
         MODELS[name].write(repository / name)
-    drawn = ports.draw(SETTINGS)
+    drawn = ports.choose_ports(SETTINGS)
     return Serving(
         Box(f"test{os.urandom(4).hex()}", folder / "run", repository, *drawn, "nginx", shared_bytes)
     )

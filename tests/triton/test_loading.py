@@ -14,7 +14,7 @@ import pytest
 
 from sm.errors import BadInput, DeadlinePassed, NotReady, OutOfMemory
 from sm.triton.channel import Channel
-from sm.triton.model_control import Loading
+from sm.triton.model_control import ModelControl
 from tests.mme.archives import model
 from tests.triton.serving import Serving, new_serving
 
@@ -31,9 +31,9 @@ def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 @pytest.fixture
-def loading(explicit: Serving) -> Iterator[Loading]:
+def loading(explicit: Serving) -> Iterator[ModelControl]:
     channel = Channel(explicit.box.grpc_port, 60)
-    yield Loading(channel, 60)
+    yield ModelControl(channel, 60)
     channel.close()
 
 
@@ -45,7 +45,7 @@ def state(serving: Serving, name: str) -> str:
     return next((str(row.get("state", "")) for row in rows if row["name"] == name), "")
 
 
-def test_a_loaded_model_is_ready_and_an_unloaded_one_gone(explicit: Serving, loading: Loading) -> None:
+def test_a_loaded_model_is_ready_and_an_unloaded_one_gone(explicit: Serving, loading: ModelControl) -> None:
     model().write(explicit.box.repository / "comes")
     loading.load("comes")
     assert state(explicit, "comes") == "READY"
@@ -56,7 +56,7 @@ def test_a_loaded_model_is_ready_and_an_unloaded_one_gone(explicit: Serving, loa
     assert not loading.ready("nobody")
 
 
-def test_unloading_what_is_not_loaded_is_no_error(loading: Loading) -> None:
+def test_unloading_what_is_not_loaded_is_no_error(loading: ModelControl) -> None:
     loading.unload("nobody")
 
 
@@ -64,7 +64,7 @@ def test_unloading_what_is_not_loaded_is_no_error(loading: Loading) -> None:
     ("failing", "kind"), [("ValueError('no luck')", BadInput), ("MemoryError('no luck')", OutOfMemory)]
 )
 def test_tritons_reason_is_told_without_its_traceback(
-    explicit: Serving, loading: Loading, failing: str, kind: type[Exception]
+    explicit: Serving, loading: ModelControl, failing: str, kind: type[Exception]
 ) -> None:
     name = f"fails-{kind.__name__}"
     model(failing=failing).write(explicit.box.repository / name)
@@ -73,13 +73,13 @@ def test_tritons_reason_is_told_without_its_traceback(
     assert "At:" not in str(caught.value)
 
 
-def test_a_folder_that_is_not_there_is_the_archives_fault(loading: Loading) -> None:
+def test_a_folder_that_is_not_there_is_the_archives_fault(loading: ModelControl) -> None:
     with pytest.raises(BadInput, match="'missing'"):
         loading.load("missing")
 
 
 def test_a_long_load_holds_up_neither_other_loads_nor_a_kept_connection(
-    explicit: Serving, loading: Loading
+    explicit: Serving, loading: ModelControl
 ) -> None:
     model(seconds=5).write(explicit.box.repository / "slow")
     model().write(explicit.box.repository / "quick")
@@ -105,10 +105,10 @@ def test_a_load_that_takes_too_long_is_a_504_and_can_be_taken_back(explicit: Ser
     model(seconds=3).write(explicit.box.repository / "late")
     hasty = Channel(explicit.box.grpc_port, 0.5)
     with pytest.raises(DeadlinePassed, match="'late' within 0.5 s"):
-        Loading(hasty, 0.5).load("late")
+        ModelControl(hasty, 0.5).load("late")
     hasty.close()
     patient = Channel(explicit.box.grpc_port, 60)
-    Loading(patient, 60).unload("late")
+    ModelControl(patient, 60).unload("late")
     patient.close()
     assert state(explicit, "late") == "UNAVAILABLE"
 
@@ -117,5 +117,5 @@ def test_without_triton_loading_is_not_ready(tmp_path: Path) -> None:
     serving = new_serving(tmp_path, [])
     channel = Channel(serving.box.grpc_port, 5)
     with pytest.raises(NotReady):
-        Loading(channel, 5).load("any")
+        ModelControl(channel, 5).load("any")
     channel.close()

@@ -72,7 +72,12 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     repository.assemble(built)
     (folder / "run").mkdir()
     box = Box(
-        f"test{os.urandom(4).hex()}", folder / "run", repository.path, *ports.draw(SETTINGS), "nginx", 2**24
+        f"test{os.urandom(4).hex()}",
+        folder / "run",
+        repository.path,
+        *ports.choose_ports(SETTINGS),
+        "nginx",
+        2**24,
     )
     started = Serving(box)
     try:

@@ -18,27 +18,29 @@ from sm.errors import NotReady, StartError
 from sm.settings import Settings
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
-from sm.triton.remote_servers import Peers, Tls
+from sm.triton.remote_servers import RemoteServers, Tls
 from tests.triton.serving import Serving, new_serving
 
 NAME = "triton.test"
 
 
 def test_addresses_become_one_target_that_grpc_balances() -> None:
-    assert Peers.named(["10.0.0.1:8001", "10.0.0.2:8001"]).target == "ipv4:10.0.0.1:8001,10.0.0.2:8001"
-    assert Peers.named(["[::1]:8001"]).target == "ipv6:[::1]:8001"
-    assert Peers.named(["triton.internal:8001"]).target == "dns:///triton.internal:8001"
+    assert (
+        RemoteServers.named(["10.0.0.1:8001", "10.0.0.2:8001"]).target == "ipv4:10.0.0.1:8001,10.0.0.2:8001"
+    )
+    assert RemoteServers.named(["[::1]:8001"]).target == "ipv6:[::1]:8001"
+    assert RemoteServers.named(["triton.internal:8001"]).target == "dns:///triton.internal:8001"
 
 
 def test_a_name_is_looked_up_for_what_each_server_must_hear() -> None:
-    assert "127.0.0.1:8001" in [one.addresses[0] for one in Peers.named(["localhost:8001"]).each()]
+    assert "127.0.0.1:8001" in [one.addresses[0] for one in RemoteServers.named(["localhost:8001"]).each()]
     with pytest.raises(NotReady, match="no machine has the name"):
-        Peers.named(["nobody.invalid:8001"]).each()
+        RemoteServers.named(["nobody.invalid:8001"]).each()
 
 
 def test_several_servers_with_tls_have_a_name_in_common() -> None:
     with pytest.raises(StartError, match="in common"):
-        Peers.named(["10.0.0.1:8001", "10.0.0.2:8001"], Tls())
+        RemoteServers.named(["10.0.0.1:8001", "10.0.0.2:8001"], Tls())
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def refusing() -> Iterator[tuple[int, Counter[str]]]:
 
 def test_what_only_asks_is_sent_again_and_an_inference_is_not(refusing: tuple[int, Counter[str]]) -> None:
     port, asked = refusing
-    channel = Channel(Peers.named([f"127.0.0.1:{port}"]), 10)
+    channel = Channel(RemoteServers.named([f"127.0.0.1:{port}"]), 10)
     for method, request in (
         ("ModelMetadata", pb.ModelMetadataRequest(name="m")),
         ("ModelInfer", pb.ModelInferRequest(model_name="m")),
@@ -115,7 +117,7 @@ def secured(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def ready(serving: Serving, tls: Tls | None) -> bool:
-    channel = Channel(Peers.named([f"127.0.0.1:{serving.box.grpc_port}"], tls), 10)
+    channel = Channel(RemoteServers.named([f"127.0.0.1:{serving.box.grpc_port}"], tls), 10)
     try:
         return bool(channel.call("ServerReady", pb.ServerReadyRequest()).ready)
     finally:

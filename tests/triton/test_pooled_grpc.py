@@ -30,7 +30,7 @@ from sm.triton.wire import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
-    Line,
+    ConnectionPool,
     Unreadable,
     frame,
 )
@@ -171,27 +171,27 @@ def misbehaving() -> Iterator[int]:
             thread.join(5)
 
 
-def call(line: Line, number: int, way: str) -> bytes | None:
+def call(line: ConnectionPool, number: int, way: str) -> bytes | None:
     """The answer to a call; None for an error, or none in time."""
     try:
-        connection = line.lend(f"{number}:{way}".encode(), TIMEOUT)
+        connection = line.acquire(f"{number}:{way}".encode(), TIMEOUT)
     except Failed:
         return None
     try:
-        found = connection.answer(TIMEOUT)
+        found = connection.receive(TIMEOUT)
     except (Failed, Unreadable):
         found = None
     if found is None:
         connection.close()
     else:
-        line.take_back(connection)
+        line.release(connection)
     return found
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_call_after_a_strange_answer_gets_its_own(way: str) -> None:
     with misbehaving() as port:
-        line = Line(port, "/any", {})
+        line = ConnectionPool(port, "/any", {})
         for number in range(3):
             found = call(line, number, way)
             assert found == str(number).encode() if way in SOUND else found in (None, str(number).encode())
@@ -204,7 +204,7 @@ def test_no_call_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
     draw = random.Random(SEED)
     turns = [(number, draw.choice([*WAYS, *SOUND, *SOUND])) for number in range(CALLS)]
     with misbehaving() as port:
-        line = Line(port, "/any", {})
+        line = ConnectionPool(port, "/any", {})
         with ThreadPoolExecutor(CALLERS) as callers:
             found = list(callers.map(lambda turn: call(line, *turn), turns))
         line.close()
@@ -231,7 +231,7 @@ def test_random_bytes_for_frames_are_an_error_and_nothing_else() -> None:
     ENDING["changed"] = changed  # the server closes, so nobody waits for what is missing
     try:
         with misbehaving() as port:
-            line = Line(port, "/any", {})
+            line = ConnectionPool(port, "/any", {})
             own = 0
             for number in range(300):
                 call(line, number, "changed")

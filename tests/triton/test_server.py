@@ -88,7 +88,7 @@ def test_a_missing_libpython_names_the_command(monkeypatch: pytest.MonkeyPatch) 
 def test_the_pools_of_many_models_leave_room_in_shared_memory() -> None:
     space = os.statvfs("/dev/shm")
     free = space.f_bavail * space.f_frsize
-    assert server._pool(2**24, 1_000_000) == server.LEAST_POOL
+    assert server._pool(2**24, 1_000_000) == server.MIN_POOL_BYTES
     assert server._pool(2**62, 4) <= free // 2 // 4 + 2**20
     assert server._pool(2**20, 0) == 2**20
 

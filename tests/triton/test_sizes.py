@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from sm.client.base import ModelMetadata, TensorMetadata
-from sm.triton.output_sizes import CHANCES, KEPT, Sizes
+from sm.triton.output_sizes import MAX_ATTEMPTS, MAX_KEPT, Sizes
 
 
 def metadata(batch: int, **outputs: tuple[str, tuple[int, ...]]) -> ModelMetadata:
@@ -29,7 +29,7 @@ def test_an_open_output_is_expected_as_large_as_it_was() -> None:
 
 def test_one_that_outgrew_its_place_gets_headroom_and_then_none() -> None:
     sizes = Sizes()
-    for _ in range(CHANCES - 1):
+    for _ in range(MAX_ATTEMPTS - 1):
         sizes.outgrew("k")
         assert sizes.expected("k", OPEN, 1) == {}
         sizes.learn("k", {"y": 100})
@@ -41,7 +41,7 @@ def test_one_that_outgrew_its_place_gets_headroom_and_then_none() -> None:
 
 def test_the_oldest_are_forgotten() -> None:
     sizes = Sizes()
-    for number in range(KEPT + 1):
+    for number in range(MAX_KEPT + 1):
         sizes.learn(number, {"y": 1})
     assert sizes.expected(0, OPEN, 1) == {}
-    assert sizes.expected(KEPT, OPEN, 1) == {"y": 1}
+    assert sizes.expected(MAX_KEPT, OPEN, 1) == {"y": 1}

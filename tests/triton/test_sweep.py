@@ -28,7 +28,7 @@ def test_a_dead_box_is_swept_and_a_living_one_left_alone(tmp_path: Path) -> None
         os.kill(os.getpid(), signal.SIGKILL)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
-    living = shared_memory_cleanup.hold("living", tmp_path)
+    living = shared_memory_cleanup.acquire_instance_lock("living", tmp_path)
     for name in ("trireme-dead-1-a-0", "trireme-dead-pyxyz", "trireme-living-1-a-0", "somebody-elses"):
         (tmp_path / name).touch()
     assert shared_memory_cleanup.sweep(tmp_path) == ["dead"]
@@ -38,16 +38,16 @@ def test_a_dead_box_is_swept_and_a_living_one_left_alone(tmp_path: Path) -> None
 
 
 def test_a_box_is_held_once(tmp_path: Path) -> None:
-    held = shared_memory_cleanup.hold("a", tmp_path)
+    held = shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
     with pytest.raises(BlockingIOError):
-        shared_memory_cleanup.hold("a", tmp_path)
+        shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
     held.release()
-    shared_memory_cleanup.hold("a", tmp_path).release()
+    shared_memory_cleanup.acquire_instance_lock("a", tmp_path).release()
 
 
 def test_a_box_whose_name_begins_like_anothers_keeps_its_files(tmp_path: Path) -> None:
     (tmp_path / "trireme-ab-1-x-0").touch()
-    shared_memory_cleanup.hold("a", tmp_path).release()
+    shared_memory_cleanup.acquire_instance_lock("a", tmp_path).release()
     assert names(tmp_path) == ["trireme-ab-1-x-0"]
 
 

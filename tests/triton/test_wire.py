@@ -26,7 +26,7 @@ from sm.triton.wire import (
     PREFACE,
     RST_STREAM,
     SETTINGS,
-    Line,
+    ConnectionPool,
     Unreadable,
     frame,
 )
@@ -49,15 +49,15 @@ PATH = "/inference.GRPCInferenceService/"
 
 def asked(triton: Serving, method: str, message: bytes, times: int = 3) -> bytes | None:
     """The last of several answers, from the second on by the connection of the first."""
-    line, answer = Line(triton.box.grpc_port, PATH + method, triton.box.grpc_keys), None
+    line, answer = ConnectionPool(triton.box.grpc_port, PATH + method, triton.box.grpc_keys), None
     for _ in range(times):
-        connection = line.lend(message, 10)
+        connection = line.acquire(message, 10)
         try:
-            answer = connection.answer(10)
+            answer = connection.receive(10)
         except Failed:
             connection.close()
             raise
-        line.take_back(connection)
+        line.release(connection)
     line.close()
     return answer
 
@@ -82,7 +82,7 @@ def test_a_refusal_has_its_code_and_its_sentence(triton: Serving) -> None:
 
 def test_nobody_there_is_said_at_once() -> None:
     with pytest.raises(Failed) as refused:
-        Line(1, PATH + "ServerLive", {}).lend(b"", 10)
+        ConnectionPool(1, PATH + "ServerLive", {}).acquire(b"", 10)
     assert refused.value.settled
 
 
@@ -136,9 +136,9 @@ def lead(source: socket.socket, target: socket.socket) -> None:
 
 def told(answer: bytes) -> bytes | None:
     with server(answer) as port:
-        connection = Line(port, PATH + "ServerLive", {}).lend(b"", 10)
+        connection = ConnectionPool(port, PATH + "ServerLive", {}).acquire(b"", 10)
         try:
-            return connection.answer(10)
+            return connection.receive(10)
         finally:
             connection.close()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sm.client.decode_budget import BYTES_PER_MARK, DECODED, FEW_MARKS
+from sm.client.decode_budget import BYTES_PER_MARK, DECODED, MAX_UNCOUNTED_MARKS
 from sm.client.nested_numbers import MAX_TEXT_BYTES, array_of
 from sm.client.npy import read_npy
 from sm.errors import BadInput, ClientFailed, NotAcceptable, UnsupportedType
@@ -94,7 +94,7 @@ def _from_json_lines(data: str | bytes) -> Any:
     lines = text(data)
     # What begins with a brace is accounted for already, as it may be JSON that names its model.
     marks = 0 if lines.lstrip().startswith("{") else sum(map(lines.count, ",[{\n"))
-    with DECODED.held(BYTES_PER_MARK * marks if marks > FEW_MARKS else 0):
+    with DECODED.held(BYTES_PER_MARK * marks if marks > MAX_UNCOUNTED_MARKS else 0):
         values = []
         # Not splitlines: a text in JSON may have other line ends in it.
         for number, line in enumerate(io.StringIO(lines, newline="\n"), 1):

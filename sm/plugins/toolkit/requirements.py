@@ -27,7 +27,7 @@ FILE = "requirements.txt"
 WHEELS = "wheels"
 
 
-def provide(code: Path, cache: Path, run: Path, install: bool) -> None:
+def install_or_check(code: Path, cache: Path, run: Path, install: bool) -> None:
     """Make what ``code/requirements.txt`` asks for importable, in this process and its children.
 
     Without ``install`` a package that is missing is a warning in the log; with it, one that cannot be had

@@ -21,11 +21,11 @@ from sm.client.results import Encoded
 from sm.deadline import current
 from sm.errors import DeadlinePassed, NotAcceptable
 from sm.plugins.toolkit.script_context import Context
-from sm.plugins.toolkit.script_functions import Handler
+from sm.plugins.toolkit.script_functions import ScriptFunctions
 from sm.plugins.toolkit.script_modules import plain_names
 
 #: Seconds that a script gets beyond a request's time, and its worker's other requests after that.
-GRACE = 5.0
+GRACE_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class ToolkitClient(Client):
 
     def setup(self) -> None:
         with plain_names(self.folder):
-            self._handler = Handler(importlib.import_module(self._module))
+            self._handler = ScriptFunctions(importlib.import_module(self._module))
             self._model = self._handler.load(self._context())
 
     def inference(self, payload: BodyPayload) -> object:
@@ -83,13 +83,13 @@ class ToolkitClient(Client):
 
     def _replace_if_stuck(self) -> None:
         """A script that does not come back holds this worker for ever: gunicorn makes another."""
-        if time.monotonic() < self._due + GRACE or self._leaving:
+        if time.monotonic() < self._due + GRACE_S or self._leaving:
             return
         self._leaving = True
         log.error("%s has not come back from a request whose time is over: its worker is replaced", self.name)
         # What other clients are doing is finished. The stuck thread would keep the process from its end.
         os.kill(os.getpid(), signal.SIGTERM)
-        last = threading.Timer(GRACE, os.kill, (os.getpid(), signal.SIGKILL))
+        last = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGKILL))
         last.daemon = True
         last.start()
 

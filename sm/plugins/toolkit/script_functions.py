@@ -30,7 +30,7 @@ ARGUMENTS = {
 }
 
 
-class Handler:
+class ScriptFunctions:
     """The functions of one script. :class:`StartError` says what is wrong with them."""
 
     def __init__(self, script: ModuleType) -> None:
@@ -67,7 +67,7 @@ class Handler:
             else:
                 said = self._steps(model, data, content_type, accept, context)
         except Exception as error:
-            raise translated(error) from error
+            raise to_trireme_error(error) from error
         given, kind = said if isinstance(said, tuple) and len(said) == 2 else (said, "")
         if isinstance(given, Response):
             given, kind = _opened(given)
@@ -115,7 +115,7 @@ def with_context(function: Function, given: int) -> Function:
     return function if wants else lambda *arguments: function(*arguments[:-1])
 
 
-def translated(error: Exception) -> Exception:
+def to_trireme_error(error: Exception) -> Exception:
     """The toolkit's own errors as the box's; any other as it is."""
     kinds = sys.modules.get("sagemaker_inference.errors")
     if kinds is None or isinstance(error, TriremeError):

@@ -36,7 +36,7 @@ def plain_names(folder: Path) -> Iterator[None]:
             yield
             return
         _known.add(folder)
-        _make_way(folder)
+        _remove_foreign_module(folder)
         places = [str(place) for place in (folder, folder / "lib") if place.is_dir()]
         gone = {known for known in _known if not known.is_dir()}
         old = {str(place) for known in gone for place in (known, known / "lib")}
@@ -53,7 +53,7 @@ def plain_names(folder: Path) -> Iterator[None]:
             _note_replaced(folder, before)
 
 
-def forget(folder: Path) -> None:
+def forget_modules(folder: Path) -> None:
     """Nothing is loaded from ``folder`` any more."""
     with _loading:
         _remove([name for name, home in _homes().items() if home == folder])
@@ -63,7 +63,7 @@ def forget(folder: Path) -> None:
             sys.path_importer_cache.pop(str(place), None)
 
 
-def _make_way(folder: Path) -> None:
+def _remove_foreign_module(folder: Path) -> None:
     """Forget ``folder``'s modules, those in the way of its names, and those whose files are gone."""
     names = _names(folder)
     _remove(

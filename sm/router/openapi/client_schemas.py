@@ -15,7 +15,7 @@ from pydantic.errors import PydanticUserError
 from sm.client.base import Client, TensorClient
 from sm.client.payloads import Payload
 from sm.errors import TriremeError, WrongPayload
-from sm.router.dispatch import validated
+from sm.router.dispatch import validate_payload
 from sm.router.invocation import Invocation
 
 Schema = dict[str, Any]
@@ -67,7 +67,7 @@ def _result(kind: type[Client], name: str) -> tuple[Schema, Schema]:
 def _mistake(client: Client) -> Schema | None:
     """What is said to who sends an empty payload."""
     try:
-        validated(client, Invocation(client.name, [{}]), {})
+        validate_payload(client, Invocation(client.name, [{}]), {})
     except WrongPayload as error:
         return {"error": error.sentence, "code": error.code, "request_id": "0b5e…", **error.details}
     except TriremeError:

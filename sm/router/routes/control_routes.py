@@ -20,7 +20,7 @@ from sm.run_state import CODE, Box
 from sm.triton import health
 
 #: Seconds that Triton gets for a question of the control plane; ``/ping`` has 2 in all.
-PATIENCE = 1.0
+METRICS_TIMEOUT_S = 1.0
 #: Times a second that the series are collected, however often they are asked for: ``/ping`` waits meanwhile.
 MAX_SCRAPES_PER_S = 5
 
@@ -79,7 +79,7 @@ def check_ready(box: Box) -> None:
         raise NotReady(f"Triton is not {box.ping}" if status else "Triton does not answer")
 
 
-def served(box: Box) -> list[dict[str, Any]]:
+def list_served(box: Box) -> list[dict[str, Any]]:
     """What is served: each client with its models, their versions and whether they are ready."""
     status, body = _triton(box, "POST", "/v2/repository/index")
     index = json.loads(body) if status == 200 else []
@@ -126,4 +126,4 @@ def _read(path: Any, otherwise: Any) -> Any:
 
 def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes]:
     """Status and body of one of Triton's own routes; status 0 if it does not answer in time."""
-    return health.request(port or box.http_port, box.http_keys, method, path, PATIENCE)
+    return health.request(port or box.http_port, box.http_keys, method, path, METRICS_TIMEOUT_S)

@@ -22,9 +22,9 @@ from sm.router.answer import Answer, dumps, encode_record, write, write_error, w
 from sm.router.dispatch import Dispatcher
 from sm.router.lines import Lines
 from sm.router.routes import request_handling
-from sm.router.routes.responses import asked, request_id, respond
-from sm.router.routes.session_commands import ANSWERED, attended
-from sm.router.s3.inlining import OFF
+from sm.router.routes.responses import current_request, request_id, respond
+from sm.router.routes.session_commands import ANSWERED, resolve_session
+from sm.router.s3.inlining import S3_OFF
 from sm.router.s3.store import Store
 from sm.router.s3.uris import URI, may_have_member
 from sm.router.streaming import server_sent_events
@@ -91,20 +91,20 @@ def blueprint(service: Service, local_endpoints: bool) -> Blueprint:
 
     @routes.route("/invocations", methods=ALL_METHODS)
     def invocations() -> Response:
-        if asked().method != "POST":
+        if current_request().method != "POST":
             raise MethodNotAllowed(valid_methods=["POST"])
-        return respond(answered(service))
+        return respond(handle_invocation(service))
 
     if local_endpoints:
 
         @routes.route("/endpoints/<name>/invocations", methods=["POST"])
         def endpoint(name: str) -> Response:
-            return as_endpoint(name, lambda: answered(service))
+            return respond_as_endpoint(name, lambda: handle_invocation(service))
 
     return routes
 
 
-def as_endpoint(name: str, container: Callable[[], Answer]) -> Response:
+def respond_as_endpoint(name: str, container: Callable[[], Answer]) -> Response:
     """What SageMaker makes of the container's answer: any error is a 424 ``ModelError``."""
     try:
         answer = container()
@@ -115,7 +115,7 @@ def as_endpoint(name: str, container: Callable[[], Answer]) -> Response:
     )
 
 
-def _read(service: Service, message: forms.Message) -> forms.Invocation:
+def _read_invocation(service: Service, message: forms.Message) -> forms.Invocation:
     takes_bodies = service.dispatcher.registry.takes_bodies
     call = forms.read(message, service.default_model, service.default_accept, takes_bodies)
     if call.session is not None:
@@ -124,7 +124,7 @@ def _read(service: Service, message: forms.Message) -> forms.Invocation:
 
 
 def _model_error(answer: Answer, endpoint: str) -> Answer:
-    original = answer.whole().decode()
+    original = answer.read().decode()
     kind = "client" if answer.status < 500 else "server"
     body = {
         "Message": f'Received {kind} error ({answer.status}) from primary with message "{original}"',
@@ -135,58 +135,60 @@ def _model_error(answer: Answer, endpoint: str) -> Answer:
     return Answer(orjson.dumps(body), status=424, headers={"x-amzn-ErrorType": "ModelError"})
 
 
-def answered(service: Service, in_parts: bool = False, model: str = "") -> Answer:
+def handle_invocation(service: Service, in_parts: bool = False, model: str = "") -> Answer:
     """Read, dispatch, write; count and log it whatever comes of it.
 
     ``in_parts``: as SageMaker's runtime asks for a stream; a client that has parts of its own sends them.
     ``model``: the one that the path names.
     """
-    incoming = asked()
+    incoming = current_request()
     caller = request_handling.api_key_name(incoming.environ, service.fronted)
-    with request_handling.Seen(request_id(incoming.environ), caller) as seen:
-        message = request_handling.message(incoming, model)
+    with request_handling.RequestRecorder(request_id(incoming.environ), caller) as seen:
+        message = request_handling.read_message(incoming, model)
         if in_parts:
-            message = as_sent_on(message)
-        return made(service, incoming.environ, message, in_parts, seen)
+            message = as_forwarded(message)
+        return process_message(service, incoming.environ, message, in_parts, seen)
 
 
-def made(
+def process_message(
     service: Service,
     environ: WSGIEnvironment,
     message: forms.Message,
     in_parts: bool,
-    seen: request_handling.Seen,
+    seen: request_handling.RequestRecorder,
 ) -> Answer:
     """The answer to ``message``; a stream keeps ``seen`` until it has ended."""
-    with DECODED.held(forms.parsed_bytes(message)):
+    with DECODED.held(forms.estimate_parsed_bytes(message)):
         if service.s3 is None or not may_have_member(message.body, URI):
-            return _served(service, environ, message, in_parts, seen)
+            return _handle_message(service, environ, message, in_parts, seen)
         # S3 is asked before the first part of a stream is made, which is before this returns.
         with service.s3.admitted() as with_s3:
-            return _served(replace(with_s3, fronted=service.fronted), environ, message, in_parts, seen)
+            return _handle_message(
+                replace(with_s3, fronted=service.fronted), environ, message, in_parts, seen
+            )
 
 
-def _served(
+def _handle_message(
     service: Service,
     environ: WSGIEnvironment,
     message: forms.Message,
     in_parts: bool,
-    seen: request_handling.Seen,
+    seen: request_handling.RequestRecorder,
 ) -> Answer:
-    session = attended(service.sessions, message)
+    session = resolve_session(service.sessions, message)
     if isinstance(session, Answer):
         return session
     message = replace(message, session=session, record_limit=forms.RecordLimit(service.max_records))
     if has_lines(service, message):
-        with request_handling.in_time(environ, service.timeout, service.fronted):
-            answer = service.lines.run(message, lambda line: one(service, line, seen))
+        with request_handling.within_deadline(environ, service.timeout, service.fronted):
+            answer = service.lines.run(message, lambda line: handle_line(service, line, seen))
             service.dispatcher.confirm_delivery()
             return answer
     verb = service.triton.verb(message, service.default_model)
-    call = None if verb else _read(service, message)
-    streamed = verb == STREAM if call is None else _streamed(service, call, seen, in_parts)
+    call = None if verb else _read_invocation(service, message)
+    streamed = verb == STREAM if call is None else _wants_stream(service, call, seen, in_parts)
     seconds = service.stream_timeout if streamed else service.timeout
-    with request_handling.in_time(environ, seconds, service.fronted):
+    with request_handling.within_deadline(environ, seconds, service.fronted):
         if call is None:
             seen.model, answer = service.triton.run(message, verb, service.default_model)
         elif streamed:
@@ -195,21 +197,21 @@ def _served(
                 server_sent_events.write(call, service.dispatcher.stream(call)), headers=call.answer_headers
             )
         else:
-            answer = finished(service, call)
-        return request_handling.kept(answer, seen)
+            answer = run_client(service, call)
+        return request_handling.attach_to_stream(answer, seen)
 
 
 def has_lines(service: Service, message: forms.Message) -> bool:
     """Whether the body is JSON lines, unless it is for a client that takes any body as it is."""
     if message.content_type != forms.JSON_LINES:
         return False
-    model = forms.addressed(message).model or service.default_model
+    model = forms.read_address(message).model or service.default_model
     return not service.dispatcher.registry.takes_bodies(model)
 
 
-def one(service: Service, line: forms.Message, seen: request_handling.Seen) -> Answer:
+def handle_line(service: Service, line: forms.Message, seen: request_handling.RequestRecorder) -> Answer:
     """The answer to a line: a request as any other, or nothing but a payload."""
-    with DECODED.held(forms.parsed_bytes(line)):
+    with DECODED.held(forms.estimate_parsed_bytes(line)):
         verb = service.triton.verb(line, service.default_model)
         if verb:
             # A line's answer is whole.
@@ -219,42 +221,44 @@ def one(service: Service, line: forms.Message, seen: request_handling.Seen) -> A
         if not triton_requests.is_dispatch(line):
             forms.parse_json(line.body)
             line = replace(line, body=b'{"payload":' + line.body + b"}")
-        call = _read(service, line)
-        answer = finished(service, call)
+        call = _read_invocation(service, line)
+        answer = run_client(service, call)
         seen.model = call.model
         return answer
 
 
-def finished(service: Service, call: forms.Invocation) -> Answer:
+def run_client(service: Service, call: forms.Invocation) -> Answer:
     """The client's answer: to the caller, or to S3 where the caller wants it there."""
     if not call.result_s3_uri:
-        return _dispatched(service, call)
+        return _dispatch(service, call)
     if service.store is None:
-        raise Forbidden(f"result_s3_uri: {OFF}")
+        raise Forbidden(f"result_s3_uri: {S3_OFF}")
     # Before the work, which would be for nothing.
     place = service.store.at(call.result_s3_uri, "result_s3_uri")
-    answer = _dispatched(service, replace(call, accept=forms.JSON))
-    service.store.write(place, answer.whole(), answer.content_type)
+    answer = _dispatch(service, replace(call, accept=forms.JSON))
+    service.store.write(place, answer.read(), answer.content_type)
     told = {"modelname": call.model, "result_s3_uri": str(place)}
     return Answer(dumps(told), headers=answer.headers)
 
 
-def _dispatched(service: Service, call: forms.Invocation) -> Answer:
+def _dispatch(service: Service, call: forms.Invocation) -> Answer:
     if call.many:
-        return write_list(call, service.dispatcher.encoded(call, partial(encode_record, call.model)))
+        return write_list(call, service.dispatcher.run_encoded(call, partial(encode_record, call.model)))
     return write(call, service.dispatcher.run(call))
 
 
-def as_sent_on(message: forms.Message) -> forms.Message:
+def as_forwarded(message: forms.Message) -> forms.Message:
     """Who asks SageMaker's runtime for a stream says beside HTTP's own header what it accepts."""
-    accept = message.headers.get(f"{forms.PREFIX}accept", "")
+    accept = message.headers.get(f"{forms.HEADER_PREFIX}accept", "")
     return replace(message, headers={**message.headers, "accept": accept})
 
 
-def _streamed(service: Service, call: forms.Invocation, seen: request_handling.Seen, in_parts: bool) -> bool:
+def _wants_stream(
+    service: Service, call: forms.Invocation, seen: request_handling.RequestRecorder, in_parts: bool
+) -> bool:
     client = service.dispatcher.registry.get(call.model)
     seen.model = call.model
-    streamed = server_sent_events.wanted(call, client, in_parts)
+    streamed = server_sent_events.wants_stream(call, client, in_parts)
     if streamed and call.result_s3_uri:
         raise BadInput("result_s3_uri: a stream goes to its caller, not to S3")
     return streamed

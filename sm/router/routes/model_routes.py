@@ -15,15 +15,15 @@ from sm.multimodel.model_loader import Loader
 from sm.router.answer import Answer, dumps
 from sm.router.invocation import parse_json
 from sm.router.routes import invocations
-from sm.router.routes.control_routes import served
+from sm.router.routes.control_routes import list_served
 from sm.router.routes.responses import limit_bodies, respond
 from sm.run_state import Box
 
 #: Models on a page of the list, and the most that may be asked for.
 PAGE, LARGEST = 100, 1000
-LONGEST_NAME = 256
+MAX_NAME_CHARACTERS = 256
 #: Characters of a Target-Model in the platform's interface.
-LONGEST_TARGET = 1024
+MAX_TARGET_CHARACTERS = 1024
 
 
 def control_routes(keys: Mapping[str, str]) -> Blueprint:
@@ -49,11 +49,11 @@ def listing(box: Box) -> Blueprint:
 
     @routes.get("/models")
     def models() -> Response:
-        return respond(Answer(dumps({"models": served(box)})))
+        return respond(Answer(dumps({"models": list_served(box)})))
 
     @routes.get("/models/<name>")
     def model(name: str) -> Response:
-        row = next((row for row in served(box) if row["modelName"] == name), None)
+        row = next((row for row in list_served(box) if row["modelName"] == name), None)
         if row is None:
             raise UnknownModel(f"no model {name[:200]!r}")
         return respond(Answer(dumps(row)))
@@ -71,11 +71,11 @@ def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
 
     @routes.post("/models")
     def load() -> Response:
-        name, url = _wanted(parse_json(request.get_data()))
+        name, url = _read_load_request(parse_json(request.get_data()))
         target = request.headers.get("X-Amzn-SageMaker-Target-Model", "")
-        if len(target) > LONGEST_TARGET or not target.isprintable():
-            raise BadInput(f"the Target-Model must be at most {LONGEST_TARGET} printable characters")
-        return respond(Answer(dumps(shown(loader.load(name, url, target)))))
+        if len(target) > MAX_TARGET_CHARACTERS or not target.isprintable():
+            raise BadInput(f"the Target-Model must be at most {MAX_TARGET_CHARACTERS} printable characters")
+        return respond(Answer(dumps(describe_record(loader.load(name, url, target)))))
 
     @routes.get("/models/<name>")
     def model(name: str) -> Response:
@@ -83,7 +83,7 @@ def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
         record = snapshot.records.get(name)
         if record is None or not record.loaded:
             raise snapshot.unknown(name)
-        return respond(Answer(dumps(shown(record))))
+        return respond(Answer(dumps(describe_record(record))))
 
     @routes.delete("/models/<name>")
     def unload(name: str) -> Response:
@@ -100,7 +100,7 @@ def invoking(service: invocations.Service) -> Blueprint:
     @routes.post("/models/<name>/invoke")
     def invoke(name: str) -> Response:
         try:
-            return respond(invocations.answered(service, model=name))
+            return respond(invocations.handle_invocation(service, model=name))
         except (ClientFailed, ModelFailed):
             if service.dispatcher.registry.known(name):
                 raise
@@ -110,7 +110,7 @@ def invoking(service: invocations.Service) -> Blueprint:
     return routes
 
 
-def shown(record: Record) -> dict[str, str]:
+def describe_record(record: Record) -> dict[str, str]:
     return {"modelName": record.name, "modelUrl": record.url}
 
 
@@ -122,20 +122,20 @@ def page(loader: Loader, asked: dict[str, str]) -> dict[str, Any]:
     records = sorted(loader.records.read().loaded(), key=lambda record: record.name)
     start = bisect_right([record.name for record in records], asked.get("next_page_token", ""))
     rows = records[start : start + int(size)]
-    answer: dict[str, Any] = {"models": [shown(record) for record in rows]}
+    answer: dict[str, Any] = {"models": [describe_record(record) for record in rows]}
     if start + len(rows) < len(records):
         answer["nextPageToken"] = rows[-1].name
     return answer
 
 
-def _wanted(body: Any) -> tuple[str, str]:
+def _read_load_request(body: Any) -> tuple[str, str]:
     for member in ("model_name", "url"):
         if not isinstance(body, dict) or not isinstance(body.get(member), str) or not body[member]:
             raise WrongPayload(f"{member}: must be a text that is not empty", field=member)
     name, url = body["model_name"], body["url"]
-    if len(name) > LONGEST_NAME or "/" in name or not name.isprintable() or name in (".", ".."):
+    if len(name) > MAX_NAME_CHARACTERS or "/" in name or not name.isprintable() or name in (".", ".."):
         raise BadInput(
-            f"model_name must be at most {LONGEST_NAME} printable characters without a slash, "
+            f"model_name must be at most {MAX_NAME_CHARACTERS} printable characters without a slash, "
             "and neither . nor .."
         )
     return name, url

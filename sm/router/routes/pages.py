@@ -25,7 +25,7 @@ def blueprint(box: Box) -> Blueprint:
 
     @routes.get("/openapi.json")
     def openapi() -> Response:
-        return respond(Answer(written(box)))
+        return respond(Answer(openapi_document(box)))
 
     @routes.get("/")
     def playground() -> Response:
@@ -35,7 +35,7 @@ def blueprint(box: Box) -> Blueprint:
     return routes
 
 
-def written(box: Box) -> bytes:
+def openapi_document(box: Box) -> bytes:
     """The workers' document; until they have written it, what holds for every box."""
     try:
         return box.openapi_file.read_bytes()

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Headers that have variables of their own in WSGI, and what would be mistaken for them.
-OWN_PLACE = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
+CGI_HEADERS = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
 #: Bytes of a body that are asked for at a time.
-PIECE = 2**18
-NO_HEADERS = frozenset(f"HTTP_{name}" for name in OWN_PLACE)
+READ_BYTES = 2**18
+NOT_HEADERS = frozenset(f"HTTP_{name}" for name in CGI_HEADERS)
 
 
-def message(incoming: Request, model: str = "") -> Message:
+def read_message(incoming: Request, model: str = "") -> Message:
     """``model``: the one that the path names."""
     return Message(
-        body=body(incoming),
-        headers=headers(incoming.environ),
+        body=read_body(incoming),
+        headers=read_headers(incoming.environ),
         query=incoming.args.to_dict() if incoming.query_string else {},
         request_id=request_id(incoming.environ),
         model=model,
     )
 
 
-def body(incoming: Request) -> bytes:
+def read_body(incoming: Request) -> bytes:
     """All of it, and once: Flask would have it in memory twice for a moment."""
     length, most = incoming.content_length, incoming.max_content_length
     if length is None:
@@ -53,7 +53,7 @@ def body(incoming: Request) -> bytes:
         raise RequestEntityTooLarge
     whole = io.BytesIO(bytes(length))
     try:
-        while piece := incoming.input_stream.read(min(PIECE, length - whole.tell())):
+        while piece := incoming.input_stream.read(min(READ_BYTES, length - whole.tell())):
             whole.write(piece)
     except OSError as error:
         raise BadInput("the body did not arrive whole") from error
@@ -61,18 +61,18 @@ def body(incoming: Request) -> bytes:
     return whole.getvalue()
 
 
-def headers(environ: Mapping[str, Any]) -> dict[str, str]:
+def read_headers(environ: Mapping[str, Any]) -> dict[str, str]:
     """The request's, names in lower case: from where WSGI puts them, as Flask writes each name twice anew."""
     found = {
         name[5:].replace("_", "-").lower(): value
         for name, value in environ.items()
-        if name.startswith("HTTP_") and name not in NO_HEADERS
+        if name.startswith("HTTP_") and name not in NOT_HEADERS
     }
-    found.update((header, environ[name]) for name, header in OWN_PLACE.items() if environ.get(name))
+    found.update((header, environ[name]) for name, header in CGI_HEADERS.items() if environ.get(name))
     return found
 
 
-class Seen:
+class RequestRecorder:
     """One invocation: what is known of it only while it is served, counted and logged when it is left.
 
     Never its payload. A stream enters it again, and leaves it last.
@@ -85,11 +85,11 @@ class Seen:
         #: Of a streamed answer: how many were sent.
         self.parts: int | None = None
 
-    def sent(self) -> None:
+    def count_part(self) -> None:
         """Count a part."""
         self.parts = (self.parts or 0) + 1
 
-    def __enter__(self) -> Seen:
+    def __enter__(self) -> RequestRecorder:
         if not self._entered:
             self._started = time.perf_counter()
             metrics.IN_FLIGHT.inc()
@@ -132,14 +132,14 @@ def status_of(error: BaseException | None) -> int:
     return error.status if isinstance(error, TriremeError) else 500
 
 
-def kept(answer: Answer, seen: Seen) -> Answer:
+def attach_to_stream(answer: Answer, seen: RequestRecorder) -> Answer:
     """``answer``; ``seen`` is left at its end, which for a stream is yet to come."""
     if isinstance(answer.body, bytes):
         return answer
-    return replace(answer, body=Stream(answer.body, seen, seen.sent))
+    return replace(answer, body=Stream(answer.body, seen, seen.count_part))
 
 
-def in_time(environ: WSGIEnvironment, seconds: float, fronted: bool) -> running:
+def within_deadline(environ: WSGIEnvironment, seconds: float, fronted: bool) -> running:
     """Serve a request within ``seconds``, if they are not over yet."""
     limit = deadline(environ, seconds, fronted)
     limit.check()
@@ -155,10 +155,12 @@ def deadline(environ: WSGIEnvironment, timeout: float, fronted: bool) -> Deadlin
         except ValueError:
             waited = 0.0
     connection = environ.get("gunicorn.socket")
-    return Deadline(time.monotonic() + timeout - waited, lambda: _hung_up(connection), request_id(environ))
+    return Deadline(
+        time.monotonic() + timeout - waited, lambda: _is_disconnected(connection), request_id(environ)
+    )
 
 
-def _hung_up(connection: socket.socket | None) -> bool:
+def _is_disconnected(connection: socket.socket | None) -> bool:
     """Whether the peer closed: a peek that reads an end of file."""
     if connection is None:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, Response
 
 from sm.router.answer import Answer
-from sm.router.routes.invocations import Service, answered, as_endpoint
+from sm.router.routes.invocations import Service, handle_invocation, respond_as_endpoint
 from sm.router.streaming.aws_eventstream import EVENT_STREAM, frames
 
 
@@ -15,12 +15,12 @@ def blueprint(service: Service) -> Blueprint:
 
     @routes.route("/endpoints/<name>/invocations-response-stream", methods=["POST"])
     def endpoint(name: str) -> Response:
-        return as_endpoint(name, lambda: framed(answered(service, in_parts=True)))
+        return respond_as_endpoint(name, lambda: frame_answer(handle_invocation(service, in_parts=True)))
 
     return routes
 
 
-def framed(answer: Answer) -> Answer:
+def frame_answer(answer: Answer) -> Answer:
     """The container's answer in frames: each chunk of a stream one, a whole answer in as many as it takes."""
     chunks = iter((answer.body,)) if isinstance(answer.body, bytes) else answer.body
     headers = {**answer.headers, "X-Amzn-SageMaker-Content-Type": answer.content_type}

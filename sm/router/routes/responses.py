@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
 from sm.request_ids import given_id
 from sm.router.answer import Answer, write_error
-from sm.router.streaming.server_sent_events import EVENTS, ended
+from sm.router.streaming.server_sent_events import EVENTS, with_final_error
 from sm.router.streaming.stream import finish
 from sm.run_state import MAX_CONTROL_BODY_BYTES
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 #: Where it is kept.
-CHOSEN = "trireme.request_id"
+REQUEST_ID_KEY = "trireme.request_id"
 
 
-def asked() -> Request:
+def current_request() -> Request:
     """The request being served, itself: what Flask has in its place looks for it with every use."""
     return request_ctx.request
 
 
 def request_id(environ: WSGIEnvironment) -> str:
     """The id of a request: the caller's, else one made here."""
-    chosen: str | None = environ.get(CHOSEN)
+    chosen: str | None = environ.get(REQUEST_ID_KEY)
     if chosen is None:
-        chosen = environ[CHOSEN] = given_id(environ) or uuid.uuid4().hex
+        chosen = environ[REQUEST_ID_KEY] = given_id(environ) or uuid.uuid4().hex
     return chosen
 
 
-class Whole(Response):
+class ReadResponse(Response):
     """An answer that is all there, and its headers too: werkzeug would look through copies of both."""
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -52,10 +52,10 @@ def respond(answer: Answer) -> Response:
     """An answer as Flask wants it; Content-Length follows from a body that is there whole."""
     headers = dict(answer.headers) or None
     if isinstance(answer.body, bytes):
-        return Whole(answer.body, answer.status, headers, content_type=answer.content_type)
+        return ReadResponse(answer.body, answer.status, headers, content_type=answer.content_type)
     response = Response(answer.body, answer.status, headers, content_type=answer.content_type)
     if answer.content_type.startswith(EVENTS):
-        response.response = ended(answer.body, request_id(request.environ))
+        response.response = with_final_error(answer.body, request_id(request.environ))
     # nginx passes each chunk on as it comes.
     response.headers["X-Accel-Buffering"] = "no"
     response.call_on_close(lambda: finish(answer.body))
@@ -76,7 +76,7 @@ def handle_errors(app: Flask) -> None:
 
     @app.errorhandler(HTTPException)
     def of_flask(error: HTTPException) -> Response:
-        response = respond(write_error(_translated(error), request_id(request.environ)))
+        response = respond(write_error(_to_trireme_error(error), request_id(request.environ)))
         if isinstance(error, exceptions.MethodNotAllowed) and error.valid_methods:
             response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
         return response
@@ -97,7 +97,7 @@ def limit_bodies(routes: Blueprint, limit: int = MAX_CONTROL_BODY_BYTES) -> None
             raise TooLarge(f"the body is larger than the {limit} bytes this box accepts here")
 
 
-def _translated(error: HTTPException) -> TriremeError:
+def _to_trireme_error(error: HTTPException) -> TriremeError:
     if error.code == 404:
         return NotFound(f"no such path: {request.path[:200]}")
     if error.code == 405:

@@ -9,9 +9,9 @@ import orjson
 from sm.client.sessions import Session, Sessions
 from sm.errors import BadInput
 from sm.router.answer import Answer
-from sm.router.invocation import PREFIX, Message
+from sm.router.invocation import HEADER_PREFIX, Message
 
-HEADER = f"{PREFIX}session-id"
+HEADER = f"{HEADER_PREFIX}session-id"
 NEW, CLOSE = "NEW_SESSION", "CLOSE"
 ANSWERED, OPENED, CLOSED = (
     "X-Amzn-SageMaker-Session-Id",
@@ -19,10 +19,10 @@ ANSWERED, OPENED, CLOSED = (
     "X-Amzn-SageMaker-Closed-Session-Id",
 )
 #: Bytes: a body that opens or closes a session is no longer.
-LONGEST = 1024
+MAX_COMMAND_BYTES = 1024
 
 
-def attended(sessions: Sessions | None, message: Message) -> Answer | Session | None:
+def resolve_session(sessions: Sessions | None, message: Message) -> Answer | Session | None:
     """The session that a request belongs to, if any; the answer, where it is about the session itself.
 
     :class:`BadInput` where there is no such session, or sessions are off.
@@ -36,7 +36,7 @@ def attended(sessions: Sessions | None, message: Message) -> Answer | Session | 
     if identity == NEW:
         if asked != NEW:
             raise BadInput(f'a new session is opened by the body {{"requestType":"{NEW}"}} and no other')
-        return _opened(sessions.open())
+        return _session_opened(sessions.open())
     if asked is None:
         return sessions.get(identity)
     if asked != CLOSE:
@@ -47,7 +47,7 @@ def attended(sessions: Sessions | None, message: Message) -> Answer | Session | 
 
 def request_type(body: bytes) -> object:
     """What a body of nothing but ``{"requestType": ...}`` wants; None for any other."""
-    if len(body) > LONGEST or b'"requestType"' not in body:
+    if len(body) > MAX_COMMAND_BYTES or b'"requestType"' not in body:
         return None
     try:
         said = orjson.loads(body)
@@ -56,6 +56,6 @@ def request_type(body: bytes) -> object:
     return said["requestType"] if isinstance(said, dict) and said.keys() == {"requestType"} else None
 
 
-def _opened(session: Session) -> Answer:
+def _session_opened(session: Session) -> Answer:
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.expires))
     return Answer(b"{}", headers={ANSWERED: session.id, OPENED: f"{session.id}; Expires={until}"})

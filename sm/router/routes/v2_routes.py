@@ -33,17 +33,17 @@ def blueprint(upstream: Upstream, timeout: float, stream_timeout: float, fronted
         work = WORK.fullmatch(target.partition("?")[0])
         check(request.method, target, work is not None)
         if work is None:
-            with request_handling.in_time(request.environ, timeout, fronted):
-                answer = _send(upstream, request_handling.message(request), target)
+            with request_handling.within_deadline(request.environ, timeout, fronted):
+                answer = _send(upstream, request_handling.read_message(request), target)
                 return respond(triton_requests.without_request_token(answer))
-        with request_handling.Seen(
+        with request_handling.RequestRecorder(
             request_id(request.environ), request_handling.api_key_name(request.environ, fronted)
         ) as seen:
             seconds = stream_timeout if work[3] == "generate_stream" else timeout
-            with request_handling.in_time(request.environ, seconds, fronted):
-                answer = _send(upstream, request_handling.message(request), target)
+            with request_handling.within_deadline(request.environ, seconds, fronted):
+                answer = _send(upstream, request_handling.read_message(request), target)
                 seen.model = work[1]
-                return respond(request_handling.kept(answer, seen))
+                return respond(request_handling.attach_to_stream(answer, seen))
 
     return routes
 
@@ -67,4 +67,4 @@ def _send(upstream: Upstream, message: Message, target: str) -> Answer:
     # Triton answers HEAD with a 405; GET has the headers that are asked for.
     method = "GET" if request.method == "HEAD" else request.method
     asked = Asked(method, target, message.body, end_to_end(message.headers))
-    return triton_requests.passed_on(upstream.send(asked))
+    return triton_requests.forwarded_headers(upstream.send(asked))

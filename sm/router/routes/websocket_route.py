@@ -19,7 +19,7 @@ from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
 from sm.router.answer import Answer, write_error
 from sm.router.invocation import JSON, Message
 from sm.router.routes import request_handling
-from sm.router.routes.invocations import Service, made
+from sm.router.routes.invocations import Service, process_message
 from sm.router.streaming.stream import finish
 from sm.router.streaming.websocket import WebSocket
 
@@ -41,8 +41,8 @@ def blueprint(service: Service, most: int, largest: int, stopping: Callable[[], 
     @routes.get(PATH, websocket=True)
     @routes.get(PATH)
     def conversation() -> Response:
-        opening = request_handling.message(request)
-        accept = accepted(opening)
+        opening = request_handling.read_message(request)
+        accept = handle_websocket(opening)
         # A message's time begins with the message, not with the connection.
         here = replace(service, fronted=False)
         if not room.acquire(blocking=False):
@@ -87,7 +87,7 @@ class Upgraded(Response):
             self._over()
 
 
-def accepted(opening: Message) -> str:
+def handle_websocket(opening: Message) -> str:
     """What the server says to a well-formed handshake (RFC 6455, section 4.2)."""
     headers = opening.headers
     key = headers.get("sec-websocket-key", "")
@@ -100,13 +100,13 @@ def accepted(opening: Message) -> str:
 
 def _answer(line: WebSocket, service: Service, message: Message, caller: str) -> None:
     try:
-        with request_handling.Seen(message.request_id, caller) as seen:
-            answer = made(service, request.environ, message, True, seen)
+        with request_handling.RequestRecorder(message.request_id, caller) as seen:
+            answer = process_message(service, request.environ, message, True, seen)
         _send(line, answer)
     except CallerGone:
         raise
     except TriremeError as error:
-        line.send(write_error(error, message.request_id).whole(), text=True)
+        line.send(write_error(error, message.request_id).read(), text=True)
 
 
 def _send(line: WebSocket, answer: Answer) -> None:

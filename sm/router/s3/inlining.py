@@ -9,10 +9,10 @@ from sm.errors import Forbidden
 from sm.router.s3.store import Store
 from sm.router.s3.uris import URI
 
-OFF = "this box reads and writes no S3: TRIREME_S3_BUCKETS names no bucket"
+S3_OFF = "this box reads and writes no S3: TRIREME_S3_BUCKETS names no bucket"
 
 
-def inlined(kind: type[Payload], record: Any, path: str, store: Store | None) -> Any:
+def inline_objects(kind: type[Payload], record: Any, path: str, store: Store | None) -> Any:
     """``record`` with its main field's data in place of an address; any other record as it is.
 
     As with inline data, ``{"s3_uri": …}`` alone stands for the payload with that main field.
@@ -26,7 +26,7 @@ def inlined(kind: type[Payload], record: Any, path: str, store: Store | None) ->
     if name is None:
         return record
     if store is None:
-        raise Forbidden(f"{path}.{name}: {OFF}")
+        raise Forbidden(f"{path}.{name}: {S3_OFF}")
     place = store.at(record[name][URI], f"{path}.{name}.{URI}")
     fields = kind.fields_of_raw(store.read(place))
     # Under the key that was sent, so that a caller who sent both is told.

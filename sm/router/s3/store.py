@@ -19,7 +19,7 @@ from sm.errors import (
     TriremeError,
 )
 from sm.router.s3.transfers import Transfers
-from sm.router.s3.uris import Address, address
+from sm.router.s3.uris import Address, parse_uri
 from sm.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 CONNECTING, SILENCE = 2, 10
 ATTEMPTS = 2
 #: Bytes that are read at a time.
-PIECE = 2**18
+READ_BYTES = 2**18
 T = TypeVar("T")
 
 
@@ -54,7 +54,7 @@ class Store:
 
     def at(self, value: object, path: str) -> Address:
         """An address of the request, once it is allowed."""
-        return address(value, self._allowed, path)
+        return parse_uri(value, self._allowed, path)
 
     def read(self, place: Address) -> bytes:
         """The object's bytes; :class:`NotFound`, :class:`Forbidden`, :class:`TooLarge`, :class:`NotReady`."""
@@ -73,7 +73,7 @@ class Store:
                 raise StorageFailed(f"S3 does not say how long {place} is")
             if size > self._largest:
                 raise TooLarge(f"{place} has {size:,} bytes, this box takes {self._largest:,}")
-            return b"".join(body.iter_chunks(PIECE))
+            return b"".join(body.iter_chunks(READ_BYTES))
 
     def _in_time(self, call: Callable[[], T], place: Address) -> T:
         try:
@@ -81,10 +81,10 @@ class Store:
         except TriremeError:
             raise
         except Exception as error:
-            raise translated(error, place) from None
+            raise to_trireme_error(error, place) from None
 
 
-def translated(error: Exception, place: Address) -> Exception:
+def to_trireme_error(error: Exception, place: Address) -> Exception:
     """An error of boto3's in the caller's terms."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
@@ -112,7 +112,7 @@ def _refused(response: Any, place: Address) -> TriremeError:
     return BadInput(f"S3 refuses {place} ({code})")
 
 
-def opened(settings: Settings) -> Store | None:
+def open_store(settings: Settings) -> Store | None:
     """None where no bucket is named: boto3 is not even imported then. :class:`StartError` without boto3."""
     if not settings.s3_buckets:
         return None

@@ -43,7 +43,7 @@ def _escaped(name: str) -> re.Pattern[bytes]:
     return re.compile(rf"(?i)\\u00(?:{codes})".encode())
 
 
-def address(value: object, allowed: Sequence[str], path: str) -> Address:
+def parse_uri(value: object, allowed: Sequence[str], path: str) -> Address:
     """Read an address; ``path`` is where it stands in the request.
 
     :class:`WrongPayload` for what is none, :class:`Forbidden` for one in none of the ``allowed`` places.

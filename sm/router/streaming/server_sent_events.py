@@ -19,7 +19,7 @@ EVENTS_UTF8 = "text/event-stream; charset=utf-8"
 BYTES = "application/octet-stream"
 
 
-def wanted(call: Invocation, client: Client, in_parts: bool) -> bool:
+def wants_stream(call: Invocation, client: Client, in_parts: bool) -> bool:
     """Whether to answer in parts: any client's result as events, else those of a client that has its own."""
     return call.accept == EVENTS or (in_parts and client.streams())
 
@@ -41,15 +41,15 @@ def plain(parts: Iterator[object]) -> Iterator[bytes]:
     return _each(parts, _bytes)
 
 
-def ended(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes]:
+def with_final_error(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes]:
     """The events in ``chunks``; an error on the way is the last one, ``event: error``."""
     try:
         yield from chunks
     except TriremeError as error:
-        yield b"event: error\ndata: " + write_error(error, request_id).whole() + b"\n\n"
+        yield b"event: error\ndata: " + write_error(error, request_id).read() + b"\n\n"
 
 
-def whole(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def split_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """The events in ``chunks`` one by one, wherever the chunks were cut."""
     rest = b""
     try:

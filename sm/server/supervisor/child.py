@@ -6,11 +6,11 @@ import signal
 from dataclasses import dataclass, field
 
 #: Seconds over which deaths count against the budget.
-WINDOW = 300.0
+RESTART_WINDOW_S = 300.0
 #: Seconds before a restart: the first, and the most.
 BACK_OFF, LONGEST = 0.1, 5.0
 #: Seconds between two looks at a child that is starting.
-PROBE_EVERY = 0.1
+PROBE_INTERVAL_S = 0.1
 
 WAITING, STARTING, READY, RESTARTING, STOPPED = "waiting", "starting", "ready", "restarting", "stopped"
 
@@ -29,35 +29,35 @@ class Child:
     not_before: float = 0.0
     ever_ready: bool = False
     #: Its next end is our doing and costs nothing.
-    excused: bool = False
+    expected_exit: bool = False
     deaths: list[float] = field(default_factory=list)
 
-    def started(self, pid: int, now: float) -> None:
+    def mark_started(self, pid: int, now: float) -> None:
         self.pid, self.since, self.not_before = pid, now, now
         self.state = RESTARTING if self.state == RESTARTING else STARTING
 
-    def answered(self) -> None:
+    def mark_ready(self) -> None:
         self.state, self.ever_ready = READY, True
 
-    def silent(self, now: float) -> None:
+    def mark_unready(self, now: float) -> None:
         """It was asked and is not ready yet."""
-        self.not_before = now + PROBE_EVERY
+        self.not_before = now + PROBE_INTERVAL_S
 
-    def ended(self, now: float) -> None:
+    def mark_exited(self, now: float) -> None:
         """It is gone, and is to be started again after the back-off."""
         self.pid = None
-        self.state = RESTARTING if self.ever_ready or not self.excused else WAITING
-        if self.excused:
-            self.excused = False
+        self.state = RESTARTING if self.ever_ready or not self.expected_exit else WAITING
+        if self.expected_exit:
+            self.expected_exit = False
             return
         self.restarts += 1
-        self.deaths = [at for at in self.deaths if at > now - WINDOW] + [now]
+        self.deaths = [at for at in self.deaths if at > now - RESTART_WINDOW_S] + [now]
         self.not_before = now + min(LONGEST, BACK_OFF * 2 ** min(len(self.deaths) - 1, 10))
 
-    def stopped(self) -> None:
+    def mark_stopped(self) -> None:
         self.pid, self.state = None, STOPPED
 
-    def spent(self, budget: int) -> bool:
+    def restart_limit_reached(self, budget: int) -> bool:
         """Whether it died more often than it may."""
         return len(self.deaths) > budget
 
@@ -71,7 +71,7 @@ def exit_code(status: int) -> int:
     return 128 - status if status < 0 else status or 1
 
 
-def how(status: int) -> str:
+def describe_exit(status: int) -> str:
     """A child's end in words."""
     if status >= 0:
         return f"exit code {status}"

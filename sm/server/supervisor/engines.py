@@ -16,12 +16,12 @@ from pathlib import Path
 from selectors import BaseSelector
 
 from sm.errors import StartError
-from sm.inspection.overlay import LOG, fits, merge, missing, same_source
+from sm.inspection.overlay import LOG, find_missing_plans, fits, merge, same_source
 from sm.server.supervisor.log_writer import Log
 from sm.server.supervisor.processes import Command, Processes
 from sm.server.supervisor.signals import STOPPING, Signals
-from sm.server.supervisor.unavailable_responder import Doorman
-from sm.server.supervisor.watchdog import Guard
+from sm.server.supervisor.unavailable_responder import UnavailableResponder
+from sm.server.supervisor.watchdog import Watchdog
 from sm.settings import HERE, Settings
 
 #: Seconds between two looks, between two lines of the log, and for the last callers to read their answer.
@@ -32,7 +32,7 @@ class Stopping(Exception):
     """Somebody wants the box to stop."""
 
 
-class Engines:
+class PlanBuilder:
     """Builds one plan after the other, each in a process of its own."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Engines:
         selector: BaseSelector,
         signals: Signals,
         processes: Processes,
-        guard: Guard | None,
+        guard: Watchdog | None,
         log: Log,
     ) -> None:
         self._root = settings.cache.expanduser().absolute() / "engines"
@@ -50,11 +50,11 @@ class Engines:
         self._guard, self._log = guard, log
         #: What ``/ping`` says meanwhile.
         self.reason = "the box is starting"
-        self._doorman = Doorman(listener, selector, lambda: self.reason, time.monotonic)
+        self._doorman = UnavailableResponder(listener, selector, lambda: self.reason, time.monotonic)
 
     def run(self, repository: Path) -> Path | None:
         """The repository to serve, None if the box was told to stop; :class:`StartError` if a build fails."""
-        wanting = missing(repository)
+        wanting = find_missing_plans(repository)
         if not wanting:
             return repository
         try:
@@ -63,7 +63,7 @@ class Engines:
             for number, version in enumerate(wanting, 1):
                 built = merged / version.relative_to(repository)
                 if fits(built) and same_source(version, built):
-                    self._log.say("info", f"{version.parent.name}: its plan in {built} is for this GPU")
+                    self._log.log("info", f"{version.parent.name}: its plan in {built} is for this GPU")
                 elif not self._build(version, built, f"{number} of {len(wanting)}"):
                     return None
         except OSError as error:
@@ -96,7 +96,7 @@ class Engines:
                 self.reason = progress(name, spent, usual)
                 if spent - told >= TELL:
                     told = spent
-                    self._log.say("info", f"{self.reason} (plan {which}, log: {built / LOG})")
+                    self._log.log("info", f"{self.reason} (plan {which}, log: {built / LOG})")
                 self._turn()
             if status:
                 said = os.read(output, 1 << 16).decode(errors="replace").strip()
@@ -108,7 +108,7 @@ class Engines:
             os.close(output)
             if self._guard:
                 self._guard.forget(pid)
-        self._log.say("info", f"{name}: its plan was built in {time.monotonic() - started:.0f} s")
+        self._log.log("info", f"{name}: its plan was built in {time.monotonic() - started:.0f} s")
         return True
 
     def _status(self, pid: int) -> int | None:
@@ -119,7 +119,7 @@ class Engines:
 
     def _turn(self, wanted: bool = True) -> None:
         """Answer who asks, for a tick."""
-        self._doorman.attend(wanted)
+        self._doorman.serve(wanted)
         registered = self._selector.get_map()
         for key, _ in self._selector.select(TICK):
             # An event before this one may have closed what this one is about.

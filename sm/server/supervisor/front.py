@@ -20,9 +20,9 @@ from sm.settings import HERE, Settings, cores, names_of
 
 TEMPLATE = HERE / "nginx.conf"
 #: nginx is often where only root's PATH looks.
-PLACES = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin"
+NGINX_PATHS = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin"
 #: Seconds by which nginx waits longer than what is behind it.
-MARGIN = 5
+TIMEOUT_MARGIN_S = 5
 MODELS_NEED_NGINX = (
     "multi-model mode (SAGEMAKER_MULTI_MODEL=true) needs nginx, which has one process load all the models"
 )
@@ -52,7 +52,7 @@ def choose(settings: Settings) -> Path | None:
             raise StartError(f"TRIREME_NGINX=off: {MODELS_NEED_NGINX}.")
         _check_nginx_settings(settings, "TRIREME_NGINX=off")
         return None
-    found = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:{PLACES}")
+    found = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:{NGINX_PATHS}")
     if found is None and settings.nginx == "on":
         raise StartError("TRIREME_NGINX=on, but there is no nginx on PATH: install it, or set it to auto.")
     if found is None and settings.multi_model:
@@ -90,7 +90,7 @@ def render(settings: Settings, box: Box) -> str:
 
 def values(settings: Settings, box: Box) -> Mapping[str, object]:
     """What the template leaves open. Sizes in bytes, times in seconds."""
-    patience = int(settings.timeout) + MARGIN
+    patience = int(settings.timeout) + TIMEOUT_MARGIN_S
     processes = max(1, min(4, cores() // 4))
     limits = capacity(settings, memory_limit(), descriptor_limit())
     return {
@@ -114,10 +114,12 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "body_buffer": body_buffer(settings),
         "receive_timeout": max(1, round(settings.receive_timeout)),
         "timeout": patience,
-        "stream_timeout": int(settings.longest_stream) + MARGIN,
+        "stream_timeout": int(settings.longest_stream) + TIMEOUT_MARGIN_S,
         "all_streamed": int(_all_streamed(settings)),
         # Unloading a model may take the platform's 360 s, loading one what is set.
-        "control_timeout": max(patience, 360 + MARGIN, int(settings.load_timeout) + MARGIN),
+        "control_timeout": max(
+            patience, 360 + TIMEOUT_MARGIN_S, int(settings.load_timeout) + TIMEOUT_MARGIN_S
+        ),
         "with_tls": _enabled(settings.tls),
         "tls_port": settings.tls_port,
         "http_two": " http2" if settings.http2 else "",

@@ -13,7 +13,7 @@ import orjson
 from sm.logs import LEVELS
 
 #: Bytes of a line, or of a traceback's lines together, that are kept.
-LONGEST = 64 * 1024
+MAX_LINE_BYTES = 64 * 1024
 
 #: ``I1121 10:43:08.123456 99 server.cc:273] "text"``, and with --log-format=ISO8601.
 TRITON = re.compile(
@@ -117,7 +117,7 @@ class Lines:
         for line in whole:
             self._line(line)
         # What comes of a line beyond the limit is dropped as it comes.
-        self._rest = rest[: LONGEST + 1]
+        self._rest = rest[: MAX_LINE_BYTES + 1]
 
     def end(self) -> None:
         """The pipe is closed: what is there is all there will be."""
@@ -127,8 +127,8 @@ class Lines:
         self._end_traceback()
 
     def _line(self, raw: bytes) -> None:
-        line = raw[:LONGEST].decode("utf-8", "replace").rstrip("\r")
-        if len(raw) > LONGEST:
+        line = raw[:MAX_LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
+        if len(raw) > MAX_LINE_BYTES:
             line += " … (cut)"
         for members in self._members(line):
             self._emit(members)
@@ -137,7 +137,7 @@ class Lines:
         if self._traceback:
             self._traceback.append(line)
             size = sum(map(len, self._traceback))
-            if not line.startswith((" ", "\t")) or size > LONGEST:
+            if not line.startswith((" ", "\t")) or size > MAX_LINE_BYTES:
                 self._end_traceback()
         elif line.startswith(TRACEBACK):
             self._traceback = [line]

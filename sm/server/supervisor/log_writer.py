@@ -14,12 +14,12 @@ from sm.logs import Formatter
 
 #: Bytes that wait for a slow reader at most. What comes on top is dropped and counted: lost lines are better
 #: than children that stand still because nobody reads their logs.
-MOST = 4 * 2**20
+MAX_BUFFERED_BYTES = 4 * 2**20
 #: A pipe that is ready takes this much without blocking (PIPE_BUF).
 CHUNK = 4096
 
 
-class Sink:
+class NonBlockingWriter:
     """Writes to a file descriptor when it is ready, never waiting for it.
 
     The descriptor is not made non-blocking: that would be so for everybody who shares the terminal.
@@ -37,7 +37,7 @@ class Sink:
         """One whole line, its end included."""
         if self._gone:
             return
-        if self._size + len(line) > MOST:
+        if self._size + len(line) > MAX_BUFFERED_BYTES:
             self._dropped += 1
             return
         if self._dropped:
@@ -106,14 +106,14 @@ class Log:
 
     def __init__(self, formatter: Formatter, selector: BaseSelector, descriptor: int = 1) -> None:
         self._formatter = formatter
-        self.sink = Sink(descriptor, selector, self._lost)
+        self.sink = NonBlockingWriter(descriptor, selector, self._count_lost)
 
     def write(self, process: str, members: Mapping[str, Any]) -> None:
         line = self._formatter.line(process, members)
         if line:
             self.sink.write(line)
 
-    def say(self, level: str, message: str) -> None:
+    def log(self, level: str, message: str) -> None:
         """In the supervisor's own name."""
         self.write("serve", {"level": level, "message": message})
 
@@ -121,6 +121,6 @@ class Log:
         """An error with its traceback, in the supervisor's own name."""
         self.write("serve", {"level": "critical", "message": message, "traceback": traceback})
 
-    def _lost(self, count: int) -> bytes:
+    def _count_lost(self, count: int) -> bytes:
         message = f"{count} lines were dropped: standard output is read too slowly"
         return self._formatter.line("serve", {"level": "error", "message": message})

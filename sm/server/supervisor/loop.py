@@ -21,24 +21,24 @@ from sm.server.supervisor.certificate_watch import CertificateWatch
 from sm.server.supervisor.commands import Commands
 from sm.server.supervisor.log_lines import Lines
 from sm.server.supervisor.log_writer import Log
-from sm.server.supervisor.oom_kills import Memory, kills
+from sm.server.supervisor.oom_kills import OomKills, count_kills
 from sm.server.supervisor.probes import Probes
-from sm.server.supervisor.process_manager import CONTROL, DATA, KEYS, NGINX, TRITON, Crew
+from sm.server.supervisor.process_manager import CONTROL, DATA, KEYS, NGINX, TRITON, ProcessManager
 from sm.server.supervisor.processes import Processes
 from sm.server.supervisor.signals import STOPPING, Signals
 from sm.server.supervisor.stub_monitor import StubCondition, StubMonitor
-from sm.server.supervisor.unavailable_responder import Doorman, TlsDoorman
-from sm.server.supervisor.watchdog import Guard
+from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, UnavailableResponder
+from sm.server.supervisor.watchdog import Watchdog
 from sm.settings import Settings
 from sm.triton.shared_memory_cleanup import make_private
 from sm.triton.stub_processes import DeadStub, StubWatch
 
 #: Seconds between two looks at what is due.
-TICK = 0.05
+TICK_S = 0.05
 #: Seconds between two heartbeats for the workers; see sm.generation.
 HEARTBEAT_INTERVAL_S = 0.1
 #: Seconds for the last callers to read that the box is stopping.
-PARTING = 0.5
+FLUSH_TIMEOUT_S = 0.5
 #: Seconds for which a process is dead before anybody is told.
 DEAD_IMPORT_S = 1.0
 #: Bytes taken from a child's pipe at a time.
@@ -61,7 +61,7 @@ class Loop:
         selector: BaseSelector,
         signals: Signals,
         processes: Processes,
-        guard: Guard | None,
+        guard: Watchdog | None,
         generation: SharedGeneration,
         log: Log,
         when_ready: Callable[[], None] = lambda: None,
@@ -71,7 +71,7 @@ class Loop:
         self._processes, self._guard, self._generation, self._log = processes, guard, generation, log
         self._when_ready = when_ready
         self._probes = Probes(box, settings.port)
-        self._memory = Memory(kills, time.monotonic)
+        self._memory = OomKills(count_kills, time.monotonic)
         self._stubs = StubMonitor(0)
         self._imports = StubWatch(box.overlay or box.repository)
         self._dead_imports: tuple[DeadStub, ...] = ()
@@ -80,7 +80,7 @@ class Loop:
         self._behind = False
         keys = (KEYS,) if settings.api_keys_file else ()
         front = (*keys, NGINX) if box.fronted else ()
-        self.crew = Crew(
+        self.crew = ProcessManager(
             self,
             time.monotonic,
             (CONTROL, *front, TRITON, DATA),
@@ -88,10 +88,10 @@ class Loop:
             startup=settings.startup_timeout,
             drain=settings.drain,
         )
-        self._doormen = [Doorman(listener, selector, lambda: self.crew.reason, time.monotonic)]
+        self._doormen = [UnavailableResponder(listener, selector, lambda: self.crew.reason, time.monotonic)]
         if tls_listener:
             self._doormen.append(
-                TlsDoorman(
+                TlsUnavailableResponder(
                     tls_listener,
                     selector,
                     lambda: self.crew.reason,
@@ -117,17 +117,17 @@ class Loop:
             self._heartbeat()
             self.crew.tick()
             for doorman in self._doormen:
-                doorman.attend(self.crew.refusing)
+                doorman.serve(self.crew.rejecting)
             # A front that is only starting would die of SIGHUP.
             if self._certificates and self.crew.front_is_ready and not self.crew.shutdown:
                 self._certificates.poll()
             if self.crew.ever_ready:
                 when_ready, self._when_ready = self._when_ready, lambda: None
                 when_ready()
-            if self.crew.settled and not self._answering:
+            if self.crew.steady and not self._answering:
                 self._rest()
             else:
-                self._turn(TICK)
+                self._turn(TICK_S)
         self._part()
         return self.crew.exit_code
 
@@ -135,13 +135,13 @@ class Loop:
         """Tell the workers that the machine runs, and the rules if it stood still since the last time."""
         age = self._generation.heartbeat_age()
         if age > STANDSTILL_S:
-            self.crew.stood_still(age)
+            self.crew.handle_standstill(age)
         self._generation.beat()
 
     def _rest(self) -> None:
         """Until the next heartbeat nothing is due but what happens: lines of a child, or its end."""
         end = time.monotonic() + HEARTBEAT_INTERVAL_S
-        while self.crew.settled and (left := end - time.monotonic()) > 0:
+        while self.crew.steady and (left := end - time.monotonic()) > 0:
             self._turn(left)
             if not self._behind:
                 time.sleep(GATHER)
@@ -158,9 +158,9 @@ class Loop:
         """Give the port back; the last callers get to read why."""
         for doorman in self._doormen:
             doorman.close()
-        end = time.monotonic() + PARTING
+        end = time.monotonic() + FLUSH_TIMEOUT_S
         while self._answering and time.monotonic() < end:
-            self._turn(TICK)
+            self._turn(TICK_S)
 
     @property
     def _answering(self) -> bool:
@@ -250,10 +250,10 @@ class Loop:
     def put_answers_in_doubt(self) -> None:
         self._generation.put_in_doubt(self._generation.current)
 
-    def starved(self, patience: float) -> bool:
-        return self._memory.starved(patience)
+    def oom_killed(self, patience: float) -> bool:
+        return self._memory.oom_killed(patience)
 
-    def linger(self) -> None:
+    def keep_answering(self) -> None:
         # On a full disk callers learn it from the connection's end.
         with contextlib.suppress(OSError):
             self._box.draining_file.touch()
@@ -269,17 +269,17 @@ class Loop:
                 file.truncate()
 
     def say(self, level: str, message: str) -> None:
-        self._log.say(level, message)
+        self._log.log(level, message)
 
     # What happens.
 
     def _take_signals(self) -> None:
         for number in self._signals.take():
             if number in STOPPING:
-                self.crew.signalled(number)
+                self.crew.handle_signal(number)
         for pid, status in self._processes.reap():
             self._finish(pid)
-            self.crew.ended(pid, status)
+            self.crew.handle_exit(pid, status)
 
     def _read(self, pid: int) -> bool:
         """Take what a child printed; False if there is no more for now."""

@@ -10,14 +10,14 @@ from pathlib import Path
 COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 
 #: Why a process was killed that nobody of ours has killed.
-STARVED = (
+OOM_KILLED = (
     ", killed by the kernel because memory ran out (give the container more, as with --memory, or let it "
     "serve fewer models, or with fewer SAGEMAKER_MODEL_SERVER_WORKERS)"
 )
-STARVED_MODEL = f": the process of a python model has died{STARVED}"
+MODEL_OOM_KILLED = f": the process of a python model has died{OOM_KILLED}"
 
 
-class Memory:
+class OomKills:
     """The kernel's count as it was last seen."""
 
     def __init__(self, count: Callable[[], int], clock: Callable[[], float]) -> None:
@@ -25,7 +25,7 @@ class Memory:
         self._seen = count()
         self._since: float | None = None
 
-    def starved(self, patience: float) -> bool:
+    def oom_killed(self, patience: float) -> bool:
         """Whether one was killed at least ``patience`` seconds ago; told once."""
         count, now = self._count(), self._clock()
         if count > self._seen and self._since is None:
@@ -37,7 +37,7 @@ class Memory:
         return True
 
 
-def kills(counters: tuple[Path, ...] = COUNTERS) -> int:
+def count_kills(counters: tuple[Path, ...] = COUNTERS) -> int:
     """Processes of this control group that were killed so far; 0 where nobody counts them."""
     for path in counters:
         with contextlib.suppress(OSError):

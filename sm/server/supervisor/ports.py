@@ -33,9 +33,9 @@ def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket
     return listener
 
 
-def draw(settings: Settings) -> tuple[int, int, int]:
+def choose_ports(settings: Settings) -> tuple[int, int, int]:
     """Triton's HTTP, gRPC and metrics ports: what is set, else free ones."""
-    wanted = wishes(settings)
+    wanted = requested_ports(settings)
     taken = {settings.port, *filter(None, (settings.tls and settings.tls_port, *wanted))}
     for field, port in zip(FIELDS, wanted, strict=True):
         name = names_of(field)[0]
@@ -60,7 +60,7 @@ def draw(settings: Settings) -> tuple[int, int, int]:
     return http, grpc, metrics
 
 
-def wishes(settings: Settings) -> tuple[int, int, int]:
+def requested_ports(settings: Settings) -> tuple[int, int, int]:
     """The three ports; 0 for one that may be any. An open one is where callers look for it, unless the safe
     range has the word."""
     known, opened = settings.safe_ports is None, settings.triton_ports != "off"

@@ -12,7 +12,7 @@ from sm.server.supervisor.process_manager import CONTROL, DATA, KEYS, TRITON
 from sm.triton import server
 
 #: Seconds; the supervisor does nothing else meanwhile.
-PATIENCE = 0.25
+PROBE_TIMEOUT_S = 0.25
 
 
 class Probes:
@@ -28,12 +28,12 @@ class Probes:
             asked = server.live if self._box.ping == "live" else server.ready
             return asked(self._box.http_port, self._box.http_keys)
         if name == CONTROL:
-            return answers(self._box.control_socket)
+            return is_listening(self._box.control_socket)
         if name == KEYS:
-            return answers(self._box.keys_socket)
+            return is_listening(self._box.keys_socket)
         if name == DATA and self._box.fronted:
-            return answers(self._box.data_socket)
-        return answers(("127.0.0.1", self._port))
+            return is_listening(self._box.data_socket)
+        return is_listening(("127.0.0.1", self._port))
 
     def failure(self, name: str) -> str:
         """What Triton could not load, or the router's clients, with the reason, in one sentence."""
@@ -50,11 +50,11 @@ class Probes:
             return ""
 
 
-def answers(address: Path | tuple[str, int]) -> bool:
+def is_listening(address: Path | tuple[str, int]) -> bool:
     """Whether anything that speaks HTTP is there: any answer will do."""
     family = socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET
     with socket.socket(family) as sock, contextlib.suppress(OSError, http.client.HTTPException):
-        sock.settimeout(PATIENCE)
+        sock.settimeout(PROBE_TIMEOUT_S)
         sock.connect(str(address) if isinstance(address, Path) else address)
         sock.sendall(b"GET /ping HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
         answer = http.client.HTTPResponse(sock)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from sm.server.supervisor.stub_monitor import StubCondition
 
 
-class Hands(Protocol):
+class ProcessBackend(Protocol):
     """What the rules can do."""
 
     def spawn(self, name: str) -> int:
@@ -47,10 +47,10 @@ class Hands(Protocol):
     def put_answers_in_doubt(self) -> None:
         """Have no worker deliver an answer of the running Triton any more."""
 
-    def starved(self, patience: float) -> bool:
+    def oom_killed(self, patience: float) -> bool:
         """Whether the kernel killed for want of memory, so many seconds ago or more; told once."""
 
-    def linger(self) -> None:
+    def keep_answering(self) -> None:
         """Have the front end the connections that callers keep."""
 
     def publish(self, state: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """The rules of the box: what is started when, what a death means, how it ends. No process is touched here.
 
-Whatever the rules want done goes through :class:`Hands`, so that a test is a table of events.
+Whatever the rules want done goes through :class:`ProcessBackend`, so that a test is a table of events.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from signal import SIGINT, SIGKILL, SIGQUIT, SIGTERM
 from typing import Any
 
-from sm.server.supervisor.child import READY, RESTARTING, WAITING, Child, exit_code, how
-from sm.server.supervisor.oom_kills import STARVED, STARVED_MODEL
-from sm.server.supervisor.process_backend import Hands
+from sm.server.supervisor.child import READY, RESTARTING, WAITING, Child, describe_exit, exit_code
+from sm.server.supervisor.oom_kills import MODEL_OOM_KILLED, OOM_KILLED
+from sm.server.supervisor.process_backend import ProcessBackend
 from sm.server.supervisor.shutdown import Shutdown, Stage
 from sm.server.supervisor.stub_monitor import StubCondition
 
@@ -19,9 +19,9 @@ NGINX, CONTROL, KEYS, TRITON, DATA = "nginx", "control", "keys", "triton", "data
 #: gunicorn's exit codes of a worker that did not boot and of an application that did not load.
 CANNOT_LOAD = (3, 4)
 #: Seconds that running requests get when the box gives up.
-SHORT_DRAIN = 2.0
+SHORT_DRAIN_S = 2.0
 #: Seconds in which callers on kept connections are told to come back on new ones, before the front stops.
-LINGER = 0.5
+LINGER_S = 0.5
 #: Seconds between two polls of the processes of Triton's Python models ("stubs").
 STUB_POLL_INTERVAL_S = 0.2
 #: How long a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and from then on its
@@ -34,18 +34,18 @@ DEAD_IMPORT_GRACE_S = 5.0
 #: Seconds for a Triton that was killed to be gone, before its stubs are looked at again.
 KILL_GRACE_S = 1.0
 #: Seconds after which nobody else will say whom the kernel killed.
-UNNOTICED = 3.0
+MISSED_STALL = 3.0
 STALLED_STUB = "the process of a python model has stalled"
-MIXED_UP = "a worker found that a model's answers may be mixed up"
-DISTRUST = "no answer of this Triton is delivered any more, and it is started again"
+MISMATCHED_ANSWER = "a worker found that a model's answers may be mixed up"
+ANSWERS_IN_DOUBT = "no answer of this Triton is delivered any more, and it is started again"
 
 
-class Crew:
+class ProcessManager:
     """The children of a box and the rules for them."""
 
     def __init__(
         self,
-        hands: Hands,
+        hands: ProcessBackend,
         clock: Callable[[], float],
         names: tuple[str, ...],
         *,
@@ -74,13 +74,13 @@ class Crew:
         """Do what is due."""
         now = self.clock()
         if self.shutdown:
-            self._go_on_stopping(now)
+            self._continue_stop(now)
         else:
             for child in self.children.values():
                 if child.pid is None:
-                    self._maybe_start(child, now)
+                    self._start_when_due(child, now)
                 elif child.state != READY and now >= child.not_before:
-                    self._look_at(child, now)
+                    self._probe(child, now)
                 if self.shutdown:
                     break
                 if child.name == TRITON and child.pid is not None and child.state != READY:
@@ -91,34 +91,34 @@ class Crew:
                 if child.name == TRITON and child.pid is not None and child.ever_ready:
                     self._watch_stubs(child, now)
             # Until all models are loaded it is most likely one of theirs, and its end a reason to give up.
-            if self.children[TRITON].ever_ready and self.hands.starved(UNNOTICED):
+            if self.children[TRITON].ever_ready and self.hands.oom_killed(MISSED_STALL):
                 self.hands.say(
-                    "error", f"a process of the router's or of nginx has died{STARVED}: it is replaced"
+                    "error", f"a process of the router's or of nginx has died{OOM_KILLED}: it is replaced"
                 )
         self.publish()
 
-    def ended(self, pid: int, status: int) -> None:
+    def handle_exit(self, pid: int, status: int) -> None:
         """A process is gone: ``status`` is its exit code, or minus the signal that killed it."""
         child = next((child for child in self.children.values() if child.pid == pid), None)
         if child is None:
             return
         if self.shutdown:
-            child.stopped()
+            child.mark_stopped()
         else:
-            self._died(child, status)
+            self._handle_death(child, status)
         self.publish()
 
-    def signalled(self, number: int) -> None:
+    def handle_signal(self, number: int) -> None:
         """Somebody wants the box to stop."""
         if self.shutdown is None:
             self.hands.say("info", "stopping: running requests are finished first")
             self._stop(0, self.drain)
-        elif number == SIGINT and not self.shutdown.hurried:
+        elif number == SIGINT and not self.shutdown.forced:
             self.hands.say("warning", "interrupted again: stopping at once")
-            self.shutdown.hurry(130)
+            self.shutdown.force(130)
         self.publish()
 
-    def stood_still(self, seconds: float) -> None:
+    def handle_standstill(self, seconds: float) -> None:
         """The supervisor, and so most likely the whole machine, did not run for so long.
 
         Triton took it for a stall of its models' processes. It is nobody's fault: the restart costs nothing.
@@ -129,13 +129,15 @@ class Crew:
         if self.shutdown:
             self.hands.put_answers_in_doubt()
             return
-        triton.excused = True
-        self._replace_triton(triton, self.clock(), f"the box stood still for {seconds:.1f} s: {DISTRUST}")
+        triton.expected_exit = True
+        self._replace_triton(
+            triton, self.clock(), f"the box stood still for {seconds:.1f} s: {ANSWERS_IN_DOUBT}"
+        )
 
     # What is to be seen.
 
     @property
-    def settled(self) -> bool:
+    def steady(self) -> bool:
         """Nothing is due until something happens."""
         return not self.shutdown and all(child.state == READY for child in self.children.values())
 
@@ -168,7 +170,7 @@ class Crew:
         return front is not None and front.state == READY
 
     @property
-    def refusing(self) -> bool:
+    def rejecting(self) -> bool:
         """Whether nobody but the supervisor answers at the public port."""
         front = self.children.get(NGINX)
         if front.state == WAITING if front else self.children[DATA].state != READY:
@@ -192,7 +194,7 @@ class Crew:
 
     # The rules.
 
-    def _maybe_start(self, child: Child, now: float) -> None:
+    def _start_when_due(self, child: Child, now: float) -> None:
         if now < child.not_before:
             return
         # A client looks at its model when it is loaded.
@@ -201,14 +203,14 @@ class Crew:
         # Until then the supervisor itself says at the port why the box is not ready.
         if child.name == NGINX and not self.children[CONTROL].ever_ready:
             return
-        child.started(self.hands.spawn(child.name), now)
+        child.mark_started(self.hands.spawn(child.name), now)
 
-    def _look_at(self, child: Child, now: float) -> None:
+    def _probe(self, child: Child, now: float) -> None:
         if self.hands.ready(child.name):
-            child.answered()
-            self._tell(child, now)
+            child.mark_ready()
+            self._log(child, now)
             return
-        child.silent(now)
+        child.mark_unready(now)
         # A data plane that cannot load ends by itself; Triton stays, without the model.
         failure = self.hands.failure(child.name) if child.name == TRITON or not child.ever_ready else ""
         if failure and child.ever_ready:
@@ -216,10 +218,10 @@ class Crew:
             self.hands.say("error", f"{failure.removesuffix('.')}: Triton is started again")
             self._kill(child)
         elif failure:
-            why = self._starved_model(child)
+            why = self._model_killed_for_memory(child)
             self._give_up(1, f"{failure.removesuffix('.')}{why}." if why else failure)
         elif child.overdue(now, self.startup):
-            self._too_slow(child)
+            self._check_startup_timeout(child)
 
     def _watch_stubs(self, triton: Child, now: float) -> None:
         """Replace a Triton whose Python models have lost their process, or may answer the wrong caller.
@@ -234,14 +236,14 @@ class Crew:
             self._stub_condition, self._stub_condition_since = condition, now
         seconds = now - self._stub_condition_since
         if condition is StubCondition.STOPPED and seconds >= STOPPED_STUB_GRACE_S:
-            self._replace_triton(triton, now, f"{STALLED_STUB}: {DISTRUST}")
+            self._replace_triton(triton, now, f"{STALLED_STUB}: {ANSWERS_IN_DOUBT}")
         elif wanted := self.hands.replacement_wanted():
-            triton.excused = True
+            triton.expected_exit = True
             self._replace_triton(triton, now, wanted)
         elif self.hands.answers_in_doubt():
-            self._replace_triton(triton, now, f"{MIXED_UP}: {DISTRUST}")
+            self._replace_triton(triton, now, f"{MISMATCHED_ANSWER}: {ANSWERS_IN_DOUBT}")
         elif condition is StubCondition.DEAD and seconds >= DEAD_STUB_GRACE_S:
-            why = STARVED if self.hands.starved(0.0) else ""
+            why = OOM_KILLED if self.hands.oom_killed(0.0) else ""
             sentence = f"the process of a python model has died{why}: Triton is started again"
             self._replace_triton(triton, now, sentence)
 
@@ -257,7 +259,7 @@ class Crew:
             return
         self._dead_import = ""
         if self.hands.leave_out_dead_import():
-            triton.excused = True
+            triton.expected_exit = True
             self._replace_triton(triton, now, f"{sentence}: Triton is started without it")
         elif triton.ever_ready:
             self.hands.say("error", f"{sentence}: Triton is started again")
@@ -272,14 +274,14 @@ class Crew:
         self._kill(triton)
         self._next_stub_poll = now + KILL_GRACE_S
 
-    def _tell(self, child: Child, now: float) -> None:
+    def _log(self, child: Child, now: float) -> None:
         self.hands.say("info", f"{child.name} is ready after {now - child.since:.1f} s")
         if self.ready and child.name in (TRITON, DATA):
             after = "" if self.ever_ready else f" after {now - self.began:.1f} s"
             self.ever_ready = True
             self.hands.say("info", f"the box is ready{after}")
 
-    def _too_slow(self, child: Child) -> None:
+    def _check_startup_timeout(self, child: Child) -> None:
         sentence = f"{child.name} was not ready within {self.startup:g} s (set by SAGEMAKER_STARTUP_TIMEOUT)."
         if child.ever_ready:
             self.hands.say("error", sentence)
@@ -287,50 +289,50 @@ class Crew:
         else:
             self._give_up(1, sentence)
 
-    def _died(self, child: Child, status: int) -> None:
+    def _handle_death(self, child: Child, status: int) -> None:
         first = not child.ever_ready
-        excused = child.excused
-        child.ended(self.clock())
+        excused = child.expected_exit
+        child.mark_exited(self.clock())
         if excused:
             if child.name == TRITON:
-                self._excuse_data()
+                self._expect_data_exit()
             return
-        if first and self._hopeless(child, status):
-            why = f"{child.name} cannot start ({how(status)}): its last lines above say why."
+        if first and self._is_permanent_failure(child, status):
+            why = f"{child.name} cannot start ({describe_exit(status)}): its last lines above say why."
             self._give_up(1, self.hands.failure(child.name) or why)
             return
         self.hands.say("error", self._end(child, status))
-        if child.spent(self.budget):
+        if child.restart_limit_reached(self.budget):
             self._give_up(
                 exit_code(status),
                 f"{child.name} ended {len(child.deaths)} times in 5 minutes, "
                 f"more than TRIREME_RESTARTS={self.budget} allows: giving up.",
             )
         elif child.name == TRITON:
-            self._excuse_data()
+            self._expect_data_exit()
 
     def _end(self, child: Child, status: int) -> str:
         """How it ended, in a sentence."""
-        starved = status == -SIGKILL and self.hands.starved(0.0)
-        why = STARVED if starved else self._starved_model(child)
+        starved = status == -SIGKILL and self.hands.oom_killed(0.0)
+        why = OOM_KILLED if starved else self._model_killed_for_memory(child)
         refusal = self.hands.failure(child.name) if status in CANNOT_LOAD else ""
-        return refusal or f"{child.name} ended: {how(status)}{why}"
+        return refusal or f"{child.name} ended: {describe_exit(status)}{why}"
 
-    def _starved_model(self, child: Child) -> str:
+    def _model_killed_for_memory(self, child: Child) -> str:
         """Why Triton fails, if that is why: 2.51 crashes when one of two instances dies in its warm-up."""
-        return STARVED_MODEL if child.name == TRITON and self.hands.starved(0.0) else ""
+        return MODEL_OOM_KILLED if child.name == TRITON and self.hands.oom_killed(0.0) else ""
 
-    def _hopeless(self, child: Child, status: int) -> bool:
+    def _is_permanent_failure(self, child: Child, status: int) -> bool:
         """Whether trying again would end the same: a wrong option, a client that cannot load."""
         if child.name == DATA:
             return status in CANNOT_LOAD
         return child.name == TRITON and status > 0
 
-    def _excuse_data(self) -> None:
+    def _expect_data_exit(self) -> None:
         """Workers that serve stay and wait for Triton; ones that are loading cannot go on without it."""
         data = self.children[DATA]
-        if data.pid is not None and data.state != READY and not data.excused:
-            data.excused = True
+        if data.pid is not None and data.state != READY and not data.expected_exit:
+            data.expected_exit = True
             self._kill(data)
 
     def _kill(self, child: Child) -> None:
@@ -340,16 +342,16 @@ class Crew:
     def _give_up(self, code: int, sentence: str) -> None:
         self._failed = sentence.rstrip(".")
         self.hands.say("error", sentence)
-        self._stop(code, min(SHORT_DRAIN, self.drain))
+        self._stop(code, min(SHORT_DRAIN_S, self.drain))
         if self.shutdown and not self.ever_ready:  # nobody has anything to lose
-            self.shutdown.hurry(code)
+            self.shutdown.force(code)
 
     def _stop(self, code: int, drain: float) -> None:
         now = self.clock()
         front = self.children.get(NGINX)
-        linger = LINGER if front and front.state == READY and self.ready else 0.0
+        linger = LINGER_S if front and front.state == READY and self.ready else 0.0
         if linger:
-            self.hands.linger()
+            self.hands.keep_answering()
         end = now + drain
         stages = [
             Stage(NGINX, SIGQUIT, drain, end),
@@ -364,23 +366,23 @@ class Crew:
             [stage for stage in stages if stage.name in self.children], code, now, now + min(linger, drain)
         )
 
-    def _go_on_stopping(self, now: float) -> None:
+    def _continue_stop(self, now: float) -> None:
         assert self.shutdown is not None
-        if self.shutdown.hurried:
+        if self.shutdown.forced:
             for child in self.children.values():
                 self._kill(child)
         elif not self._stages_over(self.shutdown, now):
             return
         if all(child.pid is None for child in self.children.values()):
             for child in self.children.values():
-                child.stopped()
+                child.mark_stopped()
             self.exit_code = self.shutdown.code
 
     def _stages_over(self, shutdown: Shutdown, now: float) -> bool:
         while (stage := shutdown.stage(now)) is not None:
             child = self.children[stage.name]
             if child.pid is None:
-                child.stopped()
+                child.mark_stopped()
                 shutdown.next(now)
                 continue
             if not stage.sent:

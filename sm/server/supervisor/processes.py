@@ -80,7 +80,7 @@ class Processes:
         for pid in _over():
             if pid in self._running:
                 self.kill(pid)
-            status = _buried(pid)
+            status = _reap(pid)
             child = self._running.pop(pid, None)
             if child is not None:
                 child.returncode = status
@@ -137,6 +137,6 @@ def _over() -> Iterator[int]:
         yield found.si_pid
 
 
-def _buried(pid: int) -> int:
+def _reap(pid: int) -> int:
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status)

@@ -32,7 +32,7 @@ class Shutdown:
     #: Until then the front goes on as before.
     linger_until: float
     lingering: bool = True
-    hurried: bool = False
+    forced: bool = False
 
     def stage(self, now: float) -> Stage | None:
         """The present stage; None while the front lingers, and when all are over."""
@@ -43,6 +43,6 @@ class Shutdown:
         self.stages.pop(0)
         self.entered = now
 
-    def hurry(self, code: int) -> None:
+    def force(self, code: int) -> None:
         """Ask no more."""
-        self.hurried, self.lingering, self.code = True, False, code
+        self.forced, self.lingering, self.code = True, False, code

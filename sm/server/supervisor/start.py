@@ -44,19 +44,19 @@ from sm.server.supervisor.capacity import (
     memory_limit,
 )
 from sm.server.supervisor.commands import Commands
-from sm.server.supervisor.engines import Engines
+from sm.server.supervisor.engines import PlanBuilder
 from sm.server.supervisor.log_writer import Log
 from sm.server.supervisor.loop import Loop
 from sm.server.supervisor.processes import Processes
 from sm.server.supervisor.signals import Signals
-from sm.server.supervisor.watchdog import Guard
+from sm.server.supervisor.watchdog import Watchdog
 from sm.settings import Settings, names_of
 from sm.triton import restricted_apis, shared_memory_cleanup
 
 #: Open files: callers, sockets behind them, models. Beyond, tables of this size only cost memory.
-MOST_FILES = 65536
+MAX_OPEN_FILES = 65536
 #: Seconds that the last lines may take to be written, and the last processes to be buried.
-PARTING = 2.0
+FLUSH_TIMEOUT_S = 2.0
 #: What ``serve`` takes beside the platform's word.
 FLAGS = ("--demo", "--examples", "--reload")
 RELOADING = (
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     terminal = os.isatty(1)
     log = Log(Formatter("info", text=terminal, colour=False), selector)
     try:
-        shown, examples = demonstrates(arguments), "--examples" in arguments
+        shown, examples = is_demo(arguments), "--examples" in arguments
         reload = "--reload" in arguments
         settings = Settings.read(os.environ)
         text = terminal or shown if settings.log_format == "auto" else settings.log_format == "text"
@@ -81,16 +81,16 @@ def main(arguments: Sequence[str]) -> int:
         lines = demo.lines(settings, examples) if shown else ""
         return run(settings, selector, log, lines, reload)
     except StartError as error:
-        log.say("error", str(error))
+        log.log("error", str(error))
         return 1
     except Exception:
         log.fail("an error of the supervisor's own", traceback.format_exc())
         return 1
     finally:
-        log.sink.flush(PARTING)
+        log.sink.flush(FLUSH_TIMEOUT_S)
 
 
-def demonstrates(arguments: Sequence[str]) -> bool:
+def is_demo(arguments: Sequence[str]) -> bool:
     """Whether the demo is asked for. The platform starts the box with the one word ``serve``."""
     unknown = [word for word in arguments if word not in ("serve", *FLAGS)]
     if unknown:
@@ -104,7 +104,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
         raise StartError("--reload is for clients in folders: in multi-model mode load the archive again.")
     with contextlib.ExitStack() as stack:
         # As PID 1 the end of this process is the end of all.
-        guard = stack.enter_context(guarded()) if os.getpid() != 1 else None
+        guard = stack.enter_context(with_watchdog()) if os.getpid() != 1 else None
         signals = Signals()
         processes = Processes()
         processes.adopt_orphans()
@@ -124,31 +124,31 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
         if tls_listener:
             stack.callback(tls_listener.close)
         if repository and settings.build_engines == "missing":
-            built = Engines(settings, listener, selector, signals, processes, guard, log).run(repository)
+            built = PlanBuilder(settings, listener, selector, signals, processes, guard, log).run(repository)
             if built is None:
                 return 0
             check(repository := built, machine, settings, log)
-        box, generation = stack.enter_context(prepared(settings, repository, nginx, guard, reload))
+        box, generation = stack.enter_context(prepare_box(settings, repository, nginx, guard, reload))
         if repository and (on_cpu := problems.on_cpu(models.read(repository), machine)):
             names = {model.name for model in on_cpu}
             box = replace(box, overlay=overlay.overlay_cpu(repository, box.run / "repository", names))
         box.save()
-        stack.callback(bury, processes, log, guard)
+        stack.callback(reap_all, processes, log, guard)
         if nginx is None:
-            log.say("warning", front.WITHOUT_NGINX)
+            log.log("warning", front.WITHOUT_NGINX)
         if reload:
-            log.say("warning", RELOADING)
+            log.log("warning", RELOADING)
         for warning in setup.prepare(settings, box):
-            log.say("warning", warning)
+            log.log("warning", warning)
         lent = tuple(each.fileno() for each in (listener, tls_listener) if each)
         # The workers read the settings themselves.
         environment = {**os.environ, names_of("threads")[0]: str(settings.threads)}
         commands = Commands(settings, box, nginx, lent, environment)
-        log.say("info", f"port {settings.port}: {announced(settings, repository)}")
+        log.log("info", f"port {settings.port}: {log_startup(settings, repository)}")
         if settings.triton_ports != "off":
-            log.say("info", opened_ports(settings, box))
+            log.log("info", opened_ports(settings, box))
         if nginx:
-            log.say(*describe_limits(asked, settings, capacity(settings, memory_limit(), files), files))
+            log.log(*describe_limits(asked, settings, capacity(settings, memory_limit(), files), files))
         loop = Loop(
             settings,
             box,
@@ -164,7 +164,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
             when_ready=lambda: log.sink.write(lines.encode()) if lines else None,
         )
         code = loop.run()
-        log.say("info", "stopped")
+        log.log("info", "stopped")
         return code
 
 
@@ -178,14 +178,14 @@ def check(repository: Path, machine: Machine, settings: Settings, log: Log) -> N
         if problem.is_certain and (settings.ping == "ready" or problem.hangs):
             refusals.append(problem.sentence)
         else:
-            log.say("warning", problem.sentence)
+            log.log("warning", problem.sentence)
     for sentence in refusals[:-1]:
-        log.say("error", sentence)
+        log.log("error", sentence)
     if refusals:
         raise StartError(refusals[-1])
 
 
-def announced(settings: Settings, repository: Path | None) -> str:
+def log_startup(settings: Settings, repository: Path | None) -> str:
     """What is about to be served, in words."""
     if repository is None:
         return f"multi-model mode: models come by POST /models from below {settings.archives}"
@@ -204,9 +204,9 @@ def opened_ports(settings: Settings, box: Box) -> str:
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[Guard]:
+def with_watchdog() -> Iterator[Watchdog]:
     """A guard, dismissed when all is clean."""
-    guard = Guard.start()
+    guard = Watchdog.start()
     try:
         yield guard
     finally:
@@ -216,13 +216,13 @@ def guarded() -> Iterator[Guard]:
 
 
 @contextlib.contextmanager
-def prepared(
-    settings: Settings, repository: Path | None, nginx: Path | None, guard: Guard | None, reload: bool
+def prepare_box(
+    settings: Settings, repository: Path | None, nginx: Path | None, guard: Watchdog | None, reload: bool
 ) -> Iterator[tuple[Box, SharedGeneration]]:
     """The box, written down; removed afterwards with its files in shared memory."""
-    http, grpc, metrics = ports.draw(settings)
+    http, grpc, metrics = ports.choose_ports(settings)
     identity = secrets.token_hex(4)
-    lock = hold(identity)
+    lock = acquire_instance_lock(identity)
     # Short: the path of a Unix socket may have 107 bytes. Only for us: mode 0700.
     run_folder = Path(tempfile.mkdtemp(prefix="trireme-"))
     if guard:
@@ -267,7 +267,7 @@ def create_generation(identity: str, run_folder: Path) -> SharedGeneration:
         return SharedGeneration.create(run_folder / name)
 
 
-def hold(identity: str) -> shared_memory_cleanup.Hold | None:
+def acquire_instance_lock(identity: str) -> shared_memory_cleanup.InstanceLock | None:
     """Take the box's lock in shared memory, and clear away what dead boxes have left."""
     if not SHARED_MEMORY.is_dir():
         return None
@@ -277,20 +277,20 @@ def hold(identity: str) -> shared_memory_cleanup.Hold | None:
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             if not (SHARED_MEMORY / f"trireme-{json.loads(file.read_text())['id']}.lock").exists():
                 shutil.rmtree(file.parent, ignore_errors=True)
-    return shared_memory_cleanup.hold(identity, SHARED_MEMORY)
+    return shared_memory_cleanup.acquire_instance_lock(identity, SHARED_MEMORY)
 
 
-def bury(processes: Processes, log: Log, guard: Guard | None) -> None:
+def reap_all(processes: Processes, log: Log, guard: Watchdog | None) -> None:
     """No process of the box may be left, whatever went wrong."""
     processes.kill_all()
-    if not processes.empty(PARTING, but=guard.pid if guard else None):
-        log.say("error", "a process of the box does not end, not even killed")
+    if not processes.empty(FLUSH_TIMEOUT_S, but=guard.pid if guard else None):
+        log.log("error", "a process of the box does not end, not even killed")
 
 
 def raise_file_limit() -> None:
     """As many open files as we may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft == resource.RLIM_INFINITY or wanted > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 

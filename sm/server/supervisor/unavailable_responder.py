@@ -15,15 +15,15 @@ from collections.abc import Callable
 from selectors import EVENT_READ, BaseSelector
 
 #: Connections that may be finishing at once; beyond, they wait in the kernel's queue.
-MOST = 256
+MAX_CONNECTIONS = 256
 #: Seconds between two looks at the queue: callers who come back at once are not to keep the cores busy
 #: that the last requests need.
-EVERY = 0.05
+POLL_INTERVAL_S = 0.05
 #: Seconds in which a caller may finish sending what nobody will read.
-PATIENCE = 1.0
+CLIENT_TIMEOUT_S = 1.0
 
 
-class Doorman:
+class UnavailableResponder:
     """``reason`` gives the sentence for the caller. Lives in the supervisor's event loop."""
 
     def __init__(
@@ -37,13 +37,13 @@ class Doorman:
         self._guests: dict[socket.socket, float] = {}
         self._next = 0.0
 
-    def attend(self, wanted: bool) -> None:
+    def serve(self, wanted: bool) -> None:
         """To be called often: answer who waits if that is ``wanted``, let go who takes too long."""
         now = self._clock()
         for guest in [guest for guest, until in self._guests.items() if now >= until]:
             self._leave(guest)
         if wanted and now >= self._next:
-            self._next = now + EVERY
+            self._next = now + POLL_INTERVAL_S
             for guest in self._accept():
                 self._answer(guest)
 
@@ -60,7 +60,7 @@ class Doorman:
 
     def _accept(self) -> list[socket.socket]:
         accepted: list[socket.socket] = []
-        while len(accepted) + len(self._guests) < MOST:
+        while len(accepted) + len(self._guests) < MAX_CONNECTIONS:
             try:
                 guest, _ = self._listener.accept()
             except OSError:
@@ -70,7 +70,7 @@ class Doorman:
 
     def _answer(self, guest: socket.socket) -> None:
         guest.setblocking(False)
-        self._guests[guest] = self._clock() + PATIENCE
+        self._guests[guest] = self._clock() + CLIENT_TIMEOUT_S
         self._selector.register(guest, EVENT_READ, lambda: self._read(guest))
         with contextlib.suppress(OSError):
             guest.send(refusal(self._reason()))
@@ -93,7 +93,7 @@ class Doorman:
         del self._guests[guest]
 
 
-class TlsDoorman(Doorman):
+class TlsUnavailableResponder(UnavailableResponder):
     """The same at the port with TLS. ``context`` makes the server's side of a handshake."""
 
     def __init__(
@@ -114,7 +114,7 @@ class TlsDoorman(Doorman):
         except OSError:
             guest.close()
             return
-        self._guests[encrypted] = self._clock() + PATIENCE
+        self._guests[encrypted] = self._clock() + CLIENT_TIMEOUT_S
         self._selector.register(encrypted, EVENT_READ, lambda: self._go_on_shaking_hands(encrypted))
 
     def _go_on_shaking_hands(self, guest: ssl.SSLSocket) -> None:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TextIO
 
 
-class Guard:
+class Watchdog:
     """The supervisor's end of a pipe to the guard; the pipe closes when the supervisor is no more."""
 
     def __init__(self, pid: int, pipe: TextIO) -> None:
         self.pid, self._pipe = pid, pipe
 
     @classmethod
-    def start(cls) -> Guard:
+    def start(cls) -> Watchdog:
         """Call it before anything is opened or started: the guard keeps what is open."""
         reading, writing = os.pipe()
         pid = os.fork()

@@ -15,11 +15,11 @@ from sm.tools.build.onnx_graph import Graph, Value
 #: Smallest, best and largest size.
 Range = tuple[int, int, int]
 #: The largest batch where neither the order nor a hand-written configuration says one.
-LARGEST = 8
+MAX_BATCH = 8
 
 
 @dataclass(frozen=True)
-class Order:
+class BuildRequest:
     """One model for one target. ``source``: an ONNX file, a name for PyTorch; the model's recipe if None."""
 
     model: str
@@ -59,7 +59,7 @@ def shapes(text: str) -> tuple[str, tuple[tuple[int, ...], ...]]:
     return name, three
 
 
-def ranges(order: Order, graph: Graph, largest: int) -> dict[str, Range]:
+def ranges(order: BuildRequest, graph: Graph, largest: int) -> dict[str, Range]:
     """The range of each free size by its name, as far as the order says; one input may speak for all."""
     if order.batch and not graph.batched:
         raise StartError(f"{graph.path} takes no batches (its first sizes are fixed): leave out --batch.")

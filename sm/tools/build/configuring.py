@@ -9,7 +9,7 @@ from typing import Any
 
 from sm.errors import StartError
 from sm.tools.build import build_request, model_config
-from sm.tools.build.build_request import Order, Range
+from sm.tools.build.build_request import BuildRequest, Range
 from sm.tools.build.changes import Graphs, retold
 from sm.tools.build.onnx_graph import Graph
 
@@ -27,7 +27,9 @@ class Configuration:
     ranges: Mapping[str, Range]
 
 
-def configure(wanted: Order, graphs: Graphs, models: Path, say: Callable[[str], None]) -> Configuration:
+def configure(
+    wanted: BuildRequest, graphs: Graphs, models: Path, say: Callable[[str], None]
+) -> Configuration:
     """Made for ``wanted``; :class:`StartError` where what a person wrote does not fit graph or order."""
     graph = graphs.served
     own = wanted.out / wanted.model / "config.pbtxt"
@@ -35,10 +37,10 @@ def configure(wanted: Order, graphs: Graphs, models: Path, say: Callable[[str], 
         return _kept(wanted, graph, own, say)
     path = models / wanted.model / "config.pbtxt"
     if not path.is_file():
-        ranges = build_request.ranges(wanted, graph, build_request.LARGEST)
+        ranges = build_request.ranges(wanted, graph, build_request.MAX_BATCH)
         return Configuration(_generated(wanted, graph, ranges), False, ranges)
     written = retold(model_config.read(path), wanted.changes, graph)
-    ranges = build_request.ranges(wanted, graph, written.max_batch_size or build_request.LARGEST)
+    ranges = build_request.ranges(wanted, graph, written.max_batch_size or build_request.MAX_BATCH)
     generated = _generated(wanted, graph, ranges)
     if generated.max_batch_size and (wanted.batch or wanted.shapes):
         written.max_batch_size = generated.max_batch_size  # the order's own word
@@ -46,7 +48,7 @@ def configure(wanted: Order, graphs: Graphs, models: Path, say: Callable[[str], 
     return _checked(Configuration(final, False, ranges), graph, generated, path, say)
 
 
-def _kept(wanted: Order, graph: Graph, path: Path, say: Callable[[str], None]) -> Configuration:
+def _kept(wanted: BuildRequest, graph: Graph, path: Path, say: Callable[[str], None]) -> Configuration:
     final = model_config.parse(path)
     backend = model_config.backend(wanted.target)
     if final.backend != backend:
@@ -54,7 +56,7 @@ def _kept(wanted: Order, graph: Graph, path: Path, say: Callable[[str], None]) -
             f"{path} is not sm build-model's to change, and has the backend {final.backend!r} where "
             f"{wanted.target} wants {backend!r}: change it there, or build with another --out."
         )
-    ranges = build_request.ranges(wanted, graph, final.max_batch_size or build_request.LARGEST)
+    ranges = build_request.ranges(wanted, graph, final.max_batch_size or build_request.MAX_BATCH)
     return _checked(Configuration(final, True, ranges), graph, _generated(wanted, graph, ranges), path, say)
 
 
@@ -72,13 +74,13 @@ def _checked(
     return made
 
 
-def _generated(wanted: Order, graph: Graph, ranges: Mapping[str, Range]) -> Any:
+def _generated(wanted: BuildRequest, graph: Graph, ranges: Mapping[str, Range]) -> Any:
     _, best, largest = ranges[str(graph.inputs[0].sizes[0])] if graph.batched else (1, 1, 1)
     preferred = best if wanted.target == "tensorrt" and best < largest else 0
     return _of_target(wanted, graph, model_config.of_graph(graph, wanted.model, largest, preferred, ranges))
 
 
-def _of_target(wanted: Order, graph: Graph, said: Any) -> Any:
+def _of_target(wanted: BuildRequest, graph: Graph, said: Any) -> Any:
     if wanted.target == "cpu":
         return model_config.for_processors(said, graph)
     return model_config.for_target(said, wanted.target)

@@ -24,7 +24,7 @@ TORCHVISION = "torchvision:"
 #: torch takes a size of 1 for a constant, so a model is traced with two records, of so many words.
 TRACED, WORDS = 2, 12
 #: The largest length where the model does not say one.
-LONGEST = 512
+MAX_TOKENS = 512
 OPSET = 18
 
 
@@ -98,7 +98,7 @@ def transformers(source: str) -> Module:
         names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken]
         # A tensor each: torch takes one that is given twice for one input.
         inputs = {name: torch.ones(TRACED, WORDS, dtype=torch.int64) for name in names}
-        longest = getattr(config, "max_position_embeddings", LONGEST)
+        longest = getattr(config, "max_position_embeddings", MAX_TOKENS)
         free = {0: batch, 1: torch.export.Dim("length", max=longest)}
     answering = _answering(
         module, lambda inner, given: inner(**dict(zip(inputs, given, strict=True)))[output]

@@ -15,7 +15,7 @@ from sm.tools.build.package_sources import Source
 from sm.tools.progress import Progress
 
 #: Seconds to wait before the second and the third attempt.
-BACK_OFF = (2.0, 8.0)
+BACK_OFF_S = (2.0, 8.0)
 
 
 class Fetcher:
@@ -60,7 +60,7 @@ class Fetcher:
 
     def _attempts(self, source: Source, model: str, folder: Path) -> Path:
         reason = ""
-        for attempt, wait in enumerate((0.0, *BACK_OFF)):
+        for attempt, wait in enumerate((0.0, *BACK_OFF_S)):
             if wait:
                 self.progress.say(f"{model}: {source.name} failed ({reason}); trying again in {wait:.0f} s")
                 self.sleep(wait)

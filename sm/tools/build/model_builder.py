@@ -15,7 +15,7 @@ from sm.repository.manifest import Accuracy, Manifest
 from sm.settings import HERE
 from sm.tools.build import build_request, model_config, suppression, targets
 from sm.tools.build.accuracy import Comparison, session
-from sm.tools.build.build_request import Order, Range
+from sm.tools.build.build_request import BuildRequest, Range
 from sm.tools.build.changes import DESCRIPTION, TOKENIZER, Graphs
 from sm.tools.build.configuring import OURS, configure
 from sm.tools.build.exporting import export
@@ -25,22 +25,22 @@ from sm.tools.build.prepare import Preparation
 from sm.tools.build.recipes import Recipe
 from sm.tools.build.repository_assembly import GRAPH, descriptions, link
 from sm.tools.build.samples import InProcess, agreement
-from sm.tools.build.targets import Made
+from sm.tools.build.targets import BuiltModel
 from sm.tools.progress import Progress
 
 #: What is built goes into this version folder; others stay.
 VERSION = "1"
 
 
-class Engine:
-    """Builds one :class:`Order`; ``models`` is the folder of recipes and hand-written configurations."""
+class ModelBuilder:
+    """Build one :class:`BuildRequest`; ``models`` holds recipes and configurations."""
 
     def __init__(self, cache: Cache, models: Path, progress: Progress) -> None:
         self.cache = cache
         self.models = models
         self.progress = progress
 
-    def build(self, wanted: Order) -> Path:
+    def build(self, wanted: BuildRequest) -> Path:
         """The model's folder in ``wanted.out``; :class:`StartError` says in a sentence why there is none."""
         with self._staged(wanted) as workshop, self._staged(wanted) as staged:
             source, name = self._source(wanted, workshop)
@@ -62,7 +62,7 @@ class Engine:
             self._place(staged, wanted.out / wanted.model)
         return wanted.out / wanted.model
 
-    def _source(self, wanted: Order, workshop: Path) -> tuple[Path, str]:
+    def _source(self, wanted: BuildRequest, workshop: Path) -> tuple[Path, str]:
         """The graph, and what the manifest calls it."""
         if isinstance(wanted.source, Path):
             return wanted.source, wanted.source.name
@@ -75,12 +75,14 @@ class Engine:
             artifact = Preparation(self.cache, self.models, self.progress).build(Recipe.load(folder))
         return artifact / GRAPH, f"model/{wanted.model}/recipe, {artifact.name}"
 
-    def _described(self, wanted: Order, name: str, folder: Path) -> Path:
+    def _described(self, wanted: BuildRequest, name: str, folder: Path) -> Path:
         """What says how the model is asked: that of ``folder``, else the repository's own."""
         ours, own = folder / name, wanted.out / wanted.model / name
         return own if own.is_file() and not ours.is_file() else ours
 
-    def _make(self, wanted: Order, graphs: Graphs, version: Path, ranges: Mapping[str, Range]) -> Made:
+    def _make(
+        self, wanted: BuildRequest, graphs: Graphs, version: Path, ranges: Mapping[str, Range]
+    ) -> BuiltModel:
         with self.progress.step(f"{wanted.model}: building for {wanted.target}"):
             if wanted.target == "tensorrt":
                 for size in build_request.fixed(graphs.given, ranges):
@@ -91,7 +93,7 @@ class Engine:
             return (targets.cpu if wanted.target == "cpu" else targets.onnxruntime)(graphs.served, version)
 
     def _write_manifest(
-        self, wanted: Order, graphs: Graphs, name: str, made: Made, largest: int, version: Path
+        self, wanted: BuildRequest, graphs: Graphs, name: str, made: BuiltModel, largest: int, version: Path
     ) -> None:
         accuracy = None
         # A graph that came with its end inside is served as it came: it takes no random thresholds, and its
@@ -116,7 +118,7 @@ class Engine:
             accuracy=accuracy,
         ).write(version)
 
-    def _accuracy(self, wanted: Order, graphs: Graphs, largest: int, version: Path) -> Accuracy:
+    def _accuracy(self, wanted: BuildRequest, graphs: Graphs, largest: int, version: Path) -> Accuracy:
         """On random inputs; and, of a model with a recipe, on the samples of its client.
 
         Suppression makes jumps of small differences, so the rows before it are compared, and the answers;
@@ -149,7 +151,7 @@ class Engine:
             )
         return found.model_copy(update={"samples": alike})
 
-    def _describe(self, wanted: Order, source: Path, staged: Path) -> None:
+    def _describe(self, wanted: BuildRequest, source: Path, staged: Path) -> None:
         """Labels, a vocabulary and preprocessing, where the recipe or the team has them."""
         if wanted.source is None:
             for path in source.parent.iterdir():
@@ -162,7 +164,7 @@ class Engine:
             suppression.describe(staged)
 
     @contextmanager
-    def _staged(self, wanted: Order) -> Iterator[Path]:
+    def _staged(self, wanted: BuildRequest) -> Iterator[Path]:
         """A folder beside its later place, on the same disk; gone if the build fails."""
         try:
             wanted.out.mkdir(parents=True, exist_ok=True)

@@ -70,7 +70,7 @@ def _scaling(name: str, said: Normalisation) -> tuple[list[onnx.NodeProto], list
         if numbers is None:
             nodes.append(helper.make_node(operator, [value], [result], name=result, to=TensorProto.FLOAT))
         else:
-            weights.append(numpy_helper.from_array(said.shaped(numbers), f"{result}_by"))
+            weights.append(numpy_helper.from_array(said.reshape(numbers), f"{result}_by"))
             nodes.append(helper.make_node(operator, [value, f"{result}_by"], [result], name=result))
         value = result
     nodes[-1].output[0] = SCALED

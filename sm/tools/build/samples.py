@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.client.base import Array, Client, ModelMetadata, TensorMetadata, Tensors
-from sm.plugins.loading import Found, load
+from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.router.answer import dumps
 from sm.tools.build.accuracy import Runner
@@ -65,12 +65,12 @@ def agreement(folder: Path, repository: Path, source: InProcess, built: InProces
     file = folder / "client.py"
     if not (file.is_file() and (folder / "sample").is_dir()):
         return None
-    ours, theirs = (_answers(Found(folder.name, file), repository, model) for model in (built, source))
+    ours, theirs = (_answers(ClientSource(folder.name, file), repository, model) for model in (built, source))
     alike = [not list(differences(found, known)) for found, known in zip(ours, theirs, strict=True)]
     return (sum(alike), len(alike)) if alike else None
 
 
-def _answers(found: Found, repository: Path, triton: InProcess) -> Iterator[Any]:
+def _answers(found: ClientSource, repository: Path, triton: InProcess) -> Iterator[Any]:
     client = load(found, triton, repository)
     check(client, found, triton)
     for payload in _samples(client, found.file.parent / "sample"):

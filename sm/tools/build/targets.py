@@ -14,14 +14,14 @@ from sm.repository.manifest import GpuPart, Profile, Tool, of
 from sm.tensorrt import plans
 from sm.tensorrt.plans import LOG, PLAN, Plan
 from sm.tools.build import build_request
-from sm.tools.build.build_request import Order, Range
+from sm.tools.build.build_request import BuildRequest, Range
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.precision import converted
 from sm.tools.build.repository_assembly import GRAPH, copy_runner, link
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltModel:
     """For the manifest: what built the artifact, and for what."""
 
     tool: Tool
@@ -30,20 +30,20 @@ class Made:
     seconds: float | None = None
 
 
-def cpu(graph: Graph, folder: Path) -> Made:
+def cpu(graph: Graph, folder: Path) -> BuiltModel:
     """The graph with the python-backend model that runs it."""
     put(graph, folder)
     copy_runner(folder)
-    return Made(Tool(name="onnxruntime", version=version("onnxruntime")))
+    return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 
-def onnxruntime(graph: Graph, folder: Path) -> Made:
+def onnxruntime(graph: Graph, folder: Path) -> BuiltModel:
     """The graph alone, for Triton's own backend; the version is of the library that it was compared with."""
     put(graph, folder)
-    return Made(Tool(name="onnxruntime", version=version("onnxruntime")))
+    return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 
-def tensorrt(graph: Graph, folder: Path, wanted: Order, known: Mapping[str, Range]) -> Made:
+def tensorrt(graph: Graph, folder: Path, wanted: BuildRequest, known: Mapping[str, Range]) -> BuiltModel:
     """The plan with the graph that it was built of, from which a start can build it again."""
     profiles = build_request.profiles(graph, known)
     weak = not wanted.strongly_typed and wanted.precision != "int8"
@@ -68,7 +68,9 @@ def tensorrt(graph: Graph, folder: Path, wanted: Order, known: Mapping[str, Rang
     seconds = round(time.monotonic() - started, 1)
     made.log.replace(folder / LOG)
     gpus = hardware.gpus()
-    return Made(Tool(name="TensorRT", version=version), of(gpus[0]) if gpus else None, profiles, seconds)
+    return BuiltModel(
+        Tool(name="TensorRT", version=version), of(gpus[0]) if gpus else None, profiles, seconds
+    )
 
 
 def put(graph: Graph, folder: Path) -> None:

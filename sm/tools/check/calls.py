@@ -24,7 +24,7 @@ from sm.router.dispatch import Dispatcher
 from sm.router.invocation import Message, read
 
 #: Seconds after which an answer that is not there is a hang.
-PATIENCE = 60.0
+REQUEST_TIMEOUT_S = 60.0
 #: The box is full: a caller asks again.
 BUSY = (429, 503)
 
@@ -57,12 +57,12 @@ class Reply:
     def sentence(self) -> str:
         """What went wrong."""
         if not self.status:
-            return f"a hang: no answer in {PATIENCE:g} s"
+            return f"a hang: no answer in {REQUEST_TIMEOUT_S:g} s"
         said = self.body.get("error", "") if isinstance(self.body, dict) else ""
         return f"a {self.status}: {self.why or said}"
 
 
-class Asker(Protocol):
+class Caller(Protocol):
     """Whoever answers for the client."""
 
     def ask(self, request: Request) -> Reply:
@@ -70,7 +70,7 @@ class Asker(Protocol):
         ...
 
 
-class Inside:
+class InProcessCaller:
     """The router's own way of a request, without its HTTP."""
 
     def __init__(self, client: Client) -> None:
@@ -86,16 +86,16 @@ class Inside:
         # A thread that hangs cannot be ended; a daemon does not keep the process.
         thread = threading.Thread(target=lambda: replies.append(self.reply(request)), daemon=True)
         thread.start()
-        thread.join(PATIENCE + 5)
+        thread.join(REQUEST_TIMEOUT_S + 5)
         return replies[0] if replies else Reply(0)
 
     def reply(self, request: Request) -> Reply:
         """The same in the caller's own thread, however long it takes."""
         self._reasons.forget()
-        with deadline.running(deadline.Deadline(time.monotonic() + PATIENCE)):
+        with deadline.running(deadline.Deadline(time.monotonic() + REQUEST_TIMEOUT_S)):
             answer = self._answer(Message(request.body(self.client.name), {}, {}, "check"))
         status = 0 if answer.status == 504 else answer.status
-        return Reply(status, json.loads(answer.whole()), self._reasons.last())
+        return Reply(status, json.loads(answer.read()), self._reasons.last())
 
     def _answer(self, message: Message) -> Answer:
         try:
@@ -130,15 +130,15 @@ class Reasons(logging.Handler):
         return str(getattr(self._own, "said", ""))
 
 
-class Outside:
+class RemoteCaller:
     """A box that runs."""
 
     def __init__(self, url: str, model: str) -> None:
         self._url, self._model = url, model
 
     def ask(self, request: Request) -> Reply:
-        end = time.monotonic() + PATIENCE
-        reply = self._once(request, PATIENCE)
+        end = time.monotonic() + REQUEST_TIMEOUT_S
+        reply = self._once(request, REQUEST_TIMEOUT_S)
         while reply.status in BUSY and time.monotonic() < end:
             time.sleep(0.2)
             reply = self._once(request, max(1.0, end - time.monotonic()))

@@ -16,8 +16,8 @@ from sm.errors import StartError
 from sm.metrics import STAGE_SECONDS
 from sm.plugins import registry
 from sm.tools.check import input_mutation, memory_growth, payload_mutations
-from sm.tools.check.calls import Asker, Inside, Reply, Request
-from sm.tools.check.recording_triton import Observed
+from sm.tools.check.calls import Caller, InProcessCaller, Reply, Request
+from sm.tools.check.recording_triton import RecordingTriton
 from sm.tools.golden import PIXELS, SCORE, differences
 
 PAYLOADS, THREADS, CALLS, TIMED = 200, 64, 2000, 20
@@ -28,7 +28,7 @@ ROUNDS, ENOUGH = 3, 5.0
 STAGES = ("decode", "preprocess", "own work", "infer", "postprocess", "encode")
 
 
-class Broken(Exception):
+class CheckFailed(Exception):
     """A promise that the client does not keep: the sentence names the fault."""
 
 
@@ -68,7 +68,7 @@ def declared(client: Client, metadata: ModelMetadata) -> Iterator[str]:
         yield f"wrong dtype: {sentence}" if other else f"wrong name or shape: {sentence}"
 
 
-def tensors(asker: Inside, observed: Observed, sample: Sample) -> str:
+def tensors(asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
     """What the client names, and what it gives with its sample, is what its models take."""
     client = asker.client
     said = [observed.metadata(model) for model in client.required_models()]
@@ -77,24 +77,24 @@ def tensors(asker: Inside, observed: Observed, sample: Sample) -> str:
         asker.ask(Request(sample.payload))
     faults = [*named, *observed.faults]
     if faults:
-        raise Broken("; ".join(faults[:3]))
+        raise CheckFailed("; ".join(faults[:3]))
     return f"names, dtypes and shapes are those of {', '.join(client.required_models()) or 'no model'}"
 
 
-def golden(asker: Asker, sample: Sample) -> str:
+def golden(asker: Caller, sample: Sample) -> str:
     """The sample gives its golden answer."""
     reply = asker.ask(Request(sample.payload))
     if reply.status != 200:
         kind = "non-JSON result: " if "cannot be sent" in reply.sentence else ""
-        raise Broken(f"{kind}the sample gives {reply.sentence}")
+        raise CheckFailed(f"{kind}the sample gives {reply.sentence}")
     found = list(islice(differences(reply.result, sample.golden), 3))
     tolerance = f"{PIXELS:g} for numbers above 1, {SCORE:g} for others"
     if found:
-        raise Broken(f"golden drift: {'; '.join(found)} (tolerance: {tolerance})")
+        raise CheckFailed(f"golden drift: {'; '.join(found)} (tolerance: {tolerance})")
     return f"equal (tolerance: {tolerance})"
 
 
-def mutated(asker: Asker, client: Client, sample: Sample) -> str:
+def mutated(asker: Caller, client: Client, sample: Sample) -> str:
     """Whatever a caller sends by mistake is a result or a 4xx."""
     bad: list[tuple[Request, Reply]] = []
     results = 0
@@ -111,7 +111,7 @@ def mutated(asker: Asker, client: Client, sample: Sample) -> str:
     if bad:
         request, reply = min(bad, key=lambda pair: len(payload_mutations.shown(pair[0])))
         kind = "unhandled null: " if _is_null(request) else ""
-        raise Broken(
+        raise CheckFailed(
             f"{kind}{payload_mutations.shown(request)} gives {reply.sentence}; "
             f"{len(bad)} of {asked} payloads are no result and no 4xx"
         )
@@ -123,7 +123,7 @@ def _is_null(request: Request) -> bool:
     return fields is None or (isinstance(fields, dict) and None in fields.values())
 
 
-def answered(asker: Asker, sample: Sample) -> list[tuple[Request, Any]]:
+def answered(asker: Caller, sample: Sample) -> list[tuple[Request, Any]]:
     """Requests that differ, each with the answer it gets when nobody else asks."""
     replies = [
         (request, asker.ask(request)) for request in payload_mutations.variants(sample.payload, VARIANTS)
@@ -131,11 +131,11 @@ def answered(asker: Asker, sample: Sample) -> list[tuple[Request, Any]]:
     return [(request, reply.result) for request, reply in replies if reply.status == 200]
 
 
-def threads(asker: Asker, sample: Sample) -> str:
+def threads(asker: Caller, sample: Sample) -> str:
     """Many at once get what each gets alone."""
     alone = answered(asker, sample)
     if not alone:
-        raise Broken("not even the sample gives a result")
+        raise CheckFailed("not even the sample gives a result")
     turns = [alone[turn % len(alone)] for turn in range(THREADS)]
     with ThreadPoolExecutor(THREADS) as crowd:
         began = time.monotonic()
@@ -150,13 +150,15 @@ def threads(asker: Asker, sample: Sample) -> str:
 
 def _compare(reply: Reply, request: Request, wanted: Any, alone: list[tuple[Request, Any]]) -> None:
     if reply.status != 200:
-        raise Broken(f"among {THREADS} threads {payload_mutations.shown(request)} gives {reply.sentence}")
+        raise CheckFailed(
+            f"among {THREADS} threads {payload_mutations.shown(request)} gives {reply.sentence}"
+        )
     difference = next(differences(reply.result, wanted), None)
     if difference is None:
         return
     others = [result for other, result in alone if other is not request]
     whose = "another's answer" if reply.result in others else "another answer than alone"
-    raise Broken(
+    raise CheckFailed(
         f"state shared between threads: among {THREADS} a request gets {whose} ({difference}); "
         "nothing about a request may live on self"
     )
@@ -167,28 +169,28 @@ def untouched(client: Client, sample: Sample) -> str:
     try:
         found = input_mutation.changed(client, Request(sample.payload))
     except Exception as error:
-        raise Broken(f"the sample gives {type(error).__name__}: {error}") from None
+        raise CheckFailed(f"the sample gives {type(error).__name__}: {error}") from None
     if found:
-        raise Broken(found)
+        raise CheckFailed(found)
     return "its input is left as it is; the same payload gives the same answer"
 
 
-def flat(asker: Inside, observed: Observed, sample: Sample) -> str:
+def flat(asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
     """Memory does not grow with the calls. Triton's answers are played again: this is the client's own."""
     requests = [request for request, _ in answered(asker, sample)] or [Request(sample.payload)]
     observed.replaying = True
     try:
-        found = memory_growth.leak(
+        found = memory_growth.find_leak(
             lambda turn: asker.reply(requests[turn % len(requests)]), CALLS, asker.client.folder
         )
     finally:
         observed.replaying = False
     if found:
-        raise Broken(found)
+        raise CheckFailed(found)
     return f"memory is flat over {CALLS:,} calls"
 
 
-def stages(asker: Inside, observed: Observed, sample: Sample) -> dict[str, float]:
+def stages(asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> dict[str, float]:
     """Milliseconds of each stage of one request, the mean of :data:`TIMED`."""
     began, asked = time.perf_counter(), observed.seconds
     spent = mean(asker, sample, lambda: own_seconds(asker.client))
@@ -200,7 +202,7 @@ def stages(asker: Inside, observed: Observed, sample: Sample) -> dict[str, float
     return {name: spent[name] for name in STAGES if name in spent}
 
 
-def mean(asker: Asker, sample: Sample, seconds: Callable[[], dict[str, float]]) -> dict[str, float]:
+def mean(asker: Caller, sample: Sample, seconds: Callable[[], dict[str, float]]) -> dict[str, float]:
     """What :data:`TIMED` requests add to ``seconds``, in milliseconds for one, in the order of a request."""
     before = seconds()
     for _ in range(TIMED):

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sm.errors import StartError
-from sm.plugins.loading import Found, discover
-from sm.plugins.name_conflicts import in_force
+from sm.plugins.loading import ClientSource, discover
+from sm.plugins.name_conflicts import select_sources
 from sm.repository import models
 from sm.run_state import CODE, choose_repository
 from sm.settings import Settings
 
 
-def find(name: str, settings: Settings) -> Found:
+def find(name: str, settings: Settings) -> ClientSource:
     """The client called ``name``: the box's, the repository's ``code``, or one of ``clients`` here."""
     repository = choose_repository(settings)
     folders = dict.fromkeys(
         folder.absolute() for folder in (*settings.clients, repository / CODE, Path("clients"))
     )
-    everything = in_force(discover(tuple(reversed(folders))))
+    everything = select_sources(discover(tuple(reversed(folders))))
     found = {client.name: client for client in everything if not client.module}
     if name not in found:
         raise StartError(
@@ -29,12 +29,12 @@ def find(name: str, settings: Settings) -> Found:
     return found[name]
 
 
-def of_the_box(settings: Settings) -> dict[str, Found]:
+def of_the_box(settings: Settings) -> dict[str, ClientSource]:
     """The clients that came with the box, by name: no other may take their place unawares."""
     return {found.name: found for found in discover(settings.clients) if found.bundled}
 
 
-def repository_for(found: Found, wanted: tuple[str, ...], settings: Settings) -> Path:
+def repository_for(found: ClientSource, wanted: tuple[str, ...], settings: Settings) -> Path:
     """The first repository that has all of ``wanted``; :class:`StartError` says where it was looked for."""
     looked = [folder for folder in dict.fromkeys(_repositories(found, settings)) if folder.is_dir()]
     for folder in looked:
@@ -51,7 +51,7 @@ def _is_servable(model: Path) -> bool:
     return model.is_dir() and models.is_model(model) and bool(models.versions(model))
 
 
-def _repositories(found: Found, settings: Settings) -> Iterator[Path]:
+def _repositories(found: ClientSource, settings: Settings) -> Iterator[Path]:
     """The one that is set; beside the client, as new-client and a model archive have it; the demo's."""
     if settings.repository:
         yield settings.repository.absolute()

@@ -9,17 +9,17 @@ from typing import cast
 
 from sm.client.base import Client, Triton
 from sm.errors import StartError, TriremeError
-from sm.plugins.loading import Found, load
-from sm.plugins.name_conflicts import claim
+from sm.plugins.loading import ClientSource, load
+from sm.plugins.name_conflicts import check_name
 from sm.plugins.registry import check
 from sm.settings import Settings
 from sm.tools.check import client_checks, isolated_load, remote_models
-from sm.tools.check.calls import Inside, Outside
+from sm.tools.check.calls import InProcessCaller, RemoteCaller
 from sm.tools.check.check_report import Finding, Report
-from sm.tools.check.client_checks import Broken, Sample
+from sm.tools.check.client_checks import CheckFailed, Sample
 from sm.tools.check.discovery import of_the_box, repository_for
-from sm.tools.check.recording_triton import Observed
-from sm.tools.check.triton_server import Absent, triton
+from sm.tools.check.recording_triton import RecordingTriton
+from sm.tools.check.triton_server import NoTriton, triton
 
 LOADS, NAMES, GOLDEN, UNTOUCHED = "loads alone", "names and shapes", "golden answer", "its input"
 MUTATED, THREADS, MEMORY = "mutated payloads", "threads", "memory"
@@ -31,7 +31,7 @@ OWN = "asked without --url: it looks into the process"
 class Examination:
     """``note`` is called with each finding as it is there."""
 
-    found: Found
+    found: ClientSource
     settings: Settings
     note: Callable[[Finding], None]
 
@@ -50,7 +50,7 @@ class Examination:
         if not first.passed:
             yield Finding(NAMES, None, "not asked: it does not load")
             return
-        client = load(self.found, cast("Triton", Absent()), self.found.file.parent)
+        client = load(self.found, cast("Triton", NoTriton()), self.found.file.parent)
         if url:
             yield from self._outside(client, sample, report, url.rstrip("/"))
         else:
@@ -59,15 +59,15 @@ class Examination:
     def _alone(self) -> str:
         problem = isolated_load.problem(self.found)
         if problem:
-            raise Broken(problem)
+            raise CheckFailed(problem)
         return "with no Triton and no network"
 
     def _inside(self, client: Client, sample: Sample, report: Report) -> Iterator[Finding]:
         models = client.required_models()
         repository = repository_for(self.found, models, self.settings)
         with triton(models, repository, self.settings) as transport:
-            observed = Observed(transport)
-            asker = Inside(load(self.found, observed, repository))
+            observed = RecordingTriton(transport)
+            asker = InProcessCaller(load(self.found, observed, repository))
             names = timed(NAMES, lambda: self._names(asker, observed, sample))
             yield names
             if not names.passed:
@@ -79,16 +79,16 @@ class Examination:
             yield timed(MEMORY, lambda: client_checks.flat(asker, observed, sample))
             report.stages = client_checks.stages(asker, observed, sample)
 
-    def _names(self, asker: Inside, observed: Observed, sample: Sample) -> str:
+    def _names(self, asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
         for model in asker.client.required_models():
             for sentence in client_checks.declared(asker.client, observed.metadata(model)):
-                raise Broken(sentence)
-        claim(asker.client, self.found, of_the_box(self.settings))
+                raise CheckFailed(sentence)
+        check_name(asker.client, self.found, of_the_box(self.settings))
         check(asker.client, self.found, observed)
         return client_checks.tensors(asker, observed, sample)
 
     def _outside(self, client: Client, sample: Sample, report: Report, url: str) -> Iterator[Finding]:
-        asker = Outside(url, client.name)
+        asker = RemoteCaller(url, client.name)
         names = timed(NAMES, lambda: _remote_names(client, url))
         yield names
         if not names.passed:
@@ -104,7 +104,7 @@ class Examination:
 def _remote_names(client: Client, url: str) -> str:
     for model in client.required_models():
         for sentence in client_checks.declared(client, remote_models.metadata(url, model)):
-            raise Broken(sentence)
+            raise CheckFailed(sentence)
     return f"what it names is what {', '.join(client.required_models()) or 'no model'} has"
 
 
@@ -113,7 +113,7 @@ def timed(name: str, ask: Callable[[], str]) -> Finding:
     began = time.monotonic()
     try:
         passed, sentence = True, ask()
-    except (Broken, StartError) as broken:
+    except (CheckFailed, StartError) as broken:
         passed, sentence = False, str(broken)
     except TriremeError as error:
         passed, sentence = False, error.sentence

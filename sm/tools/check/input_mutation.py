@@ -13,7 +13,7 @@ from sm.client.base import Client
 from sm.client.results import Picture
 from sm.errors import TriremeError
 from sm.router.answer import dumps
-from sm.router.dispatch import validated
+from sm.router.dispatch import validate_payload
 from sm.router.invocation import Message, read
 from sm.tools.check.calls import Request
 from sm.tools.golden import differences
@@ -22,7 +22,7 @@ from sm.tools.golden import differences
 def changed(client: Client, request: Request) -> str | None:
     """A sentence about the part of the payload that ``inference`` changes; None if there is none."""
     invocation = read(Message(request.body(client.name), {}, {}, "check"), "")
-    payload = validated(client, invocation, invocation.records[0])
+    payload = validate_payload(client, invocation, invocation.records[0])
     before = copy.deepcopy(_parts(payload))
     first = _told(client.inference(payload))
     for name, value in _parts(payload).items():

@@ -17,15 +17,15 @@ from typing import Any, cast
 
 from sm.client.base import Triton
 from sm.errors import StartError
-from sm.plugins.loading import Found, load
-from sm.tools.check.triton_server import Absent
+from sm.plugins.loading import ClientSource, load
+from sm.tools.check.triton_server import NoTriton
 
 #: Seconds that an import may take, and after which nobody waits for it any more.
 SLOW, PATIENCE = 3.0, 60.0
 NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.sendmsg"}
 
 
-def problem(found: Found, seconds: float = SLOW) -> str | None:
+def problem(found: ClientSource, seconds: float = SLOW) -> str | None:
     """What is wrong with how the client loads, in a sentence; None if nothing is."""
     command = [sys.executable, "-m", "sm.tools.check.isolated_load", found.name, str(found.file)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -80,7 +80,7 @@ def main(name: str, file: Path) -> None:
     error = ""
     began = time.perf_counter()
     try:
-        load(Found(name, file), cast("Triton", Absent()), file.parent)
+        load(ClientSource(name, file), cast("Triton", NoTriton()), file.parent)
     except StartError as failed:
         error = str(failed).removesuffix(".")
     seconds = time.perf_counter() - began

@@ -11,25 +11,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 #: Calls before the first look: what is loaded or cached once is there by then.
-WARM = 200
+WARM_UP_CALLS = 200
 #: Bytes that all calls together may leave, and objects each: the allocators' own slack is below both.
 BYTES, OBJECTS = 8 * 2**20, 0.5
 #: Calls that are traced to name the line that leaks. It makes them slow.
-TRACED = 100
+TRACED_CALLS = 100
 
 
-def leak(call: Callable[[int], object], calls: int, folder: Path) -> str | None:
+def find_leak(call: Callable[[int], object], calls: int, folder: Path) -> str | None:
     """Call it ``calls`` times; a sentence with the line of ``folder`` that leaks, None if none does."""
-    for turn in range(WARM):
+    for turn in range(WARM_UP_CALLS):
         call(turn)
     before = _held()
-    for turn in range(WARM, calls):
+    for turn in range(WARM_UP_CALLS, calls):
         call(turn)
     after = _held()
     objects, size = after[0] - before[0], after[1] - before[1]
-    if objects < OBJECTS * (calls - WARM) and size < BYTES:
+    if objects < OBJECTS * (calls - WARM_UP_CALLS) and size < BYTES:
         return None
-    grown = f"{size / 2**20:.1f} MiB and {objects:,} objects more after {calls - WARM:,} calls"
+    grown = f"{size / 2**20:.1f} MiB and {objects:,} objects more after {calls - WARM_UP_CALLS:,} calls"
     return f"leak: {grown}{_culprit(call, folder)}"
 
 
@@ -45,7 +45,7 @@ def _culprit(call: Callable[[int], object], folder: Path) -> str:
     tracemalloc.start(12)
     try:
         first = tracemalloc.take_snapshot()
-        for turn in range(TRACED):
+        for turn in range(TRACED_CALLS):
             call(turn)
         gc.collect()
         grown = tracemalloc.take_snapshot().compare_to(first, "traceback")
@@ -53,6 +53,6 @@ def _culprit(call: Callable[[int], object], folder: Path) -> str:
         tracemalloc.stop()
     for row in sorted(grown, key=lambda row: -row.size_diff):
         frames = [frame for frame in row.traceback if Path(frame.filename).is_relative_to(folder)]
-        if frames and row.count_diff >= TRACED // 2:
+        if frames and row.count_diff >= TRACED_CALLS // 2:
             return f"; most of it from {Path(frames[-1].filename).name}, line {frames[-1].lineno}"
     return ""

@@ -16,7 +16,7 @@ from sm.triton.mismatches import input_mismatches
 from sm.triton.tensors import STRINGS, datatype
 
 
-class Observed:
+class RecordingTriton:
     """Stands between a client and the real Triton; a :class:`~sm.client.base.Triton` itself."""
 
     def __init__(self, triton: Triton) -> None:

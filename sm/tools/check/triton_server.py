@@ -17,7 +17,7 @@ from sm.errors import StartError
 from sm.inspection import overlay as merging
 from sm.inspection import problems
 from sm.inspection.machine import Machine
-from sm.plugins.loading import Found, load
+from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import ModelMissing, check
 from sm.repository.models import read as models_of
 from sm.run_state import Box, shared_bytes
@@ -34,15 +34,15 @@ UNLOADED = ("unloaded", "Triton gives no reason")
 @contextmanager
 def served(file: Path) -> Iterator[Client]:
     """The client of ``file``, set up, with its models in a Triton of its own; for a client's own tests."""
-    found = Found(file.parent.name if file.name == "client.py" else file.stem, file)
+    found = ClientSource(file.parent.name if file.name == "client.py" else file.stem, file)
     settings = Settings.read(os.environ)
-    models = load(found, cast("Triton", Absent()), file.parent).required_models()
+    models = load(found, cast("Triton", NoTriton()), file.parent).required_models()
     repository = repository_for(found, models, settings)
     with triton(models, repository, settings) as transport:
         yield ready(found, transport, repository)
 
 
-def ready(found: Found, transport: Triton, repository: Path) -> Client:
+def ready(found: ClientSource, transport: Triton, repository: Path) -> Client:
     """Load a client, compare it with its models, set it up; :class:`StartError` says what is wrong."""
     client = load(found, transport, repository)
     try:
@@ -64,7 +64,7 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
         triton_arguments=(*settings.triton_arguments, *_explicitly(models)),
     )
     with tempfile.TemporaryDirectory(prefix="trireme-check-") as folder:
-        drawn = ports.draw(settings)
+        drawn = ports.choose_ports(settings)
         box = Box(
             f"check{os.urandom(4).hex()}",
             Path(folder),
@@ -78,7 +78,7 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
         if wanting and machine.without_gpu == "cpu":
             overlay = merging.overlay_cpu(repository, box.run / "repository", wanting)
             box = replace(box, overlay=overlay)
-        hold = shared_memory_cleanup.hold(box.id)
+        hold = shared_memory_cleanup.acquire_instance_lock(box.id)
         try:
             with _process(settings, box, models):
                 transport = Transport(settings, box)
@@ -128,7 +128,7 @@ def _wait(process: subprocess.Popen[bytes], settings: Settings, box: Box, models
         time.sleep(0.05)
 
 
-class Absent:
+class NoTriton:
     """Where there is no Triton yet: a client asks it when it is set up, never when it is made."""
 
     def __getattr__(self, name: str) -> object:

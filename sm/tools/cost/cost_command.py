@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).with_name("example.json")
 def run(options: argparse.Namespace) -> int:
     """Show what the plan costs."""
     plan = plans.read(options.plan or EXAMPLE)
-    known = asked(options.profile) if options.live else given_or(plan, prices.dated())
+    known = asked(options.profile) if options.live else choose(plan, prices.dated())
     regions = tuple(options.region or plan.regions)
     lines = [line for region in regions for line in table(plan, region, known.of)]
     sys.stdout.write(f"USD a month of {plan.days} days, by {known.source}\n")
@@ -35,7 +35,7 @@ def asked(profile: str | None) -> Prices:
     return prices.live(aws.session(prices.HOME, profile))
 
 
-def given_or(plan: Plan, other: Prices) -> Prices:
+def choose(plan: Plan, other: Prices) -> Prices:
     """The plan's own prices, in its Region, before the others."""
     given = {one.instance: one.price for one in (*plan.models, plan.shared) if one.price is not None}
     if not given:

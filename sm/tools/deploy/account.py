@@ -53,7 +53,7 @@ class Account:
             self._clients[service] = self._session.client(service)
         return self._clients[service]
 
-    def look(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any] | None:
+    def describe(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any] | None:
         """What is there; None if it is not."""
         try:
             return dict(getattr(self.client(service), operation)(**arguments))
@@ -64,7 +64,7 @@ class Account:
         except BotoCoreError as error:
             raise aws.explain(error, doing) from None
 
-    def each(self, service: str, operation: str, key: str, doing: str, **arguments: Any) -> Iterator[Any]:
+    def paginate(self, service: str, operation: str, key: str, doing: str, **arguments: Any) -> Iterator[Any]:
         """The members of ``key`` on all pages."""
         try:
             for page in self.client(service).get_paginator(operation).paginate(**arguments):
@@ -75,7 +75,7 @@ class Account:
         except BotoCoreError as error:
             raise aws.explain(error, doing) from None
 
-    def make(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any]:
+    def create(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any]:
         """Create what was not there a moment ago: that another run was quicker is no error."""
         return self._change(service, operation, doing, _is_there_already, arguments)
 

@@ -30,7 +30,7 @@ def _make(account: Account, name: str, milliseconds: int | None) -> str:
     what: dict[str, Any] = {"MetricName": "Invocation5XXErrors", "Statistic": "Sum", "Threshold": 0.0}
     if milliseconds is not None:  # SageMaker measures microseconds
         what = {"MetricName": "ModelLatency", "ExtendedStatistic": "p99", "Threshold": milliseconds * 1000.0}
-    account.make(
+    account.create(
         "cloudwatch",
         "put_metric_alarm",
         f"make alarm {alarm}",
@@ -63,7 +63,7 @@ def own(account: Account, name: str) -> list[dict[str, Any]]:
     wanted = [f"{name}-{kind}" for kind in ("errors", "latency", "backlog")]
     try:
         found = account.call("cloudwatch", "describe_alarms", "look at the alarms", AlarmNames=wanted)
-    except aws.Away:
+    except aws.ServiceUnavailable:
         raise
     except StartError as error:
         account.progress.say(f"not checked: {error}")

@@ -33,7 +33,7 @@ def target(account: Account, name: str) -> dict[str, Any] | None:
 
 def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> None:
     """Set limits and policy, whatever they were."""
-    account.make(
+    account.create(
         SERVICE,
         "register_scalable_target",
         "set the autoscaling's limits",
@@ -42,7 +42,7 @@ def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> 
         MaxCapacity=scaling.most,
     )
     for each in scaling.targets:
-        account.make(
+        account.create(
             SERVICE,
             "put_scaling_policy",
             "set the autoscaling's policy",
@@ -123,7 +123,7 @@ def _backlog(name: str, metric: str) -> dict[str, Any]:
 
 def _wake(account: Account, name: str) -> None:
     """A backlog per instance says nothing while there is no instance, so another alarm starts the first."""
-    made = account.make(
+    made = account.create(
         SERVICE,
         "put_scaling_policy",
         "set the policy that starts the first instance",
@@ -132,7 +132,7 @@ def _wake(account: Account, name: str) -> None:
         StepScalingPolicyConfiguration=waking(),
         **what(name),
     )
-    account.make(
+    account.create(
         "cloudwatch",
         "put_metric_alarm",
         "make the alarm that starts the first instance",

@@ -52,7 +52,7 @@ THROTTLED = {
 PERMISSIONS = {"HeadObject": "GetObject", "HeadBucket": "ListBucket", "ListObjectsV2": "ListBucket"}
 
 
-class Away(StartError):
+class ServiceUnavailable(StartError):
     """AWS did not answer, or asks to wait: the same call may well do later."""
 
 
@@ -75,9 +75,9 @@ def session(region: str | None = None, profile: str | None = None) -> boto3.Sess
 def explain(error: ClientError | BotoCoreError, doing: str) -> StartError:
     """One sentence: what could not be done (``doing``: "create the model"), why, and what to do."""
     if isinstance(error, ClientError):
-        kind = Away if code(error) in THROTTLED else StartError
+        kind = ServiceUnavailable if code(error) in THROTTLED else StartError
         return kind(f"cannot {doing}: {_refusal(error)}")
-    kind = Away if isinstance(error, UNREACHED) else StartError
+    kind = ServiceUnavailable if isinstance(error, UNREACHED) else StartError
     return kind(f"cannot {doing}: {_trouble(error)}")
 
 

@@ -10,13 +10,13 @@ from functools import partial
 from sm.errors import StartError
 from sm.tools.deploy import alarms, autoscaling, endpoint_logs
 from sm.tools.deploy.account import Account
-from sm.tools.deploy.resources import Belongings
+from sm.tools.deploy.resources import Resources
 from sm.tools.deploy.upload import FOLDER, Place, default_bucket
 from sm.tools.deploy.waiting import Waiter
 
 
 @dataclass(frozen=True)
-class Thing:
+class Resource:
     """``what`` it is, for the list; ``remove`` it, which is no error if it is gone."""
 
     what: str
@@ -28,7 +28,7 @@ class Deletion:
 
     def __init__(self, account: Account, name: str, waiter: Waiter) -> None:
         self._account, self._name, self._waiter = account, name, waiter
-        self._things = Belongings(account, name)
+        self._things = Resources(account, name)
 
     def run(self, is_sure: bool) -> None:
         """List, ask, remove."""
@@ -55,29 +55,29 @@ class Deletion:
         if sys.stdin.readline().strip() != self._name:
             raise StartError("nothing was removed.")
 
-    def _found(self) -> Iterator[Thing]:
+    def _found(self) -> Iterator[Resource]:
         """In the order in which they can go: archives are found by the models, so these go last."""
         account, name, things = self._account, self._name, self._things
         endpoint = things.endpoint()
         if autoscaling.target(account, name):
-            yield Thing(f"autoscaling of {name}", partial(autoscaling.remove, account, name))
+            yield Resource(f"autoscaling of {name}", partial(autoscaling.remove, account, name))
         if endpoint:
-            yield Thing(f"endpoint {name} ({endpoint['EndpointStatus']})", self._remove_endpoint)
+            yield Resource(f"endpoint {name} ({endpoint['EndpointStatus']})", self._remove_endpoint)
         if own := [alarm["AlarmName"] for alarm in alarms.own(account, name)]:
-            yield Thing(f"alarms {', '.join(own)}", partial(alarms.remove, account, own))
+            yield Resource(f"alarms {', '.join(own)}", partial(alarms.remove, account, own))
         for each in things.configurations():
-            yield Thing(f"configuration {each}", partial(things.remove_configuration, each))
+            yield Resource(f"configuration {each}", partial(things.remove_configuration, each))
         models = things.models()
         for place in self._archives(models):
-            yield Thing(f"archive {place}", partial(self._remove_archive, place))
+            yield Resource(f"archive {place}", partial(self._remove_archive, place))
         for each in models:
-            yield Thing(f"model {each}", partial(things.remove_model, each))
+            yield Resource(f"model {each}", partial(things.remove_model, each))
 
     def _remove_endpoint(self) -> None:
         """An endpoint that is being made or updated cannot be deleted; SageMaker says so itself otherwise."""
-        self._waiter.settled(self._name)
+        self._waiter.wait(self._name)
         self._things.remove_endpoint()
-        self._waiter.settled(self._name)
+        self._waiter.wait(self._name)
 
     def _archives(self, models: list[str]) -> Iterator[Place]:
         """Those that 'sm deploy' has sent: an archive that was named by its URL is not ours to remove."""
@@ -89,7 +89,7 @@ class Deletion:
             if url.startswith("s3://") and Place.read(url).key.startswith(ours):
                 buckets.add(Place.read(url).bucket)
         for bucket in sorted(buckets):
-            found = self._account.each(
+            found = self._account.paginate(
                 "s3", "list_objects_v2", "Contents", f"list bucket {bucket}", Bucket=bucket, Prefix=ours
             )
             yield from (Place(bucket, each["Key"]) for each in found)

@@ -30,7 +30,7 @@ from sm.tools.deploy.upload import Uploader, fingerprint
 from sm.tools.deploy.verifying import Verifier
 from sm.tools.deploy.waiting import Waiter
 from sm.tools.progress import Progress
-from sm.tools.selftest import tell
+from sm.tools.selftest import print_outcomes
 
 
 def deploy(given: argparse.Namespace) -> int:
@@ -159,7 +159,7 @@ def _verify(account: Account, given: argparse.Namespace, plan: Plan) -> int:
     settings = Settings.read(os.environ)
     repository = deploy_arguments.repository(given.model_data)
     outcomes = tuple(Verifier(account, plan).outcomes(settings.clients, repository))
-    differs = tell(outcomes)
+    differs = print_outcomes(outcomes)
     if not any(outcome.differences is not None for outcome in outcomes):
         account.progress.say("no client that is served has a sample: nothing was compared")
     account.progress.say(

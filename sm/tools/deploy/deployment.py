@@ -14,7 +14,7 @@ from sm.errors import StartError
 from sm.tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.deployment_plan import Plan
-from sm.tools.deploy.resources import SAGEMAKER, Belongings, model_of
+from sm.tools.deploy.resources import SAGEMAKER, Resources, model_of
 from sm.tools.deploy.rollout import Rollout
 from sm.tools.deploy.start_failures import failed
 from sm.tools.deploy.waiting import Waiter
@@ -28,19 +28,19 @@ class Deployment:
 
     def __init__(self, account: Account, name: str, waiter: Waiter) -> None:
         self._account, self._name, self._waiter = account, name, waiter
-        self.things = Belongings(account, name)
+        self.things = Resources(account, name)
 
     def apply(self, plan: Plan, rollout: Rollout) -> None:
         """Make the endpoint serve ``plan``, or raise; what this run made in vain is removed then.
 
-        An error that may pass (:class:`sm.tools.deploy.aws.Away`) removes nothing: the next run goes on.
+        After :class:`sm.tools.deploy.aws.ServiceUnavailable` nothing is removed: the next run goes on.
         """
         endpoint = self._settled()
         try:
             self._make_model(plan)
             self._make_configuration(plan)
             self._make_endpoint(plan, rollout, endpoint)
-        except aws.Away:
+        except aws.ServiceUnavailable:
             raise
         except StartError as error:
             raise self._undone(plan, error) from None
@@ -48,7 +48,7 @@ class Deployment:
     def roll_back(self, rollout: Rollout) -> str:
         """Serve the configuration that served before; its name."""
         endpoint = self.things.existing()
-        endpoint = self._waiter.settled(self._name) or endpoint
+        endpoint = self._waiter.wait(self._name) or endpoint
         now = self.things.configuration(endpoint["EndpointConfigName"])
         before = self.things.previous(now) if now else None
         if not before or self.things.configuration(before) is None:
@@ -62,27 +62,29 @@ class Deployment:
         """The endpoint, when another run or AWS is through with it. A failed one can only be removed."""
         if self.things.endpoint() is None:
             return None
-        found = self._waiter.settled(self._name)
+        found = self._waiter.wait(self._name)
         if found and found["EndpointStatus"] == "Failed":
             self._account.progress.say(f"endpoint {self._name} has failed earlier: it is made anew")
             self.things.remove_endpoint()
-            found = None if self._account.dry else self._waiter.settled(self._name)
+            found = None if self._account.dry else self._waiter.wait(self._name)
         return found
 
     def _make_model(self, plan: Plan) -> None:
         if self.things.model(plan.model_name) is None:
-            self._account.make(SAGEMAKER, "create_model", f"make model {plan.model_name}", **plan.model())
+            self._account.create(SAGEMAKER, "create_model", f"make model {plan.model_name}", **plan.model())
 
     def _make_configuration(self, plan: Plan) -> None:
         name = plan.configuration_name
         if self.things.configuration(name) is None:
-            self._account.make(
+            self._account.create(
                 SAGEMAKER, "create_endpoint_config", f"make configuration {name}", **plan.configuration()
             )
 
     def _make_endpoint(self, plan: Plan, rollout: Rollout, found: dict[str, Any] | None) -> None:
         if found is None:
-            self._account.make(SAGEMAKER, "create_endpoint", f"make endpoint {plan.name}", **plan.endpoint())
+            self._account.create(
+                SAGEMAKER, "create_endpoint", f"make endpoint {plan.name}", **plan.endpoint()
+            )
             self._wait_serving(plan.configuration_name, "could not be created")
         elif found["EndpointConfigName"] != plan.configuration_name:
             self._update(plan.configuration_name, rollout, found)
@@ -90,7 +92,7 @@ class Deployment:
             self._account.progress.say(f"endpoint {plan.name} is up to date")
         if found and aws.by_name(plan.all_tags()).items() - self.things.tags(found["EndpointArn"]).items():
             arn = found["EndpointArn"]
-            self._account.make(
+            self._account.create(
                 SAGEMAKER, "add_tags", "set the endpoint's tags", ResourceArn=arn, Tags=plan.all_tags()
             )
 
@@ -102,14 +104,14 @@ class Deployment:
             arguments["RetainAllVariantProperties"] = True
         if not rollout.is_usual:
             arguments["DeploymentConfig"] = rollout.deployment()
-        self._account.make(SAGEMAKER, "update_endpoint", f"update endpoint {self._name}", **arguments)
+        self._account.create(SAGEMAKER, "update_endpoint", f"update endpoint {self._name}", **arguments)
         self._wait_serving(configuration, "could not be updated, and serves what it did")
 
     def _remember(self, configuration: str, before: str) -> None:
         """On the new one, ahead of the update: --rollback must know after a crash, too."""
         found = self.things.configuration(configuration)
         arn = found["EndpointConfigArn"] if found else f"ARN-OF-{configuration}"  # in a dry run
-        self._account.make(
+        self._account.create(
             SAGEMAKER,
             "add_tags",
             f"tag configuration {configuration}",
@@ -121,7 +123,7 @@ class Deployment:
         if self._account.dry:
             return
         since = time.time()
-        found = self._waiter.settled(self._name) or {"EndpointStatus": "gone"}
+        found = self._waiter.wait(self._name) or {"EndpointStatus": "gone"}
         if found["EndpointStatus"] == "InService" and found["EndpointConfigName"] == configuration:
             return
         reason = str(found.get("FailureReason", ""))
@@ -152,7 +154,7 @@ class Deployment:
         ours = found is not None and found["EndpointConfigName"] == plan.configuration_name
         if found and ours and found["EndpointStatus"] == "Failed":
             self.things.remove_endpoint()
-            self._waiter.settled(plan.name)
+            self._waiter.wait(plan.name)
             gone, found = ["endpoint"], None
         elif ours:
             return "Nothing was removed."

@@ -9,12 +9,12 @@ from typing import Any
 
 from sm.errors import StartError
 from sm.tools.deploy.account import Account
-from sm.tools.deploy.aws import Away
+from sm.tools.deploy.aws import ServiceUnavailable
 
 #: Streams that are read for the last lines: instances of an update that goes on, old and new.
 STREAMS = 4
 #: Seconds between two looks for new lines.
-PAUSE = 2.0
+POLL_INTERVAL_S = 2.0
 DOING = "read the logs"
 
 
@@ -27,7 +27,7 @@ def last(account: Account, name: str, lines: int, since: float = 0.0) -> list[st
 
     ``since`` is in seconds since 1970: what an endpoint of the same name said before that is no news.
     """
-    found = account.look(
+    found = account.describe(
         "logs",
         "describe_log_streams",
         DOING,
@@ -38,7 +38,7 @@ def last(account: Account, name: str, lines: int, since: float = 0.0) -> list[st
     )
     events: list[Any] = []
     for stream in (found or {}).get("logStreams", ()):
-        page = account.look(
+        page = account.describe(
             "logs",
             "get_log_events",
             DOING,
@@ -66,12 +66,12 @@ class Follower:
         while True:
             try:
                 yield from self._new()
-            except Away as error:
+            except ServiceUnavailable as error:
                 self._account.progress.say(f"still trying: {error}")
-            self._wait(PAUSE)
+            self._wait(POLL_INTERVAL_S)
 
     def _new(self) -> Iterator[str]:
-        events = self._account.each(
+        events = self._account.paginate(
             "logs",
             "filter_log_events",
             "events",

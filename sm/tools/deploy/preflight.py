@@ -8,7 +8,7 @@ from typing import Any
 from sm.errors import StartError
 from sm.tools.deploy import aws, triton_images
 from sm.tools.deploy.account import Account
-from sm.tools.deploy.resources import Belongings
+from sm.tools.deploy.resources import Resources
 
 ECR = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?"
@@ -18,7 +18,7 @@ ECR = re.compile(
 USUAL_ROLE = "trireme"
 
 
-def role(account: Account, things: Belongings, given: str | None) -> str:
+def role(account: Account, things: Resources, given: str | None) -> str:
     """The role's ARN: the one given, the one that serves now, or the account's role ``trireme``."""
     if given:
         if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", given):
@@ -61,14 +61,14 @@ def _check(account: Account, uri: str, parts: re.Match[str]) -> None:
     names = {"imageDigest": parts["digest"], "imageTag": parts["tag"] or "latest"}
     wanted = {key: names[key] for key in [next(key for key in names if names[key])]}
     try:
-        there: Any = account.look(
+        there: Any = account.describe(
             "ecr",
             "describe_images",
             f"look at image {uri}",
             repositoryName=parts["repository"],
             imageIds=[wanted],
         )
-    except aws.Away:
+    except aws.ServiceUnavailable:
         raise
     except StartError as error:
         account.progress.say(f"not checked: {error}")
@@ -83,8 +83,8 @@ def _check(account: Account, uri: str, parts: re.Match[str]) -> None:
 def _looked_up(account: Account, service: str, operation: str, doing: str, **arguments: Any) -> Any:
     """None, too, where we may not look."""
     try:
-        return account.look(service, operation, doing, **arguments)
-    except aws.Away:
+        return account.describe(service, operation, doing, **arguments)
+    except aws.ServiceUnavailable:
         raise
     except StartError:
         return None

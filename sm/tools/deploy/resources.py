@@ -11,7 +11,7 @@ from sm.tools.deploy.account import Account
 SAGEMAKER = "sagemaker"
 
 
-class Belongings:
+class Resources:
     """Looks at a deployment's endpoint, configurations and models; removes single ones."""
 
     def __init__(self, account: Account, name: str) -> None:
@@ -19,7 +19,7 @@ class Belongings:
 
     def endpoint(self) -> dict[str, Any] | None:
         """As SageMaker describes it; :class:`StartError` where it is someone else's."""
-        found = self._account.look(
+        found = self._account.describe(
             SAGEMAKER, "describe_endpoint", f"look at endpoint {self.name}", EndpointName=self.name
         )
         if found and self.tags(found["EndpointArn"]).get(resource_names.TAG) != self.name:
@@ -40,16 +40,16 @@ class Belongings:
         )
 
     def tags(self, arn: str) -> dict[str, str]:
-        found = self._account.each(SAGEMAKER, "list_tags", "Tags", "read the tags", ResourceArn=arn)
+        found = self._account.paginate(SAGEMAKER, "list_tags", "Tags", "read the tags", ResourceArn=arn)
         return aws.by_name(list(found))
 
     def configuration(self, name: str) -> dict[str, Any] | None:
-        return self._account.look(
+        return self._account.describe(
             SAGEMAKER, "describe_endpoint_config", f"look at configuration {name}", EndpointConfigName=name
         )
 
     def model(self, name: str) -> dict[str, Any] | None:
-        return self._account.look(SAGEMAKER, "describe_model", f"look at model {name}", ModelName=name)
+        return self._account.describe(SAGEMAKER, "describe_model", f"look at model {name}", ModelName=name)
 
     def serving(self) -> dict[str, Any] | None:
         """The model behind the endpoint."""
@@ -59,7 +59,7 @@ class Belongings:
         return self.model(model_of(configuration))
 
     def configurations(self) -> list[str]:
-        found = self._account.each(
+        found = self._account.paginate(
             SAGEMAKER,
             "list_endpoint_configs",
             "EndpointConfigs",
@@ -73,7 +73,7 @@ class Belongings:
         ]
 
     def models(self) -> list[str]:
-        found = self._account.each(
+        found = self._account.paginate(
             SAGEMAKER, "list_models", "Models", "list the models", NameContains=f"{self.name}-"
         )
         return [row["ModelName"] for row in found if self._is_own(row["ModelName"], row["ModelArn"])]

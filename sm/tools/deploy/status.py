@@ -9,7 +9,7 @@ from typing import Any
 
 from sm.tools.deploy import alarms, autoscaling, resource_names
 from sm.tools.deploy.account import Account
-from sm.tools.deploy.resources import Belongings, model_of
+from sm.tools.deploy.resources import Resources, model_of
 from sm.tools.deploy.scaling import INSTANCE_METRICS
 
 #: What SageMaker says of an endpoint's requests.
@@ -68,7 +68,7 @@ METRICS = (
 
 def show(account: Account, name: str) -> int:
     """Print it; 0 if the endpoint is in service."""
-    things = Belongings(account, name)
+    things = Resources(account, name)
     endpoint = things.existing()
     rows = list(_rows(account, things, endpoint))
     width = max(len(title) for title, _ in rows)
@@ -77,7 +77,7 @@ def show(account: Account, name: str) -> int:
     return int(endpoint["EndpointStatus"] != "InService")
 
 
-def _rows(account: Account, things: Belongings, endpoint: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _rows(account: Account, things: Resources, endpoint: dict[str, Any]) -> Iterator[tuple[str, str]]:
     changed = endpoint["LastModifiedTime"].astimezone(timezone.utc)
     yield "endpoint", f"{things.name} in {account.region}"
     yield "state", f"{endpoint['EndpointStatus']}, changed {changed:%Y-%m-%d %H:%M} UTC"
@@ -97,7 +97,7 @@ def _rows(account: Account, things: Belongings, endpoint: dict[str, Any]) -> Ite
     yield from _metrics(account, things.name)
 
 
-def _configuration(things: Belongings, configuration: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _configuration(things: Resources, configuration: dict[str, Any]) -> Iterator[tuple[str, str]]:
     variant = configuration["ProductionVariants"][0]
     yield "configuration", configuration["EndpointConfigName"]
     if before := things.previous(configuration):

@@ -16,7 +16,7 @@ from sm.errors import StartError
 from sm.tools.deploy import aws, resource_names
 from sm.tools.deploy.account import Account
 from sm.tools.package import archive_plan, archive_writer
-from sm.tools.package.archive_plan import Shipment
+from sm.tools.package.archive_plan import ArchivePlan
 from sm.tools.package.exclusion import Exclusion
 from sm.tools.package.package_command import inspect
 
@@ -75,7 +75,7 @@ class Uploader:
                 self._put(Path(packed) / f"{each.name}.tar.gz", target)
         return str(target) if mme else f"{target}{found[0].name}.tar.gz"
 
-    def _pack(self, shipment: Shipment, folder: Path) -> str:
+    def _pack(self, shipment: ArchivePlan, folder: Path) -> str:
         return archive_writer.write(
             folder / f"{shipment.name}.tar.gz", shipment.entries, self._account.progress
         )
@@ -84,7 +84,7 @@ class Uploader:
         """The one that SageMaker's own SDK uses, made if it is not there; never one of another account."""
         account, region = self._account, self._account.region
         bucket = default_bucket(account)
-        if account.look(
+        if account.describe(
             "s3",
             "head_bucket",
             f"look at bucket {bucket}",
@@ -95,13 +95,13 @@ class Uploader:
         where: dict[str, Any] = {}
         if region != "us-east-1":  # whose name S3 does not take
             where["CreateBucketConfiguration"] = {"LocationConstraint": region}
-        account.make("s3", "create_bucket", f"make bucket {bucket}", Bucket=bucket, **where)
+        account.create("s3", "create_bucket", f"make bucket {bucket}", Bucket=bucket, **where)
         return bucket
 
     def _put(self, file: Path, target: Place) -> None:
         key, size, account = f"{target.key}{file.name}", file.stat().st_size, self._account
         place = f"s3://{target.bucket}/{key}"
-        there = account.look("s3", "head_object", f"look at {place}", Bucket=target.bucket, Key=key)
+        there = account.describe("s3", "head_object", f"look at {place}", Bucket=target.bucket, Key=key)
         if there and there["ContentLength"] == size:
             account.progress.say(f"{place} is there already")
         elif account.dry:
@@ -133,11 +133,13 @@ class Uploader:
         doing, account = f"remove parts of s3://{bucket}/{key}", self._account
         before = datetime.now(timezone.utc) - ABANDONED
         try:
-            found = account.each("s3", "list_multipart_uploads", "Uploads", doing, Bucket=bucket, Prefix=key)
+            found = account.paginate(
+                "s3", "list_multipart_uploads", "Uploads", doing, Bucket=bucket, Prefix=key
+            )
             for upload in [upload for upload in found if upload["Initiated"] < before]:
                 which = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
                 account.remove("s3", "abort_multipart_upload", doing, **which)
-        except aws.Away:
+        except aws.ServiceUnavailable:
             raise
         except StartError as error:  # who may send need not be allowed to clear up
             account.progress.say(str(error))
@@ -163,9 +165,9 @@ def fingerprint(account: Account, url: str, mme: bool) -> str:
     if mme:
         return ""  # models come and go below a prefix, as is its purpose
     try:
-        found = account.look("s3", "head_object", f"look at {url}", Bucket=place.bucket, Key=place.key)
+        found = account.describe("s3", "head_object", f"look at {url}", Bucket=place.bucket, Key=place.key)
     except StartError as error:
-        if isinstance(error, aws.Away):
+        if isinstance(error, aws.ServiceUnavailable):
             raise
         account.progress.say(f"not checked: {error}")
         return ""

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.errors import UnknownModel
 from sm.plugins.loading import discover
-from sm.plugins.name_conflicts import in_force
+from sm.plugins.name_conflicts import select_sources
 from sm.run_state import CODE
 from sm.tools.deploy import aws
 from sm.tools.deploy.account import Account
@@ -40,7 +40,7 @@ class Verifier:
         """One for each client that has a sample. ``repository`` is the folder that was deployed, if any."""
         folders = (*clients, repository / CODE) if repository else clients
         archives = self._archives() if self._plan.mme else None
-        for name, sample in samples(in_force(discover(folders))):
+        for name, sample in samples(select_sources(discover(folders))):
             if archives is not None and name not in archives:
                 yield Outcome(name, None)
                 continue
@@ -52,7 +52,7 @@ class Verifier:
     def _archives(self) -> set[str]:
         """The models of a multi-model endpoint: another is refused by SageMaker, not by the box."""
         place = Place.read(self._plan.data)
-        found = self._account.each(
+        found = self._account.paginate(
             "s3",
             "list_objects_v2",
             "Contents",
@@ -117,7 +117,7 @@ class Verifier:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             for place in places:
-                found = self._account.look(
+                found = self._account.describe(
                     "s3", "get_object", f"read {place}", Bucket=place.bucket, Key=place.key
                 )
                 if found:

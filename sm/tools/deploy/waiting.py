@@ -10,7 +10,7 @@ from typing import Any
 from sm.errors import StartError
 from sm.tools.deploy import endpoint_logs
 from sm.tools.deploy.account import Account
-from sm.tools.deploy.aws import Away
+from sm.tools.deploy.aws import ServiceUnavailable
 
 #: States that end by themselves.
 PASSING = {"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"}
@@ -19,7 +19,7 @@ FIRST_PAUSE, PAUSE = 0.5, 5.0
 #: Seconds between two lines where they cannot be written over each other.
 PLAIN = 30.0
 #: Seconds for which AWS may be away: the endpoint starts without us, too.
-PATIENCE = 300.0
+MAX_WAIT_S = 300.0
 WIDTH = 100
 
 
@@ -38,13 +38,13 @@ class Waiter:
         self._account, self._clock = account, clock or Clock()
         self._said, self._shown = "", 0.0
 
-    def settled(self, name: str) -> dict[str, Any] | None:
+    def wait(self, name: str) -> dict[str, Any] | None:
         """The endpoint when its state does not pass by itself; None if there is none (any more)."""
         began, since = self._clock.now(), time.time()
         answered, pause, told = began, FIRST_PAUSE, False
         while True:
             try:
-                found = self._look(name)
+                found = self._poll(name)
                 answered = self._clock.now()
                 if found is None or found["EndpointStatus"] not in PASSING:
                     self._end(told, found, began)
@@ -52,23 +52,23 @@ class Waiter:
                 self._show(
                     f"{found['EndpointStatus']} {self._clock.now() - began:.0f} s{self._line(name, since)}"
                 )
-            except Away as error:
-                if self._clock.now() - answered > PATIENCE:
+            except ServiceUnavailable as error:
+                if self._clock.now() - answered > MAX_WAIT_S:
                     raise
                 self._show(f"still trying: {error}")
             told = True
             self._clock.wait(pause)
             pause = min(pause * 2, PAUSE)
 
-    def _look(self, name: str) -> dict[str, Any] | None:
-        return self._account.look(
+    def _poll(self, name: str) -> dict[str, Any] | None:
+        return self._account.describe(
             "sagemaker", "describe_endpoint", f"look at endpoint {name}", EndpointName=name
         )
 
     def _line(self, name: str, since: float) -> str:
         try:
             found = endpoint_logs.last(self._account, name, 1, since)
-        except Away:
+        except ServiceUnavailable:
             return ""
         except StartError:  # who may deploy need not be allowed to read logs
             return ""

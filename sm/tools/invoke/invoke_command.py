@@ -18,7 +18,7 @@ from sm.tools.invoke.url import Url
 from sm.tools.progress import Progress
 
 
-class Asked(Protocol):
+class Endpoint(Protocol):
     """Whoever answers."""
 
     def ask(self, question: Question) -> Reply: ...
@@ -26,7 +26,7 @@ class Asked(Protocol):
     def close(self) -> None: ...
 
 
-class Streaming(Asked, Protocol):
+class Streaming(Endpoint, Protocol):
     def stream(self, question: Question) -> Iterator[bytes]: ...
 
 
@@ -87,7 +87,7 @@ def read_api_key(file: Path) -> str:
     return words[0]
 
 
-def asynchronous(options: argparse.Namespace) -> Asked:
+def asynchronous(options: argparse.Namespace) -> Endpoint:
     if is_url(options.target):
         raise StartError("--async is for an endpoint of SageMaker: give its name.")
     from sm.tools.deploy import aws
@@ -96,7 +96,7 @@ def asynchronous(options: argparse.Namespace) -> Asked:
     return AsyncEndpoint(options.target, aws.session(options.region, options.profile))
 
 
-def once(target: Asked, asked: Question, options: argparse.Namespace) -> int:
+def once(target: Endpoint, asked: Question, options: argparse.Namespace) -> int:
     """One answer: to standard output, how long it took to standard error."""
     if options.through_s3:
         with Progress(sys.stderr).step("waiting for the answer in S3"):
@@ -128,7 +128,7 @@ def stream(target: Streaming, asked: Question, raw: bool) -> int:
     return 0
 
 
-def many(target: Asked, asked: Question, options: argparse.Namespace) -> int:
+def many(target: Endpoint, asked: Question, options: argparse.Namespace) -> int:
     """The table of ``-n`` requests; 1 if any failed."""
     say(f"{options.n} requests, {options.c} at once")
     found = load_test.measure(lambda: target.ask(asked), options.n, options.c)

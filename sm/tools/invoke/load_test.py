@@ -18,7 +18,7 @@ ROWS = 12
 
 
 @dataclass
-class Load:
+class LoadTest:
     """What was seen: ``latencies`` in seconds, of the good answers only; ``errors`` by their code."""
 
     seconds: float = 0.0
@@ -32,9 +32,9 @@ class Load:
         return len(self.latencies) + self.errors.total()
 
 
-def measure(ask: Callable[[], Reply], requests: int, callers: int) -> Load:
+def measure(ask: Callable[[], Reply], requests: int, callers: int) -> LoadTest:
     """Ask so often, by so many callers at once, each with its next request when the last is answered."""
-    load, lock, numbers = Load(), threading.Lock(), iter(range(requests))
+    load, lock, numbers = LoadTest(), threading.Lock(), iter(range(requests))
 
     def caller() -> None:
         while True:
@@ -67,7 +67,7 @@ def _one(ask: Callable[[], Reply]) -> Reply | NoReply:
         return error
 
 
-def _note(load: Load, outcome: Reply | NoReply, took: float) -> None:
+def _note(load: LoadTest, outcome: Reply | NoReply, took: float) -> None:
     if isinstance(outcome, Reply) and outcome.good:
         load.latencies.append(took)
         return
@@ -75,7 +75,7 @@ def _note(load: Load, outcome: Reply | NoReply, took: float) -> None:
     load.sentences[outcome.code] = outcome.sentence if isinstance(outcome, Reply) else str(outcome)
 
 
-def table(load: Load) -> Iterator[str]:
+def table(load: LoadTest) -> Iterator[str]:
     """Latencies in milliseconds, requests a second, errors by code, then the histogram."""
     good = sorted(load.latencies)
     rate = len(good) / load.seconds

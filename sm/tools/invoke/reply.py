@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sm.errors import StartError
 
 #: Characters of an error that is no JSON.
-LONG = 300
+MAX_SHOWN = 300
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Reply:
 
     def _text(self) -> str:
         text = " ".join(self.body.decode(errors="replace").split())
-        return text if len(text) <= LONG else f"{text[:LONG]}..."
+        return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
     def _member(self, name: str) -> str:
         try:

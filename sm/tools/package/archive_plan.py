@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from sm.errors import StartError
-from sm.multimodel.staging import CONFIG, renamed
+from sm.multimodel.staging import CONFIG, rename_config
 from sm.repository import models
 from sm.repository.ensembles import steps
 from sm.repository.models import ENVIRONMENT, OWN_FOLDER, Model
@@ -22,7 +22,7 @@ CODE = "code"
 
 
 @dataclass(frozen=True)
-class Shipment:
+class ArchivePlan:
     """What goes into one archive, ``<name>.tar.gz``."""
 
     name: str
@@ -64,7 +64,7 @@ class Copies:
         return self.pattern.replace("{model}", model).replace("{number}", str(number))
 
 
-def whole(repository: Path, but: Path, exclusion: Exclusion) -> Shipment:
+def whole(repository: Path, but: Path, exclusion: Exclusion) -> ArchivePlan:
     """Models at the top and ``code/`` beside them, without hidden files and the archive ``but`` itself."""
     contents = Contents(repository, exclusion.excludes)
     tops = [
@@ -75,10 +75,10 @@ def whole(repository: Path, but: Path, exclusion: Exclusion) -> Shipment:
         and path.absolute() != but.absolute()
         and not exclusion.excludes(path)
     ]
-    return Shipment("model", [entry for path in tops for entry in contents.of(path, path.name)])
+    return ArchivePlan("model", [entry for path in tops for entry in contents.of(path, path.name)])
 
 
-def apart(repository: Path, exclusion: Exclusion, copies: Copies | None = None) -> list[Shipment]:
+def apart(repository: Path, exclusion: Exclusion, copies: Copies | None = None) -> list[ArchivePlan]:
     """An archive for each model that is not a step of another; an ensemble's has its steps.
 
     Copies have no client: it would call the model by the name it had.
@@ -100,15 +100,15 @@ class Separate:
     def __init__(self, repository: Path, found: Mapping[str, Model], contents: Contents, alone: bool) -> None:
         self._repository, self._found, self._contents, self._alone = repository, found, contents, alone
 
-    def shipment(self, model: Model) -> Shipment:
+    def shipment(self, model: Model) -> ArchivePlan:
         """The model, its steps and its client."""
         names = {name: name for name in self._with_steps(model.name)}
-        return Shipment(model.name, [*self._code(model.name), *self._models(names)])
+        return ArchivePlan(model.name, [*self._code(model.name), *self._models(names)])
 
-    def copy(self, model: Model, copies: Copies, number: int) -> Shipment:
+    def copy(self, model: Model, copies: Copies, number: int) -> ArchivePlan:
         """The model and its steps by other names."""
         names = {name: copies.name(name, number) for name in self._with_steps(model.name)}
-        return Shipment(names[model.name], self._models(names))
+        return ArchivePlan(names[model.name], self._models(names))
 
     def _models(self, names: Mapping[str, str]) -> list[Entry]:
         return [entry for name in names for entry in self._model(self._found[name], names)]
@@ -130,7 +130,7 @@ class Separate:
             return entries
         config, environment = self._own_environment(model, model.config, name)
         if name != model.name:
-            config = renamed(config, name, names)
+            config = rename_config(config, name, names)
         if config == model.config:
             return entries
         text = text_format.MessageToString(config).encode()

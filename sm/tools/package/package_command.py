@@ -10,7 +10,7 @@ from sm.errors import StartError
 from sm.inspection import problems
 from sm.tools.inspect import inspection_report
 from sm.tools.package import archive_plan, archive_writer
-from sm.tools.package.archive_plan import CODE, Copies, Shipment
+from sm.tools.package.archive_plan import CODE, ArchivePlan, Copies
 from sm.tools.package.exclusion import Exclusion
 from sm.tools.progress import Progress
 
@@ -67,7 +67,7 @@ def tell_left_out(exclusion: Exclusion, repository: Path, progress: Progress, re
         progress.say(f"--exclude {pattern}: nothing in {repository} has this name or path")
 
 
-def pack(shipment: Shipment, place: Path, progress: Progress, results: Progress) -> None:
+def pack(shipment: ArchivePlan, place: Path, progress: Progress, results: Progress) -> None:
     digest = archive_writer.write(place, shipment.entries, progress)
     sizes = shipment.sizes()
     width = max(map(len, sizes), default=0)

@@ -24,9 +24,9 @@ def options(command: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Write them, and say what comes next."""
-    from sm.tools.scaffold.writing import New
+    from sm.tools.scaffold.writing import NewClient
 
-    for path in New(asked.name, asked.kind).write(asked.into):
+    for path in NewClient(asked.name, asked.kind).write(asked.into):
         sys.stdout.write(f"wrote {path}\n")
     sys.stdout.write(f"next: sm check-client {asked.name}{_where(asked.into)}\n")
     return 0

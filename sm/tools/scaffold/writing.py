@@ -27,7 +27,7 @@ SUFFIX = ".txt"
 
 
 @dataclass(frozen=True)
-class New:
+class NewClient:
     """A client that is to be: its ``modelname`` and its kind."""
 
     name: str

@@ -12,7 +12,7 @@ from sm.tools.deploy import aws, resource_names, scaling, triton_images
 from sm.tools.deploy import deploy_arguments as deploying
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.deployment_plan import Plan, Serverless
-from sm.tools.deploy.resources import Belongings
+from sm.tools.deploy.resources import Resources
 from sm.tools.deploy.upload import FOLDER
 from sm.tools.progress import Progress
 from sm.tools.templates import cloudformation, deployer_policy, gateway_policy, kserve, policies, terraform
@@ -117,7 +117,7 @@ def there(given: argparse.Namespace) -> tuple[Needs, str]:
     if given.model_data:
         raise StartError("--model-data goes with --image; without both, the endpoint is looked at.")
     session = aws.session(given.region, given.profile)
-    things = Belongings(Account(session, Progress(sys.stderr), Progress(sys.stdout)), given.name)
+    things = Resources(Account(session, Progress(sys.stderr), Progress(sys.stdout)), given.name)
     endpoint = things.existing()
     configuration = things.configuration(endpoint["EndpointConfigName"]) or {}
     if (model := things.serving()) is None:

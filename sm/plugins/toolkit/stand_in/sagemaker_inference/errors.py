@@ -1,6 +1,6 @@
 """What a script raises to choose its answer.
 
-:func:`sm.plugins.toolkit.script_functions.translated` makes it the box's own.
+:func:`sm.plugins.toolkit.script_functions.to_trireme_error` makes it the box's own.
 
 The codecs of the stand-in raise these too, as kinds that are the box's own errors as well: where a script
 does not catch one, its caller gets the status and the sentence.
