@@ -7,7 +7,7 @@
 #
 #   docker build -t pets --target with-models --build-context models=REPOSITORY .
 #
-# docs/07-image.md tells how to run it and what is in which layer.
+# docs/run/image.md tells how to run it and what is in which layer.
 ARG BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3
 
 # --- The Python packages, made where pip may leave things lying about -------------------------------------

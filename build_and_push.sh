@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the image and push it to Amazon ECR. docs/08-push.md tells what happens in which order.
+# Build the image and push it to Amazon ECR. docs/deploy/push.md tells what happens in which order.
 set -euo pipefail
 readonly CALLED_FROM=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -191,7 +191,7 @@ explain() {
             die "AWS does not know these credentials in $1: check AWS_PROFILE or AWS_ACCESS_KEY_ID; a Region of China or" \
                 "GovCloud wants an account of its own, and some others must be enabled first" ;;
         *AccessDenied* | *'not authorized'*)
-            die "these AWS credentials may not do '$2' in $1: docs/08-push.md lists the permissions. AWS says: ${said# }" ;;
+            die "these AWS credentials may not do '$2' in $1: docs/deploy/push.md lists the permissions. AWS says: ${said# }" ;;
         *) die "'aws $2' failed in $1, and nothing was pushed there: mend this, then run it again. AWS says: ${said# }" ;;
     esac
 }

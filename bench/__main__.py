@@ -1,4 +1,4 @@
-"""The benchmark: python -m bench [options], or make bench. docs/26-speed.md says what is measured and how."""
+"""The benchmark: ``make bench`` or ``python -m bench``. What it measures: bench/reports/speed.md."""
 
 from __future__ import annotations
 

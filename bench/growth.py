@@ -2,8 +2,8 @@
 
     python -m bench.growth [--requests 100000] [--minutes 20] [--only memory bodies models]
 
-Prints Markdown: a row for each promise. docs/26-speed.md says what is measured; what grows with callers and
-with workers is in the benchmark itself, see :mod:`bench.ratios`.
+Prints Markdown: a row for each promise. bench/reports/speed.md says what is measured; what grows with
+callers and with workers is in the benchmark itself, see :mod:`bench.ratios`.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def showing(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--markdown", action="store_true", help="the table of docs/05-settings.md")
+    command.add_argument("--markdown", action="store_true", help="the table of docs/run/settings.md")
 
 
 def preparing(command: argparse.ArgumentParser) -> None:

@@ -219,7 +219,7 @@ class Settings:
         "Install code/requirements.txt at start: from code/wheels where it is there, else as pip is set up.",
     )
     sessions: bool = setting(
-        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", truth, False, "Stateful sessions: see docs/13-platform.md."
+        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", truth, False, "Stateful sessions: see docs/run/platform.md."
     )
     sessions_expiration: float = setting(
         "SAGEMAKER_SESSIONS_EXPIRATION", number(1, 31_536_000, float), 1200.0, "Seconds that a session lasts."

@@ -20,7 +20,7 @@ import pytest
 from sm.settings import HERE, Settings
 
 FOLDER = HERE / "tests" / "contract"
-PAGE = HERE / "docs" / "14-contract.md"
+PAGE = HERE / "docs" / "inside" / "contract.md"
 HELD_BY = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 

@@ -44,7 +44,7 @@ CLIENTS = [found.name for found in discover((HERE / "clients",))]
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    page = (DOCS / "05-settings.md").read_text()
+    page = (DOCS / "run/settings.md").read_text()
     for row in markdown(table({})):
         assert row in page, "write it anew with: sm settings --markdown"
 
@@ -60,7 +60,7 @@ def test_every_route_is_documented() -> None:
     app.register_blueprint(pages.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(model_routes.loading(None, {}))  # type: ignore[arg-type]
     app.register_blueprint(model_routes.invoking(None))  # type: ignore[arg-type]
-    page = (DOCS / "02-way-of-a-request.md").read_text()
+    page = (DOCS / "inside/way-of-a-request.md").read_text()
     for rule in app.url_map.iter_rules():
         if rule.endpoint != "static":
             assert f" {rule.rule}`" in page, rule.rule
@@ -71,7 +71,7 @@ def test_every_client_has_a_sample_a_golden_answer_and_an_entry(name: str) -> No
     sample = HERE / "clients" / name / "sample"
     for part in ("payload.json", "golden.json", "README.md"):
         assert (sample / part).is_file(), part
-    assert f"`{name}`" in (DOCS / "06-clients.md").read_text()
+    assert f"`{name}`" in (DOCS / "clients/guide.md").read_text()
 
 
 def public(kind: type) -> set[str]:
@@ -82,7 +82,7 @@ def public(kind: type) -> set[str]:
 
 @pytest.mark.parametrize("module", [base, payloads, results])
 def test_the_client_reference_has_all_that_a_client_uses(module: ModuleType) -> None:
-    page = (DOCS / "19-client-reference.md").read_text()
+    page = (DOCS / "clients/reference.md").read_text()
     kinds = [
         kind
         for kind in vars(module).values()
@@ -119,7 +119,7 @@ def test_every_tracked_picture_and_weight_is_in_the_notice() -> None:
 def test_no_error_status_is_without_its_row() -> None:
     from sm import errors
 
-    page = (DOCS / "02-way-of-a-request.md").read_text()
+    page = (DOCS / "inside/way-of-a-request.md").read_text()
     kinds = [
         kind
         for kind in vars(errors).values()

@@ -19,7 +19,7 @@ ROWS = fields(Settings)
 def test_every_setting_has_names_a_help_text_and_a_line_in_the_docs(row: Any) -> None:
     assert row.metadata["names"]
     assert row.metadata["help"].endswith(".")
-    page = (HERE / "docs" / "05-settings.md").read_text()
+    page = (HERE / "docs" / "run" / "settings.md").read_text()
     assert all(f"`{name}`" in page for name in row.metadata["names"])
 
 

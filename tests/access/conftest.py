@@ -22,7 +22,7 @@ from tests.triton.serving import MODELS
 ORIGIN = "https://app.example.com"
 PLATFORM = CLIENTS.parent / "platform"
 #: The page's commands: what makes the files, what starts the box, what calls it.
-PAGE = "29-expose-the-port.md"
+PAGE = "run/expose-the-port.md"
 (MAKE, CALL), (START, INVOKE) = pages.blocks(PAGE), pages.blocks(PAGE, "bash")
 
 

@@ -1,4 +1,4 @@
-"""docs/29-expose-the-port.md: its commands work as written."""
+"""docs/run/expose-the-port.md: its commands work as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three pipelines of docs/18-pipelines.md, run as written, give the answer that the page shows."""
+"""The three pipelines of docs/clients/pipelines.md, run as written, give the answer that the page shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sm.tools.golden import differences
 from tests.box.running import free_port
 from tests.pages import blocks, run
 
-PAGE = "18-pipelines.md"
+PAGE = "clients/pipelines.md"
 
 Ran = tuple[Path, list[dict[str, Any]]]
 

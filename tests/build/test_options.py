@@ -15,7 +15,7 @@ def options() -> list[str]:
 
 
 def test_every_option_is_on_its_page() -> None:
-    page = (HERE / "docs" / "09-engines.md").read_text()
+    page = (HERE / "docs" / "run" / "engines.md").read_text()
     assert "--precision" in options()
     for option in options():
         assert option in page, option

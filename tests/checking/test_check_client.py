@@ -166,7 +166,7 @@ def test_without_hypothesis_it_says_what_to_install(tmp_path: Path, monkeypatch:
 
 
 def test_every_check_and_every_fault_is_on_the_page(home: Path) -> None:
-    page = (HERE / "docs" / "16-bring-your-client.md").read_text()
+    page = (HERE / "docs" / "start" / "bring-your-client.md").read_text()
     for check_name in check(home, "sound").sentences:
         assert f"| {check_name} |" in page
     for fault in ("wrong dtype", "wrong shape", "golden drift", "non-JSON result", "leak", "unhandled null"):

@@ -19,7 +19,7 @@ from sm.settings import HERE
 from tests.box.running import free_port, until
 from tests.triton.serving import MODELS, Model
 
-PAGE = (HERE / "docs" / "07-image.md").read_text()
+PAGE = (HERE / "docs" / "run" / "image.md").read_text()
 IMAGE = "localhost/trireme:test"
 PYTHON = "/opt/trireme/.venv/bin/python"
 #: A client of a team's own for the model ``echo``, as it lies in the archive's ``code/``.

@@ -1,4 +1,4 @@
-"""Every command of docs/17-bring-your-model.md, run as written: here, and with the image."""
+"""Every command of docs/start/bring-your-model.md, run as written: here, and with the image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.box.running import free_port
 from tests.container.running import podman
 from tests.pages import blocks, run
 
-PAGE = "17-bring-your-model.md"
+PAGE = "start/bring-your-model.md"
 *HERE_RUN, IN_CONTAINER = blocks(PAGE)
 #: What the page says that the two requests are answered.
 ANSWERS = [json.loads(line) for line in blocks(PAGE, "json")[0].splitlines()]

@@ -24,7 +24,7 @@ def refused(image: str, repository: Path | None, *flags: str) -> str:
         assert seconds < BOUND, box.logs()
         message = str(sentence(box.logs())["message"])
     assert "Traceback" not in message
-    assert message.startswith(tuple(BEGINNINGS)), "docs/07-image.md has no row for it"
+    assert message.startswith(tuple(BEGINNINGS)), "docs/run/image.md has no row for it"
     return message
 
 

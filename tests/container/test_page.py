@@ -1,4 +1,4 @@
-"""docs/07-image.md: its commands work as written."""
+"""docs/run/image.md: its commands work as written."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_a_price_that_aws_does_not_have_or_give_is_a_sentence(
 
 
 def test_the_page_shows_the_example_as_the_command_does(sm: Sm) -> None:
-    page = (HERE / "docs" / "22-invoke-and-cost.md").read_text()
+    page = (HERE / "docs" / "deploy" / "invoke-and-cost.md").read_text()
     for line in sm("cost").out.splitlines():
         assert line in page
 

@@ -118,14 +118,14 @@ def test_what_is_missing_is_told_to_the_log_and_not_to_the_caller(
 
 
 def test_every_route_is_documented() -> None:
-    page = (HERE / "docs" / "24-gateway.md").read_text()
+    page = (HERE / "docs" / "deploy" / "gateway.md").read_text()
     for path, verbs in app.routes.items():
         for verb in verbs:
             assert f"| `{verb} {path}` |" in page
 
 
 def test_every_variable_is_documented_with_its_default() -> None:
-    page = (HERE / "docs" / "24-gateway.md").read_text()
+    page = (HERE / "docs" / "deploy" / "gateway.md").read_text()
     for row in fields(Options):
         default = shown(row.default).replace(f"{HERE}/", "")
         cell = f"`{default}`" if default else ""

@@ -1,4 +1,4 @@
-"""The commands of docs/15-packaging.md, run as written on a repository with one model."""
+"""The commands of docs/deploy/packaging.md, run as written on a repository with one model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.box.running import free_port
 from tests.pages import blocks, run
 from tests.triton.serving import MODELS
 
-PACK, SERVE, ENVIRONMENT = blocks("15-packaging.md")
+PACK, SERVE, ENVIRONMENT = blocks("deploy/packaging.md")
 
 
 def test_what_the_page_packs_is_there(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_what_the_page_packs_is_there(tmp_path: Path) -> None:
     unpack, serve = SERVE.strip().splitlines()
     run(unpack, tmp_path, free_port())
     assert (tmp_path / "served" / "echo" / "config.pbtxt").is_file()
-    # The rest is what docs/17-bring-your-model.md does, which a test runs.
+    # The rest is what docs/start/bring-your-model.md does, which a test runs.
     assert serve.strip() == "TRIREME_MODEL_REPOSITORY=served sm serve"
 
 

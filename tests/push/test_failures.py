@@ -13,7 +13,7 @@ from sm.settings import HERE
 from tests.push.conftest import Checkout
 from tests.push.fakes import refusing_aws
 
-PAGE = HERE / "docs" / "08-push.md"
+PAGE = HERE / "docs" / "deploy" / "push.md"
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_no_such_region(engine: Checkout, region: str) -> None:
     [
         ("ExpiredToken", "have expired: get new ones"),
         ("InvalidClientTokenId", "a Region of China or GovCloud wants an account of its own"),
-        ("AccessDenied", "docs/08-push.md lists the permissions. AWS says: An error occurred"),
+        ("AccessDenied", "docs/deploy/push.md lists the permissions. AWS says: An error occurred"),
         ("Throttling", "'aws sts get-caller-identity' failed in eu-west-1, and nothing was pushed there"),
     ],
 )

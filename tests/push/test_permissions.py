@@ -1,4 +1,4 @@
-"""The permissions on docs/08-push.md are enough for a push, and each one that the fake AWS knows is needed."""
+"""The permissions on docs/deploy/push.md are enough for a push, and each one that the fake AWS knows is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def strict_aws() -> Iterator[str]:
 
 
 def documented() -> list[str]:
-    (block,) = re.findall(r"```json\n(.*?)```", (HERE / "docs" / "08-push.md").read_text(), re.DOTALL)
+    (block,) = re.findall(r"```json\n(.*?)```", (HERE / "docs" / "deploy" / "push.md").read_text(), re.DOTALL)
     statements: list[dict[str, Any]] = json.loads(block)["Statement"]
     actions = [statement["Action"] for statement in statements]
     return [name for names in actions for name in ([names] if isinstance(names, str) else names)]
@@ -66,5 +66,5 @@ def test_without_one_of_them_the_sentence_names_what_was_refused(
     done = pushing.push(AWS_ENDPOINT_URL=strict_aws, **key)
     assert (done.returncode, done.stdout) == (1, "")
     said = done.stderr.splitlines()[-1]
-    assert f"may not do '{command}' in eu-west-1: docs/08-push.md lists the permissions" in said
+    assert f"may not do '{command}' in eu-west-1: docs/deploy/push.md lists the permissions" in said
     assert missing in said

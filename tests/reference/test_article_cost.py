@@ -28,7 +28,7 @@ def test_the_three_sums_are_those_of_the_reference_by_its_inputs(sm: Sm) -> None
 
 
 def test_a_plan_with_those_inputs_alone_gives_the_same_sums(sm: Sm, tmp_path: Path) -> None:
-    """Instance, price and days are what docs/22-invoke-and-cost.md says they are."""
+    """Instance, price and days are what docs/deploy/invoke-and-cost.md says they are."""
     models = [{"instance": "ml.g4dn.xlarge", "hours": hours, "price": "0.736"} for hours in HOURS]
     plan = {"regions": ["us-east-1"], "days": 30, "models": models, "shared": models[0]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))

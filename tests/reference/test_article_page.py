@@ -1,4 +1,4 @@
-"""docs/31-from-the-article.md: its code runs, that of the article's design and ours, with the same answers.
+"""docs/start/from-the-article.md: its code runs, that of the article's design and ours, with the same answers.
 
 TensorRT and NVIDIA's base image are not here: python models and the wheel's Triton stand in.
 """
@@ -35,7 +35,7 @@ from tests.reference.article import JSON, PICTURES, request
 from tests.reference.repositories import write_bert, write_resnet, write_yolov5
 from tests.reference.usual_ports import PORTS, are_free, usual_ports
 
-PAGE = "31-from-the-article.md"
+PAGE = "start/from-the-article.md"
 LONG = 120.0
 
 

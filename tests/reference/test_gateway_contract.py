@@ -475,7 +475,7 @@ def test_chalice_local_speaks_it_too_and_its_own_refusals_are_chalice_s(
 
 
 def test_the_short_names_of_the_page_are_the_ones_tested() -> None:
-    page = (HERE / "docs" / "24-gateway.md").read_text()
+    page = (HERE / "docs" / "deploy" / "gateway.md").read_text()
     for short in ("densenet", "resnet50"):
         assert json.dumps(SHORT_NAMES[short]) in page
     assert BUCKET not in page

@@ -13,7 +13,7 @@ from sm.settings import HERE
 from tests.box.running import RunningBox, command_line
 from tests.reference.official import ADMIN
 
-PAGE = HERE / "docs" / "20-from-the-official-container.md"
+PAGE = HERE / "docs" / "start" / "from-the-official-container.md"
 X = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
 ECHO = "/v2/models/echo/infer"
 #: Where Triton ends, and with it everybody's requests.

@@ -1,7 +1,7 @@
 """``serve``: PID 1 of the box. Decides what runs, then starts, watches, restarts and drains it.
 
 Here is the start and the clean end; the rules are in :mod:`process_manager`, the event loop in :mod:`loop`,
-and the reasons in docs/03-supervisor.md.
+and the reasons in docs/inside/supervisor.md.
 """
 
 from __future__ import annotations

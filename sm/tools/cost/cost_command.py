@@ -13,7 +13,7 @@ from sm.tools.cost import prices
 from sm.tools.cost.hosting_plan import Plan, Running
 from sm.tools.cost.prices import Price, Prices
 
-#: Three models as they might be used; the inputs of docs/22-invoke-and-cost.md.
+#: Three models as they might be used; the inputs of docs/deploy/invoke-and-cost.md.
 EXAMPLE = Path(__file__).with_name("example.json")
 
 

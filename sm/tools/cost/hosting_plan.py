@@ -47,7 +47,7 @@ def read(file: Path) -> Plan:
     try:
         return _plan(found)
     except ValueError as error:
-        raise StartError(f"{file}: {error}. The page docs/22-invoke-and-cost.md has an example.") from None
+        raise StartError(f"{file}: {error}. There is an example in docs/deploy/invoke-and-cost.md.") from None
 
 
 def _plan(found: Any) -> Plan:
