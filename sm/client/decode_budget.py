@@ -20,12 +20,12 @@ from sm.errors import Overloaded, TooLarge
 from sm.metrics import DECODED_BYTES
 from sm.settings import Settings
 
-#: Seconds that a request waits for room before its caller is told to come again. Other decodes, of the same
-#: request perhaps, end within that time.
 #: Bytes of memory for each comma or bracket of JSON: 26 to 60 for numbers, 46 for lists, 128 for objects.
 BYTES_PER_MARK = 64
 #: Of each mark so many are not worth accounting for.
 MAX_UNCOUNTED_MARKS = 1000
+#: Seconds that a request waits for room before its caller is told to come again. Other decodes, of the same
+#: request perhaps, end within that time.
 MAX_WAIT_S = 5.0
 #: Seconds between two looks for room. What is given back by finalizers wakes nobody up.
 LOOK_INTERVAL_S = 0.05
