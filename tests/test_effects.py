@@ -71,7 +71,7 @@ SHOWN_BY = {
     "sessions_path": (SESSIONS, "test_a_session_expires_and_lies_where_it_is_told_to"),
     "local_endpoints": (ENVIRONMENT, "test_the_endpoints_for_boto3_can_be_closed"),
     "shared_memory": ("triton/test_transport.py", "test_shared_memory_can_be_off"),
-    "shared_memory_mb": ("test_box.py", "test_shared_memory_is_what_is_set_for_all_workers"),
+    "shared_memory_mb": ("test_run_state.py", "test_shared_memory_is_what_is_set_for_all_workers"),
     "triton_http_port": (ENVIRONMENT, "test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone"),
     "triton_grpc_port": (ENVIRONMENT, "test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone"),
     "triton_ports": (

@@ -23,8 +23,8 @@ def test_a_dead_box_is_swept_and_a_living_one_left_alone(tmp_path: Path) -> None
     script = f"""
         import os, signal
         from pathlib import Path
-        from sm.triton import shared_memory_cleanup as sweep
-        kept = sweep.hold("dead", Path({str(tmp_path)!r}))
+        from sm.triton.shared_memory_cleanup import acquire_instance_lock
+        kept = acquire_instance_lock("dead", Path({str(tmp_path)!r}))
         os.kill(os.getpid(), signal.SIGKILL)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
