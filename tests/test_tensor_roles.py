@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from sm.client.base import ImagePayload, ModelMetadata, TensorClient, TensorMetadata, Tensors, batch_of
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import StartError
-from sm.plugins.model_choice import choose_model
+from sm.plugins.model_choice import choose_model, is_served
 from tests.test_registry import NothingServed
 
 Shapes = dict[str, tuple[str, tuple[int, ...]]]
@@ -111,7 +112,7 @@ def chosen(repository: Path, *served: str) -> str:
     triton = Serving(*served)
     client = Detector(triton, repository, repository)
     client.name = "yolov5"
-    return choose_model(client, triton)
+    return choose_model(client, client.repository, partial(is_served, triton))
 
 
 def write(repository: Path, name: str, client: str = "yolov5") -> None:

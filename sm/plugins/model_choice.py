@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sm.client.base import TensorClient, Triton
@@ -13,9 +13,16 @@ from sm.repository import config_files
 PARAMETER = "trireme_client"
 
 
-def choose_model(client: TensorClient, triton: Triton) -> str:
-    """The model's name; the client's own where none is served. :class:`StartError` if two name the client."""
-    naming = sorted(models_naming(client.name, client.repository))
+def choose_model(client: TensorClient, repository: Path, is_there: Callable[[str], bool]) -> str:
+    """Choose the model of ``repository`` that a client calls; its own name if none is there.
+
+    Args:
+        is_there: Whether a model of a name can be called.
+
+    Raises:
+        StartError: Two models name the client.
+    """
+    naming = sorted(models_naming(client.name, repository))
     if len(naming) > 1:
         raise StartError(
             f"{' and '.join(naming)} both have the parameter {PARAMETER} {client.name!r} in config.pbtxt: "
@@ -23,7 +30,7 @@ def choose_model(client: TensorClient, triton: Triton) -> str:
         )
     if naming:
         return naming[0]
-    return next((name for name in (client.model, *client.aliases) if _is_served(triton, name)), client.model)
+    return next((name for name in (client.model, *client.aliases) if is_there(name)), client.model)
 
 
 def models_naming(client: str, repository: Path) -> Iterator[str]:
@@ -37,7 +44,8 @@ def models_naming(client: str, repository: Path) -> Iterator[str]:
             yield path.parent.name
 
 
-def _is_served(triton: Triton, name: str) -> bool:
+def is_served(triton: Triton, name: str) -> bool:
+    """Whether Triton has a model of that name."""
     try:
         triton.metadata(name)
     except UnknownModel:

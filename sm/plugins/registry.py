@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
@@ -14,7 +15,7 @@ from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.code_folder import CodeFolder
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.plugins.loading import ClientSource, describe_failure, discover, load, plain_names
-from sm.plugins.model_choice import choose_model
+from sm.plugins.model_choice import choose_model, is_served
 from sm.plugins.name_conflicts import NameTaken, check_name
 from sm.plugins.toolkit.script_client import ToolkitClient
 from sm.run_state import CODE
@@ -177,7 +178,7 @@ def build(
 def check(client: Client, found: ClientSource, triton: Triton) -> None:
     """Compare what a client names with what Triton serves, then let it set itself up."""
     if isinstance(client, TensorClient):
-        client.model = choose_model(client, triton)
+        client.model = choose_model(client, client.repository, partial(is_served, triton))
     for model in client.required_models():
         try:
             metadata = triton.metadata(model)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from sm.client.base import Client, TensorClient
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, discover
+from sm.plugins.model_choice import choose_model
 from sm.plugins.name_conflicts import select_sources
 from sm.repository import models
 from sm.run_state import CODE, choose_repository
@@ -34,20 +37,32 @@ def of_the_box(settings: Settings) -> dict[str, ClientSource]:
     return {found.name: found for found in discover(settings.clients) if found.bundled}
 
 
-def repository_for(found: ClientSource, wanted: tuple[str, ...], settings: Settings) -> Path:
-    """The first repository that has all of ``wanted``; :class:`StartError` says where it was looked for."""
+def choose_models(found: ClientSource, client: Client, settings: Settings) -> Path:
+    """Find the first repository with all models of ``client``, which then calls those that it has there.
+
+    Raises:
+        StartError: None has them; the sentence names the folders that were searched.
+    """
     looked = [folder for folder in dict.fromkeys(_repositories(found, settings)) if folder.is_dir()]
+    own = client.model if isinstance(client, TensorClient) else ""
     for folder in looked:
-        if all(_is_servable(folder / model) for model in wanted):
+        if isinstance(client, TensorClient):
+            client.model = own
+            client.model = choose_model(client, folder, partial(_is_servable, folder))
+        if all(_is_servable(folder, model) for model in client.required_models()):
             return folder
+    if isinstance(client, TensorClient):
+        client.model = own
+    wanted = ", ".join(client.required_models())
     raise StartError(
-        f"no model repository has {', '.join(wanted)}: looked in {', '.join(map(str, looked)) or 'none'}. "
+        f"no model repository has {wanted}: looked in {', '.join(map(str, looked)) or 'none'}. "
         "Set TRIREME_MODEL_REPOSITORY to the one that has."
     )
 
 
-def _is_servable(model: Path) -> bool:
+def _is_servable(repository: Path, name: str) -> bool:
     """Whether it is a model with a version: a recipe's folder has only a configuration."""
+    model = repository / name
     return model.is_dir() and models.is_model(model) and bool(models.versions(model))
 
 

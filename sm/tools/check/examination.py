@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from sm.client.base import Client, Triton
+from sm.client.base import Client, TensorClient, Triton
 from sm.errors import StartError, TriremeError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.name_conflicts import check_name
@@ -17,7 +17,7 @@ from sm.tools.check import client_checks, isolated_load, remote_models
 from sm.tools.check.calls import InProcessCaller, RemoteCaller
 from sm.tools.check.check_report import Finding, Report
 from sm.tools.check.client_checks import CheckFailed, Sample
-from sm.tools.check.discovery import of_the_box, repository_for
+from sm.tools.check.discovery import choose_models, of_the_box
 from sm.tools.check.recording_triton import RecordingTriton
 from sm.tools.check.triton_server import NoTriton, triton
 
@@ -63,11 +63,13 @@ class Examination:
         return "with no Triton and no network"
 
     def _inside(self, client: Client, sample: Sample, report: Report) -> Iterator[Finding]:
-        models = client.required_models()
-        repository = repository_for(self.found, models, self.settings)
-        with triton(models, repository, self.settings) as transport:
+        repository = choose_models(self.found, client, self.settings)
+        with triton(client.required_models(), repository, self.settings) as transport:
             observed = RecordingTriton(transport)
-            asker = InProcessCaller(load(self.found, observed, repository))
+            watched = load(self.found, observed, repository)
+            if isinstance(client, TensorClient) and isinstance(watched, TensorClient):
+                watched.model = client.model
+            asker = InProcessCaller(watched)
             names = timed(NAMES, lambda: self._names(asker, observed, sample))
             yield names
             if not names.passed:
@@ -102,6 +104,8 @@ class Examination:
 
 
 def _remote_names(client: Client, url: str) -> str:
+    if isinstance(client, TensorClient):
+        client.model = remote_models.model_of(url, client.name) or client.model
     for model in client.required_models():
         for sentence in client_checks.declared(client, remote_models.metadata(url, model)):
             raise CheckFailed(sentence)

@@ -31,6 +31,13 @@ def metadata(url: str, model: str) -> ModelMetadata:
     )
 
 
+def model_of(url: str, client: str) -> str:
+    """The model that the box's client of this name calls; empty if it calls none or several."""
+    rows = [row for row in _get(f"{url}/models").get("models", ()) if row.get("modelName") == client]
+    models = list(rows[0].get("models") or []) if rows else []
+    return str(models[0]) if len(models) == 1 else ""
+
+
 def stages(url: str, client: str) -> dict[str, float]:
     """Seconds that the box has spent on the client's requests so far, by stage: the router's own series."""
     series = (SERIES.fullmatch(line) for line in _fetch(f"{url}/metrics").decode().splitlines())

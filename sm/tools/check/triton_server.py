@@ -23,7 +23,7 @@ from sm.repository.models import read as models_of
 from sm.run_state import Box, shared_bytes
 from sm.server.supervisor import ports
 from sm.settings import Settings
-from sm.tools.check.discovery import repository_for
+from sm.tools.check.discovery import choose_models
 from sm.triton import server, shared_memory_cleanup
 from sm.triton.transport import Transport
 
@@ -36,9 +36,9 @@ def served(file: Path) -> Iterator[Client]:
     """The client of ``file``, set up, with its models in a Triton of its own; for a client's own tests."""
     found = ClientSource(file.parent.name if file.name == "client.py" else file.stem, file)
     settings = Settings.read(os.environ)
-    models = load(found, cast("Triton", NoTriton()), file.parent).required_models()
-    repository = repository_for(found, models, settings)
-    with triton(models, repository, settings) as transport:
+    client = load(found, cast("Triton", NoTriton()), file.parent)
+    repository = choose_models(found, client, settings)
+    with triton(client.required_models(), repository, settings) as transport:
         yield ready(found, transport, repository)
 
 

@@ -1,0 +1,64 @@
+"""check-client finds the models that a client calls, under whatever name the repository has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from sm.client import TensorClient, TextPayload, Triton
+from sm.errors import StartError
+from sm.plugins.loading import ClientSource
+from sm.settings import Settings
+from sm.tools.check.discovery import choose_models
+
+
+class Words(TensorClient):
+    """A client of one model that is also known by another name."""
+
+    name, model, aliases = "words", "words", ("words_small",)
+    payload = TextPayload
+
+    def preprocess(self, payload: TextPayload) -> Mapping[str, object]:  # type: ignore[override]
+        return {}
+
+    def postprocess(self, outputs: Mapping[str, object], payload: TextPayload) -> object:
+        return None
+
+
+def repository(folder: Path, model: str, client: str = "") -> Path:
+    (folder / model / "1").mkdir(parents=True)
+    (folder / model / "1" / "model.py").touch()
+    parameter = (
+        f'parameters {{ key: "trireme_client" value {{ string_value: "{client}" }} }}' if client else ""
+    )
+    (folder / model / "config.pbtxt").write_text(f'backend: "python"\n{parameter}\n')
+    return folder
+
+
+def chosen(folder: Path, tmp_path: Path) -> tuple[Path, str]:
+    settings = Settings.read(
+        {"TRIREME_MODEL_REPOSITORY": str(folder), "TRIREME_CACHE": str(tmp_path / "cache")}
+    )
+    client = Words(cast("Triton", None), tmp_path, folder)
+    found = choose_models(ClientSource("words", tmp_path / "clients" / "words.py"), client, settings)
+    return found, client.model
+
+
+@pytest.mark.parametrize("model", ["words", "words_small"])
+def test_a_model_is_found_by_the_names_that_its_client_knows(tmp_path: Path, model: str) -> None:
+    folder = repository(tmp_path / "models", model)
+    assert chosen(folder, tmp_path) == (folder, model)
+
+
+def test_a_model_that_names_the_client_is_found(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "models", "anything", client="words")
+    assert chosen(folder, tmp_path) == (folder, "anything")
+
+
+def test_without_its_model_the_sentence_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "models", "other")
+    with pytest.raises(StartError, match=f"no model repository has words: looked in {folder}"):
+        chosen(folder, tmp_path)
