@@ -1,4 +1,4 @@
-"""The folder that keeps what is fetched and built, and is safe to interrupt and to share.
+"""The download and build cache: safe to interrupt, safe to share between processes.
 
 Everything is made in ``scratch`` and renamed to its place when it is whole. One process at a time
 works in the cache, under a lock that the kernel drops when the process dies: so whatever lies in

@@ -1,4 +1,4 @@
-"""The folder of a user's own code, and the toolkit script in it: found by reading, nothing is run."""
+"""A team's code folder and the toolkit script in it. Both are found by reading; nothing is run."""
 
 from __future__ import annotations
 

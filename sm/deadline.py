@@ -1,4 +1,4 @@
-"""The time an invocation has left, and whether its caller is still there.
+"""The time that an invocation has left, and whether its caller is still connected.
 
 A deadline belongs to one invocation and travels in a context variable, so that a client's code need
 not pass it on: the transport asks for it.

@@ -1,4 +1,4 @@
-"""A large picture in JSON, decoded where it lies: parsed as text first, it would be in memory twice more.
+"""Decode a large base64 field where it lies in the JSON body: as text it would be in memory twice more.
 
 The parser copies what it parses, and its strings are another copy. So long strings of base64 are decoded out
 of the body, and a short word is parsed in the place of each.

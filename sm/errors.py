@@ -1,4 +1,4 @@
-"""What can go wrong for a caller: one class per status, the status and the slug on the class.
+"""The errors that a caller sees: each class has its status and its ``code``.
 
 Every error that reaches a caller has one shape: ``{"error", "code", "request_id"}``. Code below the
 routes raises these and never builds an answer; :mod:`sm.router.app` turns them into one.

@@ -1,4 +1,4 @@
-"""Which of Triton's processes may still be trusted: a few numbers in memory that a box's processes share.
+"""Numbers in shared memory that say which Triton process may still be trusted.
 
 Triton's python backend gives up on a model's process that shows no sign of life for about a second, sends it
 the next request all the same, and takes its late reply for the answer to that one. So nobody delivers an

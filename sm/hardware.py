@@ -1,4 +1,4 @@
-"""What this box has for a TensorRT plan to run on: its GPUs, and the TensorRT library."""
+"""The GPUs and the TensorRT library of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The router's series. Workers write to memory-mapped files; the control plane adds them up.
+"""The router's Prometheus series. Workers write memory-mapped files; the control plane adds them up.
 
 The supervisor sets ``PROMETHEUS_MULTIPROC_DIR`` before a worker starts: prometheus_client reads it
 when it is imported. Without it (a test, a tool) the series live in the process alone.

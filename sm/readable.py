@@ -1,4 +1,4 @@
-"""Whether this process may read a model repository: an image that does not run as root often may not."""
+"""Check that this process may read a model repository. An image that does not run as root often may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller may choose as its request's id. The patterns hold in nginx and in the router alike."""
+"""The request ids that a caller may choose. nginx and the router use the same patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the supervisor decided at start: written once into the run folder, read by every child."""
+"""One run of the box: what the supervisor decided at start. Written once, read by every child."""
 
 from __future__ import annotations
 

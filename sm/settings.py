@@ -1,4 +1,4 @@
-"""Every variable the box reads: one table, read once from a mapping into one frozen object.
+"""All settings: one table, read once from the environment into one frozen object.
 
 Names beginning with ``SAGEMAKER_`` are the contract of the platform and of its other containers;
 ``TRIREME_`` names are this box's own. Where two names mean one thing, the first that is set wins.

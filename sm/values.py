@@ -1,4 +1,4 @@
-"""Values of variables: text to a value, with the reason where it is none, and back to text.
+"""Read the values of variables from text, and write them back.
 
 A reader raises :class:`ValueError` with the end of a sentence that begins with variable and value.
 """

@@ -1,4 +1,4 @@
-"""What a client is: a payload type, and how it becomes tensors and back.
+"""The client classes: a payload becomes tensors, Triton runs the model, the outputs become an answer.
 
 The smallest client has one method, :meth:`Client.inference`. The common case, one model behind one
 payload, is a :class:`TensorClient`: ``preprocess`` and ``postprocess``. One instance serves many

@@ -1,4 +1,4 @@
-"""How much memory a worker may take for what it decodes, accounted before it is used."""
+"""Limit how much memory a worker takes for decoding; each request accounts for its share first."""
 
 from __future__ import annotations
 

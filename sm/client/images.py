@@ -1,4 +1,4 @@
-"""A picture's bytes to pixels: refused by its header before it can hurt, upright, RGB."""
+"""Decode pictures to upright RGB pixels, after their header was checked, and resize them."""
 
 from __future__ import annotations
 

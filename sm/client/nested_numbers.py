@@ -1,4 +1,4 @@
-"""A stranger's nested lists to an array."""
+"""Convert nested lists that a caller sent to an array."""
 
 from __future__ import annotations
 

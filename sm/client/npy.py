@@ -1,4 +1,4 @@
-"""A stranger's ``.npy`` body to an array: the one reader, which neither unpickles nor trusts a size.
+"""Read ``.npy`` bodies that a caller sent: nothing is unpickled, no size is trusted.
 
 Not ``np.load``: that opens archives and pickles too, makes room for whatever the header claims, and raises
 anything from ``TokenError`` to ``BadZipFile``.

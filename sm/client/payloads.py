@@ -1,4 +1,4 @@
-"""The payload types that clients build on: typed, so that a wrong field is named in the answer."""
+"""The payload types that clients build on. They are typed, so that a 422 names the wrong field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a picture says of itself, read before any of it is decoded: size, orientation, and what it may cost.
+"""Read a picture's header before decoding it: size, orientation, and the memory that decoding takes.
 
 Everything that a few bytes can make large is refused here: pixels, the scans of a JPEG, the chunks of a PNG.
 """

@@ -1,4 +1,4 @@
-"""How pixels become a classifier's input: a property of the model, told by a file beside its config."""
+"""Turn pixels into a classifier's input, as ``preprocess.json`` beside the model's config says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a record was asked for, and where the headers of the answer to it go."""
+"""What a payload knows of its request, and the headers of the answer."""
 
 from __future__ import annotations
 

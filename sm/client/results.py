@@ -1,4 +1,4 @@
-"""Results that are more than JSON."""
+"""Results that are not JSON: pictures and encoded bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stateful sessions: what a client keeps between two requests of one caller, in files that every worker sees.
+"""Stateful sessions: a key-value store for each, kept in files that every worker sees.
 
 A session is a folder whose modification time is when it ends; its values are files in a folder within. It is
 made aside and renamed, and renamed again to be closed: it is there whole, or not at all.

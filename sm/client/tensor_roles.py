@@ -1,4 +1,4 @@
-"""Which of a model's tensors is the picture and which the scores: found by rank and type, not by name.
+"""Find a model's image input and its output by rank and type instead of by name.
 
 Two exports of one network differ in names, in height and width, and in whether the batch is a dimension of
 Triton's (``max_batch_size``) or of the tensors themselves.

@@ -1,1 +1,1 @@
-"""What a model repository holds, and what in it would stop a start; read without Triton, onnx or a GPU."""
+"""Find what in a model repository would stop a start. Needs no running Triton, no onnx and no GPU."""

@@ -1,4 +1,4 @@
-"""Which Python a model's environment is made for, read from its folder or archive without unpacking it."""
+"""Find the Python version of a model's environment without unpacking it."""
 
 from __future__ import annotations
 

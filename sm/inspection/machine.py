@@ -1,4 +1,4 @@
-"""What this machine has for models: Triton's backends, the Python of its stub, a GPU."""
+"""What this machine offers models: Triton's backends, the Python of its stub, a GPU."""
 
 from __future__ import annotations
 

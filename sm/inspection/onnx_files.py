@@ -1,4 +1,4 @@
-"""Whether a file can be an ONNX graph, by the structure of its protobuf. Needs no onnx, reads no weights."""
+"""Check by a file's protobuf structure whether it can be an ONNX graph. Reads no weights."""
 
 from __future__ import annotations
 

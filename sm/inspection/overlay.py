@@ -1,4 +1,4 @@
-"""A repository of links in the place of the team's, which is never written.
+"""Serve a repository through a folder of links, so that the team's own files are never written.
 
 It has room for plans that were built here, or configurations for a machine without a GPU.
 """

@@ -1,4 +1,4 @@
-"""Every problem that a start would meet, each a sentence with what to do.
+"""List every problem that would stop a start, each with the next step.
 
 ``sm inspect``, ``sm package``, ``serve`` and multi-model mode's loads all ask here. What is not certain to
 stop Triton is a warning: nothing may be refused that Triton would take.

@@ -1,4 +1,4 @@
-"""The clients of archives, in a worker: made when first asked for, let go of when their archive is.
+"""The clients of archives in a worker: created at first use, dropped when their archive is unloaded.
 
 A worker is told nothing. Each request looks whether the records have changed, which costs a ``stat``.
 """

@@ -1,4 +1,4 @@
-"""A model archive: where it lies, which models are in it, and which of them is called.
+"""Read a model archive: its folder, its models, and which of them is the entry.
 
 Two layouts: the folder is a model (``config.pbtxt`` and ``1/``), or each folder in it is one. In the second
 an ensemble that is no other ensemble's step is the one called. ``code/`` may hold a client.

@@ -1,4 +1,4 @@
-"""Whether the GPUs have room for another model."""
+"""Check whether the GPUs have room for another model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is loaded in multi-model mode: one file, which the control plane writes and everybody reads.
+"""The list of loaded archives: a file that the control plane writes and every worker reads.
 
 It outlives workers, control plane and Triton: each of them, started again, finds in it what there was.
 """

@@ -1,4 +1,4 @@
-"""Loads and unloads archives: in the control plane alone, several at once, one at a time under each name.
+"""Load and unload archives. Runs in the control plane only; one operation at a time under each name.
 
 What is begun is written down first, so that a process that dies half way leaves nothing that a later one
 would not find and clear away.

@@ -1,4 +1,4 @@
-"""Triton as the client of an archive sees it: the archive's models alone, under the archive's own names."""
+"""Give an archive's client a view of Triton with only its own models, under its own names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An archive's models in Triton's repository: links to their files, and a ``config.pbtxt`` with the names.
+"""Put an archive's models into Triton's repository: links to the files, and a ``config.pbtxt`` each.
 
 Triton wants a model's folder and the name in its configuration to be its name.
 """

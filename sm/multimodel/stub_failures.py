@@ -1,4 +1,4 @@
-"""The processes of Triton's Python models, and what is done when one of them dies.
+"""Watch the processes of Triton's Python models, and handle the death of one.
 
 Triton 2.51 does not notice: it calls the model ready, fails its requests, and waits for ever for the dead one
 when the model is unloaded. Loaded again, the model gets a new process, and no other model is touched.

@@ -1,4 +1,4 @@
-"""A client's file: found, loaded, forgotten.
+"""Find, import and unload client files.
 
 A client is ``<folder>/<name>/client.py`` or ``<folder>/<name>.py`` with one concrete subclass of
 :class:`~sm.client.base.Client`. Each is loaded as a package of its own, so that ``from .labels import …``

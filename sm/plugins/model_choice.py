@@ -1,4 +1,4 @@
-"""Which Triton model a client calls: the one that names the client, the one of its own name, or an alias."""
+"""Choose the Triton model of a client: one that names the client, its own name, or an alias."""
 
 from __future__ import annotations
 

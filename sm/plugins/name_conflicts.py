@@ -1,4 +1,4 @@
-"""Which client a name belongs to, where a user's file and one that came with the box both want it."""
+"""Decide which client has a name that both a team's file and a bundled client claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of a box: found, loaded, and checked against what Triton serves."""
+"""The clients of a box: found, loaded, and checked against the models that Triton serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients as their files are now, for development: an edited one is made anew while the others serve on.
+"""Reload clients whose files change, for development. The others serve on.
 
 Each worker looks for itself and swaps what has changed between two requests: no process ends, and a request
 under way keeps the client that it has.

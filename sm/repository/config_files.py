@@ -1,4 +1,4 @@
-"""``config.pbtxt`` through Triton's own protobuf."""
+"""Read ``config.pbtxt`` with Triton's own protobuf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ensemble as a graph: its inputs, steps and outputs, and which tensor goes from one to another."""
+"""An ensemble as a graph: its inputs, steps and outputs, and the tensors between them."""
 
 from __future__ import annotations
 

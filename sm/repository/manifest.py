@@ -1,4 +1,4 @@
-"""``manifest.json``: where a built model comes from, what made it, for which GPU, and how true it is.
+"""``manifest.json``: source, tool, GPU and accuracy of a built model.
 
 It lies in the version folder, beside the artifact that it is about: each version may have been built
 elsewhere. Triton does not look at it.

@@ -1,4 +1,4 @@
-"""The models of a repository as they lie on disk. What counts as a model is decided here alone."""
+"""The models of a repository on disk. This module alone decides what counts as a model."""
 
 from __future__ import annotations
 

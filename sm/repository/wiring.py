@@ -1,4 +1,4 @@
-"""What is wrong with how an ensemble's steps are connected: what Triton would refuse, by a sentence each."""
+"""Find faults in how the steps of an ensemble are connected."""
 
 from __future__ import annotations
 

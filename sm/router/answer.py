@@ -1,4 +1,4 @@
-"""An answer: what the results of an invocation, or an error, become on their way to the caller."""
+"""Turn the results of an invocation, or an error, into the body and headers of an answer."""
 
 from __future__ import annotations
 

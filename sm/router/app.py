@@ -1,4 +1,4 @@
-"""The data plane: the Flask factory that a worker calls after the fork."""
+"""The application factory of the data plane. A worker calls it after the fork."""
 
 from __future__ import annotations
 

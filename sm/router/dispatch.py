@@ -1,4 +1,4 @@
-"""An invocation becomes results: by one client, its records side by side."""
+"""Run the records of an invocation through its client, several at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An invocation: bytes become one here. What its results become is in :mod:`sm.router.answer`.
+"""Read a request into an invocation: model, records, parameters, and what the caller accepts.
 
 The forms of a request and where they are told apart: :func:`read`. A later form gets a function of
 its own beside :func:`_dispatch_json` and :func:`_raw_body`.

@@ -1,4 +1,4 @@
-"""JSON lines, what batch transform sends: each is a request of its own, its answer the line in its place."""
+"""Answer JSON lines, which batch transform sends: each line is a request of its own."""
 
 from __future__ import annotations
 

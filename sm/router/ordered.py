@@ -1,4 +1,4 @@
-"""Runs the many items of one request on an executor, a few at a time, and gives their results in order."""
+"""Run the items of one request on an executor, a few at a time, and yield their results in order."""
 
 from __future__ import annotations
 

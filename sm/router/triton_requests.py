@@ -1,4 +1,4 @@
-"""The v2 protocol on ``/invocations``: told from the dispatch form, addressed to a Triton model, passed on.
+"""Recognise v2 requests on ``/invocations`` and pass them on to a Triton model.
 
 A body is looked at, never re-written: what the caller sent is what Triton gets, and the other way round.
 """

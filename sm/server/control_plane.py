@@ -1,4 +1,4 @@
-"""The control plane: one small process that answers when the data plane is full or gone."""
+"""The application of the control plane: one small process that answers when the data plane cannot."""
 
 from __future__ import annotations
 

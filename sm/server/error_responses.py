@@ -1,4 +1,4 @@
-"""What gunicorn cannot read it refuses in the contract's one shape, not in HTML. nginx would do it before."""
+"""JSON error responses for requests that gunicorn cannot parse."""
 
 from __future__ import annotations
 

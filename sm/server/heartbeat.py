@@ -1,4 +1,4 @@
-"""A sign of life from a worker that is busy with loading: gunicorn kills one that is silent for a minute."""
+"""Keep a worker alive while it loads clients: gunicorn kills one that is silent for a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an idle worker gives back: memory that large bodies took stays the process's own after it is freed.
+"""Give memory of large bodies back to the system while a worker is idle.
 
 While requests come that is right, the next one needs it: see ALLOCATOR in
 :mod:`sm.server.supervisor.commands`.

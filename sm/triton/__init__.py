@@ -1,1 +1,1 @@
-"""Everything that knows Triton: its command line, its HTTP and gRPC, its shared memory."""
+"""Everything that knows Triton: its command line, HTTP and gRPC, its shared memory, its model control."""

@@ -1,4 +1,4 @@
-"""Refuses answers that may be another caller's; see :mod:`sm.generation` for how they come about."""
+"""Refuse answers that may be another caller's. :mod:`sm.generation` says how they come about."""
 
 from __future__ import annotations
 

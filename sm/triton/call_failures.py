@@ -1,4 +1,4 @@
-"""What a failed call to Triton means for the caller, and for the shared memory it used."""
+"""What a failed call to Triton means for the caller and for the shared memory it used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks after the caller of a stream while its thread waits for Triton."""
+"""Notice that the caller of a stream has left while its thread waits for Triton."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls to Triton over gRPC that end when the invocation's time does, or when its caller hangs up."""
+"""gRPC calls to Triton that end with the invocation's deadline, or when its caller disconnects."""
 
 from __future__ import annotations
 

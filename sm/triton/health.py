@@ -1,4 +1,4 @@
-"""What the supervisor and gunicorn's master ask Triton: over HTTP, so that they need no gRPC.
+"""Ask Triton over plain HTTP whether it is ready, for processes that load no gRPC.
 
 Short time-outs throughout: whoever asks must go on whether or not Triton answers. ``keys`` are the headers
 that open restricted APIs.

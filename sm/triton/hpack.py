@@ -1,4 +1,4 @@
-"""Blocks of HTTP/2's headers (RFC 7541), in the forms that gRPC's servers use and no other."""
+"""Header blocks of HTTP/2 (RFC 7541), in the forms that gRPC servers use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests passed on to Triton's HTTP as they are, and its replies as they come.
+"""Pass requests on to Triton's HTTP port unchanged, and its replies back.
 
 The protocol is h11's; the sockets are ours, so that a wait for Triton ends with the invocation's time,
 or when its caller hangs up. Closing the connection is how Triton is told: it cancels a stream then.

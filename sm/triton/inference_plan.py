@@ -1,4 +1,4 @@
-"""One inference: where each tensor travels, the request that says so, and the answer read back."""
+"""Plan one inference: where each tensor travels, the request message, and how to read the answer."""
 
 from __future__ import annotations
 

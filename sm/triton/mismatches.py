@@ -1,4 +1,4 @@
-"""Why Triton refused a request: tensors that the model has not, or has otherwise."""
+"""Explain why Triton refused a request, by comparing its tensors with the model's."""
 
 from __future__ import annotations
 

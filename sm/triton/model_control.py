@@ -1,4 +1,4 @@
-"""Loading and unloading of Triton's models while it runs.
+"""Load and unload Triton's models while it runs.
 
 Over gRPC: Triton gives each such call a thread of its own. Over HTTP it holds up one of the few threads that
 serve everybody, and with it every connection that happens to be that thread's.

@@ -1,4 +1,4 @@
-"""How large an answer will be: Triton writes it where there is room, so the room comes first."""
+"""Predict how large an answer will be, so that room for it is reserved first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared memory of one worker: regions made within a budget, used again, and never too early.
+"""The pool of shared-memory regions of one worker: bounded, reused, never released too early.
 
 A region is *idle*, *leased* to one request, or *retired*: its file is gone, but Triton may still have it
 mapped and may even be writing to it, because a request was given up before its answer came. A retired

@@ -1,4 +1,4 @@
-"""One shared-memory file that this process and Triton both map, and its loan to one request."""
+"""One shared-memory file that this process and Triton map, and its lease to one request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tritons on other machines: where they listen, TLS to them, and the calls spread over them."""
+"""Triton servers on other machines: their addresses, TLS, and how calls are spread over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of Triton's restricted APIs, as its arguments name them.
+"""The keys of Triton's restricted APIs, read from its arguments.
 
 Who restricts an API shuts the box out too: the box shows each key with whatever it asks itself. Callers of
 ``/v2`` show theirs, or are refused by Triton.

@@ -1,4 +1,4 @@
-"""Triton's command line and environment. Starting and watching it is the supervisor's."""
+"""Triton's command line and environment. The supervisor starts and watches it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared-memory files of boxes and workers that ended without removing them.
+"""Remove shared-memory files of boxes and workers that ended without removing them.
 
 Every file of a box begins with ``trireme-<id>-``. The supervisor holds a lock on ``trireme-<id>.lock``
 for as long as it lives; the kernel takes the lock away whatever way it dies. So a lock that can be had

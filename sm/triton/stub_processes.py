@@ -1,4 +1,4 @@
-"""The running Triton and the processes of its Python models ("stubs"), found by the kernel's lists."""
+"""Find the running Triton and the processes of its Python models ("stubs") in ``/proc``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``triton_python_backend_utils`` for models in the wheel's Triton when they run on NumPy 2.
+"""``triton_python_backend_utils`` for models of the wheel's Triton on NumPy 2.
 
 The wheel's stubs are compiled against NumPy 1 and look for an item's size where NumPy 2 keeps flags: every
 tensor read with ``as_numpy`` is its first element repeated, every tensor made from an array is empty, and

@@ -1,4 +1,4 @@
-"""NumPy arrays and Triton's datatypes."""
+"""Convert between NumPy arrays and Triton's datatypes."""
 
 from __future__ import annotations
 

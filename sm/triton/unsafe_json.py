@@ -1,4 +1,4 @@
-"""JSON that would end Triton 2.51 for all callers, refused: shapes beyond memory, depth beyond its stack.
+"""Refuse JSON that would crash Triton 2.51: huge shapes and deep nesting.
 
 Triton makes room for a tensor by the shape that a caller names, before it looks for the numbers, and parses
 by recursion. Either way one small request is the end of its process.

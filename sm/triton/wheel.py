@@ -1,4 +1,4 @@
-"""Triton out of the ``nvidia-pytriton`` wheel: the loose parts, put together so that the server finds them.
+"""Assemble Triton from the ``nvidia-pytriton`` wheel, so that the server finds its parts.
 
 The wheel keeps one python-backend stub per Python version away from the backend's library, and a stub
 needs the interpreter's shared library. A folder of links in the run folder joins them; nothing is copied

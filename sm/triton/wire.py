@@ -1,4 +1,4 @@
-"""One unary gRPC call at a time on a connection of its own: plain sockets, and of HTTP/2 what that takes.
+"""A unary gRPC client on plain sockets: one call at a time on each connection.
 
 gRPC's Python client spends five times as long on a call as this does: it hands each from thread to thread.
 Here the thread that asks also waits. HTTP/2: RFC 9113; gRPC over it:

@@ -1,1 +1,1 @@
-"""Scripts written for the SageMaker inference toolkit, served as clients with no change."""
+"""Run scripts written for the SageMaker inference toolkit as clients, unchanged."""

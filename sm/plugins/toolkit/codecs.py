@@ -1,4 +1,4 @@
-"""The toolkit's codecs: JSON, CSV and NPY to arrays and back, sparse matrices out of NPZ.
+"""The toolkit's codecs: JSON, CSV and NPY to arrays and back; sparse matrices from NPZ.
 
 What they give is what ``sagemaker-inference`` 1.10 gives, down to the dtype and to ``NaN`` in JSON, with
 two exceptions. A ``.npy`` body is never unpickled. And a JSON object stays a ``dict``, as in the Hugging

@@ -1,4 +1,4 @@
-"""The default functions of AWS's containers: what a script gets for those that it has not.
+"""The default functions of AWS's containers, for those that a script does not define.
 
 Which container's they are, its model says: PyTorch's for a module of torch, scikit-learn's and XGBoost's for
 a model of theirs. For any other model they are the plain toolkit's. None of the libraries is the box's: a

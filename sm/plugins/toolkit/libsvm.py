@@ -1,4 +1,4 @@
-"""LibSVM text, ``label index:value index:value`` on each line, to rows of numbers."""
+"""Read LibSVM text, ``label index:value index:value`` on each line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stranger's ``.npz`` body to a sparse matrix, as ``scipy.sparse.save_npz`` writes one.
+"""Read ``.npz`` bodies with a sparse matrix, as ``scipy.sparse.save_npz`` writes them.
 
 SciPy is the team's: without it such a body is refused with a sentence. Its own ``load_npz`` is not used: it
 unpacks whatever an archive claims, and takes indices that lie outside of the matrix.

@@ -1,4 +1,4 @@
-"""RecordIO with SageMaker's protobuf records, as XGBoost's container takes it, to rows of numbers.
+"""Read RecordIO with SageMaker's protobuf records, as XGBoost's container does.
 
 A body is records one behind the other, each with a magic number, its length, and zeros up to a multiple of
 four. A record has its features as ``features["values"]``: values alone, or values and the columns (``keys``)

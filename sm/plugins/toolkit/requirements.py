@@ -1,4 +1,4 @@
-"""``code/requirements.txt``: installed when asked, else looked at.
+"""``code/requirements.txt``: install it if a setting says so, otherwise report what is missing.
 
 What is installed goes into a folder of the cache named by what was asked for, never among the box's own
 packages, and is found behind those: the box's own versions win.

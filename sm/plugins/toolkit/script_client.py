@@ -1,4 +1,4 @@
-"""The adapter: a toolkit script as a client."""
+"""The adapter that serves a toolkit script as a client."""
 
 from __future__ import annotations
 

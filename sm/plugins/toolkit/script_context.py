@@ -1,4 +1,4 @@
-"""What a script's function gets as ``context``: the part of the model server's object that scripts use."""
+"""The ``context`` argument of a script's functions: the part of the model server's object that they use."""
 
 from __future__ import annotations
 

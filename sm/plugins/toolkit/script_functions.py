@@ -1,4 +1,4 @@
-"""A script's functions, with the toolkit's defaults for those it has not."""
+"""Call a script's functions, or the default for one that it does not define."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A code folder's modules under their plain names: ``import helpers`` finds ``code/helpers.py``.
+"""Import the modules of a code folder under their plain names: ``import helpers``.
 
 That is how the toolkit has it, and how pickles name their classes. Python knows one module of a name,
 so what another folder has under the same name is taken out while one is loaded; whoever imported it

@@ -1,4 +1,4 @@
-"""A client in JSON Schema: what it takes from its payload type, what it gives from its annotations."""
+"""JSON Schema of a client: its payload type, and its result by the annotations."""
 
 from __future__ import annotations
 

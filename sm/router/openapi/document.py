@@ -1,4 +1,4 @@
-"""The document: the box's routes, with what each client takes and gives where a body is for a client."""
+"""Put the OpenAPI document together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may go wrong: a response for each status, said by the error classes themselves."""
+"""The error responses of the document, made from the error classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What payloads and results in S3 add to the schemas, where the box may use it."""
+"""The schemas of payloads and results in S3, where the box may use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small pieces that the document's paths are made of."""
+"""Small pieces that the document's paths are made of."""
 
 from __future__ import annotations
 

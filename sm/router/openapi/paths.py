@@ -1,4 +1,4 @@
-"""The paths of the document: every route of the box, in the order of the documentation."""
+"""The paths of the document, in the order of the pages."""
 
 from __future__ import annotations
 

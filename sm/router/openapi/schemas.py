@@ -1,4 +1,4 @@
-"""The schemas of the document: what is common to every box, and what each client takes and answers."""
+"""The schemas of the document: those of every box, and those of each client."""
 
 from __future__ import annotations
 

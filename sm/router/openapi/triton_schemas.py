@@ -1,4 +1,4 @@
-"""The paths of Triton's own v2 API, as far as the box passes them through."""
+"""The paths of Triton's v2 API that the box passes through."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The routes: the only modules that know HTTP. One module per family."""
+"""The HTTP routes, a module for each family. Nothing below them knows HTTP."""

@@ -1,4 +1,4 @@
-"""The routes that must answer when the data plane is full: ``/ping``, ``/models``, ``/metrics``."""
+"""``/ping``, ``/models`` and ``/metrics``, which must answer while the data plane is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batch transform asks before it sends anything: how much at once."""
+"""``/execution-parameters``: how much batch transform may send at once."""
 
 from __future__ import annotations
 

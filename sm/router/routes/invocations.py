@@ -1,4 +1,4 @@
-"""``POST /invocations``, and the same in the form that a boto3 client sends and expects."""
+"""``POST /invocations``, and the local ``/endpoints/<name>/invocations`` for boto3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/models``: what is served. In multi-model mode also loading and unloading, and invoking by path."""
+"""``/models``: list what is served; in multi-model mode also load, unload and invoke."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people and programs read to know the box: ``/openapi.json``, and the playground at ``/``."""
+"""``/openapi.json``, and the playground at ``/``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What serving an invocation takes, whatever its route: its message, its deadline, its line in the log."""
+"""What every invocation route needs: the message, the deadline, the line in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SageMaker's runtime makes of an answer whose caller asked it for a stream."""
+"""``/endpoints/<name>/invocations-response-stream``: answers in AWS's event-stream frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers and errors to HTTP: the one place where an error becomes a response."""
+"""Turn answers and errors into HTTP responses. Only here does an error become a response."""
 
 from __future__ import annotations
 

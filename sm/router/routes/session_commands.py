@@ -1,4 +1,4 @@
-"""Stateful sessions as the platform speaks of them: in a header, and in a body that opens or closes one."""
+"""Open, resolve and close stateful sessions by the platform's headers and bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v2/*``: Triton's own API, passed through untouched but for what no caller may do."""
+"""``/v2/*``: Triton's own API, passed through unchanged except for what callers may not do."""
 
 from __future__ import annotations
 

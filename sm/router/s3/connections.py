@@ -1,4 +1,4 @@
-"""boto3's connections, made so that a :class:`~sm.router.s3.transfers.Transfer` can shut them down.
+"""boto3 connections that a :class:`~sm.router.s3.transfers.Transfer` can shut down.
 
 Import it only where S3 is on: it loads botocore.
 """

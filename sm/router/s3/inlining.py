@@ -1,4 +1,4 @@
-"""``{"s3_uri": …}`` in a record becomes what the object holds."""
+"""Replace ``{"s3_uri": …}`` in a record by the content of the object."""
 
 from __future__ import annotations
 

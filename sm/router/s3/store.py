@@ -1,4 +1,4 @@
-"""Objects of S3, read and written within the time of the invocation that wants them."""
+"""Read and write objects of S3 within an invocation's time."""
 
 from __future__ import annotations
 

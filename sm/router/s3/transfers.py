@@ -1,4 +1,4 @@
-"""Calls of S3 on threads of their own, ended when nobody waits for them any longer.
+"""Run calls to S3 on their own threads, and end them when nobody waits any longer.
 
 boto3 limits the time between two bytes, not the time of a whole answer: an S3 that sends a byte every few
 seconds would hold a thread for hours. So the thread that waits shuts the connection down.

@@ -1,4 +1,4 @@
-"""``s3://bucket/key``, and whether it is in one of the places that are allowed."""
+"""Parse ``s3://bucket/key``, and check that it is in an allowed place."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Answers that leave while they are made: server-sent events, and the frames of AWS's event streams."""
+"""Answers in parts: server-sent events, and AWS's event-stream frames."""

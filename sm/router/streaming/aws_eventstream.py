@@ -1,4 +1,4 @@
-"""AWS's event-stream framing, ``application/vnd.amazon.eventstream``, as SageMaker's runtime speaks it.
+"""AWS's event-stream framing, ``application/vnd.amazon.eventstream``.
 
 A frame is: its length and that of its headers (4 bytes each), a CRC-32 of these 8 bytes, the headers, the
 payload, a CRC-32 of everything before. A header is: the length of its name (1 byte), the name, its type (7, a

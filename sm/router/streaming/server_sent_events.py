@@ -1,4 +1,4 @@
-"""Server-sent events, and parts as they are: how the parts of a client's answer become bytes."""
+"""Encode the parts of a client's answer as server-sent events or as plain bytes."""
 
 from __future__ import annotations
 

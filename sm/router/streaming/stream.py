@@ -1,4 +1,4 @@
-"""An answer that is still being made, and what must stay open until it is."""
+"""An answer whose parts are still being produced, with what must stay open until it ends."""
 
 from __future__ import annotations
 

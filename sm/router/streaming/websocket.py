@@ -1,4 +1,4 @@
-"""The server's side of a WebSocket (RFC 6455) on a connection that is one already: messages in and out.
+"""The server side of a WebSocket (RFC 6455) after the handshake.
 
 The protocol is wsproto's; the socket is the worker's own.
 """

@@ -1,1 +1,1 @@
-"""Who may call the box, and how often: API keys, rate limits and the certificate. All off by default."""
+"""Access to the public port: TLS, API keys and rate limits. All are off by default."""

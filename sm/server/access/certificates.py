@@ -1,4 +1,4 @@
-"""A certificate and its private key: checked by a handshake in memory, and copied for nginx.
+"""Check a certificate and its private key by a handshake in memory, and copy them for nginx.
 
 nginx reads copies in the run folder, so that it never sees half of a replacement, and so that a front that
 is started again finds a pair that works, whatever has become of the files.

@@ -1,4 +1,4 @@
-"""The process that nginx asks about every request: ``python -m sm.server.access.checker``.
+"""The process that nginx asks whether a request may pass: ``python -m sm.server.access.checker``.
 
 nginx sends it the two headers that may hold a key, before it reads the request's body, and gets the key's
 name or a refusal. It is a process of its own so that a busy router, or a slow scrape of the control plane,

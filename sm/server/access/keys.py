@@ -1,4 +1,4 @@
-"""API keys: made here, kept in a file as hashes, and looked up in constant time."""
+"""Create API keys, keep their hashes in a file, and look them up in constant time."""
 
 from __future__ import annotations
 

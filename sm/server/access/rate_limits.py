@@ -1,4 +1,4 @@
-"""Requests per second and API key: a token bucket for each key that has a limit."""
+"""Limit the requests per second of each API key with a token bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the locks need before the box starts: the certificate and the keys are looked at, and copied."""
+"""Check and copy the certificate and the API key file before the box starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many callers the front takes at once, worked out from the memory and the descriptors there are."""
+"""Work out from memory and descriptors how many callers nginx takes at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replaces the certificate while the box runs: a new pair of files is tried first, then nginx reads it."""
+"""Replace the certificate while the box runs: check the new pair, then have nginx read it."""
 
 from __future__ import annotations
 

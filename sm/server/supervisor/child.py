@@ -1,4 +1,4 @@
-"""One child as the supervisor sees it: its state, its back-off, its budget. No process is touched here."""
+"""The supervisor's record of one child: state, back-off and restart limit. Touches no process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the supervisor starts: a command line and an environment for each child."""
+"""The command line and environment of each child."""
 
 from __future__ import annotations
 

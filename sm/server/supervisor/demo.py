@@ -1,4 +1,4 @@
-"""What ``serve --demo`` and ``serve --examples`` serve, and the commands they end with."""
+"""What ``serve --demo`` and ``serve --examples`` serve, and the commands that they print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that this box's GPU cannot run, built before Triton starts: ``TRIREME_BUILD_ENGINES=missing``.
+"""Build the TensorRT plans that this GPU needs before Triton starts (``TRIREME_BUILD_ENGINES``).
 
 The repository may be read-only, so the plans go into the cache, and Triton serves a repository there that
 has the new plans and, for all else, links to the one that was given. ``/ping`` says how far it is.

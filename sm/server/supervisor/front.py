@@ -1,4 +1,4 @@
-"""The front: nginx, found, configured and tried before the box starts."""
+"""Find nginx, write its configuration, and test it before the box starts."""
 
 from __future__ import annotations
 

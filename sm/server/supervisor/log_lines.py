@@ -1,4 +1,4 @@
-"""What children print, line by line: JSON, Triton's and nginx's forms, Python tracebacks, anything else."""
+"""Parse what children print: JSON, Triton's and nginx's forms, Python tracebacks, anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard output that can be slow or gone without holding up the box."""
+"""Write to standard output without blocking, though it may be slow or closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the kernel has killed a process of the box because memory ran out."""
+"""Find out whether the kernel killed a process of the box because memory ran out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ports of the box: the public one, held from the first to the last moment, and Triton's three."""
+"""Choose the ports of the box, and hold the public one from start to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a child answers, asked in bounded time."""
+"""Ask a child within a bounded time whether it is ready."""
 
 from __future__ import annotations
 

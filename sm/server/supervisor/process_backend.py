@@ -1,4 +1,4 @@
-"""What the rules of the box can have done: the only way from them to a process."""
+"""The interface through which :mod:`process_manager` acts on processes."""
 
 from __future__ import annotations
 

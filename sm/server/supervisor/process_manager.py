@@ -1,4 +1,4 @@
-"""The rules of the box: what is started when, what a death means, how it ends. No process is touched here.
+"""The supervisor's rules: what starts when, what a death means, how a stop goes. Touches no process.
 
 Whatever the rules want done goes through :class:`ProcessBackend`, so that a test is a table of events.
 """

@@ -1,4 +1,4 @@
-"""Real processes: started to die with their parent, in groups that end as one, reaped whoever they are."""
+"""Start processes that die with their parent, signal their groups, and reap every child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a stop has come: one stage per child, each with a signal and its time."""
+"""The stages of a stop: a signal and a time for each child."""
 
 from __future__ import annotations
 
