@@ -1,6 +1,8 @@
-"""The architecture page shows the layers that the import contract holds."""
+"""The architecture page shows the layers that the import contract holds; the guide names places that exist."""
 
 from __future__ import annotations
+
+import re
 
 from sm.settings import HERE
 from tests.architecture import PAGE, layers, subject, with_diagram
@@ -20,3 +22,9 @@ def test_every_module_of_the_first_level_has_a_layer() -> None:
 
 def test_every_layer_says_its_subject_in_one_line() -> None:
     assert [module for layer in layers() for module in layer if not subject(module)] == []
+
+
+def test_every_place_that_the_contributors_guide_names_exists() -> None:
+    places = re.findall(r"`(sm/[\w/.]+)`", (HERE / "CONTRIBUTING.md").read_text())
+    assert len(places) > 10
+    assert [place for place in places if not (HERE / place).exists()] == []
