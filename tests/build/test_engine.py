@@ -13,6 +13,7 @@ from tritonclient.grpc import model_config_pb2
 from sm.cache import Cache
 from sm.errors import StartError
 from sm.inspection import problems
+from sm.inspection.machine import Machine
 from sm.repository.manifest import Manifest
 from sm.tools.build.build_request import BuildRequest
 from sm.tools.build.configuring import OURS
@@ -69,7 +70,7 @@ def test_a_target_gets_its_files_and_its_backend(
     made = configuration(folder)
     assert sorted(path.name for path in (folder / "1").iterdir()) == files
     assert (made.backend, made.instance_group[0].kind) == (backend, kind)
-    assert problems.find_problems(out) == []
+    assert problems.find_problems(out, Machine(gpu=True)) == []  # this machine may lack what runs it
 
 
 def test_names_types_and_sizes_are_the_same_on_every_target(
