@@ -111,7 +111,7 @@ def test_a_value_that_cannot_be_used(checkout: Checkout, options: list[str], sai
     assert said in sentence(checkout.push(*options))
 
 
-@pytest.mark.parametrize("options", [["--tag", "x"], ["-t"], ["--region", "--dry-run"], ["now"]])
+@pytest.mark.parametrize("options", [["--tag", "x"], ["-t"], ["--region", "--dry-run"], ["two", "names"]])
 def test_wrong_usage_shows_the_right_one(checkout: Checkout, options: list[str]) -> None:
     done = checkout.push(*options)
     assert done.returncode == 2
