@@ -46,7 +46,7 @@ def texts(value: Any) -> Any:
 def test_it_is_the_same_document(body: bytes, found: int) -> None:
     parsed = parse(body)
     assert texts(parsed) == orjson.loads(body)
-    assert str(parsed).count("Bulk object") == found
+    assert str(parsed).count("DecodedBase64 object") == found
 
 
 @pytest.mark.parametrize("end", [b"", b'"', b'"}}', b'" 1}'])

@@ -141,9 +141,9 @@ def test_a_program_that_is_not_there_leaks_nothing(processes: Processes) -> None
 PARENT = """
 import sys, time
 from pathlib import Path
-from sm.server.supervisor.watchdog import Guard
+from sm.server.supervisor.watchdog import Watchdog
 from sm.server.supervisor.processes import Command, Processes
-guard = Guard.start() if "guard" in sys.argv else None
+guard = Watchdog.start() if "guard" in sys.argv else None
 processes = Processes()
 pid, _ = processes.spawn(Command((sys.executable, "-c", sys.argv[1]), {}))
 if guard:
