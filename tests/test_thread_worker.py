@@ -60,7 +60,7 @@ def test_a_client_that_leaves_takes_no_thread_with_it(box: RunningBox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"), [("nowhere", (404, "not_found")), ("models", (405, "method_not_allowed"))]
+    ("path", "expected"), [("nowhere", (404, "not_found")), ("models", (413, "too_large"))]
 )
 def test_an_answer_comes_whole_although_the_body_was_not_read(
     box: RunningBox, path: str, expected: tuple[int, str]
