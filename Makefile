@@ -10,11 +10,12 @@ serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080;
 	@exec .venv/bin/python serve $(if $(EXAMPLES),--examples,--demo) $(if $(RELOAD),--reload)
 
 JOBS ?= 2
-test: .venv/.dev  ## every test but the standing attack, those of the real box too; JOBS at once
+test: .venv/.dev  ## every test but the longest (marked exhaustive) and the standing attack; JOBS at once
 	@.venv/bin/sm prepare
-	.venv/bin/pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --ignore=tests/faults $(ARGS)
+	.venv/bin/pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --ignore=tests/faults -m 'not exhaustive' $(ARGS)
 
-test-all: test  ## make test, then the standing attack in its bounded form (5 to 10 minutes); in full: python -m tests.faults
+test-all: test  ## make test, the longest tests, and the standing attack in its bounded form; in full: python -m tests.faults
+	.venv/bin/pytest -m exhaustive --ignore=tests/faults
 	.venv/bin/pytest tests/faults
 	TRIREME_TEST_LIBRARIES=true .venv/bin/pytest tests/reference/test_toolkit_containers.py
 

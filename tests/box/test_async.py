@@ -6,6 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 import requests
 
 from tests.box.running import RunningBox, running
@@ -26,6 +27,7 @@ def asked(how: str) -> bytes:
     return json.dumps({"modelname": "patient", "payload": {"seconds": LONG, "how": how}}).encode()
 
 
+@pytest.mark.exhaustive
 def test_a_request_may_take_longer_than_a_minute_wherever_it_spends_it(tmp_path: Path) -> None:
     MODELS["slow"].write(tmp_path / "model" / "slow")
     config = tmp_path / "model" / "slow" / "config.pbtxt"

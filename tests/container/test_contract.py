@@ -57,6 +57,7 @@ def test_a_container_keeps_every_promise(
     assert len(found["has"]) > 5
 
 
+@pytest.mark.exhaustive
 def test_a_multi_model_container_keeps_every_promise(image: str, tmp_path: Path) -> None:
     platform = Platform(tmp_path / "archives")
     platform.flat("flat")

@@ -7,6 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from sm.settings import HERE
 from tests.container.running import PYTHON, build_flags, podman
 
@@ -68,6 +70,7 @@ def test_nothing_that_only_builds_is_left_in_it(image: str) -> None:
 BASE = "docker.io/library/debian:bookworm-slim"
 
 
+@pytest.mark.exhaustive
 def test_a_base_that_has_triton_gets_no_wheel_and_everything_else_alike(image: str, tmp_path: Path) -> None:
     """NVIDIA's base cannot be had here; this one has a Triton as far as the Dockerfile looks."""
     name = "localhost/trireme-test:base-with-triton"

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sm.settings import HERE, Settings
 from sm.tools.build import example_repositories
 from tests.box.running import free_port, until
@@ -22,6 +24,7 @@ SAYS = {
 }
 
 
+@pytest.mark.exhaustive
 def test_all_are_served_at_once_and_their_commands_work_as_printed(tmp_path: Path) -> None:
     repository = example_repositories.prepare(Settings.read({}))
     assert {"resnet", "yolov5", "bert_base", *SAYS} <= {path.name for path in repository.iterdir()}

@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from sm.settings import HERE, Settings
 from sm.tools.build.prepare import prepare
 
 
+@pytest.mark.exhaustive
 def test_an_endpoint_is_made_asked_changed_and_removed_and_nothing_is_left() -> None:
     prepare(Settings.read({}))
     image = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played"
