@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 #: Entries of the table of headers that everybody knows.
-STATIC_TABLE = 61
+STATIC_TABLE_ENTRIES = 61
 
 
 def head(path: str, authority: str, metadata: Mapping[str, str]) -> bytes:
@@ -93,6 +93,6 @@ class Block:
 
 
 def _fixed(index: int) -> int:
-    if index > STATIC_TABLE:
+    if index > STATIC_TABLE_ENTRIES:
         raise ValueError("a table that nobody keeps")
     return index

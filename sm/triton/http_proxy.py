@@ -46,7 +46,7 @@ HOP_BY_HOP = {
 }
 STREAM = "text/event-stream"
 #: Bytes, unless the box is told otherwise.
-MAX_REPLY_BYTES = 25 * 2**20
+MAX_BODY_BYTES = 25 * 2**20
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Upstream:
     """
 
     def __init__(
-        self, port: int, timeout: float, largest: int = MAX_REPLY_BYTES, guard: AnswerGuard | None = None
+        self, port: int, timeout: float, largest: int = MAX_BODY_BYTES, guard: AnswerGuard | None = None
     ) -> None:
         self._port, self._timeout, self._largest = port, timeout, largest
         self._guard = guard or AnswerGuard(None)

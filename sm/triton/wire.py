@@ -28,8 +28,8 @@ END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 32
 #: A window as wide as can be, and the one that everybody begins with.
 WIDEST, FIRST_WINDOW = 2**31 - 1, 2**16 - 1
 #: Milliseconds.
-GRACE_S = 20
-#: Of received data that nobody told the other side that there is room for again.
+GRACE_MS = 20
+#: Send WINDOW_UPDATE after this many received bytes.
 WINDOW_UPDATE_BYTES = 2**30
 LAST_STREAM = 2**31 - 1
 #: The number of a status, as gRPC's servers write it.
@@ -101,7 +101,7 @@ class Connection:
         """Send a call. The server is told of a little more time: its end is for this side to say."""
         self._stream += 2
         self._status, self._said, self._parts, self._ended = b"", b"", [], False
-        block = head + b"\x00" + literal("grpc-timeout") + literal(f"{int(seconds * 1000) + GRACE_S}m")
+        block = head + b"\x00" + literal("grpc-timeout") + literal(f"{int(seconds * 1000) + GRACE_MS}m")
         self._window -= len(message) + 5
         self._send(
             frame(HEADERS, END_HEADERS, self._stream, block)

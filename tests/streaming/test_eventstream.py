@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sm.errors import ClientFailed, DeadlinePassed, TriremeError
-from sm.router.streaming.aws_eventstream import MAX_FRAME_BYTES, frame, frames
+from sm.router.streaming.aws_eventstream import MAX_PAYLOAD_BYTES, frame, frames
 
 
 def read(content: bytes) -> list[Any]:
@@ -43,7 +43,7 @@ def test_each_chunk_is_a_payload_part() -> None:
 
 
 def test_a_chunk_larger_than_a_frame_is_several() -> None:
-    chunk = bytes(range(256)) * (MAX_FRAME_BYTES // 256) + b"end"
+    chunk = bytes(range(256)) * (MAX_PAYLOAD_BYTES // 256) + b"end"
     parts = [message.payload for each in frames(iter([chunk])) for message in read(each)]
     assert (len(parts), b"".join(parts)) == (2, chunk)
 

@@ -20,7 +20,7 @@ from sm.run_state import CODE, Box
 from sm.triton import health
 
 #: Seconds that Triton gets for a question of the control plane; ``/ping`` has 2 in all.
-METRICS_TIMEOUT_S = 1.0
+TRITON_TIMEOUT_S = 1.0
 #: Times a second that the series are collected, however often they are asked for: ``/ping`` waits meanwhile.
 MAX_SCRAPES_PER_S = 5
 
@@ -126,4 +126,4 @@ def _read(path: Any, otherwise: Any) -> Any:
 
 def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes]:
     """Status and body of one of Triton's own routes; status 0 if it does not answer in time."""
-    return health.request(port or box.http_port, box.http_keys, method, path, METRICS_TIMEOUT_S)
+    return health.request(port or box.http_port, box.http_keys, method, path, TRITON_TIMEOUT_S)

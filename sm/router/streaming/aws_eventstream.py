@@ -20,7 +20,7 @@ from sm.router.streaming.stream import finish
 
 EVENT_STREAM = "application/vnd.amazon.eventstream"
 #: Bytes of a payload; boto3 refuses more than 24 MiB.
-MAX_FRAME_BYTES = 2**20
+MAX_PAYLOAD_BYTES = 2**20
 STRING = 7
 
 
@@ -37,8 +37,8 @@ def frames(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Every chunk as a ``PayloadPart``; an error on the way ends the stream as a ``ModelStreamError``."""
     try:
         for chunk in chunks:
-            for start in range(0, len(chunk), MAX_FRAME_BYTES):
-                yield part(chunk[start : start + MAX_FRAME_BYTES])
+            for start in range(0, len(chunk), MAX_PAYLOAD_BYTES):
+                yield part(chunk[start : start + MAX_PAYLOAD_BYTES])
     except TriremeError as error:
         yield failure(error)
     finally:

@@ -22,7 +22,7 @@ from sm.errors import CallerGone
 #: Bytes asked of the kernel at a time.
 CHUNK = 2**18
 #: Seconds between two looks at whether the box stops.
-PING_INTERVAL_S = 0.5
+POLL_INTERVAL_S = 0.5
 #: Seconds that the caller gets to say goodbye, too.
 GOODBYE = 1.0
 
@@ -48,7 +48,7 @@ class WebSocket:
             elif time.monotonic() > silent_until:
                 break
             else:
-                self._listen(PING_INTERVAL_S)
+                self._listen(POLL_INTERVAL_S)
         self.close(CloseReason.GOING_AWAY)
 
     def send(self, payload: bytes, text: bool) -> None:

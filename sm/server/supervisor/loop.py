@@ -38,7 +38,7 @@ TICK_S = 0.05
 #: Seconds between two heartbeats for the workers; see sm.generation.
 HEARTBEAT_INTERVAL_S = 0.1
 #: Seconds for the last callers to read that the box is stopping.
-FLUSH_TIMEOUT_S = 0.5
+STOP_NOTICE_S = 0.5
 #: Seconds for which a process is dead before anybody is told.
 DEAD_IMPORT_S = 1.0
 #: Bytes taken from a child's pipe at a time.
@@ -158,7 +158,7 @@ class Loop:
         """Give the port back; the last callers get to read why."""
         for doorman in self._doormen:
             doorman.close()
-        end = time.monotonic() + FLUSH_TIMEOUT_S
+        end = time.monotonic() + STOP_NOTICE_S
         while self._answering and time.monotonic() < end:
             self._turn(TICK_S)
 

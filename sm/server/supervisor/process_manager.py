@@ -33,8 +33,8 @@ DEAD_STUB_GRACE_S = 0.4
 DEAD_IMPORT_GRACE_S = 5.0
 #: Seconds for a Triton that was killed to be gone, before its stubs are looked at again.
 KILL_GRACE_S = 1.0
-#: Seconds after which nobody else will say whom the kernel killed.
-MISSED_STALL = 3.0
+#: Attribute an OOM kill to a worker after this many seconds.
+OOM_ATTRIBUTION_S = 3.0
 STALLED_STUB = "the process of a python model has stalled"
 MISMATCHED_ANSWER = "a worker found that a model's answers may be mixed up"
 ANSWERS_IN_DOUBT = "no answer of this Triton is delivered any more, and it is started again"
@@ -91,7 +91,7 @@ class ProcessManager:
                 if child.name == TRITON and child.pid is not None and child.ever_ready:
                     self._watch_stubs(child, now)
             # Until all models are loaded it is most likely one of theirs, and its end a reason to give up.
-            if self.children[TRITON].ever_ready and self.hands.oom_killed(MISSED_STALL):
+            if self.children[TRITON].ever_ready and self.hands.oom_killed(OOM_ATTRIBUTION_S):
                 self.hands.say(
                     "error", f"a process of the router's or of nginx has died{OOM_KILLED}: it is replaced"
                 )

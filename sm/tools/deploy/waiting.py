@@ -19,7 +19,7 @@ FIRST_PAUSE, PAUSE = 0.5, 5.0
 #: Seconds between two lines where they cannot be written over each other.
 PLAIN = 30.0
 #: Seconds for which AWS may be away: the endpoint starts without us, too.
-MAX_WAIT_S = 300.0
+MAX_AWS_OUTAGE_S = 300.0
 WIDTH = 100
 
 
@@ -53,7 +53,7 @@ class Waiter:
                     f"{found['EndpointStatus']} {self._clock.now() - began:.0f} s{self._line(name, since)}"
                 )
             except ServiceUnavailable as error:
-                if self._clock.now() - answered > MAX_WAIT_S:
+                if self._clock.now() - answered > MAX_AWS_OUTAGE_S:
                     raise
                 self._show(f"still trying: {error}")
             told = True
