@@ -3,334 +3,236 @@
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sm import settings as variables
+from sm import __version__
 from sm.errors import StartError
-from sm.settings import Settings
-from sm.tools import new_key as api_keys
-from sm.tools.check import check_client as checking
-from sm.tools.cost import cost_arguments as cost_options
-from sm.tools.deploy import deploy_arguments as deploying
-from sm.tools.environments import pack_env_arguments as environments
-from sm.tools.invoke import invoke_arguments as invoking
-from sm.tools.package import package_arguments as packaging
-from sm.tools.scaffold import new_client as scaffolding
-from sm.tools.templates import template_arguments as templates
 
 
-def show_settings(options: argparse.Namespace) -> int:
-    """Every variable with its value and where that came from."""
-    rows = variables.table({} if options.markdown else os.environ)
-    if options.markdown:
-        print(*variables.markdown(rows), sep="\n")
-        return 0
-    width = max(len(row["name"].split()[0]) for row in rows)
-    for row in rows:
-        first, *others = row["name"].split()
-        source = "(default)" if row["source"] == "default" else f"(environment: {row['source']})"
-        also = f" Also: {', '.join(others)}." if others else ""
-        print(f"{first:<{width}}  {row['value'] or '-':<24} {source}")
-        print(f"{'':<{width}}  {row['help']}{also}")
-    return 0
+class Command(NamedTuple):
+    """A command of ``sm``. Its two functions, given as ``module:function``, are imported when it is
+    called.
+    """
+
+    help: str
+    #: Adds its arguments to a parser.
+    arguments: str
+    #: Takes the parsed arguments and returns the exit status.
+    run: str
+
+    @property
+    def is_shipped(self) -> bool:
+        """True if the command's code is installed: the image has only what a container needs."""
+        modules = (place.partition(":")[0].split(".")[1:] for place in (self.arguments, self.run))
+        return all(Path(__file__).parent.joinpath(*names).with_suffix(".py").is_file() for names in modules)
 
 
-def prepare(options: argparse.Namespace) -> int:
-    """Fetch the demo's weights, convert them, build the CPU repository."""
-    # Set-up's own modules are not loaded by the other commands.
-    from sm.tools.build import system_packages
-    from sm.tools.build.prepare import prepare as build
-    from sm.tools.progress import Progress
+#: The name of the package on the index. ``trireme`` there is another project.
+DISTRIBUTION = "trireme-serving"
+#: The extra that brings a module which only some commands need.
+EXTRAS = {"boto3": "deploy", "matplotlib": "tune", "onnx": "cpu", "onnxruntime": "cpu"}
 
-    system_packages.provide(Progress(sys.stderr))
-    settings = Settings.read(os.environ)
-    if options.examples:
-        from sm.tools.build import example_repositories
+#: Every command of ``sm``, in the order of its help.
+COMMANDS = {
+    "settings": Command(
+        "Show every setting, its value and the source of the value.",
+        "sm.tools.show_settings:add_arguments",
+        "sm.tools.show_settings:run",
+    ),
+    "prepare": Command(
+        "Fetch the demo's weights, convert them and build the model repository for the CPU.",
+        "sm.tools.build.prepare_command:add_arguments",
+        "sm.tools.build.prepare_command:run",
+    ),
+    "demo": Command(
+        "Set up everything and serve the demo's models: 'sm prepare', then 'sm serve --demo'.",
+        "sm.tools.build.demo_command:add_arguments",
+        "sm.tools.build.demo_command:run",
+    ),
+    "build-model": Command(
+        "Build a model for one target, from its recipe or an ONNX file, into a model repository.",
+        "sm.tools.build.build_arguments:add_arguments",
+        "sm.tools.build.build_command:run",
+    ),
+    "clean": Command(
+        "Show what the cache of downloads and built models holds, and free it.",
+        "sm.tools.clean_cache:add_arguments",
+        "sm.tools.clean_cache:run",
+    ),
+    "inspect": Command(
+        "Show the contents of a model repository and every problem that would stop a start.",
+        "sm.tools.inspect.inspect_arguments:add_arguments",
+        "sm.tools.inspect.inspect_command:run",
+    ),
+    "package": Command(
+        "Pack a model repository for S3: one archive, or one archive per model.",
+        "sm.tools.package.package_arguments:add_arguments",
+        "sm.tools.package.package_command:run",
+    ),
+    "pack-env": Command(
+        "Build a Python environment for one Python model.",
+        "sm.tools.environments.pack_env_arguments:add_arguments",
+        "sm.tools.environments.pack_env:run",
+    ),
+    "new-client": Command(
+        "Write the files of a new client, and an identity model with which it passes check-client.",
+        "sm.tools.scaffold.new_client:add_arguments",
+        "sm.tools.scaffold.new_client:run",
+    ),
+    "check-client": Command(
+        "Test a client: golden answer, bad payloads, threads, memory, and time per stage.",
+        "sm.tools.check.check_client:add_arguments",
+        "sm.tools.check.check_client:run",
+    ),
+    "invoke": Command(
+        "Send requests to an endpoint, a URL or the local box, once or many times.",
+        "sm.tools.invoke.invoke_arguments:add_arguments",
+        "sm.tools.invoke.invoke_command:run",
+    ),
+    "top": Command(
+        "Show a running box: its models, rates, times, queues, processes and memory.",
+        "sm.tools.top.top_arguments:add_arguments",
+        "sm.tools.top.top_command:run",
+    ),
+    "tune": Command(
+        "Find a model's best instance count and dynamic batching by measuring them on this machine.",
+        "sm.tools.tune.tune_arguments:add_arguments",
+        "sm.tools.tune.tune_command:run",
+    ),
+    "cost": Command(
+        "Show the monthly cost of models: each on its own endpoint, and all on one.",
+        "sm.tools.cost.cost_arguments:add_arguments",
+        "sm.tools.cost.cost_command:run",
+    ),
+    "template": Command(
+        "Print a deployment as CloudFormation, Terraform or a KServe InferenceService.",
+        "sm.tools.templates.template_arguments:add_template_arguments",
+        "sm.tools.templates.template_commands:template",
+    ),
+    "iam": Command(
+        "Print the smallest IAM policies that a deployment or the gateway needs.",
+        "sm.tools.templates.template_arguments:add_iam_arguments",
+        "sm.tools.templates.template_commands:iam",
+    ),
+    "new-key": Command(
+        "Create an API key for callers of the box. The key is shown once; the box keeps a hash.",
+        "sm.tools.new_key:add_arguments",
+        "sm.tools.new_key:run",
+    ),
+    "test": Command(
+        "Send each client's sample to a box and compare the answer with the golden one.",
+        "sm.tools.selftest:add_arguments",
+        "sm.tools.selftest:main",
+    ),
+    "serve": Command("Start the box.", "sm.cli:add_serve_arguments", "sm.cli:serve"),
+    "deploy": Command(
+        "Create or update a SageMaker endpoint, and compare its answers with the golden ones.",
+        "sm.tools.deploy.deploy_arguments:add_deploy_arguments",
+        "sm.tools.deploy.deploy_commands:deploy",
+    ),
+    "status": Command(
+        "Show a SageMaker endpoint: its configuration, its models and its state.",
+        "sm.tools.deploy.deploy_arguments:add_status_arguments",
+        "sm.tools.deploy.deploy_commands:show_status",
+    ),
+    "logs": Command(
+        "Show the log of a SageMaker endpoint's containers, or with --local of a box here, and filter it.",
+        "sm.tools.logs.logs_arguments:add_logs_arguments",
+        "sm.tools.logs.logs_command:show_logs",
+    ),
+    "delete": Command(
+        "Delete a SageMaker endpoint and everything that was created for it.",
+        "sm.tools.deploy.deploy_arguments:add_delete_arguments",
+        "sm.tools.deploy.deploy_commands:delete",
+    ),
+    "images": Command(
+        "List AWS's prebuilt Triton images by Region.",
+        "sm.tools.deploy.deploy_arguments:add_images_arguments",
+        "sm.tools.deploy.deploy_commands:show_images",
+    ),
+}
 
-        example_repositories.prepare(settings)
-    else:
-        build(settings, options.models or None)
-    return 0
 
-
-def build_model(options: argparse.Namespace) -> int:
-    """Build a model for one target, from its recipe or an ONNX file, into a model repository."""
-    from sm.cache import Cache
-    from sm.tools.build.build_request import BuildRequest
-    from sm.tools.build.changes import OPTIONS, Changes
-    from sm.tools.build.changes import options as words
-    from sm.tools.build.exporting import is_torch
-    from sm.tools.build.model_builder import ModelBuilder, default_out
-    from sm.tools.progress import Progress
-
-    folder, target = variables.HERE / "model" / options.name, options.target
-    files = [folder / OPTIONS, *([folder / "tensorrt.options"] if target == "tensorrt" else [])]
-    usual = [word for file in files for word in words(file)]
-    if usual:
-        # Before the words of the command line, which win.
-        options = parser().parse_args(["build-model", *usual, *sys.argv[2:]])
-    settings = Settings.read(os.environ)
-    out = (options.out or default_out(settings.cache, options.target)).absolute()
-    source = Path(options.source) if options.source and not is_torch(options.source) else options.source
-    wanted = BuildRequest(
-        model=options.name,
-        target=options.target,
-        out=out,
-        source=source,
-        batch=options.batch,
-        precision=options.precision,
-        # No plan has an output whose size depends on what is in the inputs.
-        changes=Changes(options.uint8, options.nms, options.masks and target != "tensorrt"),
-        shapes=dict(options.shapes),
-        workspace=options.workspace,
-        timing_cache=options.timing_cache,
-        calibration=options.calibration,
-        strongly_typed=options.strongly_typed,
+def parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Build the parser for ``words``. Only the command that they name adds its arguments, so no other is
+    imported.
+    """
+    absent = [name for name, command in COMMANDS.items() if not command.is_shipped]
+    top = argparse.ArgumentParser(
+        prog="sm",
+        description="Trireme's command line.",
+        epilog=f"Not in this image: {', '.join(absent)}. {DEVELOPER_MACHINE}" if absent else None,
     )
-    progress = Progress(sys.stderr)
-    progress.say(
-        f"built {ModelBuilder(Cache(settings.cache), variables.HERE / 'model', progress).build(wanted)}"
+    top.add_argument("--version", action="version", version=f"{DISTRIBUTION} {__version__}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        if name in absent:
+            continue
+        added = commands.add_parser(name, help=command.help, description=command.help)
+        if words and name == words[0]:
+            load(command.arguments)(added)
+            added.set_defaults(run=load(command.run))
+    return top
+
+
+#: Where to run a command that the image does not have.
+DEVELOPER_MACHINE = (
+    f"Run it on a developer's machine: 'pipx install {DISTRIBUTION}' installs it, and so does 'make serve' "
+    "in a checkout."
+)
+
+
+def load(place: str) -> Any:
+    """Import the function that ``module:function`` names."""
+    module, _, function = place.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, for both installers."""
+    package = f"'{DISTRIBUTION}[{extra}]'"
+    return f"pip install {package}, or: pipx install --force {package}"
+
+
+def add_serve_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--demo", action="store_true", help="serve the demo's models")
+    command.add_argument("--examples", action="store_true", help="serve the demo's models and the examples")
+    command.add_argument(
+        "--reload", action="store_true", help="development: load clients again when you edit them"
     )
-    return 0
-
-
-def inspect(options: argparse.Namespace) -> int:
-    """Show what a model repository holds, and every problem that a start would meet."""
-    from sm.tools.inspect import inspection_report, svg
-
-    found = inspection_report.report(options.repository)
-    if options.json:
-        print(json.dumps(found, indent=2))
-        return int(bool(found["problems"]))
-    if options.graph:
-        svg.save(options.repository, options.graph)
-    elif found["models"]:
-        print(*inspection_report.table(found["models"]), sep="\n")
-    for sentence in found["warnings"]:
-        print(f"warning: {sentence}", file=sys.stderr)
-    for sentence in found["problems"]:
-        print(f"problem: {sentence}", file=sys.stderr)
-    return int(bool(found["problems"]))
-
-
-def package(options: argparse.Namespace) -> int:
-    """Pack a model repository for S3: one archive, or one for each model."""
-    from sm.tools.package import package_command as command
-
-    return command.run(options)
-
-
-def new_client(options: argparse.Namespace) -> int:
-    """Write what a client begins with, and an identity model that it passes check-client with."""
-    return scaffolding.run(options)
-
-
-def check_client(options: argparse.Namespace) -> int:
-    """The contract test of a client: golden answer, bad payloads, threads, memory, time per stage."""
-    return checking.run(options)
-
-
-def pack_env(options: argparse.Namespace) -> int:
-    """Make an environment of its own for a Python model."""
-    from sm.tools.environments import pack_env as command
-
-    return command.run(options)
-
-
-def invoke(options: argparse.Namespace) -> int:
-    """Ask an endpoint, a URL or the local box, once or many times."""
-    from sm.tools.invoke import invoke_command as command
-
-    return command.run(options)
-
-
-def cost(options: argparse.Namespace) -> int:
-    """What models cost a month: each on its own endpoint, and all on one."""
-    from sm.tools.cost import cost_command as command
-
-    return command.run(options)
-
-
-def template(options: argparse.Namespace) -> int:
-    """Print a deployment as CloudFormation, Terraform or a KServe InferenceService."""
-    from sm.tools.templates import template_commands as command
-
-    return command.template(options)
-
-
-def iam(options: argparse.Namespace) -> int:
-    """Print the least policies that a deployment, or the gateway, needs."""
-    from sm.tools.templates import template_commands as command
-
-    return command.iam(options)
-
-
-def new_key(options: argparse.Namespace) -> int:
-    """Make an API key for callers of the box: the key is shown once, the box keeps a hash."""
-    return api_keys.run(options)
-
-
-def test(options: argparse.Namespace) -> int:
-    """Send each client's sample to a box and compare with its golden answer."""
-    from sm.tools import selftest
-
-    return selftest.run(Settings.read(os.environ), options.url)
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Start the box."""
     from sm.server.supervisor.start import main as start
 
     return start([f"--{word}" for word in ("demo", "examples", "reload") if getattr(options, word)])
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="sm", description="Trireme's command line.")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-    named: dict[str, Callable[[argparse.Namespace], int]] = {
-        "settings": show_settings,
-        "prepare": prepare,
-        "build-model": build_model,
-        "inspect": inspect,
-        "package": package,
-        "pack-env": pack_env,
-        "new-client": new_client,
-        "check-client": check_client,
-        "invoke": invoke,
-        "cost": cost,
-        "template": template,
-        "iam": iam,
-        "new-key": new_key,
-        "test": test,
-        "serve": serve,
-        **deploying.COMMANDS,
-    }
-    taken: dict[str, Callable[[argparse.ArgumentParser], None]] = {
-        "settings": showing,
-        "prepare": preparing,
-        "build-model": building,
-        "inspect": inspecting,
-        "package": packaging.take,
-        "pack-env": environments.take,
-        "new-client": scaffolding.options,
-        "check-client": checking.options,
-        "invoke": invoking.take,
-        "cost": cost_options.take,
-        "template": templates.template,
-        "iam": templates.iam,
-        "new-key": api_keys.options,
-        "test": testing,
-        "serve": serving,
-        **deploying.TAKEN,
-    }
-    for name, run in named.items():
-        command = commands.add_parser(name, help=run.__doc__, description=run.__doc__)
-        command.set_defaults(run=run)
-        taken[name](command)
-    return top
-
-
-def showing(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--markdown", action="store_true", help="the table of docs/run/settings.md")
-
-
-def preparing(command: argparse.ArgumentParser) -> None:
-    command.add_argument("models", nargs="*", metavar="MODEL", help="only these (all of model/ if none)")
-    command.add_argument("--examples", action="store_true", help="all of them, and the examples")
-
-
-def inspecting(command: argparse.ArgumentParser) -> None:
-    command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
-    form = command.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="for programs")
-    form.add_argument(
-        "--graph", nargs="?", const="-", metavar="FILE.svg", help="draw its ensembles (to standard output)"
-    )
-
-
-def testing(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--url", help="a box that runs; else one is started for as long as it takes")
-
-
-def serving(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--demo", action="store_true", help="serve the demo's models")
-    command.add_argument("--examples", action="store_true", help="serve these and the examples")
-    command.add_argument(
-        "--reload", action="store_true", help="development: a client that is edited is live at once"
-    )
-
-
-#: What a build may change in a graph.
-CHANGES = {
-    "uint8": "the input is a picture's bytes; what preprocess.json does with them goes into the graph",
-    "nms": "YOLOv5: boxes are suppressed in the graph, which gives objects instead of all rows",
-    "masks": "a masked language model gives the best words of its masks alone (not on tensorrt)",
-}
-
-
-def building(command: argparse.ArgumentParser) -> None:
-    """What build-model takes."""
-    command.add_argument(
-        "name", metavar="NAME", help="the model's name, a folder of model/ if it has a recipe"
-    )
-    command.add_argument("--target", choices=("cpu", "onnxruntime", "tensorrt"), default="cpu")
-    command.add_argument("--batch", type=ordered("batch"), metavar="MIN:OPT:MAX", help="batch sizes")
-    command.add_argument(
-        "--shapes",
-        type=ordered("shapes"),
-        action="append",
-        default=[],
-        metavar="INPUT=MIN,OPT,MAX",
-        help="an input's shapes, such as input_ids=1x128,16x128,128x128; once for each input that needs it",
-    )
-    command.add_argument("--precision", choices=("fp32", "fp16", "bf16", "int8"), default="fp32")
-    for change, said in CHANGES.items():
-        command.add_argument(f"--{change}", action=argparse.BooleanOptionalAction, default=False, help=said)
-    command.add_argument("--calibration", type=Path, metavar="FOLDER", help="typical inputs, for int8")
-    command.add_argument("--workspace", type=int, metavar="MIB", help="what TensorRT may use while building")
-    command.add_argument("--timing-cache", type=Path, metavar="FILE", help="measurements to use and to keep")
-    command.add_argument(
-        "--strongly-typed",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="take types from the graph, as TensorRT 11 always does; else TensorRT 10 picks them",
-    )
-    command.add_argument(
-        "--source",
-        metavar="FILE|PACKAGE|HUB-ID",
-        help="an ONNX file, torchvision:NAME, or a transformers hub id or folder (default: its recipe)",
-    )
-    command.add_argument("--out", type=Path, metavar="REPO", help="the model repository to build into")
-
-
-def ordered(reader: str) -> Callable[[str], Any]:
-    """A reader of :mod:`sm.tools.build.build_request`, loaded with its option: PID 1 must not load ONNX."""
-
-    def read(text: str) -> Any:
-        from sm.tools.build import build_request
-
-        return getattr(build_request, reader)(text)
-
-    read.__name__ = reader  # argparse's complaint names it
-    return read
-
-
 def main() -> int:
-    options = parser().parse_args()
+    words = sys.argv[1:]
     try:
-        run: Callable[[argparse.Namespace], int] = options.run
-        return run(options)
+        if words and words[0] in COMMANDS and not COMMANDS[words[0]].is_shipped:
+            raise StartError(f"'sm {words[0]}' is not in this image. {DEVELOPER_MACHINE}")
+        options = parser(words).parse_args(words)
+        status: int = options.run(options)
+        return status
     except StartError as error:
-        print(f"sm: {error}", file=sys.stderr)
+        sys.stderr.write(f"sm: {error}\n")
+        return 1
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        sys.stderr.write(f"sm: 'sm {words[0]}' needs {error.name}: {install_command(extra)}.\n")
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # who read it, head for one, has seen enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 

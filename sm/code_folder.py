@@ -1,4 +1,4 @@
-"""A team's code folder and the toolkit script in it. Both are found by reading; nothing is run."""
+"""A team's code folder and the toolkit script in it. Files are read to classify them; nothing is executed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from sm.errors import StartError
 from sm.settings import PROGRAM, Settings
 
-#: The ``modelname`` of a script.
+#: The ``modelname`` under which a script is served.
 SCRIPT_NAME = "model"
-#: What a script may define.
+#: Functions that a script may define.
 FUNCTIONS = {
     "model_fn",
     "input_fn",
@@ -33,12 +33,14 @@ class CodeFolder:
 
     @classmethod
     def of(cls, settings: Settings, repository: Path) -> CodeFolder:
-        """What the toolkit's variables name; ``code/`` beside the models if that folder is not there.
+        """Find the folder that the toolkit's variables name, or ``code/`` beside the models if that folder
+        does not exist.
 
-        :class:`StartError` where the folder has not the script that is named.
+        Raises:
+            StartError: the folder does not have the script that is named.
         """
-        named = settings.submit_directory
-        code = cls(named if named and named.is_dir() else repository / "code", settings.program)
+        submitted = settings.submit_directory
+        code = cls(submitted if submitted and submitted.is_dir() else repository / "code", settings.program)
         if code.program != PROGRAM and code.folder.is_dir() and not code.file.is_file():
             raise StartError(f"SAGEMAKER_PROGRAM={code.program!r} is not in {code.folder}.")
         return code
@@ -54,25 +56,25 @@ class CodeFolder:
 
     @property
     def script(self) -> Path | None:
-        """The script; None where there is none, or the file is a client of this box's own kind."""
+        """The script; None if there is none, or if the file is a client."""
         return self.file if self.file.is_file() and is_script(self.file) else None
 
     @property
     def serves(self) -> bool:
-        """Whether a client is in it: a script, a file or a folder with a ``client.py``."""
+        """True if the folder has a client: a script, a file, or a folder with a ``client.py``."""
         return any(any(self.folder.glob(pattern)) for pattern in ("*.py", "*/client.py")) or bool(self.script)
 
 
 def is_script(file: Path) -> bool:
-    """Whether a file has functions of the toolkit's, and no client's class.
+    """True if a file has functions of the toolkit and no client class.
 
-    So is one with neither: the defaults are enough for a TorchScript model, and without a class a file
-    cannot be a client.
+    A file with neither counts as a script: the defaults are enough for a TorchScript model, and without a
+    class a file cannot be a client.
     """
     try:
         module = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        # Loading it will say where.
+        # The import reports the line of the syntax error.
         return True
     names = {name for statement in module.body for name in _bound(statement)}
     if names & (FUNCTIONS | {"*"}):

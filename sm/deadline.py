@@ -1,7 +1,6 @@
 """The time that an invocation has left, and whether its caller is still connected.
 
-A deadline belongs to one invocation and travels in a context variable, so that a client's code need
-not pass it on: the transport asks for it.
+The deadline travels in a context variable, so that a client's code need not pass it to the transport.
 """
 
 from __future__ import annotations
@@ -18,10 +17,13 @@ PASSED = "the invocation's time is over"
 
 @dataclass(frozen=True)
 class Deadline:
-    """``at`` is on the monotonic clock; ``hung_up`` says whether the caller closed the connection.
+    """The deadline of one invocation.
 
-    ``request_id`` is the invocation's, which Triton is told too. ``generations``: those of the Tritons whose
-    answers the invocation has used, see :mod:`sm.generation`.
+    Args:
+        at: When its time is over, on the monotonic clock.
+        hung_up: Returns True if the caller closed the connection.
+        request_id: The invocation's id, which Triton gets too.
+        generations: Generations of the Tritons whose answers the invocation used, see :mod:`sm.generation`.
     """
 
     at: float
@@ -30,11 +32,11 @@ class Deadline:
     generations: set[int] = field(default_factory=set)
 
     def remaining(self) -> float:
-        """Seconds left, at least 0."""
+        """Return the seconds left, at least 0."""
         return max(0.0, self.at - time.monotonic())
 
     def check(self) -> None:
-        """Raise if there is no point in going on."""
+        """Raise if the time is over or the caller is gone."""
         if self.remaining() == 0.0:
             raise DeadlinePassed(PASSED)
         self.check_caller()
@@ -49,7 +51,7 @@ _current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
 def current() -> Deadline | None:
-    """The deadline of the invocation being served, if any."""
+    """Return the deadline of the invocation that this thread serves, if any."""
     return _current.get()
 
 

@@ -1,66 +1,68 @@
-"""Decode a large base64 field where it lies in the JSON body: as text it would be in memory twice more.
+"""Decode large base64 fields directly from the JSON body, to save two copies of the text.
 
-The parser copies what it parses, and its strings are another copy. So long strings of base64 are decoded out
-of the body, and a short word is parsed in the place of each.
+A JSON parser copies the body and creates a string for each field. So long base64 strings are decoded first,
+and the parser sees a short placeholder instead of each.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
 import pybase64
 
-#: Bytes of a string that is worth it. Shorter ones than twice as long may be missed.
+#: Bytes of a string that is worth it. Strings of up to twice this length may be missed.
 MIN_BYTES = 2**20
 
 
 class DecodedBase64:
-    """A long string of base64, as what it stands for."""
+    """A long base64 string, decoded."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
 
     @property
     def text(self) -> str:
-        """The string, to the letter."""
+        """The original text."""
         return pybase64.b64encode(self.content).decode()
 
 
-def parse(body: bytes) -> Any:
-    """JSON whose ``payload``, or the values right in it or in its items, may be :class:`DecodedBase64`.
+def parse(body: bytes, is_bare: Callable[[Any], bool] | None = None) -> Any:
+    """Parse JSON, with :class:`DecodedBase64` for long strings in ``payload``, in its values or in its items.
 
-    What is no JSON, or has long strings elsewhere, is parsed as a whole: :class:`orjson.JSONDecodeError`.
+    ``is_bare`` decides whether a JSON value is the payload itself. If long strings occur elsewhere, or the
+    body is not JSON, the whole body goes to the parser, which raises :class:`orjson.JSONDecodeError`.
     """
     if len(body) < MIN_BYTES:
         return orjson.loads(body)
     word = uuid.uuid4().hex
     cut: dict[str, DecodedBase64] = {}
-    pieces, done = [], 0
+    pieces, copied_to = [], 0
     for start, end, content in _strings(body):
         name = f"{word}-{len(cut)}"
         cut[name] = DecodedBase64(content)
-        pieces += [body[done:start], name.encode()]
-        done = end
+        pieces += [body[copied_to:start], name.encode()]
+        copied_to = end
     if not cut:
         return orjson.loads(body)
     try:
-        parsed = orjson.loads(b"".join([*pieces, body[done:]]))
+        parsed = orjson.loads(b"".join([*pieces, body[copied_to:]]))
     except orjson.JSONDecodeError:
-        # For the place that the error names.
+        # Parse the original, so that the error names the right position.
         return orjson.loads(body)
-    whole = _fill(parsed, cut)
-    # Whatever was not found is a key, or deep within something.
-    return orjson.loads(body) if cut else whole
+    bare = is_bare is not None and is_bare(parsed)
+    decoded = _payload(parsed, cut) if bare else _replace_placeholders(parsed, cut)
+    # A placeholder that is still there is a key, or is nested too deep.
+    return orjson.loads(body) if cut else decoded
 
 
 def _strings(body: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Where long strings of base64 start and end, and what they stand for.
+    """Yield start, end and decoded content of each long base64 string.
 
-    What stands between two quotes and is base64 is a string, unless the first quote is escaped: JSON has at
-    least a comma or a colon between two strings.
+    Text between two quotes that is base64 is a string unless the first quote is escaped: between two strings
+    JSON has at least a comma or a colon.
     """
     view, end, middle = memoryview(body), 0, MIN_BYTES
     while middle < len(body):
@@ -76,7 +78,7 @@ def _strings(body: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _decode(text: memoryview) -> bytes | None:
-    """None for what is no base64, and for what another text stands for as well."""
+    """Decode base64; None if it is not base64, or if encoding it again gives another text."""
     try:
         content = pybase64.b64decode(text, validate=True)
     except ValueError:
@@ -85,16 +87,18 @@ def _decode(text: memoryview) -> bytes | None:
     return content if pybase64.b64encode(content[-last:]) == text[-4:] else None
 
 
-def _fill(parsed: Any, cut: dict[str, DecodedBase64]) -> Any:
-    """``parsed`` with what was cut out, which is taken from ``cut``, where the payload has it."""
-    if not isinstance(parsed, dict):
-        return parsed
-    payload = parsed.get("payload")
-    if isinstance(payload, list):
-        parsed["payload"] = [_record(item, cut) for item in payload]
-    elif "payload" in parsed:
-        parsed["payload"] = _record(payload, cut)
+def _replace_placeholders(parsed: Any, cut: dict[str, DecodedBase64]) -> Any:
+    """Put the decoded strings from ``cut`` back in place of their placeholders."""
+    if isinstance(parsed, dict) and "payload" in parsed:
+        parsed["payload"] = _payload(parsed["payload"], cut)
     return parsed
+
+
+def _payload(payload: Any, cut: dict[str, DecodedBase64]) -> Any:
+    """Fill one record or a list of them."""
+    if isinstance(payload, list):
+        return [_record(item, cut) for item in payload]
+    return _record(payload, cut)
 
 
 def _record(record: Any, cut: dict[str, DecodedBase64]) -> Any:

@@ -1,23 +1,39 @@
 """The errors that a caller sees: each class has its status and its ``code``.
 
 Every error that reaches a caller has one shape: ``{"error", "code", "request_id"}``. Code below the
-routes raises these and never builds an answer; :mod:`sm.router.app` turns them into one.
+routes raises these and never builds a response; ``sm.router.app`` turns them into one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 #: What is wrong with a tensor.
 TensorFault = Literal["name", "datatype", "shape"]
 
 
-class TriremeError(Exception):
-    """A failure with a sentence for the caller. ``retry_after`` is in seconds."""
+def error_body(
+    sentence: str, code: str, request_id: str | None = None, details: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """The one shape of an error's JSON. A failed record of a whole answer has no request id."""
+    identity = {} if request_id is None else {"request_id": request_id}
+    return {"error": sentence, "code": code, **identity, **(details or {})}
 
+
+class TriremeError(Exception):
+    """A failure that the caller is told about, in one sentence."""
+
+    #: The HTTP status.
     status = 500
+    #: The slug in the answer's ``code``.
     code = "internal_error"
+    #: Seconds, for the ``Retry-After`` header; None for no header.
     retry_after: int | None = None
+    #: True if the sentence may quote what the caller sent. The log then leaves out what is in quotes.
+    quotes_caller = False
+    #: What the log says instead of the sentence; None for the sentence.
+    log_reason: str | None = None
 
     def __init__(self, sentence: str, **details: object) -> None:
         super().__init__(sentence)
@@ -25,17 +41,21 @@ class TriremeError(Exception):
         #: Extra members of the answer's body, such as ``field`` or ``models``.
         self.details = details
 
+    def body(self, request_id: str | None = None) -> dict[str, object]:
+        """Its JSON, as :func:`error_body` has it."""
+        return error_body(self.sentence, self.code, request_id, self.details)
+
 
 class BadInput(TriremeError):
     """The body, a header or a parameter cannot be understood."""
 
-    status, code = 400, "bad_input"
+    status, code, quotes_caller = 400, "bad_input", True
 
 
 class WrongTensor(BadInput):
     """Triton refused a tensor for its name, datatype or shape; ``explanation`` is for the log.
 
-    Whether that is the caller's fault or the client's, who made the tensor, the dispatcher finds out.
+    The client made the tensor, perhaps from what the caller sent. The dispatcher decides whose fault it is.
     """
 
     def __init__(
@@ -44,18 +64,18 @@ class WrongTensor(BadInput):
         super().__init__(sentence)
         self.fault: TensorFault = fault
         self.explanation = explanation or sentence
-        #: NumPy's, of the tensor; None where there is none.
+        #: The tensor's NumPy dtype; None if unknown.
         self.dtype = dtype
 
 
 class Unauthorized(TriremeError):
-    """The box asks for an API key, and the request has none. nginx answers so."""
+    """The box asks for an API key, and the request has none. nginx sends this answer."""
 
     status, code = 401, "unauthorized"
 
 
 class Forbidden(TriremeError):
-    """The path is not for callers, or not without the header that Triton was told to ask for."""
+    """Callers may not use the path, or not without the header that `--http-restricted-api` names."""
 
     status, code = 403, "forbidden"
 
@@ -79,13 +99,13 @@ class MethodNotAllowed(TriremeError):
 
 
 class NotAcceptable(TriremeError):
-    """The answer cannot be had in the content type that the caller accepts."""
+    """No answer is available in a content type that the caller accepts."""
 
     status, code = 406, "not_acceptable"
 
 
 class Conflict(TriremeError):
-    """A model of that name is there already, or is being loaded or unloaded."""
+    """A model of that name is loaded already, or is being loaded or unloaded."""
 
     status, code = 409, "conflict"
 
@@ -99,13 +119,13 @@ class TooLarge(TriremeError):
 class UnsupportedType(TriremeError):
     """A content type that the model's client does not take."""
 
-    status, code = 415, "unsupported_content_type"
+    status, code, quotes_caller = 415, "unsupported_content_type", True
 
 
 class WrongPayload(TriremeError):
     """The payload has the wrong shape; ``field`` is the path of the offending part."""
 
-    status, code = 422, "wrong_payload"
+    status, code, quotes_caller = 422, "wrong_payload", True
 
 
 class Overloaded(TriremeError):
@@ -115,19 +135,19 @@ class Overloaded(TriremeError):
 
 
 class RateLimited(TriremeError):
-    """The API key is used more often than it may be. nginx answers so."""
+    """The API key is used more often than its limit allows. nginx sends this answer."""
 
     status, code, retry_after = 429, "rate_limited", 1
 
 
 class StorageFailed(TriremeError):
-    """S3 answers what cannot be used, or refuses what the caller has no part in."""
+    """S3 refused the box itself, or sent an answer that cannot be used."""
 
     status, code = 502, "storage_failed"
 
 
 class NotReady(TriremeError):
-    """Triton, a model or a worker is not there (yet)."""
+    """Triton, a model or a worker is not ready."""
 
     status, code, retry_after = 503, "not_ready", 1
 
@@ -139,7 +159,7 @@ class DeadlinePassed(TriremeError):
 
 
 class CallerGone(TriremeError):
-    """The caller hung up; nobody reads this answer (499 is nginx's number for it)."""
+    """The caller disconnected. The answer goes nowhere; 499 is nginx's status for it."""
 
     status, code = 499, "caller_gone"
 
@@ -157,7 +177,7 @@ class Unsupported(TriremeError):
 
 
 class ClientFailed(TriremeError):
-    """A client plugin raised something of its own. The traceback is in the log, never in the answer."""
+    """A client plugin raised an exception. The traceback is in the log, never in the answer."""
 
     status, code = 500, "client_failed"
 
@@ -165,7 +185,7 @@ class ClientFailed(TriremeError):
 class ChosenStatus(TriremeError):
     """A toolkit script's own error, with the status that it chose (400 to 599)."""
 
-    code = "script_error"
+    code, log_reason = "script_error", "the script refused the request in words of its own"
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -173,10 +193,21 @@ class ChosenStatus(TriremeError):
 
 
 class ModelFailed(TriremeError):
-    """A model raised something of its own inside Triton. Its traceback is in Triton's log."""
+    """A model raised an exception inside Triton. The traceback is in Triton's log."""
 
     status, code = 500, "model_failed"
+    log_reason = "the model raised an exception: see Triton's lines of this time"
 
 
 class StartError(Exception):
     """The box cannot start: one sentence, exit status 1."""
+
+
+def status_of(error: BaseException | None) -> int:
+    """Return the status under which what ended with ``error`` is counted."""
+    if error is None:
+        return 200
+    if isinstance(error, GeneratorExit):
+        # The caller left before the stream ended.
+        return CallerGone.status
+    return error.status if isinstance(error, TriremeError) else 500

@@ -19,24 +19,24 @@ import os
 import time
 from pathlib import Path
 
-#: Bytes. A page is the least that can be mapped.
+#: The size of the file; a page is the least that can be mapped.
 FILE_SIZE = mmap.PAGESIZE
-#: Generations that are told apart; a number is used again after so many restarts.
+#: Generations that have a flag; after so many restarts of Triton a number is used again.
 DOUBT_FLAGS = 1024
 #: Bytes before the flags.
 HEADER_SIZE = 64
-#: Places of the 8-byte numbers before the flags: each is written in one piece.
+#: Indexes of the 8-byte numbers before the flags. A number of 8 bytes is written atomically.
 GENERATION, BOOT_TIME, REAL_TIME, WATCHED = range(4)
-#: Triton gives up after 1 s without a sign of life, and healthy model processes give one every 0.3 s. So a
-#: machine that stood still for longer than this may have made Triton give up.
+#: Seconds. Triton gives up on a model process after 1 s without a sign of life, and a healthy one sends a
+#: sign every 0.3 s. So a machine that stood still for longer than this may have made Triton give up.
 STANDSTILL_S = 0.7
-#: A heartbeat older than this may be the last one before a standstill. Below STANDSTILL_S, so that no answer
-#: is delivered after a standstill before the supervisor has noticed it.
+#: Seconds. An older heartbeat may be the last one before a standstill. Less than STANDSTILL_S, so that no
+#: answer is delivered after a standstill before the supervisor notices it.
 MAX_HEARTBEAT_AGE_S = 0.5
 
 
 class SharedGeneration:
-    """The numbers of one box, mapped from a file that all its processes open."""
+    """The shared numbers of one box, mapped from a file that all its processes open."""
 
     def __init__(self, path: Path) -> None:
         """Map the file at ``path``. Raises ``OSError`` if it is not there."""
@@ -52,7 +52,9 @@ class SharedGeneration:
 
     @classmethod
     def create(cls, path: Path) -> SharedGeneration:
-        """Make the file, with its room reserved: a full disk later would be a SIGBUS. Raises ``OSError``."""
+        """Create the file and reserve its space: on a full disk, a later write would raise SIGBUS. Raises
+        ``OSError``.
+        """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, FILE_SIZE)
@@ -69,37 +71,37 @@ class SharedGeneration:
         return self._integers[GENERATION]
 
     def advance(self) -> None:
-        """Triton is about to be started. For the supervisor alone."""
+        """Start a new generation, before Triton is started. Only the supervisor calls it."""
         following = self.current + 1
         self._flags[following % DOUBT_FLAGS] = 0
         self._integers[WATCHED] = 1
         self._integers[GENERATION] = following
 
     def put_in_doubt(self, generation: int) -> None:
-        """No answer of that Triton may be delivered any more, by any worker."""
+        """Make all workers reject the answers of a generation."""
         self._flags[generation % DOUBT_FLAGS] = 1
 
     def is_in_doubt(self, generation: int) -> bool:
-        """Whether a stall was seen since that start of Triton."""
+        """True if a stall was seen in this generation."""
         return bool(self._flags[generation % DOUBT_FLAGS])
 
     @property
     def is_watched(self) -> bool:
-        """Whether answers have to wait for a heartbeat: Triton runs models in processes that can stall."""
+        """True if answers must wait for a heartbeat: Triton runs models in processes that can stall."""
         return bool(self._integers[WATCHED])
 
     def watch(self, needed: bool) -> None:
-        """Say whether Triton has such processes. For the supervisor alone."""
+        """Set whether Triton runs models in processes of their own. Only the supervisor calls it."""
         self._integers[WATCHED] = int(needed)
 
     def beat(self) -> None:
-        """Leave a heartbeat. For the supervisor alone."""
+        """Write a heartbeat. Only the supervisor calls it."""
         self._seconds[BOOT_TIME], self._seconds[REAL_TIME] = _clocks()
 
     def heartbeat_age(self) -> float:
-        """Seconds since the last heartbeat.
+        """Return the seconds since the last heartbeat, the larger of two clocks' values.
 
-        By two clocks: one goes on while the machine is suspended, the other is what Triton waits by, and it
+        One clock also counts while the machine is suspended. The other is the one that Triton waits by; it
         may be set forward.
         """
         boot_time, real_time = _clocks()

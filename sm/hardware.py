@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader")
-#: Seconds; a driver in trouble may hang, and the start must say so in five.
+#: Seconds. A faulty driver may hang, and a failing start must report within five.
 QUERY_TIMEOUT_S = 3
-#: Where NVIDIA's image and Debian packages have the library that Triton loads.
+#: Folders of NVIDIA's image and of Debian packages with the library that Triton loads.
 SYSTEM = (
     Path("/opt/tritonserver/backends/tensorrt"),
     Path("/usr/lib/x86_64-linux-gnu"),
     Path("/usr/lib/aarch64-linux-gnu"),
     Path("/usr/local/tensorrt/lib"),
 )
-#: Where the kernel shows a GPU: NVIDIA's own, in WSL, on Jetson.
+#: Device files of a GPU: NVIDIA's driver, WSL, Jetson.
 DEVICES, DEVICE_NAMES = Path("/dev"), ("nvidia[0-9]*", "dxg", "nvhost-gpu")
 #: ``libnvinfer.so.10.13.3``; the links to it have fewer numbers.
 LIBRARY = re.compile(r"^libnvinfer\.so\.(\d+\.\d+(?:\.\d+)*)$")
@@ -36,40 +36,40 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Hardware:
-    """``tensorrt`` is None where no library was found."""
+    """The GPUs of this machine and its TensorRT version; ``tensorrt`` is None if no library was found."""
 
     gpus: tuple[Gpu, ...]
     tensorrt: str | None
 
     @classmethod
     def find(cls) -> Hardware:
-        """Ask the driver, and look for the library; neither being there is no error."""
+        """Ask the driver and look for the library; a machine may have neither."""
         return cls(gpus(), tensorrt())
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Each compute capability once, in order."""
+        """Return the distinct compute capabilities, in order."""
         return tuple(sorted({gpu.compute_capability for gpu in self.gpus}))
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that the driver shows to this process."""
+    """Ask the driver for the GPUs that this process may use."""
     try:
-        done = subprocess.run(QUERY, capture_output=True, text=True, check=False, timeout=QUERY_TIMEOUT_S)
+        process = subprocess.run(QUERY, capture_output=True, text=True, check=False, timeout=QUERY_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    if done.returncode:
+    if process.returncode:
         return ()
-    rows = (line.rpartition(",") for line in done.stdout.splitlines())
+    rows = (line.rpartition(",") for line in process.stdout.splitlines())
     return tuple(
         Gpu(name.strip(), capability.strip()) for name, comma, capability in rows if comma and name.strip()
     )
 
 
 def has_gpu(devices: Path = DEVICES) -> bool:
-    """Whether Triton may find a GPU: by its device file, which is there when the driver's program hangs.
+    """True if there is a device file of a GPU. The file exists even if the driver's program hangs.
 
-    A GPU in doubt counts as one: Triton itself says what is wrong with it.
+    If in doubt, the answer is True: Triton reports what is wrong with the GPU.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and (not visible or visible.startswith("-")):
@@ -78,11 +78,11 @@ def has_gpu(devices: Path = DEVICES) -> bool:
 
 
 def tensorrt() -> str | None:
-    """TensorRT's version: of the library that Triton would load, else of the Python package."""
+    """Return the version of the TensorRT library that Triton would load, else of the Python package."""
     for folder in _folders():
         for path in sorted(folder.glob("libnvinfer.so.*"), key=lambda path: len(path.name), reverse=True):
-            if found := LIBRARY.match(path.name):
-                return found[1]
+            if match := LIBRARY.match(path.name):
+                return match[1]
     try:
         return importlib.metadata.version("tensorrt")
     except importlib.metadata.PackageNotFoundError:

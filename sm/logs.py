@@ -17,34 +17,38 @@ import orjson
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 COLOURS = {"debug": "2", "warning": "33", "error": "31", "critical": "1;31"}
-#: Members of a record that the text form shows elsewhere, or not.
+#: Members of a record that the text form places itself or leaves out.
 PLACED = ("time", "process", "level", "message", "traceback", "logger", "place")
-#: What every record of Python's logging has; the rest came as ``extra``.
+#: The member that makes a line CloudWatch's embedded metric format.
+METRICS_MEMBER = "_aws"
+#: Attributes of every record of Python's logging; all others came as ``extra``.
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 Record = Mapping[str, Any]
 
 
 def now() -> str:
-    """This moment, ISO 8601, UTC, milliseconds."""
+    """Return the time as ISO 8601 in UTC, with milliseconds."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def configure(level: str) -> None:
-    """Send this process's logging to standard error, a JSON object a line. ``level`` is a word."""
+    """Send this process's log to standard error as JSON lines. ``level`` is a word."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
     logging.captureWarnings(True)
-    # No line says where in the code it comes from, and finding out is half of what a line costs.
+    # Lines do not name their place in the code: finding it takes half of the time of a line.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 class JsonFormatter(logging.Formatter):
-    """``time``, ``level``, ``message``, whatever came as ``extra``, and a ``traceback`` if there is one."""
+    """Format a record: ``time``, ``level``, ``message``, its ``extra``, and a ``traceback`` if there
+    is one.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         members = {
@@ -60,7 +64,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def as_json(record: Record) -> str:
-    """The line for machines."""
+    """Format a record as one line of JSON."""
     try:
         return orjson.dumps(record, default=str).decode()
     except TypeError:  # half a character, a number of more than 64 bits
@@ -68,7 +72,7 @@ def as_json(record: Record) -> str:
 
 
 def as_text(record: Record, colour: bool) -> str:
-    """The line for people: local time, process, message, what else there is; a traceback below it."""
+    """Format a record for people: local time, process, message and extra; a traceback goes below."""
     moment = datetime.fromisoformat(record["time"].replace("Z", "+00:00")).astimezone()
     extra = "".join(f" {name}={value}" for name, value in record.items() if name not in PLACED)
     message = f"{record['message']}{extra}"
@@ -83,20 +87,23 @@ def as_text(record: Record, colour: bool) -> str:
 
 
 class Formatter:
-    """Records to the bytes of a line, or nothing where the level is too low."""
+    """Turns records into lines, and drops those below the level."""
 
     def __init__(self, least: str, text: bool, colour: bool) -> None:
         self._least = LEVELS.index(least)
         self._text, self._colour = text, colour
 
     def line(self, process: str, members: Record) -> bytes:
-        """``members`` has at least ``level`` and ``message``."""
-        if LEVELS.index(members["level"]) < self._least:
+        """Return the line for a record, which has at least ``level`` and ``message``; empty if it is
+        dropped. Metrics for CloudWatch are always written, as JSON.
+        """
+        is_metrics = METRICS_MEMBER in members
+        if LEVELS.index(members["level"]) < self._least and not is_metrics:
             return b""
         record = {
             "time": now(),
             "process": process,
             **{name: value for name, value in members.items() if name != "process"},
         }
-        text = as_text(record, self._colour) if self._text else as_json(record)
+        text = as_text(record, self._colour) if self._text and not is_metrics else as_json(record)
         return text.encode("utf-8", "replace") + b"\n"

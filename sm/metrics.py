@@ -1,122 +1,349 @@
 """The router's Prometheus series. Workers write memory-mapped files; the control plane adds them up.
 
-The supervisor sets ``PROMETHEUS_MULTIPROC_DIR`` before a worker starts: prometheus_client reads it
-when it is imported. Without it (a test, a tool) the series live in the process alone.
+The files have the format of prometheus_client's multi-process mode, and its collector reads them. Clients
+that use that library directly write files of their own. This module counts with one look-up and no system
+call; the library asks for the process's id at each count.
+
+The supervisor sets ``PROMETHEUS_MULTIPROC_DIR``. Without it (a test, a tool) the series live in the
+process alone.
 """
 
 from __future__ import annotations
 
 import logging
+import mmap
 import os
 import struct
 import threading
-import time
 from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Generic, TypeVar
 
-from prometheus_client import Counter, Gauge, Histogram, values
-from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.mmap_dict import MmapedDict, mmap_key
+from prometheus_client.multiprocess import mark_process_dead
+from prometheus_client.utils import floatToGoString
+
+from sm.errors import status_of
 
 log = logging.getLogger(__name__)
 
-
-class Process:
-    """This process's id, without asking the kernel for it with every count as prometheus_client does."""
-
-    def __init__(self) -> None:
-        self.renew()
-        os.register_at_fork(after_in_child=self.renew)
-
-    def renew(self) -> None:
-        self.id = os.getpid()
-
-
-PROCESS = Process()
-LOCK = threading.Lock()
-#: A value and the time it was set, as prometheus_client's files have them.
-PAIR = struct.Struct("dd")
-Mapped: Any = values.MultiProcessValue(lambda: PROCESS.id)  # type: ignore[no-untyped-call]
-
-
-class Value(Mapped):  # type: ignore[misc]
-    """A number in this process's file, whose place there is looked up once and not with every count."""
-
-    _found_by = 0
-
-    def inc(self, amount: float) -> None:
-        if self._found_by != PROCESS.id:
-            super().inc(0)  # opens files of this process's own, if it was forked
-            self._place = self._file._positions[self._key]
-            self._found_by = PROCESS.id
-        with LOCK:
-            self._value += amount
-            PAIR.pack_into(self._file._m, self._place, self._value, 0.0)
-
-
-if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-    values.ValueClass = Value
-
 #: Seconds; from a cached label look-up to the invocation's 60 s.
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+#: Bytes of a worker's series by kind, for as many models as have series of their own.
+ROOM = {"counter": 2**18, "histogram": 2**22, "gauge_livesum": 2**16}
 
-INVOCATIONS = Counter("trireme_invocations_total", "Answers by model and status.", ["model", "status"])
-SECONDS = Histogram("trireme_invocation_seconds", "Time in the router.", ["model"], buckets=BUCKETS)
-STAGE_SECONDS = Histogram(
-    "trireme_stage_seconds", "Time per stage of a client.", ["client", "stage"], buckets=BUCKETS
+#: A value in a file, and the number of bytes used at the beginning of one, as prometheus_client writes them.
+NUMBER, USED = struct.Struct("d"), struct.Struct("i")
+WRITE = NUMBER.pack_into
+Buffer = bytearray | mmap.mmap
+NOWHERE = bytearray()
+
+
+class SeriesFiles:
+    """This process's files, one for each kind of series. A forked process begins new ones, from zero."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._files: dict[str, MmapedDict] = {}
+        self._maps: dict[str, mmap.mmap] = {}
+        self._cells: list[Cell] = []
+        self.lock, self.making = threading.Lock(), threading.Lock()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def add(self, cell: Cell) -> None:
+        self._cells.append(cell)
+
+    def place(self, kind: str, key: str) -> tuple[float, Buffer, int]:
+        """Return a number's value so far, the map of the file it is in, and its byte in that file."""
+        if self._folder is None:
+            return 0.0, bytearray(NUMBER.size), 0
+        path = series_file(Path(self._folder), kind, os.getpid())
+        if kind not in self._files:
+            self._files[kind] = MmapedDict(str(path))  # type: ignore[no-untyped-call]
+            self._maps[kind] = _map(path)
+        # The file begins with how much of it is used, and ends with the last key's value and timestamp.
+        before = USED.unpack_from(self._maps[kind])[0]
+        # Puts a key that is new behind the others, and lets the file grow where it has to.
+        value, _ = self._files[kind].read_value(key)  # type: ignore[no-untyped-call]
+        used = USED.unpack_from(self._maps[kind])[0]
+        if used > len(self._maps[kind]):
+            self._maps[kind] = _map(path)
+        if used > before:
+            return value, self._maps[kind], used - 2 * NUMBER.size
+        # Of an earlier process of the same id.
+        entries = MmapedDict.read_all_values_from_file(str(path))  # type: ignore[no-untyped-call]
+        return value, self._maps[kind], next(at for name, _, _, at in entries if name == key)
+
+    def stop(self) -> None:
+        """Stop writing: the series are then only in this process."""
+        self._folder = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.lock, self.making = threading.Lock(), threading.Lock()
+        self._files, self._maps = {}, {}
+        for cell in self._cells:
+            cell.reset()
+
+
+def _map(path: Path) -> mmap.mmap:
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
+def series_file(folder: Path, kind: str, pid: int) -> Path:
+    """Return the file of a process's series; the library's own are called ``KIND_PID.db``."""
+    return folder / f"{kind}_{pid}-trireme.db"
+
+
+FILES = SeriesFiles(os.environ.get("PROMETHEUS_MULTIPROC_DIR"))
+
+
+class Cell:
+    """One number of a series. Its place is looked up once, and not with every count."""
+
+    __slots__ = ("_at", "_key", "_kind", "_map", "value")
+
+    def __init__(self, kind: str, key: str) -> None:
+        self._kind, self._key = kind, key
+        self.reset()
+        FILES.add(self)
+
+    def reset(self) -> None:
+        self.value, self._at = 0.0, -1
+        self._map: Buffer = NOWHERE
+
+    def add(self, amount: float) -> None:
+        """Add to the number; call it under the lock."""
+        if self._at < 0:
+            self.value, self._map, self._at = FILES.place(self._kind, self._key)
+        self.value = value = self.value + amount
+        WRITE(self._map, self._at, value)
+
+
+class Counter:
+    """A series that only increases."""
+
+    __slots__ = ("_cell",)
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+
+    @property
+    def value(self) -> float:
+        """The value in this process."""
+        return self._cell.value
+
+    def inc(self, amount: float = 1.0) -> None:
+        with FILES.lock:
+            self._cell.add(amount)
+
+
+class Gauge(Counter):
+    """A series that goes up and down; the processes' values are added up."""
+
+    __slots__ = ()
+
+    def dec(self) -> None:
+        self.inc(-1.0)
+
+    def set(self, value: float) -> None:
+        with FILES.lock:
+            self._cell.add(value - self._cell.value)
+
+
+class Histogram:
+    """A series of times in seconds."""
+
+    __slots__ = ("_buckets", "_sum")
+
+    def __init__(self, total: Cell, buckets: Sequence[Cell]) -> None:
+        self._sum, self._buckets = total, buckets
+
+    @property
+    def sum(self) -> float:
+        return self._sum.value
+
+    def write_zero(self) -> None:
+        """Write all numbers as they are, so that the series is in the file before its first time."""
+        with FILES.lock:
+            for cell in (self._sum, *self._buckets):
+                cell.add(0.0)
+
+    def observe(self, seconds: float) -> None:
+        bucket = self._buckets[bisect_left(BUCKETS, seconds)]
+        with FILES.lock:
+            self._sum.add(seconds)
+            bucket.add(1.0)
+
+
+def _key(family: str, sample: str, labels: Mapping[str, str], help_text: str) -> str:
+    """Return the key by which the library finds a number in its files."""
+    return str(mmap_key(family, sample, list(labels), list(labels.values()), help_text))
+
+
+Series = TypeVar("Series")
+
+
+class Family(Generic[Series]):
+    """The series of one name, by their labels' values. Each is created once."""
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
+        self._name, self._help, self._labels = name, help_text, tuple(labels)
+        self._series: dict[tuple[str, ...], Series] = {}
+
+    def labels(self, *values: str) -> Series:
+        """Return the series of these values."""
+        series = self._series.get(values)
+        if series is None:
+            with FILES.making:
+                series = self._series.get(values)
+                if series is None:
+                    labels = dict(zip(self._labels, values, strict=True))
+                    series = self._make(labels)
+                    # Seen from the start: of a series that begins at 1, rate() loses the first count.
+                    self._write_zero(series)
+                    self._series[values] = series
+        return series
+
+    def _make(self, labels: Mapping[str, str]) -> Series:
+        raise NotImplementedError
+
+    def _write_zero(self, series: Series) -> None:
+        raise NotImplementedError
+
+
+class Counters(Family[Counter]):
+    """Counters of one name."""
+
+    def _write_zero(self, series: Counter) -> None:
+        series.inc(0.0)
+
+    def _make(self, labels: Mapping[str, str]) -> Counter:
+        return Counter(
+            Cell("counter", _key(self._name.removesuffix("_total"), self._name, labels, self._help))
+        )
+
+
+class Gauges(Family[Gauge]):
+    """Gauges of one name."""
+
+    def _write_zero(self, series: Gauge) -> None:
+        series.inc(0.0)
+
+    def _make(self, labels: Mapping[str, str]) -> Gauge:
+        return Gauge(Cell("gauge_livesum", _key(self._name, self._name, labels, self._help)))
+
+
+class Histograms(Family[Histogram]):
+    """Histograms of one name."""
+
+    def _write_zero(self, series: Histogram) -> None:
+        series.write_zero()
+
+    def sums(self) -> Mapping[tuple[str, ...], float]:
+        """Return the total seconds by the labels' values, in this process."""
+        return {values: series.sum for values, series in self._series.items()}
+
+    def _make(self, labels: Mapping[str, str]) -> Histogram:
+        bounds = [floatToGoString(bound) for bound in (*BUCKETS, float("inf"))]  # type: ignore[no-untyped-call]
+        buckets = [self._cell("_bucket", {**labels, "le": bound}) for bound in bounds]
+        return Histogram(self._cell("_sum", labels), buckets)
+
+    def _cell(self, suffix: str, labels: Mapping[str, str]) -> Cell:
+        return Cell("histogram", _key(self._name, self._name + suffix, labels, self._help))
+
+
+def _gauge(name: str, help_text: str) -> Gauge:
+    gauge = Gauge(Cell("gauge_livesum", _key(name, name, {}, help_text)))
+    gauge.inc(0.0)
+    return gauge
+
+
+INVOCATIONS = Counters("trireme_invocations_total", "Responses by model and status.", ["model", "status"])
+DURATIONS = Histograms(
+    "trireme_invocation_duration_seconds",
+    "Time of an invocation and of its stages.",
+    ["model", "stage", "status"],
 )
-IN_FLIGHT = Gauge("trireme_in_flight", "Invocations being worked on.", multiprocess_mode="livesum")
-TENSORS = Counter(
-    "trireme_tensor_requests_total", "Requests to Triton by how their tensors travelled.", ["transport"]
+IN_FLIGHT = _gauge("trireme_in_flight", "Invocations that are running.")
+SERVED = Gauges(
+    "trireme_model_in_flight", "Threads that work for a model. A list of records may use several.", ["model"]
 )
-MISMATCHED_ANSWERS = Counter(
-    "trireme_mismatched_answers_total", "Answers of models that were another request's; none was delivered."
+WAITING = Gauges("trireme_model_queue_length", "Invocations in the model's queue.", ["model"])
+REJECTED = Counters(
+    "trireme_model_rejected_total",
+    "Invocations refused with 429 because their model's queue was full.",
+    ["model"],
 )
-SHARED_BYTES = Gauge(
-    "trireme_shared_memory_bytes", "Shared memory held for tensors.", multiprocess_mode="livesum"
+TENSORS = Counters(
+    "trireme_tensor_requests_total",
+    "Requests to Triton by transport of their tensors: shared memory or gRPC.",
+    ["transport"],
 )
-DECODED_BYTES = Gauge(
-    "trireme_decoded_bytes", "Memory of decoded pictures and large JSON.", multiprocess_mode="livesum"
+MISMATCHED_ANSWERS = Counters(
+    "trireme_mismatched_answers_total", "Model answers that belonged to another request. None was delivered."
+).labels()
+DOUBTED_ANSWERS = Counters(
+    "trireme_doubted_answers_total",
+    "Answers refused because a model's process had stalled, so that they might be another request's.",
+).labels()
+FALLBACKS = Counters(
+    "trireme_fallbacks_total",
+    "Times that a slower way was taken: past shared memory, the fast JPEG decoder or the own gRPC client.",
+    ["kind"],
 )
+SHARED_MEMORY_FALLBACKS, JPEG_FALLBACKS = FALLBACKS.labels("shared_memory"), FALLBACKS.labels("jpeg")
+GRPC_CLIENT_FALLBACKS = FALLBACKS.labels("grpc_client")
+SHARED_BYTES = _gauge("trireme_shared_memory_bytes", "Bytes of shared memory held for tensors.")
+SHARED_LIMIT = _gauge("trireme_shared_memory_limit_bytes", "Bytes of shared memory that tensors may take.")
+DECODED_BYTES = _gauge("trireme_decoded_bytes", "Bytes of memory held for decoded pictures and large JSON.")
+DECODED_LIMIT = _gauge("trireme_decoded_limit_bytes", "Bytes of memory that decoding may take.")
+IN_FLIGHT_LIMIT = _gauge("trireme_in_flight_limit", "Invocations that may run or wait; further ones get 429.")
+#: Of the workers; those of the other processes are the supervisor's to count.
+WORKER_RESTARTS = Counters(
+    "trireme_restarts_total", "Processes that ended by themselves and were started again.", ["process"]
+).labels("worker")
 
 
 class Labels:
-    """Names to count under: the first ``most`` as they are, what comes later together.
+    """Limits the values of a label: the first ``most`` are counted by name, later ones together.
 
-    A series costs some 50 KB in each worker, and prometheus_client cannot let go of one: where models come
-    and go there would be ever more.
+    Series are never removed, so models that come and go would add ever more. ``known`` are the first of all.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, known: Sequence[str] = ()) -> None:
         self._most = most
-        self._known: set[str] = set()
+        self._names = set(known)
 
     def of(self, name: str) -> str:
-        if name not in self._known:
-            if len(self._known) >= self._most:
+        if name not in self._names:
+            if len(self._names) >= self._most:
                 return OTHERS
-            self._known.add(name)
+            self._names.add(name)
         return name
 
 
-#: Stands for all models beyond the first. Triton's own series still tell them apart.
+#: Stands for all models beyond the first ones. Triton's own series still separate them.
 OTHERS = "others"
 MODELS = Labels(64)
-
-
-#: Bytes of a worker's series by their kind, for as many models as have series of their own.
-ROOM = {"counter": 2**18, "histogram": 2**20, "gauge_livesum": 2**16}
+#: A whole invocation, and the wait in its model's queue.
+TOTAL, QUEUE = "total", "queue"
+#: The stages; a client may add a few of its own.
+STAGES = Labels(16, (TOTAL, QUEUE, "decode", "preprocess", "infer", "postprocess"))
 
 
 def reserve(folder: Path, pid: int) -> None:
-    """Take the room of a worker's series before it has any.
+    """Reserve the disk space of a worker's series before they exist.
 
-    prometheus_client makes files of holes and maps them. On a disk that is full since, a worker that counts
-    something would be killed (SIGBUS). A worker for which there is no room now counts for itself alone: it
-    serves, and its series are not among those of ``/metrics``.
+    The files are sparse and mapped. If the disk filled up later, counting would kill the worker (SIGBUS). A
+    worker that finds no space now counts in its own memory: it serves, but ``/metrics`` lacks its series.
     """
-    files = {folder / f"{kind}_{pid}.db": size for kind, size in ROOM.items()}
+    files = {series_file(folder, kind, pid): size for kind, size in ROOM.items()}
     try:
         for path, size in files.items():
             with path.open("ab") as file:
@@ -124,49 +351,112 @@ def reserve(folder: Path, pid: int) -> None:
     except OSError as error:
         for path in files:
             path.unlink(missing_ok=True)
-        values.MmapedDict = _in_memory  # type: ignore[attr-defined, assignment]
+        FILES.stop()
         log.warning("the series of this worker are not counted: there is no room for them (%s)", error)
 
 
-def _in_memory(_: str) -> MmapedDict:
-    """A file of series that is in no folder."""
-    return MmapedDict(f"/proc/self/fd/{os.memfd_create('series')}")  # type: ignore[no-untyped-call]
+def remove_gauges(folder: Path, pid: int) -> None:
+    """Remove the gauges of a process that has ended; its counters stay."""
+    series_file(folder, "gauge_livesum", pid).unlink(missing_ok=True)
+    # For clients that use the library themselves.
+    mark_process_dead(pid, path=str(folder))  # type: ignore[no-untyped-call]
 
 
 @lru_cache(maxsize=1024)
 def invocations(model: str, status: int) -> Counter:
-    """A model's answers with this status. Looking a series up by its labels takes longer than counting."""
+    """Return the counter of a model's answers with this status."""
     return INVOCATIONS.labels(MODELS.of(model), str(status))
 
 
 @lru_cache(maxsize=1024)
-def seconds(model: str) -> Histogram:
-    """A model's times."""
-    return SECONDS.labels(MODELS.of(model))
+def served(model: str) -> Gauge:
+    """Return the gauge of threads that serve a model."""
+    # With it those of its queue begin, so that no first refusal is lost to rate().
+    waiting(model)
+    rejected(model)
+    return SERVED.labels(MODELS.of(model))
 
 
 @lru_cache(maxsize=1024)
-def stage_seconds(client: str, name: str) -> Histogram:
-    """The times of a client's stage."""
-    return STAGE_SECONDS.labels(MODELS.of(client), name)
+def waiting(model: str) -> Gauge:
+    """Return the gauge of a model's waiting requests."""
+    return WAITING.labels(MODELS.of(model))
 
 
-def observe(series: Histogram, seconds: float) -> None:
-    """As the series' own ``observe``, which compares with one bound after another."""
-    series._sum.inc(seconds)
-    series._buckets[bisect_left(BUCKETS, seconds)].inc(1)
+@lru_cache(maxsize=1024)
+def rejected(model: str) -> Counter:
+    """Return the counter of a model's refused requests."""
+    return REJECTED.labels(MODELS.of(model))
+
+
+@lru_cache(maxsize=4096)
+def duration(model: str, stage: str, status: int) -> Histogram:
+    """Return the histogram of a model's invocations, or of one of their stages, that ended so.
+
+    Of the status only the class is a label: each exact status would be 17 more numbers in every worker.
+    """
+    return DURATIONS.labels(MODELS.of(model), STAGES.of(stage), f"{status // 100}xx")
 
 
 class stage:  # noqa: N801 - used as a function is
     """Time one stage of a client."""
 
-    __slots__ = ("_series", "_started")
+    __slots__ = ("_client", "_name", "_started")
 
     def __init__(self, client: str, name: str) -> None:
-        self._series = stage_seconds(client, name)
+        self._client, self._name = client, name
 
     def __enter__(self) -> None:
-        self._started = time.perf_counter()
+        self._started = perf_counter()
 
-    def __exit__(self, *_: object) -> None:
-        observe(self._series, time.perf_counter() - self._started)
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        seconds = perf_counter() - self._started
+        duration(self._client, self._name, 200 if error is None else status_of(error)).observe(seconds)
+        stages = _stages.get()
+        if stages is not None:
+            # Without a lock: of two records of a request at the same moment, one may be left out.
+            stages[self._name] = stages.get(self._name, 0.0) + seconds
+        if _listening:
+            _tell_listener(self._name, self._started, seconds)
+
+
+#: The seconds of the current request's stages, of all its records together.
+_stages: ContextVar[dict[str, float] | None] = ContextVar("stages", default=None)
+
+#: Is told of each stage of one request when it ends: its name, its begin on ``perf_counter`` and its seconds.
+StageListener = Callable[[str, float, float], None]
+#: One entry for each request of this process that has a listener: without any, no request looks for one.
+_listening: list[None] = []
+_listener: ContextVar[StageListener | None] = ContextVar("stage_listener", default=None)
+
+
+def collect_stages() -> dict[str, float]:
+    """Begin to collect the stages of the request that this thread serves from now on, in seconds."""
+    stages: dict[str, float] = {}
+    _stages.set(stages)
+    return stages
+
+
+class Listening:
+    """Tells ``listener`` of the stages that end in this context, or in a copy of it, until it is closed."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self, listener: StageListener) -> None:
+        self._token = _listener.set(listener)
+        _listening.append(None)
+
+    def leave_context(self) -> None:
+        """Listen in the copies of this context only: a stream works in one after its request has returned."""
+        _listener.reset(self._token)
+
+    @staticmethod
+    def close() -> None:
+        """Stop listening."""
+        _listening.pop()
+
+
+def _tell_listener(name: str, started: float, seconds: float) -> None:
+    listener = _listener.get()
+    if listener is not None:
+        listener(name, started, seconds)

@@ -10,7 +10,9 @@ from sm.errors import StartError
 
 
 def check_readable(repository: Path) -> None:
-    """:class:`StartError` names the first folder or file in ``repository`` that this user may not read."""
+    """Raise :class:`StartError` with the first folder or file in ``repository`` that this user may not
+    read.
+    """
     for path in unreadable(repository):
         raise StartError(
             f"{path} cannot be read by user {os.geteuid()}: make the models readable for everybody (chmod -R "
@@ -19,12 +21,12 @@ def check_readable(repository: Path) -> None:
 
 
 def unreadable(folder: Path) -> Iterator[Path]:
-    """Every folder and file at or below ``folder`` that may not be read; links are not followed."""
+    """Yield every folder and file below ``folder`` that may not be read. Links are not followed."""
     refused: list[OSError] = []
     for parent, folders, files in os.walk(folder, onerror=refused.append):
-        # Not of a model: what is hidden, and what a file system keeps for itself.
+        # Skip hidden folders, and one that file systems create.
         folders[:] = [name for name in folders if name != "lost+found" and not name.startswith(".")]
-        # A folder that can be listed but not entered hides its files from everybody else.
+        # A folder that can be listed but not entered hides its files.
         if not os.access(parent, os.X_OK):
             yield Path(parent)
             continue

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sm.code_folder import SCRIPT_NAME, CodeFolder
 from sm.errors import StartError
@@ -16,13 +17,13 @@ from sm.repository.models import CODE as CODE
 from sm.settings import HERE, Settings
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
-#: Python models that multi-model mode leaves shared memory for.
+#: Python models for which multi-model mode reserves shared memory.
 EXPECTED_PYTHON_MODELS = 32
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
-#: What ``make image MODELS=…`` copies into the image: served where the platform gives no models.
+#: Where ``make image MODELS=…`` copies models; served if the platform mounts none.
 BAKED_REPOSITORY = Path("/opt/trireme/repository")
-#: The largest body of a request to the control plane, whose one process serves everybody. A load takes 1 KB.
+#: Bytes of a body on a control-plane route. One process serves them all, and a load needs 1 KB.
 MAX_CONTROL_BODY_BYTES = 2**20
 
 
@@ -39,29 +40,30 @@ class Box:
     http_port: int
     grpc_port: int
     metrics_port: int
-    #: Who has the public port: ``nginx`` or ``gunicorn``.
+    #: The server on the public port: ``nginx`` or ``gunicorn``.
     front: str
-    #: Shared memory that each worker may hold for tensors, in bytes; 0: none.
+    #: Bytes of shared memory for tensors in each worker; 0 for none.
     shared_bytes: int
-    #: What Triton is given in the repository's place: links to it, and configurations for this machine.
+    #: The folder that Triton gets instead of the repository: links to it, and configurations for this
+    #: machine.
     overlay: Path | None = None
-    #: Whether models are loaded and unloaded while the box runs. The repository is in the run folder then.
+    #: True if models are loaded and unloaded while the box runs. The repository is then in the run folder.
     multi_model: bool = False
-    #: What ``/ping`` asks of Triton: ``ready`` or ``live``.
+    #: What ``/ping`` checks of Triton: ``ready`` or ``live``.
     ping: str = "ready"
-    #: What opens Triton's restricted APIs: HTTP headers, gRPC metadata.
+    #: Keys of Triton's restricted APIs, as HTTP headers and as gRPC metadata.
     http_keys: Mapping[str, str] = field(default_factory=dict)
     grpc_keys: Mapping[str, str] = field(default_factory=dict)
-    #: The HTTP headers that callers of ``/models`` have to show. Empty: none.
+    #: HTTP headers that callers of ``/models`` must send; empty for none.
     repository_keys: Mapping[str, str] = field(default_factory=dict)
-    #: Development: whether clients are made anew when their files change.
+    #: Development: reload clients when their files change.
     reload: bool = False
-    #: Says which of Triton's processes may be trusted, see :mod:`sm.generation`. None: no supervisor watches.
+    #: The file of :class:`sm.generation.SharedGeneration`; None if no supervisor runs.
     generation_file: Path | None = None
 
     @property
     def fronted(self) -> bool:
-        """Whether nginx stands before both planes."""
+        """True if nginx is in front of both planes."""
         return self.front == "nginx"
 
     @property
@@ -74,17 +76,17 @@ class Box:
 
     @property
     def keys_socket(self) -> Path:
-        """Where nginx asks whether a request's API key is good."""
+        """The socket at which nginx asks whether an API key is valid."""
         return self.run / "keys.sock"
 
     @property
     def api_keys_copy(self) -> Path:
-        """The last content of the API key file that could be used."""
+        """A copy of the last valid content of the API key file."""
         return self.run / "api_keys"
 
     @property
     def tls_folder(self) -> Path:
-        """The certificate and its key as nginx uses them."""
+        """The certificate and key that nginx uses."""
         return self.run / "tls"
 
     @property
@@ -93,28 +95,33 @@ class Box:
 
     @property
     def clients_file(self) -> Path:
-        """Written by the data workers: what they serve."""
+        """Written by the data workers: the clients that they serve."""
         return self.run / "clients.json"
 
     @property
     def models_file(self) -> Path:
-        """Multi-model mode: written by the control plane, what is loaded."""
+        """Multi-model mode, written by the control plane: the loaded models."""
         return self.run / "models.json"
 
     @property
     def refusal_file(self) -> Path:
-        """Written by a data worker that cannot load its clients: why, in a sentence."""
+        """Written by a data worker that cannot load its clients: the reason in a sentence."""
         return self.run / "refusal"
 
     @property
     def reloads_folder(self) -> Path:
-        """Marks of what one data worker has said of the clients' changes, for the others."""
+        """Marks of the reloads that one data worker has logged already, for the others."""
         return self.run / "reloads"
 
     @property
     def openapi_file(self) -> Path:
-        """Written by the data workers: what they take and answer."""
+        """Written by the data workers: payloads and results of their clients."""
         return self.run / "openapi.json"
+
+    @property
+    def samples_file(self) -> Path:
+        """Written by the data workers: the clients' samples that callers may have."""
+        return self.run / "samples.json"
 
     @property
     def metrics_folder(self) -> Path:
@@ -123,17 +130,17 @@ class Box:
 
     @property
     def replacement_file(self) -> Path:
-        """Multi-model mode: written by the control plane to have Triton started again, with the reason."""
+        """Multi-model mode, written by the control plane: the reason why Triton must be started again."""
         return self.run / "replace-triton"
 
     @property
     def draining_file(self) -> Path:
-        """While it is there, nginx tells its callers to connect anew."""
+        """While this file exists, nginx asks callers to open new connections."""
         return self.run / "draining"
 
     @classmethod
     def load(cls, run: Path) -> Box:
-        """The box whose run folder this is."""
+        """Load the box from its run folder."""
         values = json.loads((run / "box.json").read_text())
         paths = {
             name: Path(values[name])
@@ -143,7 +150,7 @@ class Box:
         return cls(**{**values, **paths})
 
     def save(self) -> None:
-        """Make what children expect to find in the run folder."""
+        """Create the files that child processes expect in the run folder."""
         self.metrics_folder.mkdir()
         if self.multi_model:
             self.repository.mkdir()
@@ -152,19 +159,28 @@ class Box:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file in one step: a reader sees the old text or the new one."""
+    """Replace a file in one step, so that a reader sees the old text or the new one."""
     staged = path.with_name(f"{path.name}.{os.getpid()}")  # the workers write at the same time
     staged.write_text(text)
     staged.replace(path)
 
 
+def read_json(path: Path, otherwise: Any) -> Any:
+    """Return what another process wrote for all to read; ``otherwise`` if it has not, or not whole."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return otherwise
+
+
 def choose_repository(
     settings: Settings, platform: Path = PLATFORM_REPOSITORY, baked: Path = BAKED_REPOSITORY
 ) -> Path:
-    """The folder to serve: the one that is set, the platform's, or the image's where that one holds nothing.
+    """Choose the folder to serve: the one that is set, the platform's, or the image's if the platform's is
+    empty.
 
-    A platform's folder with anything visible in it is taken, right or wrong: an archive that is no repository
-    must not be answered for by other models.
+    A platform folder with any visible file in it is used: if it is no repository, that is an error, and other
+    models may not answer instead.
     """
     if settings.repository is not None:
         return settings.repository.absolute()
@@ -172,7 +188,7 @@ def choose_repository(
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether there is nothing visible in it, or no such folder."""
+    """True if the folder does not exist or has no visible entry."""
     try:
         return all(path.name.startswith(".") for path in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -184,7 +200,7 @@ def _is_empty(folder: Path) -> bool:
 def find_repository(
     settings: Settings, platform: Path = PLATFORM_REPOSITORY, baked: Path = BAKED_REPOSITORY
 ) -> Path:
-    """The repository to serve; :class:`StartError` if there is neither a model nor a client in it."""
+    """Find the repository to serve. Raises :class:`StartError` if it has neither a model nor a client."""
     repository = choose_repository(settings, platform, baked)
     check_readable(repository)
     if (repository / "config.pbtxt").exists():
@@ -200,24 +216,34 @@ def find_repository(
     return repository
 
 
-def check_default_model(settings: Settings, repository: Path) -> None:
-    """:class:`StartError` for a default model that is surely not served, before minutes go into loading.
+def check_client_folders(settings: Settings) -> None:
+    """Raise :class:`StartError` if ``TRIREME_CLIENTS`` names a folder that does not exist."""
+    for folder in settings.clients:
+        if folder != HERE / "clients" and not folder.is_dir():
+            raise StartError(
+                f"TRIREME_CLIENTS names {folder}, which is no folder: correct the path, or make the folder."
+            )
 
-    A client may have another name than its file. One whose text has the name is left to the registry.
+
+def check_default_model(settings: Settings, repository: Path) -> None:
+    """Raise :class:`StartError` if the default model is certainly not served, before models are loaded for
+    minutes.
+
+    A client's name may differ from its file's. If the name occurs in a file's text, the registry decides.
     """
-    wanted, code = settings.default_model, CodeFolder.of(settings, repository)
+    requested, code = settings.default_model, CodeFolder.of(settings, repository)
     folders = (*settings.clients, code.folder)
     files = {file for folder in folders for kind in ("*.py", "*/client.py") for file in folder.glob(kind)}
     bundled = {file for file in files if HERE / "clients" in file.parents}
     names = {path.name for path in repository.iterdir() if path.is_dir()} - {CODE}
     names |= {_client_name(file) for file in files - bundled} | ({SCRIPT_NAME} if code.script else set())
-    if not wanted or wanted in names or wanted in map(_client_name, bundled):
+    if not requested or requested in names or requested in map(_client_name, bundled):
         return
-    quoted = (f'"{wanted}"'.encode(), f"'{wanted}'".encode())
+    quoted = (f'"{requested}"'.encode(), f"'{requested}'".encode())
     if any(text in file.read_bytes() for file in files - bundled for text in quoted):
         return
-    there = ", ".join(sorted(names)) or "none"
-    raise StartError(f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={wanted!r} is not served; there are: {there}.")
+    served = ", ".join(sorted(names)) or "none"
+    raise StartError(f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={requested!r} is not served; there are: {served}.")
 
 
 def _client_name(file: Path) -> str:
@@ -225,10 +251,10 @@ def _client_name(file: Path) -> str:
 
 
 def shared_bytes(settings: Settings, repository: Path | None, folder: Path = SHARED_MEMORY) -> int:
-    """Shared memory for each worker in bytes; 0 where it is off or there is none.
+    """Return the bytes of shared memory for each worker; 0 if it is off or not available.
 
-    A third of what is free, after what Triton's python models take at start: the rest is left to their growth
-    and to whatever else lives in the container.
+    The workers get a third of what is free after Triton's Python models have taken their initial share. The
+    rest is for the models' growth and for other processes in the container.
     """
     if not settings.shared_memory or not folder.is_dir():
         return 0
@@ -236,13 +262,15 @@ def shared_bytes(settings: Settings, repository: Path | None, folder: Path = SHA
         return int(settings.shared_memory_mb * 2**20) // settings.worker_count
     space = os.statvfs(folder)
     pools = settings.triton_shm_default * python_models(repository)
-    # Triton's side takes at most half of what is free: see sm.triton.server.
+    # Triton's Python models take at most half of what is free: see sm.triton.server.
     free = space.f_bavail * space.f_frsize
     return max(0, free - min(pools, free // 2)) // 3 // settings.worker_count
 
 
 def python_models(repository: Path | None) -> int:
-    """How many models Triton's python backend runs; without a repository (multi-model mode) a guess."""
+    """Count the models that Triton's python backend runs. Multi-model mode has no repository at start, so it
+    is a guess.
+    """
     if repository is None:
         return EXPECTED_PYTHON_MODELS
     return len({path.parent.parent.name for path in repository.glob("*/*/model.py")})

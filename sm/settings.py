@@ -18,23 +18,28 @@ from sm.values import (
     buckets,
     choice,
     folders,
+    format_value,
+    namespace,
     number,
     origins,
     port_range,
     script,
-    shown,
     strategy,
     truth,
     verbosity,
 )
 
-HERE = Path(__file__).resolve().parent.parent
+#: The installed package ``sm``.
+PACKAGE = Path(__file__).resolve().parent
+#: The folder with nginx.conf, clients, model and examples: the top of a checkout and of the image. A wheel
+#: has them inside the package, see [tool.hatch] in pyproject.toml.
+HERE = PACKAGE / "_data" if (PACKAGE / "_data").is_dir() else PACKAGE.parent
 #: The largest body in MiB, and the same in batch transform.
 PAYLOAD_MB, BATCH_PAYLOAD_MB = 25.0, 100.0
 #: In MiB what "of any size", as batch transform's 0 has it, means here.
 LARGEST_MB = 2048.0
 #: Seconds: what the platform gives an invocation of batch transform.
-BATCH_TIMEOUT = 3600.0
+BATCH_TIMEOUT_S = 3600.0
 #: Records of one request in batch transform, where a body of 100 MiB may be all short lines.
 BATCH_MAX_RECORDS = 10_000_000
 #: The toolkit's own default for a user's script.
@@ -57,22 +62,26 @@ def cores() -> int:
 class Settings:
     """What the box runs with. Build one with :meth:`read`."""
 
-    port: int = setting("SAGEMAKER_BIND_TO_PORT", number(1, 65535), 8080, "The one public port.")
+    port: int = setting("SAGEMAKER_BIND_TO_PORT", number(1, 65535), 8080, "The only public port.")
     safe_ports: tuple[int, int] | None = setting(
-        "SAGEMAKER_SAFE_PORT_RANGE", port_range, None, "A-B: Triton's ports are drawn from it."
+        "SAGEMAKER_SAFE_PORT_RANGE",
+        port_range,
+        None,
+        "A range of ports, A-B: the free ports for Triton are taken from it.",
     )
     ping_mode: str = setting(
         "SAGEMAKER_TRITON_OVERRIDE_PING_MODE",
         choice("ready", "live"),
         "",
-        "What /ping asks of Triton: that all models are ready, or that it lives; live in multi-model mode, "
-        "ready otherwise, if not set.",
+        "What /ping checks: ready (all models are ready) or live (Triton runs). If not set: live in multi-"
+        "model mode, else ready.",
     )
     repository: Path | None = setting(
         "TRIREME_MODEL_REPOSITORY",
         Path,
         None,
-        "Triton's model repository; if not set, /opt/ml/model, or where that is empty the image's own.",
+        "Triton's model repository. If not set: /opt/ml/model, or the image's own repository if that folder"
+        " is empty.",
     )
     clients: tuple[Path, ...] = setting(
         "TRIREME_CLIENTS", folders, (HERE / "clients",), "Folders of client plugins, separated by colons."
@@ -81,185 +90,218 @@ class Settings:
         "TRIREME_BROKEN_CLIENTS",
         choice("stop", "skip"),
         "stop",
-        "A client that cannot load stops the start, or is left out and reported.",
+        "What to do with a client that cannot load. stop: stop the start. skip: leave it out and report it.",
     )
     multi_model: bool = setting(
         "SAGEMAKER_MULTI_MODEL",
         truth,
         False,
-        "Multi-model mode: start with no model; POST /models loads, DELETE /models/<name> unloads.",
+        "Multi-model mode: start with no model. POST /models loads a model, DELETE /models/<name> unloads "
+        "it.",
     )
     archives: Path = setting(
         "TRIREME_MODEL_ARCHIVES",
         Path,
         Path("/opt/ml/models"),
-        "Multi-model mode: archives are loaded from below this folder only.",
+        "Multi-model mode: load archives only from below this folder.",
     )
     disable_namespacing: bool = setting(
         "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING",
         truth,
         False,
-        "Multi-model mode: a model whose name in Triton is taken is a 409, instead of getting another name.",
+        "Multi-model mode: answer 409 if the name of a model already exists in Triton, instead of giving "
+        "the model another name.",
     )
     load_gpu_limit: float | None = setting(
         "SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT",
         number(0, 1, float),
         None,
-        "Multi-model mode: no model is loaded while more than this fraction of a GPU's memory is in use.",
+        "Multi-model mode: load no model while more than this fraction of a GPU's memory is in use.",
     )
     default_model: str = setting(
         "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
         str,
         "",
-        "The model of a request that names none; the sole one if not set.",
+        "The model for requests that name none. If not set: the only model, if there is one.",
     )
     workers: int = setting(
         "SAGEMAKER_MODEL_SERVER_WORKERS MODEL_SERVER_WORKERS",
         number(1, 256),
         0,
-        "Router processes; one per core if not set.",
+        "Router processes. If not set: one per core.",
     )
-    threads: int = setting("TRIREME_THREADS", number(1, 256), 8, "Threads of each router process.")
+    threads: int = setting(
+        "TRIREME_THREADS",
+        number(1, 256),
+        8,
+        "Invocations of one model that each router process serves at once. For all models together, twice "
+        "as many.",
+    )
     queue: int = setting(
         "TRIREME_QUEUE",
-        number(0, 100_000),
+        number(0, 1000),
         32,
-        "Invocations that may wait beyond the threads; further ones get 429.",
+        "Invocations that may wait in each router process, each in its model's queue. Beyond it, the newest"
+        " of the longest queue gets 429.",
+    )
+    model_queue: int | None = setting(
+        "TRIREME_MODEL_QUEUE",
+        number(0, 1000),
+        None,
+        "Invocations of one model that may wait in each router process. If not set: as many as "
+        "TRIREME_QUEUE.",
     )
     receive_timeout: float = setting(
         "TRIREME_RECEIVE_TIMEOUT",
         number(1, 3600, float),
         10.0,
-        "Seconds for a request's head to arrive, and then for each further piece of its body; a connection "
-        "that is slower is closed.",
+        "Seconds for a request's head to arrive, and then for each further piece of its body. A slower "
+        "connection is closed.",
     )
     timeout: float = setting(
         "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS SAGEMAKER_MODEL_SERVER_TIMEOUT MODEL_SERVER_TIMEOUT",
         number(0.1, 86400, float),
         60.0,
-        "Seconds an invocation may take, at the front and behind; in batch transform 3600 if not set.",
+        "Seconds that an invocation may take, both in nginx and in the router. If not set: 3600 in batch "
+        "transform.",
     )
     batch: bool = setting(
-        "SAGEMAKER_BATCH", truth, False, "Batch transform: larger bodies and more time, unless those are set."
+        "SAGEMAKER_BATCH",
+        truth,
+        False,
+        "Batch transform: allow larger bodies and more time, unless their own settings are set.",
     )
     batch_strategy: str = setting(
         "SAGEMAKER_BATCH_STRATEGY",
         strategy,
         "",
-        "Whether batch transform sends many records at a time; shown by /execution-parameters if set.",
+        "Whether batch transform sends several records in one request. /execution-parameters reports it if "
+        "set.",
     )
     max_transforms: int = setting(
         "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
         number(0, 100_000),
         0,
-        "Requests that batch transform sends at once, one a thread if not set: see /execution-parameters.",
+        "Requests that batch transform sends at once. If not set: one per thread. /execution-parameters "
+        "reports it.",
     )
     stream_timeout: float = setting(
         "TRIREME_STREAM_TIMEOUT",
         number(0.1, 86400, float),
         480.0,
-        "Seconds a streamed answer may take; no less than any other.",
+        "Seconds that a streamed response may take, but never less than the timeout of other invocations.",
     )
     startup_timeout: int = setting(
-        "SAGEMAKER_STARTUP_TIMEOUT", number(1, 3600), 480, "Seconds Triton may take to load the models."
+        "SAGEMAKER_STARTUP_TIMEOUT", number(1, 3600), 480, "Seconds that Triton may take to load the models."
     )
     drain: float = setting(
         "TRIREME_DRAIN_SECONDS",
         number(0, 3600, float),
         25.0,
-        "Seconds running invocations get after SIGTERM.",
+        "Seconds that running invocations get to finish after SIGTERM.",
     )
     max_payload_mb: float | None = setting(
         "SAGEMAKER_MAX_PAYLOAD_IN_MB",
         number(0, 2048, float),
         None,
-        "The largest body in MiB, over it is 413; 25, in batch transform 100, if not set; with 0, 2048.",
+        "The largest body in MiB; a larger one gets 413. If not set: 25, or 100 in batch transform. 0 means"
+        " 2048.",
     )
     max_request_size: int | None = setting(
         "SAGEMAKER_MAX_REQUEST_SIZE",
         number(1, 2**31),
         None,
-        "The largest body in bytes; wins over the one in MiB.",
+        "The largest body in bytes. If set, the limit in MiB is ignored.",
     )
     max_records: int = setting(
         "TRIREME_MAX_RECORDS",
         number(1, 10**9),
         100_000,
-        "Records or JSON lines in one request, over it is 413; in batch transform 10000000 if not set.",
+        "The most records or JSON lines in one request; more get 413. If not set: 10000000 in batch "
+        "transform.",
     )
     decode_memory_mb: float | None = setting(
         "TRIREME_DECODE_MEMORY_MB",
         number(1, 2**20, float),
         None,
-        "MiB of memory for decoded pictures and large JSON in each worker; a quarter of the memory divided "
-        "among the workers, at least 256, if not set.",
+        "Memory in MiB for decoded pictures and large JSON in each worker. If not set: a quarter of the "
+        "memory, divided among the workers, but at least 256.",
     )
     default_accept: str = setting(
         "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",
         str,
         "application/json",
-        "The answer's type for a request that accepts anything.",
+        "The type of the response for a request that accepts any type.",
     )
     program: str = setting(
         "SAGEMAKER_PROGRAM",
         script,
         PROGRAM,
-        "The script with model_fn and the other functions of the SageMaker inference toolkit, in code/.",
+        "The script in code/ with model_fn and the other functions of the SageMaker inference toolkit.",
     )
     submit_directory: Path | None = setting(
         "SAGEMAKER_SUBMIT_DIRECTORY",
         Path,
         None,
-        "The script's folder; code/ beside the models if not set or not there.",
+        "The script's folder. If not set, or if it does not exist: code/ beside the models.",
     )
     install_requirements: bool = setting(
         "TRIREME_INSTALL_REQUIREMENTS",
         truth,
         False,
-        "Install code/requirements.txt at start: from code/wheels where it is there, else as pip is set up.",
+        "Install code/requirements.txt at start: from code/wheels if that folder exists, else as pip is "
+        "configured.",
     )
     sessions: bool = setting(
-        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS", truth, False, "Stateful sessions: see docs/run/platform.md."
+        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS",
+        truth,
+        False,
+        "Enable stateful sessions: see docs/run/platform.md.",
     )
     sessions_expiration: float = setting(
-        "SAGEMAKER_SESSIONS_EXPIRATION", number(1, 31_536_000, float), 1200.0, "Seconds that a session lasts."
+        "SAGEMAKER_SESSIONS_EXPIRATION",
+        number(1, 31_536_000, float),
+        1200.0,
+        "Seconds until a session expires.",
     )
     sessions_path: Path | None = setting(
         "SAGEMAKER_SESSIONS_PATH",
         Path,
         None,
-        "Where sessions are kept; in /dev/shm, removed with the box, if not set.",
+        "The folder for session data. If not set: a folder in /dev/shm, removed when the box stops.",
     )
     max_sessions: int = setting(
         "TRIREME_MAX_SESSIONS",
         number(1, 1_000_000),
         10_000,
-        "Sessions that may be open at once; another is a 429 until one is closed or expires.",
+        "The most sessions that may be open at once. A further one gets 429 until another is closed or "
+        "expires.",
     )
     s3_buckets: tuple[str, ...] = setting(
         "TRIREME_S3_BUCKETS",
         buckets,
         (),
-        "Buckets that payloads may be read from and results written to: name or name/prefix, commas between.",
+        "Buckets to read payloads from and to write results to: name or name/prefix, separated by commas.",
     )
     s3_threads: int = setting(
         "TRIREME_S3_THREADS",
         number(1, 256),
         16,
         "Requests with payloads or results in S3 that each router process serves at once, on threads of "
-        "their own; further ones get 429.",
+        "their own. Further ones get 429.",
     )
     s3_timeout: float = setting(
         "TRIREME_S3_TIMEOUT",
         number(0.1, 86400, float),
         30.0,
-        "Seconds that S3 may take for one object, within the invocation's time; then 503.",
+        "Seconds that S3 may take for one object, within the invocation's timeout. After it the request "
+        "gets 503.",
     )
     local_endpoints: bool = setting(
         "TRIREME_LOCAL_ENDPOINTS",
         truth,
         True,
-        "Serve /endpoints/<name>/invocations, as boto3 asks with endpoint_url.",
+        "Serve /endpoints/<name>/invocations, the path that boto3 calls with endpoint_url.",
     )
     shared_memory: bool = setting(
         "TRIREME_SHARED_MEMORY", truth, True, "Send large tensors through shared memory."
@@ -268,159 +310,231 @@ class Settings:
         "TRIREME_SHARED_MEMORY_MB",
         number(1, 2**20, float),
         None,
-        "Shared memory for tensors in MiB, all workers; a third of what /dev/shm has free if not set.",
+        "Shared memory in MiB for the tensors of all workers. If not set: a third of the free space in "
+        "/dev/shm.",
     )
     triton_ports: str = setting(
         "TRIREME_TRITON_PORTS",
         choice("off", "loopback", "all"),
         "off",
-        "Triton's own HTTP, gRPC and metrics on 8000, 8001 and 8002: on loopback, or on all addresses.",
+        "Open Triton's own HTTP, gRPC and metrics ports, 8000, 8001 and 8002. loopback: on the loopback "
+        "address only. all: on all addresses.",
     )
     triton_http_port: int = setting(
         "SAGEMAKER_TRITON_HTTP_PORT",
         number(1, 65535),
         0,
-        "Triton's HTTP port; if not set 8000 with TRIREME_TRITON_PORTS, else a free one on loopback.",
+        "Triton's HTTP port. If not set: 8000 with TRIREME_TRITON_PORTS, else a free port on loopback.",
     )
     triton_grpc_port: int = setting(
         "SAGEMAKER_TRITON_GRPC_PORT",
         number(1, 65535),
         0,
-        "Triton's gRPC port; if not set 8001 where it is open to callers, else a free one on loopback.",
+        "Triton's gRPC port. If not set: 8001 if it is open to callers, else a free port on loopback.",
     )
     allow_grpc: bool = setting(
-        "SAGEMAKER_TRITON_ALLOW_GRPC", truth, False, "Open Triton's gRPC port to callers from outside."
+        "SAGEMAKER_TRITON_ALLOW_GRPC", truth, False, "Open Triton's gRPC port to outside callers."
     )
     triton_metrics_port: int = setting(
         "SAGEMAKER_TRITON_METRICS_PORT",
         number(1, 65535),
         0,
-        "Triton's metrics port; if not set 8002 where it is open to callers, else a free one on loopback.",
+        "Triton's metrics port. If not set: 8002 if it is open to callers, else a free port on loopback.",
     )
     allow_metrics: bool = setting(
-        "SAGEMAKER_TRITON_ALLOW_METRICS", truth, False, "Open Triton's metrics port to callers from outside."
+        "SAGEMAKER_TRITON_ALLOW_METRICS", truth, False, "Open Triton's metrics port to outside callers."
     )
     inference_type: str = setting(
         "SAGEMAKER_TRITON_INFERENCE_TYPE",
         choice("infer", "generate", "generate_stream"),
         "infer",
-        "What Triton does with a JSON body on /invocations that is for no client.",
+        "The Triton extension that handles a JSON body on /invocations that no client handles.",
     )
     triton_threads: int = setting(
-        "SAGEMAKER_TRITON_THREAD_COUNT", number(1, 1024), 8, "Triton's HTTP threads."
+        "SAGEMAKER_TRITON_THREAD_COUNT", number(1, 1024), 8, "The number of Triton's HTTP threads."
     )
     triton_copy_threads: int = setting(
         "SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT",
         number(0, 1024),
         0,
-        "Threads of Triton that copy tensors.",
+        "The number of Triton's threads that copy tensors.",
     )
-    triton_log_verbose: int = setting("SAGEMAKER_TRITON_LOG_VERBOSE", verbosity, 0, "Triton's verbosity.")
-    triton_log_info: bool = setting("SAGEMAKER_TRITON_LOG_INFO", truth, True, "Triton's information lines.")
-    triton_log_warning: bool = setting("SAGEMAKER_TRITON_LOG_WARNING", truth, True, "Triton's warnings.")
-    triton_log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", truth, True, "Triton's error lines.")
+    triton_log_verbose: int = setting(
+        "SAGEMAKER_TRITON_LOG_VERBOSE", verbosity, 0, "The level of Triton's verbose log."
+    )
+    triton_log_info: bool = setting(
+        "SAGEMAKER_TRITON_LOG_INFO", truth, True, "Log Triton's information lines."
+    )
+    triton_log_warning: bool = setting("SAGEMAKER_TRITON_LOG_WARNING", truth, True, "Log Triton's warnings.")
+    triton_log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", truth, True, "Log Triton's errors.")
+    triton_traces: bool = setting(
+        "TRIREME_TRITON_TRACES",
+        truth,
+        False,
+        "With traces on, let Triton send spans of its own. While the collector is away, Triton logs each "
+        "failure and may be slow to stop.",
+    )
     triton_shm_default: int = setting(
         "SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE",
         number(2**20, 2**40),
         16 * 2**20,
-        "Shared memory of each python-backend instance in bytes.",
+        "Shared memory in bytes of each instance of the Python backend.",
     )
     triton_shm_growth: int = setting(
         "SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE",
         number(2**16, 2**40),
         2**20,
-        "How much of it is added at a time.",
+        "Bytes by which the shared memory of an instance of the Python backend grows at a time.",
     )
     triton_arguments: tuple[str, ...] = setting(
-        "SAGEMAKER_TRITON_ADDITIONAL_ARGS", arguments, (), "Appended to Triton's command line."
+        "SAGEMAKER_TRITON_ADDITIONAL_ARGS",
+        arguments,
+        (),
+        "Arguments that are appended to Triton's command line.",
     )
     triton_server: Path | None = setting(
-        "TRIREME_TRITON_SERVER", Path, None, "The tritonserver binary; the image's or the wheel's if not set."
+        "TRIREME_TRITON_SERVER",
+        Path,
+        None,
+        "The tritonserver binary. If not set: the one of the image or of the wheel.",
     )
     build_engines: str = setting(
         "TRIREME_BUILD_ENGINES",
         choice("never", "missing"),
         "never",
-        "A TensorRT plan for another GPU stops the start, or is built anew into the cache first.",
+        "What to do with a TensorRT plan for another GPU. never: stop the start. missing: build the plan "
+        "again, into the cache, before the start.",
     )
     without_gpu: str = setting(
         "TRIREME_WITHOUT_GPU",
         choice("cpu", "error"),
         "cpu",
-        "Where there is no GPU, models whose config.pbtxt says KIND_GPU run on the CPU, or are an error.",
+        "What to do without a GPU with models whose config.pbtxt says KIND_GPU. cpu: run them on the CPU. "
+        "error: report an error.",
     )
     load_timeout: float = setting(
         "TRIREME_LOAD_TIMEOUT",
         number(1, 3600, float),
         300.0,
-        "Multi-model mode: seconds that Triton may take to load one archive; then the load is a 504.",
+        "Multi-model mode: seconds that Triton may take to load one archive. After it the load gets 504.",
     )
     nginx: str = setting(
         "TRIREME_NGINX",
         choice("auto", "on", "off"),
         "auto",
-        "The front: nginx if it is there, required, or gunicorn alone.",
+        "auto: use nginx if installed. on: require it. off: gunicorn only.",
+    )
+    worker_class: str = setting(
+        "TRIREME_WORKER_CLASS",
+        choice("own", "gthread"),
+        "own",
+        "The gunicorn worker behind nginx. own: each thread accepts its connections itself, which is "
+        "faster. gthread: gunicorn's own worker.",
+    )
+    grpc_client: str = setting(
+        "TRIREME_GRPC_CLIENT",
+        choice("own", "grpcio"),
+        "own",
+        "What calls models in the local Triton. own: plain sockets, which take less processor time. grpcio:"
+        " the library.",
     )
     tls_certificate: Path | None = setting(
         "TRIREME_TLS_CERTIFICATE",
         Path,
         None,
-        "A certificate and its chain in PEM: TLS is served, and /ping alone without it.",
+        "A certificate and its chain in PEM. If set, the box serves TLS on its own port, and only /ping "
+        "without TLS.",
     )
     tls_key: Path | None = setting(
         "TRIREME_TLS_KEY", Path, None, "The certificate's private key in PEM, without a passphrase."
     )
     tls_port: int = setting(
-        "TRIREME_TLS_PORT", number(1, 65535), 8443, "The port with TLS, where there is a certificate."
+        "TRIREME_TLS_PORT", number(1, 65535), 8443, "The port with TLS, if there is a certificate."
     )
     http2: bool = setting("TRIREME_HTTP2", truth, False, "Offer HTTP/2 on the port with TLS.")
     api_keys_file: Path | None = setting(
         "TRIREME_API_KEYS_FILE",
         Path,
         None,
-        "A file of hashed API keys: every request but /ping and the page at / needs one of them.",
+        "A file of hashed API keys. If set, every request except /ping and the page at / needs a key.",
     )
     rate_limit: float = setting(
         "TRIREME_RATE_LIMIT",
         number(0, 1_000_000, float),
         0.0,
-        "Requests per second that each API key may make, over it 429; 0 for no limit.",
+        "Requests per second for each API key; more get 429. 0: no limit.",
     )
     rate_burst: int = setting(
         "TRIREME_RATE_BURST",
         number(0, 1_000_000),
         0,
-        "Requests that a key may make at once after a pause; with 0, those of one second.",
+        "Requests that a key may send at once after a pause. 0: as many as TRIREME_RATE_LIMIT allows in one"
+        " second.",
     )
     cors_origins: tuple[str, ...] = setting(
         "TRIREME_CORS_ORIGINS",
         origins,
         (),
-        "Origins whose web pages may call the box from a browser, commas between.",
+        "Origins whose web pages may call the box from a browser, separated by commas.",
     )
     restarts: int = setting(
         "TRIREME_RESTARTS",
         number(0, 1000),
         5,
-        "Times in five minutes that a process is started again before the box gives up.",
+        "Restarts of a process within five minutes before the box gives up.",
     )
     log_level: str = setting(
         "SAGEMAKER_CONTAINER_LOG_LEVEL",
         choice("debug", "info", "warning", "error", "10", "20", "30", "40"),
         "info",
-        "The least level that is logged.",
+        "The lowest level that is logged.",
     )
     log_format: str = setting(
         "TRIREME_LOG_FORMAT",
         choice("auto", "json", "text"),
         "auto",
-        "JSON lines, or text (auto: text on a terminal).",
+        "json: JSON lines. text: plain text. auto: text on a terminal, else JSON.",
+    )
+    log_file: Path | None = setting(
+        "TRIREME_LOG_FILE",
+        Path,
+        None,
+        "A file for the log too, as JSON lines, for sm logs --local. If not set: a box that is started on a"
+        " terminal or with --demo keeps one in the cache's folder logs.",
+    )
+    log_sample: float = setting(
+        "TRIREME_LOG_SAMPLE",
+        number(0, 1, float),
+        1.0,
+        "The fraction of successful requests that are logged. Errors and slow requests are always logged.",
+    )
+    log_slow: float = setting(
+        "TRIREME_LOG_SLOW_SECONDS",
+        number(0, 86400, float),
+        1.0,
+        "A successful request that takes more seconds is logged whatever TRIREME_LOG_SAMPLE says.",
+    )
+    emf: str = setting(
+        "TRIREME_EMF",
+        choice("auto", "on", "off"),
+        "auto",
+        "Metrics for CloudWatch as lines of the log, every 15 s, in its embedded metric format. auto: on "
+        "SageMaker.",
+    )
+    emf_namespace: str = setting(
+        "TRIREME_EMF_NAMESPACE", namespace, "Trireme", "CloudWatch's namespace of these metrics."
+    )
+    endpoint_name: str = setting(
+        "TRIREME_ENDPOINT_NAME",
+        str,
+        "",
+        "The endpoint's name, as the dimension Endpoint of these metrics. sm deploy --alarms sets it.",
     )
     cache: Path = setting(
         "TRIREME_CACHE",
         Path,
         Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "trireme",
-        "Downloads and built demo models.",
+        "The folder for downloads and built demo models.",
     )
 
     @classmethod
@@ -428,11 +542,11 @@ class Settings:
         """Read every variable; :class:`StartError` names the first with a bad value, and the value."""
         values = read_all(cls, environment)
         if values.get("batch"):
-            values.setdefault("timeout", BATCH_TIMEOUT)
+            values.setdefault("timeout", BATCH_TIMEOUT_S)
             values.setdefault("max_records", BATCH_MAX_RECORDS)
-        return cls(**values).checked()
+        return cls(**values).validate()
 
-    def checked(self) -> Settings:
+    def validate(self) -> Settings:
         """Rules that join two variables."""
         if self.safe_ports:
             low, high = self.safe_ports
@@ -484,9 +598,18 @@ class Settings:
         return self.workers or cores()
 
     @property
-    def request_threads(self) -> int:
-        """Requests that a router process serves at once, those with S3 on threads of their own."""
-        return self.threads + (self.s3_threads if self.s3_buckets else 0)
+    def max_invocations(self) -> int:
+        """Invocations that a router process has in hand: twice its threads, and those that wait."""
+        return 2 * self.threads + self.queue
+
+    @property
+    def max_threads(self) -> int:
+        """Threads that a router process may have for requests.
+
+        Beside invocations there are WebSockets, one less than threads, and what waits at no gate: Triton's
+        own routes, and whatever is being read or refused.
+        """
+        return self.max_invocations + 2 * self.threads + (self.s3_threads if self.s3_buckets else 0)
 
     @property
     def level(self) -> str:
@@ -506,8 +629,8 @@ def read_all(kind: Any, environment: Mapping[str, str], secret: Collection[str] 
         try:
             values[row.name] = row.metadata["read"](environment[name])
         except ValueError as error:
-            told = name if name in secret else f"{name}={environment[name]!r}"
-            raise StartError(f"{told} {error}.") from None
+            assignment = name if name in secret else f"{name}={environment[name]!r}"
+            raise StartError(f"{assignment} {error}.") from None
     return values
 
 
@@ -531,7 +654,7 @@ def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
         rows.append(
             {
                 "name": " ".join(row.metadata["names"]),
-                "value": shown(getattr(current, row.name)),
+                "value": format_value(getattr(current, row.name)),
                 "source": name or "default",
                 "help": row.metadata["help"],
             }

@@ -1,6 +1,6 @@
-"""Read the values of variables from text, and write them back.
+"""Parse the values of environment variables, and format them.
 
-A reader raises :class:`ValueError` with the end of a sentence that begins with variable and value.
+A parser raises :class:`ValueError` with the end of a sentence that begins with the variable and its value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def number(lowest: float, highest: float, cast: type = int) -> Callable[[str], Any]:
-    """A number within bounds, both included."""
+    """Return a parser for a number between two bounds, both included."""
 
     def read(text: str) -> Any:
         try:
@@ -29,7 +29,7 @@ def number(lowest: float, highest: float, cast: type = int) -> Callable[[str], A
 
 
 def truth(text: str) -> bool:
-    """``true`` or ``false``, in the spellings people use."""
+    """Parse ``true`` or ``false``, in the usual spellings."""
     spellings = {
         "true": True,
         "1": True,
@@ -46,7 +46,7 @@ def truth(text: str) -> bool:
 
 
 def choice(*words: str) -> Callable[[str], str]:
-    """One of ``words``, in any case."""
+    """Return a parser for one of ``words``, in any case."""
 
     def read(text: str) -> str:
         if text.strip().lower() not in words:
@@ -57,7 +57,7 @@ def choice(*words: str) -> Callable[[str], str]:
 
 
 def strategy(text: str) -> str:
-    """How batch transform cuts its input, as either of the platform's interfaces spells it."""
+    """Parse the batch strategy in the spelling of either of the platform's interfaces."""
     words = {"multirecord": "MULTI_RECORD", "singlerecord": "SINGLE_RECORD"}
     word = text.strip().lower().replace("_", "")
     if word not in words:
@@ -66,13 +66,13 @@ def strategy(text: str) -> str:
 
 
 def verbosity(text: str) -> int:
-    """0 to 10. The official container's users also write true and false."""
+    """Parse 0 to 10. Users of the official container also write true and false."""
     value: int = number(0, 10)(text) if text.strip().isdigit() else int(truth(text))
     return value
 
 
 def script(text: str) -> str:
-    """A Python file's name, with or without ``.py``."""
+    """Parse the name of a Python file, with or without ``.py``."""
     name = text.strip().removesuffix(".py")
     if not all(part.isidentifier() for part in name.split(".")):
         raise ValueError("is not the name of a Python file in code/, such as inference.py")
@@ -80,7 +80,7 @@ def script(text: str) -> str:
 
 
 def port_range(text: str) -> tuple[int, int]:
-    """``A-B``, both included."""
+    """Parse ``A-B``, both included."""
     first, _, last = text.partition("-")
     if not (first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last) <= 65535):
         raise ValueError("is not a range of ports such as 9000-9100")
@@ -88,7 +88,7 @@ def port_range(text: str) -> tuple[int, int]:
 
 
 def arguments(text: str) -> tuple[str, ...]:
-    """Split as a shell splits."""
+    """Split arguments as a shell does."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -96,7 +96,7 @@ def arguments(text: str) -> tuple[str, ...]:
 
 
 def buckets(text: str) -> tuple[str, ...]:
-    """Names of S3 buckets, each by itself or with a prefix behind a slash."""
+    """Parse names of S3 buckets, each with an optional prefix after a slash."""
     places = tuple(text.replace(",", " ").split())
     for place in places:
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", place):
@@ -104,8 +104,15 @@ def buckets(text: str) -> tuple[str, ...]:
     return places
 
 
+def namespace(text: str) -> str:
+    """Check a namespace of CloudWatch's metrics."""
+    if not re.fullmatch(r"[A-Za-z0-9._/#:-]{1,255}", text) or text.startswith(("AWS/", ":")):
+        raise ValueError("is not a namespace of CloudWatch, such as Trireme or Team/Vision")
+    return text
+
+
 def origins(text: str) -> tuple[str, ...]:
-    """Origins of web pages as browsers send them: scheme, host, and a port that is not the usual one."""
+    """Parse origins as browsers send them: scheme, host, and a port if it is not the default."""
     listed = tuple(text.replace(",", " ").split())
     for origin in listed:
         if not re.fullmatch(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?", origin):
@@ -117,12 +124,12 @@ def origins(text: str) -> tuple[str, ...]:
 
 
 def folders(text: str) -> tuple[Path, ...]:
-    """Folders separated by colons."""
+    """Parse folders separated by colons."""
     return tuple(Path(part) for part in text.split(os.pathsep) if part)
 
 
-def shown(value: object) -> str:
-    """A value as one would type it."""
+def format_value(value: object) -> str:
+    """Format a value as a user would type it."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -19,28 +19,34 @@ if TYPE_CHECKING:
         Tensors,
         Triton,
     )
-    from sm.client.images import decode, resize
+    from sm.client.images import decode, resize, shrink
     from sm.client.payloads import Base64Bytes, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
     from sm.client.preprocessing import Preprocessing
+    from sm.client.result_kinds import Boxes, Classes, Masks, Table, Text
     from sm.client.results import Picture
     from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, find_output, label_file
 
 __all__ = [
     "Array",
     "Base64Bytes",
+    "Boxes",
+    "Classes",
     "Client",
     "ImageInput",
     "ImagePayload",
+    "Masks",
     "ModelMetadata",
     "Parameters",
     "Payload",
     "Picture",
     "Preprocessing",
     "StreamingClient",
+    "Table",
     "TensorClient",
     "TensorMetadata",
     "TensorPayload",
     "Tensors",
+    "Text",
     "TextPayload",
     "Triton",
     "UnsuitableModel",
@@ -49,6 +55,7 @@ __all__ = [
     "find_output",
     "label_file",
     "resize",
+    "shrink",
 ]
 
 _MODULES = {
@@ -62,9 +69,10 @@ _MODULES = {
         "Tensors",
         "Triton",
     ),
-    "images": ("decode", "resize"),
+    "images": ("decode", "resize", "shrink"),
     "payloads": ("Base64Bytes", "ImagePayload", "Parameters", "Payload", "TensorPayload", "TextPayload"),
     "preprocessing": ("Preprocessing",),
+    "result_kinds": ("Boxes", "Classes", "Masks", "Table", "Text"),
     "results": ("Picture",),
     "tensor_roles": ("ImageInput", "UnsuitableModel", "find_image", "find_output", "label_file"),
 }

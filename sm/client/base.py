@@ -1,9 +1,4 @@
-"""The client classes: a payload becomes tensors, Triton runs the model, the outputs become an answer.
-
-The smallest client has one method, :meth:`Client.inference`. The common case, one model behind one
-payload, is a :class:`TensorClient`: ``preprocess`` and ``postprocess``. One instance serves many
-threads, so nothing about a request may live on ``self``.
-"""
+"""The client classes: a payload becomes tensors, Triton runs the model, the outputs become an answer."""
 
 from __future__ import annotations
 
@@ -17,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sm.client.payloads import ImagePayload, Parameters, Payload, TensorPayload, TextPayload
+from sm.client.result_kinds import ResultKind
 from sm.client.results import Picture
 from sm.metrics import stage
 
@@ -42,134 +38,230 @@ Tensors = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class TensorMetadata:
-    """One input or output as Triton describes it, without the batch dimension; -1 is any size."""
+    """One input or output of a model, as Triton describes it."""
 
     name: str
+    #: Triton's name of the type: ``FP32``, ``UINT8``, ``BYTES``.
     datatype: str
+    #: Without the batch dimension of ``max_batch_size``; -1 stands for any size.
     shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """A served model: what it takes, gives and how many at once (0: no batch dimension)."""
+    """A served model: its versions, inputs and outputs."""
 
     name: str
+    #: The versions that are loaded.
     versions: tuple[str, ...]
+    #: Records in one call; 0 if the model's tensors have no batch dimension of Triton's.
     max_batch_size: int
+    #: By name.
     inputs: Mapping[str, TensorMetadata] = field(default_factory=dict)
+    #: By name.
     outputs: Mapping[str, TensorMetadata] = field(default_factory=dict)
-    #: Whether its answers say which request they are for.
+    #: True if each answer of the model names its request, so that a wrong one is recognised.
     identifies_requests: bool = False
 
 
 class Triton(Protocol):
-    """What a client may ask of Triton. :class:`sm.triton.transport.Transport` is the real one."""
+    """Calls of Triton that a client makes, as ``self.triton``.
+
+    Every call ends at the invocation's deadline, and when the caller disconnects. All errors are of
+    :mod:`sm.errors`; a client may let them through.
+    """
 
     def infer(
         self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Run ``model``. Shapes are the model's own, batch dimension included where it has one.
+        """Run a model once.
 
-        The arrays returned may be views of shared memory: they stay valid while they are referenced.
+        Args:
+            model: The model's name in Triton.
+            inputs: Arrays by input name, in the model's dtypes and shapes, with the batch dimension if it has
+                one.
+            version: The model version; empty for the server's choice.
+            outputs: Names of the outputs to fetch; None for all.
+
+        Returns:
+            Arrays by output name, with the batch dimension if the model has one. They may be views of shared
+            memory, and are valid while they are referenced.
+
+        Raises:
+            sm.errors.UnknownModel: Triton has no such model or version.
+            sm.errors.WrongTensor: An input's name, dtype or shape is not the model's.
+            sm.errors.DeadlinePassed: The invocation's time is over.
+            sm.errors.NotReady: Triton is starting again.
         """
         ...
 
     def stream(
         self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
     ) -> Generator[dict[str, Array], None, None]:
-        """Run ``model`` and give each of its answers as it comes: a decoupled model has any number of them.
+        """Run a model and yield each of its answers when it arrives; a decoupled model sends any number.
 
-        The work in Triton is cancelled when the generator is closed or the caller leaves.
+        Closing the generator cancels the work in Triton. Arguments and errors are those of :meth:`infer`.
+
+        Yields:
+            The arrays of one answer, by output name.
         """
         ...
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        """What the model takes and gives; :class:`~sm.errors.UnknownModel` if it is not there."""
+        """Describe a model.
+
+        Args:
+            model: The model's name in Triton.
+            version: The model version; empty for the server's choice.
+
+        Returns:
+            Its versions, inputs and outputs. The description is cached for as long as Triton runs.
+
+        Raises:
+            sm.errors.UnknownModel: Triton has no such model or version.
+        """
         ...
 
 
 class Client(ABC):
-    """A plugin that serves one ``modelname``: the name of its folder, or ``name``."""
+    """A client with one method to write, :meth:`inference`; for several models behind one payload, or none.
 
+    One instance serves many threads at once, so nothing about a request may be stored on ``self``.
+    """
+
+    #: The ``modelname`` that callers send; by default the name of the client's folder.
     name: str = ""
-    #: What the caller sends; gives the JSON schema and the 422 messages.
+    #: The payload's type. It decides the JSON schema, the OpenAPI entry and the 422 messages.
     payload: ClassVar[type[Payload]] = Payload
-    #: The Triton models this client calls; checked to be served at start.
+    #: The Triton models that this client calls. The start fails if one is not served.
     models: ClassVar[tuple[str, ...]] = ()
-    #: Its own name again, where the box has a client of that name: this one is served in its place.
+    #: What the result is, so that a page can show it. ``None``: any JSON.
+    result: ClassVar[ResultKind | None] = None
+    #: Files of the folder ``sample``, beside ``payload.json``, that callers may read to try the client.
+    samples: ClassVar[tuple[str, ...]] = ()
+    #: The client's own name, to serve it instead of the box's client of the same name.
     replaces: ClassVar[str] = ""
 
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
+        #: Calls models.
         self.triton = triton
-        #: The client's own folder: labels, vocabulary, samples.
+        #: The client's own folder, with its labels, vocabulary and samples.
         self.folder = folder
-        #: Triton's model repository: descriptions that travel beside a model's config.
+        #: Triton's model repository, for descriptions that lie beside a model's configuration.
         self.repository = repository
 
     def setup(self) -> None:  # noqa: B027  (most clients need none)
-        """Load what is needed once per process (labels, a tokenizer). Runs before the first request."""
+        """Load what is needed once per process, such as labels or a tokenizer; runs before the first request.
+
+        Raises:
+            sm.errors.StartError: The box does not start, and says this sentence.
+        """
 
     @abstractmethod
     def inference(self, payload: Any) -> object:
-        """Answer one payload: anything JSON can carry, NumPy included, or a :class:`Picture`."""
+        """Answer one record.
+
+        Args:
+            payload: The record, of the type in ``payload``.
+
+        Returns:
+            Anything JSON can carry, with NumPy arrays and scalars anywhere in it, or a :class:`Picture`.
+        """
 
     def stream(self, payload: Any) -> Iterator[object]:
-        """Answer one payload in parts, each sent when it is there: bytes, or what ``inference`` may return.
+        """Answer one record in parts, each sent as soon as it is yielded.
 
-        Unless a client has its own, the one part is the result of ``inference``.
+        The default yields one part: the result of :meth:`inference`.
+
+        Args:
+            payload: The record, of the type in ``payload``.
+
+        Yields:
+            Bytes, or anything that :meth:`inference` may return.
         """
         yield self.inference(payload)
 
     @classmethod
     def streams(cls) -> bool:
-        """Whether the client has parts of its own to send."""
+        """True if the client implements :meth:`stream` itself."""
         return cls.stream is not Client.stream
 
     def required_models(self) -> tuple[str, ...]:
-        """The Triton models that the client calls."""
+        """Return the names of the Triton models that the client calls."""
         return self.models
 
 
 class StreamingClient(Client):
-    """A client that answers in parts: ``stream`` alone. Who wants no stream gets the list of them."""
+    """A client that answers in parts. A caller that does not stream gets the list of the parts."""
 
     @abstractmethod
     def stream(self, payload: Any) -> Iterator[object]:
-        """The parts of the answer, in their order."""
+        """Yield the parts of one record's answer; see :meth:`Client.stream`."""
 
     def inference(self, payload: Any) -> object:
+        """Return the list of all parts."""
         return list(self.stream(payload))
 
 
 class TensorClient(Client):
-    """One model, three short verbs: ``preprocess``, (Triton), ``postprocess``."""
+    """A client of one model: :meth:`preprocess` makes its inputs, :meth:`postprocess` reads its outputs.
 
-    #: The Triton model. A model may name the client in its configuration: :mod:`sm.plugins.model_choice`.
+    Both see tensors of one record, without a batch dimension. Triton batches records of several requests.
+    """
+
+    #: The Triton model, unless a model's configuration names this client.
     model: str
     #: Other names under which the model may be served.
     aliases: ClassVar[tuple[str, ...]] = ()
-    #: Names with dtype and shape (no batch dimension, -1 for any), as ``{"input": ("FP32", (3, 224, 224))}``;
-    #: ``"FP32|UINT8"`` for a client that can give either.
-    #: Optional; what is named here is compared with the served model at start.
+    #: Input names with dtype and shape, as ``{"input": ("FP32", (3, 224, 224))}``: no batch dimension, -1 for
+    #: any size, ``"FP32|UINT8"`` if the client can make either. Optional; compared with the served model at
+    #: start.
     inputs: ClassVar[Mapping[str, tuple[str, tuple[int, ...]]]] = {}
+    #: Output names with dtype and shape, as in ``inputs``. Only the outputs named here are fetched, or all if
+    #: none is.
     outputs: ClassVar[Mapping[str, tuple[str, tuple[int, ...]]]] = {}
 
     def required_models(self) -> tuple[str, ...]:
+        """Return ``model`` and ``models``."""
         return (self.model, *self.models)
 
     @abstractmethod
     def preprocess(self, payload: Any) -> Tensors:
-        """Payload to input tensors, without the batch dimension."""
+        """Turn one record into the model's inputs.
+
+        Args:
+            payload: The record, of the type in ``payload``.
+
+        Returns:
+            Arrays by input name, in the model's dtypes, without the batch dimension.
+        """
 
     @abstractmethod
     def postprocess(self, outputs: Tensors, payload: Any) -> object:
-        """Output tensors, without the batch dimension, to the result."""
+        """Turn the model's outputs into the result.
+
+        Args:
+            outputs: Arrays by output name, in the model's dtypes, without the batch dimension. They may be
+                views of shared memory: copy what outlives the call.
+            payload: The record that :meth:`preprocess` got.
+
+        Returns:
+            Anything that :meth:`Client.inference` may return.
+        """
 
     def wanted(self, payload: Any) -> Sequence[str] | None:  # noqa: ARG002
-        """The outputs to ask for: those named in ``outputs``, or all if none is."""
+        """Choose the outputs to fetch for a record.
+
+        Args:
+            payload: The record, of the type in ``payload``.
+
+        Returns:
+            Names of outputs; None for all. The default is the names in ``outputs``.
+        """
         return tuple(self.outputs) or None
 
     def inference(self, payload: Payload) -> object:
+        """Run :meth:`preprocess`, the model and :meth:`postprocess`, and time each for ``/metrics``."""
         with stage(self.name, "preprocess"):
             inputs = self.preprocess(payload)
         metadata = self.triton.metadata(self.model, payload.version)
@@ -188,10 +280,10 @@ class TensorClient(Client):
 
 
 def batch_of(metadata: ModelMetadata, inputs: Tensors) -> int:
-    """How many records a call of the model has, given one record's tensors; 0: there is no batch dimension.
+    """Return how many records one call of the model takes; 0 if there is no batch dimension.
 
-    Without ``max_batch_size`` the batch may be a dimension of the tensors themselves, free or of a fixed
-    size: then the model's shapes have one dimension more than the record's.
+    Without ``max_batch_size`` the tensors themselves may have a batch dimension, free or of a fixed size. The
+    model's shapes then have one dimension more than those of the record's ``inputs``.
     """
     if metadata.max_batch_size > 0:
         return 1
@@ -206,13 +298,13 @@ def batch_of(metadata: ModelMetadata, inputs: Tensors) -> int:
 
 
 def _in_batch(tensor: Array, batch: int) -> Array:
-    """One record as a batch; where the model takes only larger ones, the record is repeated."""
-    one = np.asarray(tensor)[None]
-    return one if batch == 1 else np.repeat(one, batch, axis=0)
+    """Add the batch dimension. If the model's batch size is fixed, the record is repeated to fill it."""
+    batched = np.asarray(tensor)[None]
+    return batched if batch == 1 else np.repeat(batched, batch, axis=0)
 
 
 def _first(tensor: Array, name: str, metadata: ModelMetadata, batch: int) -> Array:
-    """The first record's part of an output."""
+    """Return the first record of an output."""
     if metadata.max_batch_size > 0:
         return cast("Array", tensor[0])
     described = metadata.outputs.get(name)

@@ -78,7 +78,7 @@ class DecodeBudget:
         with self._lock:
             self._account(-size)
 
-    def held(self, size: int) -> AbstractContextManager[object]:
+    def reserve(self, size: int) -> AbstractContextManager[object]:
         """A ``with`` block that has ``size`` bytes; see :meth:`acquire`."""
         return self._hold(size) if size else nullcontext()
 
@@ -133,10 +133,10 @@ def limit_per_worker(settings: Settings) -> int:
 
 def available_memory(limits: tuple[Path, ...] = CONTAINER_LIMITS) -> int:
     """Bytes of memory that the machine has, or the container may use."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    memory_limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for path in limits:
         try:
-            found.append(int(path.read_text()))
+            memory_limits.append(int(path.read_text()))
         except (OSError, ValueError):
             continue  # not there, or "max"
-    return min(found)
+    return min(memory_limits)

@@ -1,4 +1,4 @@
-"""Convert nested lists that a caller sent to an array."""
+"""Convert nested lists from a caller into an array."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-#: Bytes that an array of texts may take. NumPy gives each of them the room of the longest, four bytes a
-#: character, so that a text of a megabyte beside a million numbers would be terabytes.
+#: Bytes of an array of strings. NumPy reserves the longest string's size for every element, four bytes a
+#: character: one string of a megabyte among a million numbers would take terabytes.
 MAX_TEXT_BYTES = 2**26
 
 
 def array_of(value: object) -> NDArray[Any]:
-    """``np.array(value)``. ValueError also for texts that take more than :data:`MAX_TEXT_BYTES`."""
+    """Return ``np.array(value)``.
+
+    Raises:
+        ValueError: NumPy refuses the lists, or their strings take more than :data:`MAX_TEXT_BYTES`.
+    """
     level = [value]
     while (kinds := set(map(type, level))) == {list}:
         level = list(chain.from_iterable(cast("list[list[object]]", level)))

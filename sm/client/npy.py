@@ -1,6 +1,6 @@
-"""Read ``.npy`` bodies that a caller sent: nothing is unpickled, no size is trusted.
+"""Read ``.npy`` bodies from callers, without unpickling and without trusting a size.
 
-Not ``np.load``: that opens archives and pickles too, makes room for whatever the header claims, and raises
+``np.load`` is not used: it also opens archives and pickles, allocates whatever the header claims, and raises
 anything from ``TokenError`` to ``BadZipFile``.
 """
 
@@ -17,19 +17,20 @@ from numpy.typing import NDArray
 from sm.errors import BadInput
 
 MAGIC = b"\x93NUMPY"
-#: Of each version of the format: the bytes of the header's length, and the encoding of the header.
+#: For each version of the format: how many bytes the header's length has, and the header's encoding.
 VERSIONS = {b"\x01\x00": (2, "latin1"), b"\x02\x00": (4, "latin1"), b"\x03\x00": (4, "utf-8")}
 KEYS = {"descr", "fortran_order", "shape"}
-#: Bytes of a header. NumPy's own limit, beyond which Python's parser may be made to crash.
+#: Bytes of a header. NumPy has the same limit: a longer one may crash Python's parser.
 MAX_HEADER_BYTES = 10_000
-#: The largest size of a dimension beside one that is 0. NumPy multiplies the others nevertheless.
+#: The largest dimension. NumPy multiplies all dimensions, also if one is 0 and the array is empty.
 MAX_DIMENSION = 2**31
 
 
 def read_npy(body: bytes) -> NDArray[Any]:
-    """The array that a ``.npy`` body holds, writable. :class:`BadInput` for everything else.
+    """Parse a ``.npy`` body into a writable array.
 
-    Arrays of objects are refused, and so is one of more bytes than the body has.
+    Raises:
+        BadInput: The body is no ``.npy`` file, holds objects, or is shorter than its header says.
     """
     try:
         return _read(body)
@@ -47,7 +48,7 @@ def _read(body: bytes) -> NDArray[Any]:
     if length > MAX_HEADER_BYTES:
         raise ValueError("header too long")
     with warnings.catch_warnings():
-        # Odd escapes and old names of types are no news for our log.
+        # Odd escapes and old type names of a caller need no line in the log.
         warnings.simplefilter("ignore")
         header = ast.literal_eval(body[start : start + length].decode(encoding).strip())
         if not isinstance(header, dict) or header.keys() != KEYS:

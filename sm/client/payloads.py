@@ -24,6 +24,7 @@ from pydantic_core import CoreSchema
 
 from sm.client.nested_numbers import array_of
 from sm.client.npy import read_npy
+from sm.client.picture_header import PictureHeader, read_header
 from sm.client.request_context import RequestContext
 from sm.client.sessions import Session
 from sm.decoded_base64 import DecodedBase64
@@ -173,14 +174,14 @@ def _from_base64(value: object) -> object:
         # validate=True is both strict and, in pybase64, the faster path.
         return pybase64.b64decode(text, validate=True)
     except ValueError:
-        raise BadInput("the picture is not valid base64") from None
+        raise BadInput("the value is not valid base64") from None
 
 
 def takes_decoded_base64(kind: type[Payload], name: str) -> bool:
     """Whether a field is :data:`Base64Bytes`."""
-    known = kind.model_fields.get(kind.field_of(name))
-    return known is not None and any(
-        isinstance(part, BeforeValidator) and part.func is _from_base64 for part in known.metadata
+    field = kind.model_fields.get(kind.field_of(name))
+    return field is not None and any(
+        isinstance(part, BeforeValidator) and part.func is _from_base64 for part in field.metadata
     )
 
 
@@ -212,11 +213,32 @@ class ImagePayload(Payload):
     )
 
     @cached_property
+    def header(self) -> PictureHeader:
+        """What stands before the picture's pixels. :class:`~sm.errors.BadInput` if it is no picture."""
+        return read_header(self.image)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels, upright. Nothing is decoded for it."""
+        return self.header.upright_size
+
+    @cached_property
     def pixels(self) -> NDArray[np.uint8]:
-        """RGB uint8 [height, width, 3], upright. :class:`~sm.errors.BadInput` if it is no picture."""
+        """RGB uint8 [height, width, 3], upright, full size. :class:`~sm.errors.BadInput` for no picture."""
         from sm.client.images import decode  # OpenCV and Pillow: only who looks at pictures waits for them
 
-        return decode(self.image)
+        return decode(self.image, header=self.header)
+
+    def pixels_at_least(self, width: int, height: int) -> NDArray[np.uint8]:
+        """RGB uint8 [height, width, 3], upright, and no larger than necessary.
+
+        A JPEG is decoded to a half, a quarter or an eighth of its size where both sides stay at least
+        ``width`` and ``height``: of 12 megapixels that takes less than half the time. Other pictures come in
+        full. :attr:`size` stays the original's, for boxes and drawing. Every call decodes: keep the result.
+        """
+        from sm.client.images import decode
+
+        return decode(self.image, (width, height), self.header)
 
     def may_have_caused(self, error: WrongTensor) -> bool:  # noqa: ARG002
         """No: a picture may have any size, and the client makes the tensor of it."""

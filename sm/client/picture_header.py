@@ -1,4 +1,4 @@
-"""Read a picture's header before decoding it: size, orientation, and the memory that decoding takes.
+"""Read a picture's header before decoding it: size, orientation, scale, and the memory that decoding takes.
 
 Everything that a few bytes can make large is refused here: pixels, the scans of a JPEG, the chunks of a PNG.
 """
@@ -31,6 +31,9 @@ COMPRESSED = (b"iCCP", b"zTXt", b"iTXt")
 RESULT_BYTES, PILLOW_BYTES, WEBP_BYTES = 3, 4, 16
 
 PNG = b"\x89PNG\r\n\x1a\n"
+#: A JPEG can be decoded to 1/8, 1/4 or 1/2 of its size, in less time. libjpeg-turbo knows 3/8 and 5/8 to 7/8
+#: too, but takes longer for them than for the next larger one here: bench/reports/photos.md.
+SCALES = (8, 4, 2)
 #: The markers of a JPEG (ITU-T T.81, B.1.1.3): start and end, the frames that can be decoded (baseline,
 #: extended, progressive; the others of their kind), the start of a scan, APP1 with EXIF or XMP.
 SOI, EOI, SOS, APP1 = 0xD8, 0xD9, 0xDA, 0xE1
@@ -52,15 +55,47 @@ NUMBER_SIZES = {1: "B", 3: "H", 4: "I"}
 
 @dataclass(frozen=True)
 class PictureHeader:
-    """``orientation`` is EXIF's, 1 to 8. ``decode_bytes``: what decoding takes at its worst moment."""
+    """What a picture says of itself before its pixels. ``orientation`` is EXIF's, 1 to 8.
+
+    Width and height are the stored picture's: :attr:`upright_size` has the orientation applied.
+    """
 
     format: str
     width: int
     height: int
-    decode_bytes: int
+    #: Bytes of memory at the worst moment of decoding: for each pixel that is decoded...
+    bytes_per_pixel: int
+    #: ... and for each pixel that is stored, whatever the scale: the coefficients of a JPEG of several scans.
+    bytes_per_stored_pixel: int = 0
     orientation: int = 1
-    #: Whether it is a JPEG of one or three components that turbojpeg decodes as Pillow does.
+    #: True for a JPEG of one or three components, which turbojpeg decodes as Pillow does.
     quick: bool = False
+    #: Where a JPEG's first scan begins.
+    scan_offset: int = 0
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Width and height with the orientation applied."""
+        return (self.height, self.width) if self.orientation >= 5 else (self.width, self.height)
+
+    def scale_for(self, width: int, height: int) -> int:
+        """8, 4, 2 or 1: what to divide both sides by, so that an upright ``width`` x ``height`` stays."""
+        if self.format != "JPEG":
+            return 1
+        upright_width, upright_height = self.upright_size
+        for scale in SCALES:
+            if upright_width >= scale * width and upright_height >= scale * height:
+                return scale
+        return 1
+
+    def scaled_size(self, scale: int) -> tuple[int, int]:
+        """Width and height of the stored picture divided by ``scale``; a part of a pixel is a pixel."""
+        return -(-self.width // scale), -(-self.height // scale)
+
+    def decode_bytes(self, scale: int = 1) -> int:
+        """Bytes of memory that decoding at this scale takes at its worst moment."""
+        width, height = self.scaled_size(scale)
+        return width * height * self.bytes_per_pixel + self.width * self.height * self.bytes_per_stored_pixel
 
 
 def read_header(content: bytes) -> PictureHeader:
@@ -85,7 +120,7 @@ def check_pixels(width: int, height: int) -> None:
 
 
 def _jpeg(content: bytes) -> PictureHeader | None:
-    frame, scans, coefficients, sequential = None, 0, 0, False
+    frame, scans, coefficients, sequential, scan_offset = None, 0, 0, False, 0
     exif = xmp = b""
     for kind, at, size in _segments(content):
         if kind in FRAMES or kind in OTHER_FRAMES:
@@ -101,6 +136,7 @@ def _jpeg(content: bytes) -> PictureHeader | None:
                 xmp = xmp or content[at : at + size]
         elif kind == SOS:
             scans += 1
+            scan_offset = scan_offset or at
             if scans > MAX_SCANS:
                 raise BadInput(f"the picture has more than {MAX_SCANS} scans, which is how many are accepted")
             if frame and sequential and content[at : at + 1] == bytes([frame[4]]):
@@ -119,8 +155,9 @@ def _jpeg(content: bytes) -> PictureHeader | None:
     quick = kind in FRAMES and bits == 8 and components in (1, 3)
     # What turbojpeg decodes is turned into a second array.
     extra = (RESULT_BYTES if orientation > 1 else 0) if quick else PILLOW_BYTES
-    cost = width * height * (RESULT_BYTES + extra + coefficients)
-    return PictureHeader("JPEG", width, height, cost, orientation, quick)
+    return PictureHeader(
+        "JPEG", width, height, RESULT_BYTES + extra, coefficients, orientation, quick, scan_offset
+    )
 
 
 def _segments(content: bytes) -> Iterator[tuple[int, int, int]]:
@@ -129,8 +166,8 @@ def _segments(content: bytes) -> Iterator[tuple[int, int, int]]:
     libjpeg goes through a file in the same way, so no scan that it would decode is missed.
     """
     at, number = 2, 0
-    while found := MARKER.search(content, at):
-        kind, at = content[found.end() - 1], found.end()
+    while match := MARKER.search(content, at):
+        kind, at = content[match.end() - 1], match.end()
         number += 1
         if number > MAX_SEGMENTS:
             raise BadInput(f"the picture has more than {MAX_SEGMENTS:,} segments")
@@ -150,14 +187,14 @@ def without_metadata(content: bytes) -> bytes:
     """
     # Views: what follows the frame may be megabytes.
     view = memoryview(content)
-    kept, dropped = [view[:2]], False
+    pieces, dropped = [view[:2]], False
     for kind, at, size in _segments(content):
         if kind in FRAMES or kind in OTHER_FRAMES:
-            return b"".join([*kept, view[at - 4 :]]) if dropped else content
+            return b"".join([*pieces, view[at - 4 :]]) if dropped else content
         if kind in METADATA:
             dropped = True
         else:
-            kept.append(view[at - 4 : at + size])
+            pieces.append(view[at - 4 : at + size])
     return content
 
 
@@ -166,7 +203,7 @@ def _coefficient_bytes(samples: bytes) -> int:
 
     ``samples``: the sampling factors of each component, as a frame has them.
     """
-    factors = [(each >> 4 or 1) * (each & 15 or 1) for each in samples]
+    factors = [(sampling >> 4 or 1) * (sampling & 15 or 1) for sampling in samples]
     return 2 * -(-sum(factors) // max(factors, default=1))
 
 
@@ -186,8 +223,8 @@ def _png(content: bytes) -> PictureHeader | None:
             compressed += 1
             if compressed > MAX_COMPRESSED_CHUNKS:
                 raise BadInput(f"the picture has more than {MAX_COMPRESSED_CHUNKS} chunks of packed text")
-    cost = width * height * (RESULT_BYTES + PILLOW_BYTES)
-    return PictureHeader("PNG", width, height, cost, _orientation(exif.removeprefix(EXIF), xmp))
+    orientation = _orientation(exif.removeprefix(EXIF), xmp)
+    return PictureHeader("PNG", width, height, RESULT_BYTES + PILLOW_BYTES, orientation=orientation)
 
 
 def _webp(content: bytes) -> PictureHeader | None:
@@ -209,8 +246,8 @@ def _webp(content: bytes) -> PictureHeader | None:
             exif = exif or content[at : at + size]
         elif name == b"XMP ":
             xmp = xmp or content[at : at + size]
-    cost = width * height * (RESULT_BYTES + WEBP_BYTES)
-    return PictureHeader("WEBP", width, height, cost, _orientation(exif.removeprefix(EXIF), xmp))
+    orientation = _orientation(exif.removeprefix(EXIF), xmp)
+    return PictureHeader("WEBP", width, height, RESULT_BYTES + WEBP_BYTES, orientation=orientation)
 
 
 def _chunks(content: bytes, at: int, layout: str, checksum: int) -> Iterator[tuple[bytes, int, int]]:
@@ -246,5 +283,5 @@ def _orientation(exif: bytes, xmp: bytes) -> int:
                     return int(value) if 1 <= value <= 8 else 1
     except (struct.error, KeyError):
         return 1
-    found = XMP_ORIENTATION.search(xmp)
-    return int(found[1]) if found else 1
+    match = XMP_ORIENTATION.search(xmp)
+    return int(match[1]) if match else 1

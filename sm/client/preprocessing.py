@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import Self
 
-from sm.client.images import resize, split
+from sm.client.images import resize, shrink, split
 from sm.errors import StartError
 
 Three = tuple[float, float, float]
@@ -72,6 +73,13 @@ class Preprocessing(Normalisation):
     resize: int = Field(ge=1, le=4096, description="The short side before cropping, in pixels.")
     crop: int = Field(ge=1, le=4096, description="The side of the square that the model takes.")
     channels: Literal["RGB", "BGR"] = Field(description="Their order; mean and std are in it too.")
+    # 2: twice the pixels that the model takes leave the averaging something to average. What other values
+    # cost and change is in bench/reports/photos.md (python -m bench.accuracy).
+    decode_margin: float = Field(
+        default=2.0,
+        ge=1,
+        description="A large JPEG is decoded to no fewer pixels of each side than this many times `resize`.",
+    )
 
     @model_validator(mode="after")
     def _crop_is_within(self) -> Preprocessing:
@@ -79,20 +87,29 @@ class Preprocessing(Normalisation):
             raise ValueError(f"crop {self.crop} is larger than resize {self.resize}")
         return self
 
-    def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """RGB uint8 [height, width, 3] to contiguous float32 [3, crop, crop], or [crop, crop, 3]."""
+    @property
+    def decode_size(self) -> tuple[int, int]:
+        """For :meth:`ImagePayload.pixels_at_least <sm.client.ImagePayload.pixels_at_least>`."""
+        side = math.ceil(self.decode_margin * self.resize)
+        return side, side
+
+    def __call__(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None = None) -> NDArray[np.float32]:
+        """RGB uint8 [height, width, 3] to contiguous float32 [3, crop, crop], or [crop, crop, 3].
+
+        ``size``: width and height of the whole picture, where ``pixels`` may have been decoded smaller.
+        """
         tensor = np.empty((3, self.crop, self.crop), np.float32)
         for plane, out, factor, offset in zip(
-            self._planes(pixels), tensor, self.factor, self.offset, strict=True
+            self._planes(pixels, size), tensor, self.factor, self.offset, strict=True
         ):
             # One pass from uint8 to float32, one in place: 0.08 ms instead of 1.3 for the plain formula.
             np.multiply(plane, factor, out=out, dtype=np.float32)
             out -= offset
         return self._apply_layout(tensor)
 
-    def unscaled(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def unscaled(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None = None) -> NDArray[np.uint8]:
         """The same in uint8, its values as they are: for a model that has the rest in its graph."""
-        return self._apply_layout(np.stack(self._planes(pixels)))
+        return self._apply_layout(np.stack(self._planes(pixels, size)))
 
     def square(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The centred square that the model sees, in the picture's own pixels."""
@@ -101,8 +118,10 @@ class Preprocessing(Normalisation):
         top, left = (height - side) // 2, (width - side) // 2
         return pixels[top : top + side, left : left + side]
 
-    def _planes(self, pixels: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        planes = list(split(resize(self.square(pixels), self.crop, self.crop)))
+    def _planes(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None) -> list[NDArray[np.uint8]]:
+        square = self.square(pixels)
+        make = shrink if size and size != pixels.shape[1::-1] else resize
+        planes = list(split(make(square, self.crop, self.crop)))
         return planes if self.channels == "RGB" else planes[::-1]
 
     def _apply_layout(self, tensor: NDArray[Any]) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from sm.client.sessions import Session
 
 @dataclass
 class RequestContext:
-    """What a payload knows beside its fields: one thing, since pydantic minds each private attribute."""
+    """The request that a payload came with. One object, because pydantic copies each private attribute."""
 
     version: str = ""
     accept: str = "application/json"
@@ -18,5 +18,5 @@ class RequestContext:
     session: Session | None = None
     #: Headers of the answer.
     answer_headers: dict[str, str] = field(default_factory=dict)
-    #: Whether the caller asked for ``accept``; False where it is the default.
+    #: True if the caller sent an Accept header; False if ``accept`` is the default.
     accept_named: bool = True

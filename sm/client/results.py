@@ -14,34 +14,40 @@ from sm.decoded_base64 import DecodedBase64
 
 @dataclass(frozen=True)
 class Picture:
-    """A rendered picture, RGB uint8 [height, width, 3]: PNG bytes to a caller that accepts them."""
+    """A picture as a result: PNG if the caller accepts ``image/png``, else base64 in JSON."""
 
+    #: RGB uint8 [height, width, 3].
     pixels: NDArray[np.uint8]
 
     def png(self) -> bytes:
-        import cv2  # only who draws pictures waits for it
+        """Encode the picture as PNG.
 
-        done, encoded = cv2.imencode(".png", self.pixels[..., ::-1])
-        if not done:
+        Raises:
+            ValueError: The array has a shape that is not a picture's.
+        """
+        import cv2  # takes 0.1 s to import, and few clients draw
+
+        encoded_ok, encoded = cv2.imencode(".png", self.pixels[..., ::-1])
+        if not encoded_ok:
             raise ValueError(f"a picture of shape {self.pixels.shape} cannot be encoded as PNG")
         content: bytes = encoded.tobytes()
         return content
 
     def as_json(self) -> dict[str, str]:
-        """The same PNG where the answer is JSON."""
+        """Return the PNG as base64 with its content type, for a JSON answer."""
         return {"image": pybase64.b64encode(self.png()).decode(), "content_type": "image/png"}
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """An answer whose bytes the client has made itself: it goes out as it is, with nothing around it."""
+    """An answer that the client encoded itself; it is sent unchanged."""
 
     body: bytes
     content_type: str
 
 
 def encodable(value: object) -> Any:
-    """Python values that :mod:`orjson` does not know: NumPy scalars and non-contiguous arrays."""
+    """Convert a value that :mod:`orjson` does not know: NumPy scalars and non-contiguous arrays."""
     if isinstance(value, np.ndarray):
         return np.ascontiguousarray(value) if value.dtype != np.object_ else value.tolist()
     if isinstance(value, np.generic):

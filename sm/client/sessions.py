@@ -1,18 +1,17 @@
-"""Stateful sessions: a key-value store for each, kept in files that every worker sees.
+"""Stateful sessions: a key-value store for each, in files that every worker reads.
 
-A session is a folder whose modification time is when it ends; its values are files in a folder within. It is
-made aside and renamed, and renamed again to be closed: it is there whole, or not at all.
+A session is a folder, and its modification time is the time at which it ends. Its values are files in a
+folder within. It is created under a hidden name and renamed, and renamed again to be closed, so no worker
+sees half of it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import re
 import shutil
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -20,36 +19,37 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from sm.errors import BadInput, OutOfMemory, Overloaded
+from sm.polling import Poll
 
-log = logging.getLogger(__name__)
-
-#: Ids are made here, so nothing else can be one: no path, no name of a file.
+#: Every id is made here, so an id from a caller that has another form is no session, and never a path.
 ID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: Folders that are being made or removed.
+#: Folders that are being created or removed.
 ASIDE = re.compile(rf"\.(new|closed)-{ID_PATTERN.pattern}")
 ID_LENGTH = 36
 VALUES, OVERFLOW = "values", "overflow"
-#: Before a value's name, so that no key is ``.`` or a hidden file.
+#: Prefix of a value's file name, so that no key becomes ``.`` or a hidden file.
 MARK = "="
-#: Bytes of a key as the name of its file: a file's name has 255, one is the mark.
+#: Bytes of a key in its file's name: Linux allows 255, and one is the mark.
 MAX_KEY_BYTES = 254
-#: Seconds between two looks for sessions that have ended, at most, and that a folder may be aside.
+#: Longest interval between two sweeps for ended sessions, and how long a hidden folder may exist.
 SWEEP_INTERVAL_S = 60.0
-#: Seconds in which a worker counts the sessions one by one once, when there are too many.
+#: At the limit, a worker counts the open sessions one by one at most this often.
 RECOUNT_INTERVAL_S = 1.0
-#: For the lock under which a session is opened: some 0.1 ms as a rule, a second in a sweep of thousands.
+#: For the lock under which a session is opened. It is held for about 0.1 ms, in a sweep of thousands for a
+#: second.
 LOCK_TIMEOUT_S, LOCK_POLL_S = 1.0, 0.002
 
 
 class Session(MutableMapping[str, bytes]):
-    """A small store. Of two requests that set a key at once the later wins, and no reader sees half a value.
+    """A session's values: a mapping of text keys to bytes, shared by all workers.
 
-    A value that ``folder`` has no room for lies in ``overflow``, with a link in its place.
+    If two requests set a key at once, the later one wins, and no reader sees half a value.
     """
 
     def __init__(self, identity: str, expires: int, folder: Path, overflow: Path) -> None:
+        # A value that ``folder`` has no room for lies in ``overflow``, with a link in its place.
         self.id = identity
-        #: Seconds since 1970.
+        #: When the session ends, in seconds since 1970.
         self.expires = expires
         self._values, self._overflow = folder / VALUES, overflow
 
@@ -62,14 +62,16 @@ class Session(MutableMapping[str, bytes]):
             try:
                 return path.read_bytes()
             except FileNotFoundError:
-                # Between the link and what it leads to, another request may have set the key.
+                # Another request may have set the key after the link was read and before its target was.
                 if _target(path) == target:
                     raise KeyError(key) from None
 
     def __setitem__(self, key: str, value: bytes) -> None:
-        """:class:`OutOfMemory` if there is room nowhere.
+        """Store a value.
 
-        :class:`BadInput` if the session was closed, or the key is too long.
+        Raises:
+            OutOfMemory: No folder has room for it.
+            BadInput: The session was closed, or the key is too long.
         """
         path, staged = self._path(key), self._values / f".{uuid.uuid4().hex}"
         if path is None:
@@ -107,7 +109,7 @@ class Session(MutableMapping[str, bytes]):
         return sum(1 for _ in self)
 
     def _path(self, key: str) -> Path | None:
-        """The value's file; None for a key that no file can be named by."""
+        """Return the value's file; None if the key is too long for a file name."""
         name = quote(key, safe="", errors="surrogatepass")
         return self._values / f"{MARK}{name}" if len(name) <= MAX_KEY_BYTES else None
 
@@ -130,9 +132,12 @@ class Session(MutableMapping[str, bytes]):
 
 
 class Sessions:
-    """All sessions of a box, in the first of ``homes`` that has room; one lasts so many ``seconds``.
+    """All sessions of a box.
 
-    ``limit``: how many may be open at once. It holds for all workers together, as they count in the files.
+    Args:
+        homes: Folders for sessions; a new one goes to the first that has room.
+        seconds: How long a session lasts.
+        limit: Sessions that may be open at once, in all workers together: they count the folders.
     """
 
     def __init__(
@@ -144,7 +149,12 @@ class Sessions:
         self._other_folders = 0
 
     def open(self) -> Session:
-        """A new one; :class:`Overloaded` over the limit, :class:`OutOfMemory` if it can be made nowhere."""
+        """Open a session.
+
+        Raises:
+            Overloaded: As many sessions are open as the limit allows.
+            OutOfMemory: No folder has room for one.
+        """
         identity = str(uuid.uuid4())
         for home in self._homes:
             try:
@@ -157,22 +167,18 @@ class Sessions:
         raise OutOfMemory(f"there is no room for another session ({reason})")
 
     def start_sweeping(self) -> None:
-        """Remove ended sessions from now on, in a thread of its own. Several workers may do so at once."""
+        """Start a thread that removes ended sessions. Several workers may sweep at once."""
 
-        def sweep_forever() -> None:
-            # A session that lasts a second is gone a second later.
-            pause = min(SWEEP_INTERVAL_S, max(1.0, self._seconds))
-            while True:
-                time.sleep(pause)
-                try:
-                    self.sweep()
-                except Exception:
-                    log.exception("ended sessions could not be removed")
-
-        threading.Thread(target=sweep_forever, name="session-sweep", daemon=True).start()
+        # Sessions that last a second are removed within another second.
+        interval_s = min(SWEEP_INTERVAL_S, max(1.0, self._seconds))
+        Poll("session-sweep", interval_s, self.sweep).start()
 
     def get(self, identity: str) -> Session:
-        """:class:`BadInput` for one that is not open: never was, was closed, or has ended."""
+        """Return an open session.
+
+        Raises:
+            BadInput: There is none of this id: it never was, was closed, or has ended.
+        """
         home, expires = self._find(identity)
         if expires <= self._clock():
             self._remove(home, identity)
@@ -180,14 +186,14 @@ class Sessions:
         return self._session(home, identity, expires)
 
     def close(self, identity: str) -> None:
-        """End it; of two who do, one is told that there is no such session."""
+        """Close a session. If two requests close it at once, one of them gets :class:`BadInput`."""
         self.get(identity)
         home, _ = self._find(identity)
         if not self._remove(home, identity):
             raise _unknown(identity)
 
     def sweep(self) -> None:
-        """Remove the sessions that have ended. Whatever else lies there is somebody else's."""
+        """Remove the sessions that have ended. Other files in the folders are left alone."""
         for home in self._homes:
             for entry in _entries(home):
                 aside = ASIDE.fullmatch(entry.name)
@@ -195,7 +201,7 @@ class Sessions:
                     with contextlib.suppress(OSError):
                         self._remove(home, entry.name)
         for entry in _entries(self._homes[-1] / OVERFLOW):
-            # Of a session that was closed while a value was written.
+            # The session was closed while a value was being written.
             if ID_PATTERN.fullmatch(entry.name) and not any(
                 (home / entry.name).exists() for home in self._homes
             ):
@@ -204,7 +210,8 @@ class Sessions:
     def _check_limit(self) -> None:
         if sum(map(_count_folders, self._homes)) - self._other_folders < self._limit:
             return
-        # Some have ended, or are no sessions. To find out is work, and whoever asks may ask without end.
+        # Some folders may belong to ended sessions, or be no sessions. Counting them takes time, and a caller
+        # may cause it as often as it likes, so it is done once in RECOUNT_INTERVAL_S.
         now = time.monotonic()
         if now >= self._next_recount:
             self._next_recount = now + RECOUNT_INTERVAL_S
@@ -249,23 +256,23 @@ class Sessions:
         raise _unknown(identity)
 
     def _remove(self, home: Path, name: str) -> bool:
-        """Whether it was there to be removed."""
+        """Remove a session's folders; False if another request was faster."""
         closed = home / f".closed-{name}" if ID_PATTERN.fullmatch(name) else home / name
         try:
             (home / name).rename(closed)
         except FileNotFoundError:
             return False
         shutil.rmtree(closed, ignore_errors=True)
-        # A folder that was aside already has its mark before the id.
+        # The name of a hidden folder ends with the id.
         shutil.rmtree(self._overflow(name[-ID_LENGTH:]), ignore_errors=True)
         return True
 
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """One thread of one process at a time: what was counted is so until the new session is there.
+    """Hold the lock under which sessions are counted and opened, so that the limit holds for all workers.
 
-    Whoever gets no lock goes on without: a worker may have been stopped while it had it.
+    After LOCK_TIMEOUT_S it continues without the lock: a worker may have been stopped while it held it.
     """
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     end = time.monotonic() + LOCK_TIMEOUT_S
@@ -278,7 +285,7 @@ def _locked(home: Path) -> Iterator[None]:
 
 
 def _try_lock(folder: int) -> bool:
-    """False if another has the lock. A file system without locks counts as locked."""
+    """Return False if another thread has the lock. On a file system without locks, return True."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -289,9 +296,9 @@ def _try_lock(folder: int) -> bool:
 
 
 def _count_folders(home: Path) -> int:
-    """How many folders are in a folder; more than there are sessions, rather than fewer."""
+    """Count the folders in a folder, at least as many as there are sessions."""
     try:
-        # Each folder within is a link to its parent, on most file systems: no need to list thousands.
+        # On most file systems each subfolder adds a link to its parent, so thousands need not be listed.
         links = home.stat().st_nlink
         return links - 2 if links > 2 else sum(1 for _ in home.iterdir())
     except OSError:
@@ -299,7 +306,7 @@ def _count_folders(home: Path) -> int:
 
 
 def _entries(home: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder; nothing if it is not there."""
+    """List a folder; empty if it does not exist."""
     try:
         with os.scandir(home) as entries:
             return list(entries)
@@ -312,7 +319,7 @@ def _unknown(identity: str) -> BadInput:
 
 
 def _target(path: Path) -> Path | None:
-    """Where a link leads; None for a file, or for nothing."""
+    """Return the target of a link; None if the path is a file or does not exist."""
     try:
         return path.readlink()
     except OSError:

@@ -1,7 +1,7 @@
 """Find a model's image input and its output by rank and type instead of by name.
 
-Two exports of one network differ in names, in height and width, and in whether the batch is a dimension of
-Triton's (``max_batch_size``) or of the tensors themselves.
+Two exports of one network may differ in names, height and width, and in whether the batch dimension is
+Triton's (``max_batch_size``) or part of the tensors.
 """
 
 from __future__ import annotations
@@ -20,22 +20,32 @@ CHANNELS = 3
 
 
 class UnsuitableModel(StartError):
-    """The model is of another kind than the client serves."""
+    """The model has no tensor of the kind that the client needs."""
 
 
 @dataclass(frozen=True)
 class ImageInput:
-    """A model's picture: ``height`` and ``width`` are -1 where it takes any."""
+    """The input of a model that takes a picture."""
 
     name: str
+    #: Triton's name of the type, such as ``FP32``.
     datatype: str
+    #: In pixels; -1 if the model takes any height.
     height: int
+    #: In pixels; -1 if the model takes any width.
     width: int
-    #: CHW or HWC.
+    #: ``CHW`` or ``HWC``.
     layout: str
 
     def size(self, usual: int) -> tuple[int, int]:
-        """Height and width, ``usual`` where the model leaves one free."""
+        """Choose the size to resize pictures to.
+
+        Args:
+            usual: Pixels to use for a side that the model leaves free.
+
+        Returns:
+            Height and width in pixels.
+        """
         return (
             usual if self.height < 0 else self.height,
             usual if self.width < 0 else self.width,
@@ -43,7 +53,10 @@ class ImageInput:
 
 
 def record_shape(model: ModelMetadata, tensor: TensorMetadata, rank: int) -> tuple[int, ...] | None:
-    """The shape of one record, if it has ``rank`` dimensions; the tensor may have one more for the batch."""
+    """Return the shape of one record if it has ``rank`` dimensions, else None.
+
+    The tensor itself may have one dimension more, for the batch.
+    """
     if len(tensor.shape) == rank:
         return tensor.shape
     if model.max_batch_size == 0 and len(tensor.shape) == rank + 1:
@@ -52,60 +65,97 @@ def record_shape(model: ModelMetadata, tensor: TensorMetadata, rank: int) -> tup
 
 
 def find_image(model: ModelMetadata, datatypes: Collection[str] = ("FP32", "UINT8")) -> ImageInput:
-    """The one input that is a picture; :class:`UnsuitableModel` if there is none or more than one."""
-    found = []
+    """Find the input that takes a picture: three dimensions, one of which is 3 channels.
+
+    Args:
+        model: The model's description.
+        datatypes: Triton's names of the types that the client can make.
+
+    Returns:
+        The input with its layout, height and width.
+
+    Raises:
+        UnsuitableModel: No input is a picture, or more than one is.
+    """
+    candidates = []
     for tensor in model.inputs.values():
         shape = record_shape(model, tensor, IMAGE_RANK)
         if shape and tensor.datatype in datatypes and CHANNELS in _possible_channels(shape):
-            found.append(_image(tensor, shape))
-    if len(found) != 1:
-        wanted = f"one {' or '.join(datatypes)} picture (3 channels, height, width)"
-        raise UnsuitableModel(f"{model.name!r} takes {shown(model.inputs.values())}: {wanted} is expected.")
-    return found[0]
+            candidates.append(_image(tensor, shape))
+    if len(candidates) != 1:
+        expected = f"one {' or '.join(datatypes)} picture (3 channels, height, width)"
+        raise UnsuitableModel(
+            f"{model.name!r} takes {format_tensors(model.inputs.values())}: {expected} is expected."
+        )
+    return candidates[0]
 
 
 def find_output(
     model: ModelMetadata, rank: int, preferred: Sequence[str] = (), datatype: str = "FP32"
 ) -> TensorMetadata:
-    """The first of ``preferred``, else the one output of ``rank``; its shape is one record's.
+    """Find an output by its rank, or by one of several usual names.
 
-    Raises :class:`UnsuitableModel` if there is none or more than one.
+    Args:
+        model: The model's description.
+        rank: Dimensions of the output for one record.
+        preferred: Names that decide if several outputs fit; the first that is present wins.
+        datatype: Triton's name of the type.
+
+    Returns:
+        The output; its shape is that of one record, without the batch dimension.
+
+    Raises:
+        UnsuitableModel: No output fits, or several fit and none has a preferred name.
     """
-    found: dict[str, TensorMetadata] = {}
+    candidates: dict[str, TensorMetadata] = {}
     for tensor in model.outputs.values():
         shape = record_shape(model, tensor, rank)
         if shape is not None and tensor.datatype == datatype:
-            found[tensor.name] = TensorMetadata(tensor.name, tensor.datatype, shape)
-    named = next((found[name] for name in preferred if name in found), None)
-    if named is not None:
-        return named
-    if len(found) != 1:
-        wanted = f"one {datatype} output of {rank} dimensions for each record"
-        raise UnsuitableModel(f"{model.name!r} gives {shown(model.outputs.values())}: {wanted} is expected.")
-    return next(iter(found.values()))
+            candidates[tensor.name] = TensorMetadata(tensor.name, tensor.datatype, shape)
+    preferred_output = next((candidates[name] for name in preferred if name in candidates), None)
+    if preferred_output is not None:
+        return preferred_output
+    if len(candidates) != 1:
+        expected = f"one {datatype} output of {rank} dimensions for each record"
+        raise UnsuitableModel(
+            f"{model.name!r} gives {format_tensors(model.outputs.values())}: {expected} is expected."
+        )
+    return next(iter(candidates.values()))
 
 
 def label_file(model: Path, output: str) -> Path | None:
-    """The labels of an output: its ``label_filename`` in ``config.pbtxt``, else a ``labels.txt``."""
-    named = ""
+    """Find the file with an output's labels.
+
+    Args:
+        model: The model's folder in the repository.
+        output: The output's name.
+
+    Returns:
+        The ``label_filename`` of the output in ``config.pbtxt``, else ``labels.txt`` if that exists, else
+        None.
+    """
+    filename = ""
     try:
         config = config_files.read(model / "config.pbtxt")
-        named = next((each.label_filename for each in config.output if each.name == output), "")
+        filename = next(
+            (output_config.label_filename for output_config in config.output if output_config.name == output),
+            "",
+        )
     except ValueError:
         pass  # Triton serves the model, so its configuration is elsewhere or of a newer kind.
-    path = model / (named or "labels.txt")
-    return path if named or path.is_file() else None
+    path = model / (filename or "labels.txt")
+    return path if filename or path.is_file() else None
 
 
-def shown(tensors: Collection[TensorMetadata]) -> str:
-    """Names, types and shapes, for an error."""
+def format_tensors(tensors: Collection[TensorMetadata]) -> str:
+    """Format names, types and shapes for an error message."""
     return (
         ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in tensors) or "nothing"
     )
 
 
 def _possible_channels(shape: tuple[int, ...]) -> set[int]:
-    """The sizes of the first and the last dimension; a free one may be the channels."""
+    """Return the sizes of the first and the last dimension; a free one counts as the channels."""
     return {CHANNELS if size < 0 else size for size in (shape[0], shape[-1])}
 
 

@@ -9,14 +9,15 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-#: Seconds for an archive's first files. What takes longer is not known.
+#: Seconds to read an archive's first files; after that the version is unknown.
 LOOK_S = 3.0
-#: What an environment has below ``lib``. ``python3.1`` is a link that conda makes for Python 3.10 and later.
+#: A file below ``lib`` of an environment. ``python3.1`` is a link that conda creates for Python 3.10 and
+#: later.
 LIBRARY = re.compile(r"^(?:\./)?lib/(?:lib)?python(3\.(?!1(?:/|$|\.so))\d+)(?:/|\.so|$)")
 
 
 class _Bounded(io.RawIOBase):
-    """A file that cannot be read any more when the time is over."""
+    """A file object whose reads fail when the time is over."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         self._file, self._end = path.open("rb", buffering=0), time.monotonic() + seconds
@@ -35,7 +36,7 @@ class _Bounded(io.RawIOBase):
 
 
 def find_python(environment: Path, seconds: float = LOOK_S) -> str:
-    """The minor version, such as 3.12; empty where it cannot be told, or not in this time."""
+    """Return the minor version, such as 3.12; empty if it cannot be told in time."""
     try:
         if environment.is_dir():
             return _first(f"lib/{path.name}" for path in sorted((environment / "lib").iterdir()))
@@ -49,4 +50,4 @@ def find_python(environment: Path, seconds: float = LOOK_S) -> str:
 
 
 def _first(names: Iterable[str]) -> str:
-    return next((found[1] for name in names if (found := LIBRARY.match(name))), "")
+    return next((match[1] for name in names if (match := LIBRARY.match(name))), "")

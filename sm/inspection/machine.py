@@ -1,4 +1,4 @@
-"""What this machine offers models: Triton's backends, the Python of its stub, a GPU."""
+"""What this machine offers to models: Triton's backends, the Python of its stub, a GPU."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ NO_COMPLETION = ("--disable-auto-complete-config", "--strict-model-config=true",
 
 @dataclass(frozen=True)
 class Machine:
-    """Of what is empty or None nothing is known, and nothing is said."""
+    """A machine. Nothing is checked against what is empty or None."""
 
-    #: Folders of backends that Triton looks in.
+    #: Triton's folder of backends.
     backends: Path | None = None
     #: Major and minor version.
     triton: tuple[int, ...] = ()
-    #: The Python that models without a stub of their own run on.
+    #: The Python of models that bring no stub of their own.
     python: str = ""
-    #: Whether Triton completes configurations.
+    #: True if Triton completes configurations.
     completes: bool = True
     #: ``TRIREME_WITHOUT_GPU``.
     without_gpu: str = "cpu"
-    #: None: ask the machine when a model wants to know.
+    #: None: look for a GPU when a model needs to know.
     gpu: bool | None = None
 
     @classmethod
     def find(cls, settings: Settings) -> Machine:
-        """This one, with the Triton that the settings name."""
+        """Describe this machine, with the Triton that the settings name."""
         arguments = settings.triton_arguments
         common = cls(completes=not set(NO_COMPLETION) & set(arguments), without_gpu=settings.without_gpu)
         try:
             program = server.find(settings)
         except StartError:
             return common
-        told = [word.removeprefix(BACKENDS_OPTION) for word in arguments if word.startswith(BACKENDS_OPTION)]
-        backends = Path(told[-1]) if told else program.parent.parent / "backends"
+        backend_folders = [
+            word.removeprefix(BACKENDS_OPTION) for word in arguments if word.startswith(BACKENDS_OPTION)
+        ]
+        backends = Path(backend_folders[-1]) if backend_folders else program.parent.parent / "backends"
         return cls(
             backends=backends if backends.is_dir() else None,
             triton=_triton_version(program),
@@ -55,8 +57,8 @@ class Machine:
         )
 
     @classmethod
-    def here(cls) -> Machine:
-        """This one, as the environment's variables have it."""
+    def of_this_host(cls) -> Machine:
+        """Describe this machine, with settings from the environment."""
         return cls.find(Settings.read(os.environ))
 
     @property
@@ -65,11 +67,11 @@ class Machine:
 
     @property
     def knows_all_names(self) -> bool:
-        """Whether each field that Triton knows is known here too."""
+        """True if every field that this Triton knows is known here too."""
         return not self.triton or config_files.version() >= self.triton
 
     def has_backend(self, name: str, folders: tuple[Path, ...]) -> bool:
-        """Whether Triton finds a backend; ``folders`` are the model's, which may bring one."""
+        """True if Triton finds the backend; ``folders`` are the model's, which may bring one."""
         if self.backends is None or (self.backends / name).is_dir():
             return True
         return any((folder / f"libtriton_{name}.so").exists() for folder in folders)

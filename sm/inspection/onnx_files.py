@@ -9,10 +9,10 @@ from pathlib import Path
 #: Number of the field of ONNX's ``ModelProto`` that holds the graph.
 GRAPH = 7
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-#: Bytes of a varint at most.
+#: Longest varint in bytes.
 MAX_VARINT_BYTES = 10
 POINTER = b"version https://git-lfs"
-#: ONNX Runtime's own format, whatever the file is called: these bytes at the offset.
+#: The signature of ONNX Runtime's own format, and its offset.
 ORT_FORMAT, ORT_OFFSET = b"ORTM", 4
 
 
@@ -21,7 +21,7 @@ class Malformed(ValueError):
 
 
 def find_fault(path: Path) -> str | None:
-    """Why no runtime can read an ONNX file, as the end of a sentence; None where nothing is known."""
+    """Explain why no runtime can read an ONNX file, as the end of a sentence; None if no fault is known."""
     try:
         with path.open("rb") as file:
             if not file.seek(0, 2):
@@ -48,7 +48,7 @@ def _find_fault(data: mmap.mmap) -> str | None:
 
 
 def _fields(data: mmap.mmap, place: int, end: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Number and extent of each field of a message."""
+    """Yield number and extent of each field of a message."""
     while place < end:
         start = place
         tag, place = _varint(data, place, end)
@@ -71,7 +71,7 @@ def _fields(data: mmap.mmap, place: int, end: int) -> Iterator[tuple[int, tuple[
 
 
 def _varint(data: mmap.mmap, place: int, end: int) -> tuple[int, int]:
-    """A number and where the next thing begins."""
+    """Read a number; return it with the position after it."""
     value = 0
     for index in range(MAX_VARINT_BYTES):
         if place + index >= end:

@@ -1,6 +1,6 @@
-"""Serve a repository through a folder of links, so that the team's own files are never written.
+"""Serve a repository through a folder of links, so that the team's files are never written.
 
-It has room for plans that were built here, or configurations for a machine without a GPU.
+The folder also holds plans that were built here, or configurations for a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ PLAN, LOG = "model.plan", "model.plan.log"
 
 
 def find_missing_plans(repository: Path) -> list[Path]:
-    """The version folders that are to be served and whose plan is not there, or is not for this box."""
-    found = models.read(repository)
-    folders = [model.version(number) for model in found for number in model.served]
+    """Return the version folders to serve whose plan is missing or does not fit this box."""
+    repository_models = models.read(repository)
+    folders = [model.version(number) for model in repository_models for number in model.served]
     return [folder for folder in folders if is_plans(folder) and not fits(folder)]
 
 
 def fits(folder: Path) -> bool:
-    """Whether a plan is there and runs here."""
+    """True if the folder has a plan that runs here."""
     from sm.hardware import Hardware
     from sm.inspection.problems import manifest_problem
 
@@ -31,7 +31,7 @@ def fits(folder: Path) -> bool:
 
 
 def same_source(version: Path, built: Path) -> bool:
-    """Whether two version folders' plans are of one graph, in one precision."""
+    """True if two version folders' plans come from the same graph in the same precision."""
     from sm.repository.manifest import Manifest
 
     ours, theirs = Manifest.read(built), Manifest.read(version)
@@ -41,7 +41,7 @@ def same_source(version: Path, built: Path) -> bool:
 
 
 def merge(repository: Path, merged: Path, wanting: list[Path]) -> None:
-    """Links to all of the repository but the plans that are wanting; those that were built here stay."""
+    """Link everything of the repository except the missing plans; plans that were built here stay."""
     merged.mkdir(parents=True, exist_ok=True)
     for path in merged.iterdir():
         if path.is_symlink():
@@ -57,7 +57,7 @@ def merge(repository: Path, merged: Path, wanting: list[Path]) -> None:
 
 
 def overlay_cpu(repository: Path, merged: Path, names: Collection[str]) -> Path:
-    """``merged``: links to all of the repository, but with the models ``names`` configured for the CPU."""
+    """Link everything of the repository to ``merged``, but configure the models ``names`` for the CPU."""
     merged.mkdir()
     for entry in repository.iterdir():
         if entry.name not in names:

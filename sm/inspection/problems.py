@@ -1,7 +1,7 @@
 """List every problem that would stop a start, each with the next step.
 
-``sm inspect``, ``sm package``, ``serve`` and multi-model mode's loads all ask here. What is not certain to
-stop Triton is a warning: nothing may be refused that Triton would take.
+``sm inspect``, ``sm package``, ``serve`` and loads in multi-model mode use it. A problem that may not stop
+Triton is a warning: nothing that Triton accepts may be refused.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from sm.triton.wheel import VERSION
 if TYPE_CHECKING:
     from sm.hardware import Hardware
 
-#: Backends of which it is certain that they want the file of :data:`sm.repository.models.FILES`.
+#: Backends that certainly need the file of :data:`sm.repository.models.FILES`.
 NEEDS_FILE = ("python", "onnxruntime", "tensorrt")
 #: Bytes; a longer ``model.py`` is not parsed.
 MAX_SCRIPT_BYTES = 2**20
 STUB = "triton_python_backend_stub"
-#: The CPU target's program, which is copied beside each graph that it runs.
+#: The program of the CPU target, which is copied beside each graph that it runs.
 ONNX_PROGRAM = Path(__file__).parents[1] / "triton" / "onnx_cpu" / "model.py"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """``is_certain``: Triton would refuse the model. Else it is a warning."""
+    """A problem. ``is_certain``: Triton would refuse the model; otherwise it is a warning."""
 
     sentence: str
     is_certain: bool = True
-    #: Whether it is this machine that lacks something: elsewhere the model may start.
+    #: True if this machine lacks something; elsewhere the model may start.
     is_local: bool = False
-    #: Whether Triton waits for ever: with it, all other models would wait too.
+    #: True if Triton would wait for ever, and all other models with it.
     hangs: bool = False
 
     def __str__(self) -> str:
@@ -49,38 +49,43 @@ class Problem:
 
 
 def find_all(repository: Path, machine: Machine | None = None) -> list[Problem]:
-    """Everything that is wrong in the repository, also with a copy of it."""
-    found = find(repository, machine)
-    return [*found, *map(Problem, _links(repository))] if repository.is_dir() else found
+    """Return everything that is wrong in the repository, including what only a copy of it would lack."""
+    problems = find(repository, machine)
+    return [*problems, *map(Problem, _links(repository))] if repository.is_dir() else problems
 
 
 def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
-    """What a start would meet, model by model, on ``machine``: on this one if not given."""
+    """Return the problems of a start on ``machine``, model by model; the default is this machine."""
     if not repository.is_dir():
         return [Problem(f"{repository} is no folder.")]
     if (repository / CONFIG).exists():
         return [Problem(find_root_config(repository))]
-    found = models.read(repository)
-    if not any(models.is_model(model.folder) for model in found) and CodeFolder(repository / "code").serves:
+    repository_models = models.read(repository)
+    if (
+        not any(models.is_model(model.folder) for model in repository_models)
+        and CodeFolder(repository / "code").serves
+    ):
         return []
-    if not found:
+    if not repository_models:
         return [
             Problem(
                 f"There is no model in {repository}: each is a folder with a config.pbtxt and a folder 1."
             )
         ]
-    machine = machine or Machine.here()
-    each = [problem for model in found for problem in (*_shape(model), *of_model(model, machine))]
+    machine = machine or Machine.of_this_host()
+    model_problems = [
+        problem for model in repository_models for problem in (*_shape(model), *of_model(model, machine))
+    ]
     return [
-        *each,
-        *map(Problem, wiring.problems(found)),
-        *gpu_problems(found, machine),
-        *(Problem(sentence, is_local=True) for sentence in plans(found)),
+        *model_problems,
+        *map(Problem, wiring.problems(repository_models)),
+        *gpu_problems(repository_models, machine),
+        *(Problem(sentence, is_local=True) for sentence in plans(repository_models)),
     ]
 
 
 def find_problems(repository: Path, machine: Machine | None = None) -> list[str]:
-    """The sentences of :func:`find_all`, without the warnings."""
+    """Return the sentences of :func:`find_all`, without the warnings."""
     return [problem.sentence for problem in find_all(repository, machine) if problem.is_certain]
 
 
@@ -90,7 +95,9 @@ def find_start_problems(repository: Path, machine: Machine | None = None) -> lis
 
 
 def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
-    """What is wrong with one model but its names and versions, which multi-model mode mends."""
+    """Yield the problems of one model, apart from its names and versions, which multi-model mode
+    corrects.
+    """
     if model.fault:
         yield Problem(model.fault, is_certain=machine.knows_all_names or not model.unknown_name)
         return
@@ -104,14 +111,14 @@ def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
     yield from _scripts(model, machine)
 
 
-def gpu_problems(found: Sequence[Model], machine: Machine) -> Iterator[Problem]:
-    """What the models want of a GPU where there is none; one sentence for all that can do without."""
-    plan_models = [model for model in found if model.backend == "tensorrt"]
-    wanting = on_cpu(found, machine)
+def gpu_problems(inspected: Sequence[Model], machine: Machine) -> Iterator[Problem]:
+    """Yield the models' needs of a GPU that is not there; one sentence for all that can do without."""
+    plan_models = [model for model in inspected if model.backend == "tensorrt"]
+    wanting = on_cpu(inspected, machine)
     if not (plan_models or wanting) or machine.has_gpu:
         return
     for model in plan_models:
-        # The manifest of a plan says more.
+        # Plans are left out: their manifest says more.
         if not plans([model]):
             yield Problem(
                 f"{model.folder} is a TensorRT plan, and there is no GPU here: start it on a machine with "
@@ -135,23 +142,23 @@ def gpu_problems(found: Sequence[Model], machine: Machine) -> Iterator[Problem]:
             )
 
 
-def on_cpu(found: Sequence[Model], machine: Machine) -> list[Model]:
-    """The models that ask for a GPU, could do without, and get none on this machine."""
-    wanting = [model for model in found if model.wants_gpu and model.backend != "tensorrt"]
+def on_cpu(inspected: Sequence[Model], machine: Machine) -> list[Model]:
+    """Return the models that ask for a GPU, have none on this machine, and can run without."""
+    wanting = [model for model in inspected if model.wants_gpu and model.backend != "tensorrt"]
     return [] if not wanting or machine.has_gpu else wanting
 
 
 def find_root_config(repository: Path) -> str:
-    """The contract's words."""
+    """Return the problem of a ``config.pbtxt`` in the repository's root."""
     return f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."
 
 
-def plans(found: Sequence[Model]) -> list[str]:
-    """Plans that were built for another GPU or TensorRT, and manifests that cannot be read.
+def plans(inspected: Sequence[Model]) -> list[str]:
+    """Return plans for another GPU or TensorRT, and manifests that cannot be read.
 
-    The driver is asked, and the types of a manifest are loaded, only where a plan is to be served.
+    The driver is asked, and the manifest's types are loaded, only if there is a plan to serve.
     """
-    folders = [model.version(number) for model in found for number in model.served]
+    folders = [model.version(number) for model in inspected for number in model.served]
     built = [folder for folder in folders if is_plans(folder)]
     if not built:
         return []
@@ -162,7 +169,7 @@ def plans(found: Sequence[Model]) -> list[str]:
 
 
 def manifest_problem(folder: Path, hardware: Hardware) -> str | None:
-    """What is wrong with the manifest of a version folder, or with its plan on this hardware."""
+    """Explain what is wrong with a version folder's manifest, or with its plan on this hardware."""
     from sm.repository.manifest import Manifest
 
     try:
@@ -173,18 +180,18 @@ def manifest_problem(folder: Path, hardware: Hardware) -> str | None:
 
 
 def is_plans(folder: Path) -> bool:
-    """Whether a manifest is a plan's; one that is no JSON is looked at more closely too."""
+    """True if the manifest describes a plan, or is not JSON."""
     try:
-        said = json.loads((folder / "manifest.json").read_bytes())
+        manifest = json.loads((folder / "manifest.json").read_bytes())
     except FileNotFoundError:
         return False
     except (OSError, ValueError):
         return True
-    return not isinstance(said, dict) or said.get("target") not in ("cpu", "onnxruntime")
+    return not isinstance(manifest, dict) or manifest.get("target") not in ("cpu", "onnxruntime", "torch")
 
 
 def _shape(model: Model) -> Iterator[Problem]:
-    """Whether it is a model, under one name, with its versions."""
+    """Check that the folder is a model with one name and with versions."""
     if model.config is None and not model.fault and not model.backend:
         yield Problem(f"{model.folder} has no config.pbtxt, and no version folder that says what it is.")
     elif not model.fault:
@@ -232,10 +239,10 @@ def _backend(model: Model, machine: Machine) -> Iterator[Problem]:
 
 
 def _name(model: Model) -> Iterator[str]:
-    said = model.config.name if model.config else ""
-    if said and said != model.name:
+    config_name = model.config.name if model.config else ""
+    if config_name and config_name != model.name:
         yield (
-            f"{model.folder / 'config.pbtxt'} names the model {said!r}; its folder is {model.name!r}: "
+            f"{model.folder / 'config.pbtxt'} names the model {config_name!r}; its folder is {model.name!r}: "
             "give both one name."
         )
 
@@ -259,7 +266,7 @@ def _files(model: Model) -> Iterator[Problem]:
 
 
 def _graphs(model: Model) -> Iterator[Problem]:
-    """ONNX files that nobody can read."""
+    """Yield the ONNX files that no runtime can read."""
     for folder in _served_folders(model):
         if model.backend == "onnxruntime":
             file, is_certain = folder / (model.file or "model.onnx"), True
@@ -295,7 +302,7 @@ def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
 
 
 def _scripts(model: Model, machine: Machine) -> Iterator[Problem]:
-    """Slips of the pen in a Python model, where it runs on the Python that reads it here."""
+    """Yield syntax errors of a Python model, if it runs on the same Python as this process."""
     if model.backend != "python" or model.environment or _stub_python(model, machine) != VERSION:
         return
     for folder in _served_folders(model):
@@ -313,7 +320,7 @@ def _scripts(model: Model, machine: Machine) -> Iterator[Problem]:
 
 
 def _stub_python(model: Model, machine: Machine) -> str:
-    """The Python of the stub that runs a model: its own, or Triton's."""
+    """Return the Python of the stub that runs a model: its own, or Triton's."""
     from sm.triton.python_stub import version
 
     return version(model.folder / STUB) or machine.python
@@ -323,15 +330,15 @@ def _served_folders(model: Model) -> list[Path]:
     return [model.version(number) for number in sorted(set(model.served) & set(model.versions))]
 
 
-def _same_content(one: Path, other: Path) -> bool:
+def _same_content(first: Path, second: Path) -> bool:
     try:
-        return one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes()
+        return first.stat().st_size == second.stat().st_size and first.read_bytes() == second.read_bytes()
     except OSError:
         return False
 
 
 def _links(repository: Path) -> Iterator[str]:
-    """Links that lead nowhere, or to what a copy of the repository would not have."""
+    """Yield links that lead nowhere, or to files that a copy of the repository would lack."""
     home = repository.resolve()
     for folder, folders, files in os.walk(repository):
         for name in sorted((*folders, *files)):

@@ -1,6 +1,6 @@
 """The clients of archives in a worker: created at first use, dropped when their archive is unloaded.
 
-A worker is told nothing. Each request looks whether the records have changed, which costs a ``stat``.
+Workers are not notified. Each request checks whether the records have changed, which costs a ``stat``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sm.plugins.registry import ModelMissing, Registry
 from sm.plugins.toolkit import script_modules
 from sm.triton.transport import Transport
 
-#: Times that a request looks for its client while the archive is unloaded and loaded again.
+#: How often a request looks for its client while the archive is unloaded and loaded again.
 MAX_LOOKUPS = 3
 
 
 @dataclass
-class Made:
-    """A client, or why there is none."""
+class ClientSlot:
+    """A client, or the reason why there is none."""
 
     record: Record
     client: Client | None = None
@@ -36,35 +36,35 @@ class Made:
 
 
 class LoadedClients(Mapping[str, Client]):
-    """The clients of what is loaded, by the names of the archives."""
+    """The clients of the loaded archives, by the archives' names."""
 
     def __init__(self, records: Records, triton: Transport) -> None:
         self._records, self._triton = records, triton
         self._lock = threading.Lock()
-        self._seen = EMPTY_SNAPSHOT
-        self._made: dict[str, Made] = {}
+        self._snapshot = EMPTY_SNAPSHOT
+        self._slots: dict[str, ClientSlot] = {}
 
     def __getitem__(self, name: str) -> Client:
         record = self.current().find(name)
         if record is None or not record.client:
             raise KeyError(name)
         with self._lock:
-            now = self._seen.records.get(record.name)
+            now = self._snapshot.records.get(record.name)
             if now is None or now.id != record.id:
                 raise KeyError(name)
-            made = self._made.setdefault(record.id, Made(record))
-        # Others go on meanwhile.
-        with made.lock:
-            is_new = made.client is None and not made.fault
-            if is_new and self._make(made) and not self._is_loaded(record):
-                # Unloaded meanwhile: its files and models went away under the client.
-                made.client, made.fault = None, "it has been unloaded"
+            slot = self._slots.setdefault(record.id, ClientSlot(record))
+        # Only requests for this archive wait.
+        with slot.lock:
+            is_new = slot.client is None and not slot.fault
+            if is_new and self._make(slot) and not self._is_loaded(record):
+                # The archive was unloaded meanwhile, and its files and models are gone.
+                slot.client, slot.fault = None, "it has been unloaded"
                 _unload_aside([record])
-        if made.client is None:
+        if slot.client is None:
             if not self._is_loaded(record):
                 raise KeyError(name)
-            raise ClientFailed(made.fault)
-        return made.client
+            raise ClientFailed(slot.fault)
+        return slot.client
 
     def __contains__(self, name: object) -> bool:
         record = self.current().find(str(name))
@@ -77,55 +77,59 @@ class LoadedClients(Mapping[str, Client]):
         return sum(1 for _ in self)
 
     def current(self) -> Snapshot:
-        """What is loaded now. What was and is no more is forgotten: clients, their modules, metadata."""
-        if self._records.read() is not self._seen:
+        """Return what is loaded now, and drop clients, modules and metadata of what is not."""
+        if self._records.read() is not self._snapshot:
             with self._lock:
                 snapshot = self._records.read()
                 loaded = {record.id for record in snapshot.loaded()}
-                gone = [record for record in self._seen.loaded() if record.id not in loaded]
-                self._seen = snapshot
-                for record in gone:
-                    self._made.pop(record.id, None)
+                removed = [record for record in self._snapshot.loaded() if record.id not in loaded]
+                self._snapshot = snapshot
+                for record in removed:
+                    self._slots.pop(record.id, None)
                     self._triton.forget(record.models.values())
-            clients = [record for record in gone if record.client]
+            clients = [record for record in removed if record.client]
             if clients:
                 _unload_aside(clients)
-        return self._seen
+        return self._snapshot
 
     def _is_loaded(self, record: Record) -> bool:
         now = self._records.read().records.get(record.name)
         return now is not None and now.loaded and now.id == record.id
 
-    def _make(self, made: Made) -> bool:
-        """False if the archive was unloaded before its client's turn came: clients are made one at a time."""
-        record = made.record
-        found = _found(record)
+    def _make(self, slot: ClientSlot) -> bool:
+        """Create a client. Clients are created one at a time; False if the archive was unloaded while this
+        one waited.
+        """
+        record = slot.record
+        source = _client_source(record)
         triton = RenamedModels(self._triton, record.names)
         try:
-            with plain_names(found):
+            with plain_names(source):
                 if not self._is_loaded(record):
                     return False
-                client = load(found, triton, Path(record.repository))
+                client = load(source, triton, Path(record.repository))
                 client.name = record.name
-                registry.check(client, found, triton)
+                registry.check(client, source, triton)
         except (StartError, ModelMissing) as error:
-            made.fault = f"the client of {record.name!r} cannot be loaded: {error}"
+            slot.fault = f"the client of {record.name!r} cannot be loaded: {error}"
             return True
-        made.client = client
+        slot.client = client
         return True
 
 
 def _unload_aside(records: list[Record]) -> None:
-    """It may have to wait until another client is loaded. No request shall."""
+    """Unload in a thread of its own: it may have to wait for another client to load, and no request
+    should.
+    """
     threading.Thread(target=_unload, args=(records,), daemon=True).start()
 
 
 def _unload(records: list[Record]) -> None:
     """Forget the modules of clients."""
     for record in records:
-        unload(_found(record))
-        script_modules.forget_modules(_found(record).home)
-    # Classes and modules refer to each other in circles, and may hold much: not some day, now.
+        unload(_client_source(record))
+        script_modules.forget_modules(_client_source(record).home)
+    # Collect now: classes and modules form reference cycles and may hold much memory.
     gc.collect()
 
 
@@ -133,16 +137,16 @@ def _package(record: Record) -> str:
     return f"archive_{record.id}"
 
 
-def _found(record: Record) -> ClientSource:
+def _client_source(record: Record) -> ClientSource:
     return ClientSource(_package(record), Path(record.client), record.module)
 
 
 @dataclass(frozen=True)
 class LoadedRegistry(Registry):
-    """What archives bring, in the place of what a start finds."""
+    """A registry of the clients in archives instead of those found at start."""
 
     clients: LoadedClients
-    #: Whether an error names what is loaded. False where the list of models is restricted.
+    #: True if errors may name loaded models; False if the list of models is restricted.
     names_others: bool = True
 
     def get(self, name: str) -> Client:
@@ -152,14 +156,14 @@ class LoadedRegistry(Registry):
                 return client
             record = self.record(name)
             if not record.client:
-                # Not a 404: to the platform that means that it is not loaded.
+                # This is not a 404, which would tell the platform that the model is not loaded.
                 raise BadInput(
                     f"the archive of {record.name!r} has no client: "
                     "send it the v2 protocol, a body with inputs"
                 )
         raise NotReady(f"the model {name[:200]!r} is being unloaded and loaded again")
 
-    def known(self, name: str) -> bool:
+    def is_served(self, name: str) -> bool:
         return self.clients.current().find(name) is not None
 
     def served_without_client(self, name: str) -> bool:
@@ -181,6 +185,6 @@ class LoadedRegistry(Registry):
     def unknown(self, name: str) -> UnknownModel:
         return self.clients.current().unknown(name, self.names_others)
 
-    def default(self, wanted: str) -> str:
-        """Nothing is loaded yet."""
-        return wanted
+    def default(self, requested: str) -> str:
+        """No model is loaded yet."""
+        return requested

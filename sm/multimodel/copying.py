@@ -19,27 +19,28 @@ from pathlib import Path
 
 from sm.errors import BadInput
 
-#: Bytes. A larger file is linked: weights would double the disk space that a model takes.
+#: Bytes. Larger files are linked: copies of weights would double a model's disk space.
 MAX_COPIED_FILE_BYTES = 2**20
-#: Bytes that are copied of one archive. Beyond, a small file is linked too, unless the box itself reads it.
+#: Bytes copied of one archive. Beyond this, small files are linked too, except those that the box itself
+#: reads.
 MAX_COPIED_BYTES = 256 * 2**20
 READ_BY_THE_BOX = ("config.pbtxt", ".py")
-#: Files and folders of one archive, and how deep folders may lie in each other.
+#: Limits of an archive: files and folders, and the depth of folders.
 MAX_ENTRIES, MAX_DEPTH = 100_000, 32
-#: Links that one link may lead through, as in the kernel.
+#: Links that one link may lead through; the kernel has the same limit.
 MAX_LINKS = 40
-#: Bytes of a path in the copy; the kernel takes 4096, and Triton's folder is a little deeper.
+#: Bytes of a path in the copy. The kernel allows 4096, and Triton's folder is a little deeper.
 MAX_PATH_BYTES = 3500
 
-#: O_PATH needs no right to read the folders on the way.
+#: O_PATH needs no permission to read the folders on the way.
 FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 LISTING_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-#: Without O_NONBLOCK the opening of a named pipe waits for a writer.
+#: Without O_NONBLOCK, opening a named pipe waits for a writer.
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-#: What the kernel says of a name that is another thing now than a moment ago.
+#: The kernel's errors for an entry that was replaced a moment ago.
 CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE, errno.ENXIO)
-#: Where two file systems, or their rights, allow no hard link.
+#: The kernel's errors if a hard link is impossible, between file systems or by their permissions.
 NO_HARD_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP)
 UNREADABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EIO)
 
@@ -69,7 +70,7 @@ def copy_archive(archive: Path, target: Path, limits: Limits | None = None) -> N
             many entries; or it has changed meanwhile. The sentence names the entry.
         OSError: There is no room for the copy.
     """
-    with _explained(()):
+    with _errors_for_caller(()):
         root = os.open("/", FOLDER_FLAGS)
         for name in archive.parts[1:]:
             root = _enter(root, name)
@@ -92,7 +93,7 @@ class Limits:
             raise BadInput(f"the archive has more than {self._most} files and folders")
 
     def take_bytes(self, name: str, size: int) -> bool:
-        """True if a file of this size is to be copied."""
+        """Return True if a file of this size is to be copied."""
         if size > MAX_COPIED_FILE_BYTES or (size > self._bytes and not name.endswith(READ_BY_THE_BOX)):
             return False
         self._bytes -= size
@@ -100,30 +101,30 @@ class Limits:
 
 
 class _Copier:
-    """``root`` is the descriptor of the archive's folder, ``path`` is where it lies."""
+    """Copies one archive. ``root`` is the descriptor of its folder, ``path`` its path."""
 
     def __init__(self, root: int, path: Path, limits: Limits) -> None:
         self._root, self._path, self._limits = root, path, limits
 
     def copy_folder(self, parts: Parts, target: Path, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise BadInput(f"{_shown(parts)}: folders lie more than {MAX_DEPTH} deep in each other")
+            raise BadInput(f"{_format_entry(parts)}: folders lie more than {MAX_DEPTH} deep in each other")
         if len(os.fsencode(target)) > MAX_PATH_BYTES:
-            raise BadInput(f"{_shown(parts)}: the path is too long")
+            raise BadInput(f"{_format_entry(parts)}: the path is too long")
         target.mkdir(mode=0o700)
         with self._opened_folder(parts) as folder:
-            found = os.fstat(folder)
+            status = os.fstat(folder)
             for name in self._names(parts, folder):
                 self._copy_entry((*parts, name), target / name, depth)
-            if os.fstat(folder).st_mtime_ns != found.st_mtime_ns:
+            if os.fstat(folder).st_mtime_ns != status.st_mtime_ns:
                 raise _changed(parts)
 
     def _names(self, parts: Parts, folder: int) -> list[str]:
         names = []
-        with _explained(parts):
+        with _errors_for_caller(parts):
             listing = os.open(".", LISTING_FLAGS, dir_fd=folder)
         try:
-            with _explained(parts), os.scandir(listing) as entries:
+            with _errors_for_caller(parts), os.scandir(listing) as entries:
                 for entry in entries:
                     self._limits.count_entry()
                     _check_name((*parts, entry.name))
@@ -141,30 +142,32 @@ class _Copier:
 
     def _copy_file(self, parts: Parts, target: Path) -> None:
         with self._opened_folder(parts[:-1]) as folder:
-            with _explained(parts):
+            with _errors_for_caller(parts):
                 file = os.open(parts[-1], FILE_FLAGS, dir_fd=folder)
             try:
-                found = os.fstat(file)
-                _check_regular(parts, found.st_mode)
-                if self._limits.take_bytes(parts[-1], found.st_size):
-                    self._copy_bytes(parts, file, found, target)
+                status = os.fstat(file)
+                _check_regular(parts, status.st_mode)
+                if self._limits.take_bytes(parts[-1], status.st_size):
+                    self._copy_bytes(parts, file, status, target)
                 else:
-                    self._link(parts, folder, found, target)
+                    self._link(parts, folder, status, target)
             finally:
                 os.close(file)
 
-    def _copy_bytes(self, parts: Parts, file: int, found: os.stat_result, target: Path) -> None:
+    def _copy_bytes(self, parts: Parts, file: int, status: os.stat_result, target: Path) -> None:
         with open(file, "rb", buffering=0, closefd=False) as source:
             content = b""
-            while len(content) <= found.st_size and (piece := source.read(found.st_size + 1 - len(content))):
+            while len(content) <= status.st_size and (
+                piece := source.read(status.st_size + 1 - len(content))
+            ):
                 content += piece
-        if len(content) != found.st_size or os.fstat(file).st_mtime_ns != found.st_mtime_ns:
+        if len(content) != status.st_size or os.fstat(file).st_mtime_ns != status.st_mtime_ns:
             raise _changed(parts)
         target.write_bytes(content)
-        target.chmod(stat.S_IMODE(found.st_mode) & 0o700 | 0o600)
-        os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+        target.chmod(stat.S_IMODE(status.st_mode) & 0o700 | 0o600)
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    def _link(self, parts: Parts, folder: int, found: os.stat_result, target: Path) -> None:
+    def _link(self, parts: Parts, folder: int, status: os.stat_result, target: Path) -> None:
         try:
             os.link(parts[-1], target, src_dir_fd=folder, follow_symlinks=False)
         except OSError as error:
@@ -174,52 +177,54 @@ class _Copier:
             if error.errno in CHANGED:
                 raise _changed(parts) from None
             raise
-        if not os.path.samestat(target.lstat(), found):
+        if not os.path.samestat(target.lstat(), status):
             raise _changed(parts)
 
     def _resolve(self, parts: Parts) -> tuple[Parts, int]:
-        """Where an entry leads within the archive, free of links, and the mode of what is there."""
-        shown, walked, ahead, links = parts, parts[:-1], [parts[-1]], 0
+        """Resolve an entry within the archive; return its path without links, and its mode."""
+        entry, walked, ahead, links = parts, parts[:-1], [parts[-1]], 0
         mode = 0
         while ahead:
             name = ahead.pop(0)
             if name in ("", ".", ".."):
                 if name == ".." and not walked:
-                    raise BadInput(f"{_shown(shown)} is a link that leads out of the archive")
+                    raise BadInput(f"{_format_entry(entry)} is a link that leads out of the archive")
                 walked, mode = walked[:-1] if name == ".." else walked, stat.S_IFDIR
                 continue
-            with self._opened_folder(walked) as folder, _explained(shown):
-                mode = self._mode(shown, folder, name, bool(links))
+            with self._opened_folder(walked) as folder, _errors_for_caller(entry):
+                mode = self._mode(entry, folder, name, bool(links))
                 if stat.S_ISLNK(mode):
                     links += 1
-                    ahead = [*self._link_target(shown, folder, name, links), *ahead]
+                    ahead = [*self._link_target(entry, folder, name, links), *ahead]
                     continue
             if ahead and not stat.S_ISDIR(mode):
-                raise _dangling(shown)
+                raise _dangling(entry)
             walked = (*walked, name)
         if not stat.S_ISDIR(mode):
-            _check_regular(shown, mode)
-        elif walked == shown[: len(walked)] and walked != shown:
-            raise BadInput(f"{_shown(shown)} is a link to a folder that it lies in")
+            _check_regular(entry, mode)
+        elif walked == entry[: len(walked)] and walked != entry:
+            raise BadInput(f"{_format_entry(entry)} is a link to a folder that it lies in")
         return walked, mode
 
-    def _mode(self, shown: Parts, folder: int, name: str, by_link: bool) -> int:
+    def _mode(self, entry: Parts, folder: int, name: str, by_link: bool) -> int:
         try:
             return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         except FileNotFoundError:
-            raise (_dangling(shown) if by_link else _changed(shown)) from None
+            raise (_dangling(entry) if by_link else _changed(entry)) from None
 
-    def _link_target(self, shown: Parts, folder: int, name: str, links: int) -> list[str]:
+    def _link_target(self, entry: Parts, folder: int, name: str, links: int) -> list[str]:
         leads = os.readlink(name, dir_fd=folder)
         if leads.startswith("/"):
-            raise BadInput(f"{_shown(shown)} is a link that leads out of the archive")
+            raise BadInput(f"{_format_entry(entry)} is a link that leads out of the archive")
         if links > MAX_LINKS:
-            raise BadInput(f"{_shown(shown)} is a link that leads through more than {MAX_LINKS} others")
+            raise BadInput(
+                f"{_format_entry(entry)} is a link that leads through more than {MAX_LINKS} others"
+            )
         return leads.split("/")
 
     @contextlib.contextmanager
     def _opened_folder(self, parts: Parts) -> Iterator[int]:
-        with _explained(parts):
+        with _errors_for_caller(parts):
             folder = os.dup(self._root)
             for name in parts:
                 folder = _enter(folder, name)
@@ -230,7 +235,7 @@ class _Copier:
 
 
 def _enter(folder: int, name: str) -> int:
-    """The descriptor of a folder in ``folder``, which is closed."""
+    """Open a folder in ``folder``, whose descriptor is closed."""
     try:
         return os.open(name, FOLDER_FLAGS, dir_fd=folder)
     finally:
@@ -240,38 +245,40 @@ def _enter(folder: int, name: str) -> int:
 def _check_regular(parts: Parts, mode: int) -> None:
     if not stat.S_ISREG(mode):
         kind = KINDS.get(stat.S_IFMT(mode), "no file")
-        raise BadInput(f"{_shown(parts)} is {kind}: an archive holds regular files and folders only")
+        raise BadInput(f"{_format_entry(parts)} is {kind}: an archive holds regular files and folders only")
 
 
 def _check_name(parts: Parts) -> None:
     try:
         parts[-1].encode()
     except UnicodeEncodeError:
-        raise BadInput(f"{_shown(parts)}: the name is not UTF-8") from None
+        raise BadInput(f"{_format_entry(parts)}: the name is not UTF-8") from None
 
 
 def _dangling(parts: Parts) -> BadInput:
-    return BadInput(f"{_shown(parts)} is a link that leads nowhere")
+    return BadInput(f"{_format_entry(parts)} is a link that leads nowhere")
 
 
 def _changed(parts: Parts) -> BadInput:
-    return BadInput(f"{_shown(parts)} has changed while the archive was read: load it when it is complete")
+    return BadInput(
+        f"{_format_entry(parts)} has changed while the archive was read: load it when it is complete"
+    )
 
 
-def _shown(parts: Parts) -> str:
-    """An entry in a sentence: its path in the archive, cut."""
+def _format_entry(parts: Parts) -> str:
+    """Format an entry for a message: its path in the archive, shortened."""
     path = "/".join(parts).encode(errors="backslashreplace").decode()
     return repr(f"…{path[-200:]}" if len(path) > 200 else path or ".")
 
 
 @contextlib.contextmanager
-def _explained(parts: Parts) -> Iterator[None]:
-    """Turn what the kernel says of an archive's entry into the caller's error."""
+def _errors_for_caller(parts: Parts) -> Iterator[None]:
+    """Translate the kernel's error for an entry into the caller's error."""
     try:
         yield
     except OSError as error:
         if error.errno in CHANGED:
             raise _changed(parts) from None
         if error.errno in UNREADABLE:
-            raise BadInput(f"{_shown(parts)} cannot be read: {error.strerror}") from None
+            raise BadInput(f"{_format_entry(parts)} cannot be read: {error.strerror}") from None
         raise

@@ -9,12 +9,12 @@ from sm.errors import OutOfMemory
 
 log = logging.getLogger(__name__)
 QUERY = ("nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits")
-#: Seconds; a driver in trouble may hang.
+#: Seconds; a faulty driver may hang.
 QUERY_TIMEOUT_S = 10
 
 
 def check(limit: float | None) -> None:
-    """:class:`OutOfMemory` if more than this fraction of any GPU's memory is in use."""
+    """Raise :class:`OutOfMemory` if more than this fraction of any GPU's memory is in use."""
     if limit is None:
         return
     for index, share in enumerate(memory_shares()):
@@ -26,12 +26,12 @@ def check(limit: float | None) -> None:
 
 
 def memory_shares() -> list[float]:
-    """The fraction in use of each GPU's memory, as the driver says; none where there is no driver."""
+    """Return the used fraction of each GPU's memory; empty without a driver."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             QUERY, capture_output=True, text=True, check=True, timeout=QUERY_TIMEOUT_S
         ).stdout
-        pairs = [line.split(",") for line in said.splitlines() if line.strip()]
+        pairs = [line.split(",") for line in output.splitlines() if line.strip()]
         return [float(used) / float(total) for used, total in pairs]
     except (OSError, subprocess.SubprocessError, ValueError, ZeroDivisionError) as error:
         log.warning("SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT is without effect: nvidia-smi: %s", error)

@@ -1,6 +1,6 @@
 """The list of loaded archives: a file that the control plane writes and every worker reads.
 
-It outlives workers, control plane and Triton: each of them, started again, finds in it what there was.
+The file outlives workers, control plane and Triton. Each of them reads it when it is started again.
 """
 
 from __future__ import annotations
@@ -15,36 +15,35 @@ from pathlib import Path
 from sm.errors import UnknownModel
 from sm.run_state import write_whole
 
-#: Loaded models that an error names: there may be thousands.
+#: Loaded models that an error names; there may be thousands.
 MAX_NAMES = 20
 
 
 @dataclass(frozen=True)
 class Record:
-    """One archive. Loaded again under the same name, it gets another ``id``."""
+    """One archive. If it is loaded again under the same name, it gets a new ``id``."""
 
-    #: What the platform calls it.
+    #: The platform's name of the archive.
     name: str
-    #: What list and get show: the archive's folder.
+    #: The archive's folder, as list and get show it.
     url: str
     id: str
-    #: Triton's name of the model that requests are for; empty if only the archive's client knows.
+    #: Triton's name of the model that requests call; empty if the archive's client decides.
     entry: str
-    #: Triton's names by the names in the archive, in the order in which they are loaded. Empty until the
-    #: archive has been read.
+    #: Triton's names by the names in the archive, in load order. Empty until the archive has been read.
     models: Mapping[str, str]
-    #: The file of the archive's client (empty if it has none), as what it is imported if it is a toolkit's
-    #: script, the folder in which it finds its models, and Triton's names by those that it may say.
+    #: The client: its file (empty if there is none), the module name of a toolkit script, the folder in which
+    #: it finds its models, and Triton's names by the names that it may use.
     client: str = ""
     module: str = ""
     repository: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
-    #: The archive as its callers name it, where the platform said so.
+    #: The archive's Target-Model, if the platform sent it.
     target: str = ""
-    #: Where the platform put the archive. The box works on a copy; a Triton that is started again is not
-    #: given the models of an archive that is gone.
+    #: Where the platform put the archive; the box uses a copy. If the folder is gone, a restarted Triton does
+    #: not get its models.
     folder: str = ""
-    #: False while it is being loaded or unloaded, and if that was cut short.
+    #: False while it is being loaded or unloaded, and if that was interrupted.
     loaded: bool = False
 
 
@@ -55,7 +54,7 @@ class Snapshot:
     records: Mapping[str, Record]
 
     def find(self, name: str) -> Record | None:
-        """What is loaded under this name, the platform's or the callers' own."""
+        """Find a loaded archive by the platform's name, or by its Target-Model."""
         record = self.records.get(name)
         if record is None or not record.loaded:
             record = self._targets.get(name)
@@ -65,17 +64,17 @@ class Snapshot:
         return (record for record in self.records.values() if record.loaded)
 
     def unknown(self, name: str, names_others: bool = True) -> UnknownModel:
-        """The error for a caller of a model that is not loaded; it names some that are."""
+        """Return the error for a model that is not loaded; it names some that are."""
         sentence = f"no model {name[:200]!r} is loaded" if name else "the request names no model"
         if not names_others:
             return UnknownModel(sentence)
         names = sorted(record.name for record in self.loaded())
-        some = [shown[:200] for shown in names[:MAX_NAMES]]
+        some = [other[:200] for other in names[:MAX_NAMES]]
         more = f" and {len(names) - len(some)} more" if len(names) > len(some) else ""
         return UnknownModel(f"{sentence}; loaded are: {', '.join(some) or 'none'}{more}", models=some)
 
     def triton_models(self) -> list[str]:
-        """Triton's names of all that is loaded."""
+        """Return Triton's names of everything that is loaded."""
         return [name for record in self.loaded() for name in record.models.values()]
 
     @cached_property
@@ -87,29 +86,29 @@ EMPTY_SNAPSHOT = Snapshot({})
 
 
 class Records:
-    """The file. Reading it again costs one look at its inode while nothing has changed."""
+    """Reads and writes the file. Reading an unchanged file costs one ``stat``."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self._seen: tuple[object, Snapshot] = (None, EMPTY_SNAPSHOT)
+        self._cached: tuple[object, Snapshot] = (None, EMPTY_SNAPSHOT)
 
     def read(self) -> Snapshot:
-        """The same object for as long as the file is the same."""
+        """Return a snapshot; the same object while the file is unchanged."""
         try:
-            found = self._file.stat()
+            status = self._file.stat()
         except FileNotFoundError:
             return EMPTY_SNAPSHOT
-        version = (found.st_ino, found.st_mtime_ns, found.st_size)
-        known, snapshot = self._seen
-        if known != version:
+        version = (status.st_ino, status.st_mtime_ns, status.st_size)
+        cached_version, snapshot = self._cached
+        if cached_version != version:
             rows = json.loads(self._file.read_bytes())
             snapshot = Snapshot({row["name"]: Record(**row) for row in rows})
-            self._seen = (version, snapshot)
+            self._cached = (version, snapshot)
         return snapshot
 
     def put(self, record: Record) -> None:
-        """Add it, or have it in the place of the one of its name. For one process alone."""
+        """Add a record, or replace the one of its name. Only one process may call it."""
         with self._lock:
             self._write({**self.read().records, record.name: record})
 

@@ -1,7 +1,6 @@
 """Load and unload archives. Runs in the control plane only; one operation at a time under each name.
 
-What is begun is written down first, so that a process that dies half way leaves nothing that a later one
-would not find and clear away.
+Each operation is recorded before it begins, so that the next process can undo one that was interrupted.
 """
 
 from __future__ import annotations
@@ -24,22 +23,27 @@ from sm.inspection.machine import Machine
 from sm.multimodel.archive_layout import Archive, check_model, parameters_of_call
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.staging import Staging
-from sm.triton.model_control import HELD, ModelControl
+from sm.polling import Poll
+from sm.triton.model_control import HELD_STATES, ModelControl
 from sm.triton.server import MAX_LOADS, MAX_STUCK_LOADS
 
 log = logging.getLogger(__name__)
-#: A name that can be a folder's and part of a path as it is.
+#: A name that can be a folder's name and part of a URL's path.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
-#: Seconds between two looks at models that nobody waits for.
+#: Seconds between two checks of models whose caller no longer waits.
 REAP_INTERVAL_S = 1.0
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
 class Loader:
-    """``home`` is the folder below which archives lie; ``admit`` raises if nothing may be loaded now.
+    """Loads and unloads archives.
 
-    ``machine`` is what models will run on; nothing is known of it if it is not given. A load may take
-    ``load_timeout`` seconds. ``replace_triton`` has Triton started again, for the reason it is given.
+    Args:
+        home: The folder below which archives must be.
+        admit: Raises if nothing may be loaded now.
+        machine: What the models will run on; None if unknown.
+        load_timeout: Seconds that a load may take.
+        replace_triton: Starts Triton again, for the given reason.
     """
 
     def __init__(
@@ -58,17 +62,19 @@ class Loader:
         self.records, self._staging, self._triton = records, staging, triton
         self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
         self._load_timeout, self._replace_triton = load_timeout, replace_triton
-        #: Archives that nobody waits for any more, by their records' ids. Triton may still bring them in, and
-        #: until it has done so, or is another, their files stay: it holds up all loads when they are gone.
+        #: Archives whose caller no longer waits, by record id. Triton may still load them. Until it has done
+        #: so, or was started again, their files stay: without them it would block all loads.
         self._abandoned: dict[str, Record] = {}
         self._lock = threading.Lock()
         self._busy: set[str] = set()
 
     def load(self, name: str, url: str, target: str = "") -> Record:
-        """Load the archive in the folder ``url``; ``target`` is what its callers call it, if that is known.
+        """Load the archive in the folder ``url``; ``target`` is its Target-Model, if known.
 
-        :class:`Conflict` if the name is taken, :class:`BadInput` for an archive that cannot be loaded,
-        :class:`OutOfMemory` where memory or disk are full.
+        Raises:
+            Conflict: The name is taken.
+            BadInput: The archive cannot be loaded.
+            OutOfMemory: Memory or disk are full.
         """
         with self._claim_name(name), _room():
             self._clear_away(name)
@@ -77,7 +83,7 @@ class Loader:
             began = time.monotonic()
             record = self._reserve(name, url, target)
             try:
-                # Copied first, then read: nobody changes the copy.
+                # Copy first and read the copy, which no other process changes.
                 copy = self._staging.copy(folder, record.id, Path(url).name)
                 archive = Archive.read(copy, Path(url), self._machine)
                 record = self._name_models(record, archive)
@@ -89,7 +95,7 @@ class Loader:
             return record
 
     def unload(self, name: str) -> None:
-        """Returns when all of the archive's models are out of memory. :class:`UnknownModel`."""
+        """Unload an archive and wait until its models are out of memory. Raises :class:`UnknownModel`."""
         snapshot = self.records.read()
         if name not in snapshot.records:
             raise snapshot.unknown(name)
@@ -99,18 +105,20 @@ class Loader:
             if record is None or not record.loaded:
                 raise snapshot.unknown(name)
             began = time.monotonic()
-            # From here on no caller finds it.
+            # From here on no request finds it.
             self.records.put(replace(record, loaded=False))
             try:
                 self._unload_from_triton(record)
             except NotReady:
-                # Triton, started again, has it again.
+                # A restarted Triton has loaded it again.
                 self.records.put(record)
                 raise
             log.info("unloaded", extra={"model": name, "seconds": round(time.monotonic() - began, 2)})
 
     def reload(self, model: str) -> None:
-        """Have Triton load one of its models anew; :class:`Conflict` if its archive is on its way."""
+        """Make Triton load one of its models again. :class:`Conflict` if its archive is being loaded or
+        unloaded.
+        """
         for record in self.records.read().loaded():
             if model in record.models.values():
                 with self._claim_name(record.name):
@@ -120,19 +128,19 @@ class Loader:
                     self._triton.load(model, seconds=self._load_timeout)
 
     def instances(self, model: str) -> int:
-        """How many processes one of Triton's models has if it is a Python model."""
+        """Return the number of processes of a model of Triton, if it is a Python model."""
         return self._triton.instances(model)
 
     def reap(self) -> None:
-        """See to archives that nobody waits for: unload what came in after all, count what never will."""
+        """Unload archives that were loaded after their caller gave up, and count those that never will be."""
         if not self._abandoned:
             return
         states = self._triton.states()
         for record in list(self._abandoned.values()):
-            held = [model for model in record.models.values() if states.get(model) in HELD]
-            if any(states[model] != "READY" for model in held):
+            loaded = [model for model in record.models.values() if states.get(model) in HELD_STATES]
+            if any(states[model] != "READY" for model in loaded):
                 continue
-            for model in reversed(held):
+            for model in reversed(loaded):
                 self._triton.unload(model)
             self._staging.remove(record.models, record.id)
             with self._lock:
@@ -143,20 +151,20 @@ class Loader:
             self._replace_triton(f"{len(stuck)} loads do not end in Triton: it is started again")
 
     def watch(self) -> None:
-        """Reap again and again; for a thread of its own."""
-        while True:
+        """Reap again and again, in a thread of its own."""
+
+        def look() -> None:
             try:
                 self.reap()
             except NotReady:
                 pass  # the next Triton knows nothing of them
             except TriremeError as error:
                 log.error("%s", error.sentence)
-            except Exception:
-                log.exception("models that nobody waits for cannot be looked after")
-            time.sleep(REAP_INTERVAL_S)
+
+        Poll("abandoned-loads", REAP_INTERVAL_S, look, at_once=True).start()
 
     def recover(self) -> None:
-        """Clear away what a process before this one has left half done."""
+        """Undo what an earlier process left unfinished."""
         for record in list(self.records.read().records.values()):
             if not record.loaded:
                 with contextlib.suppress(Conflict), self._claim_name(record.name):
@@ -182,38 +190,42 @@ class Loader:
             return
         if record.loaded and all(map(self._triton.ready, record.models.values())):
             raise Conflict(f"the model {name[:200]!r} is loaded already")
-        # A Triton that was started again may have failed to load it: callers get a 404, so it is wanted anew.
+        # A restarted Triton may have failed to load it. Callers get a 404, and the platform loads it again.
         log.warning("what is left of a model is cleared away", extra={"model": name})
         self._undo(record)
 
     def _reserve(self, name: str, url: str, target: str) -> Record:
-        """Write down what is begun. :class:`Conflict` if callers could take it for another model."""
+        """Record that a load begins. :class:`Conflict` if requests could confuse it with another model."""
         with self._lock:
-            record = Record(name, self._shown(url), secrets.token_hex(4), "", {}, target=target, folder=url)
+            record = Record(
+                name, self._format_folder(url), secrets.token_hex(4), "", {}, target=target, folder=url
+            )
             for other in self.records.read().records.values():
                 _check_collision(record, other)
             self.records.put(record)
             return record
 
-    def _shown(self, url: str) -> str:
-        """The archive's own folder, ``/opt/ml/models/<hash>``: what lies in it, the platform has named."""
+    def _format_folder(self, url: str) -> str:
+        """Return the archive's folder for messages, ``/opt/ml/models/<hash>``; the platform chose the names
+        in it.
+        """
         return str(self._home / Path(url).relative_to(self._home).parts[0])
 
     def _name_models(self, record: Record, archive: Archive) -> Record:
-        """Give the archive's models names in Triton, and write them down."""
+        """Choose names in Triton for the archive's models, and record them."""
         with self._lock:
             others = [*self.records.read().records.values(), *self._abandoned.values()]
-            taken = {model for other in others for model in other.models.values()}
-            # A load that does not end keeps its name for as long as this Triton lives.
-            taken |= {model for model, state in self._triton.states().items() if state == "LOADING"}
-            wanted = plain(record.target or record.name)
+            used_names = {model for other in others for model in other.models.values()}
+            # A load that never ends keeps its name for as long as this Triton runs.
+            used_names |= {model for model, state in self._triton.states().items() if state == "LOADING"}
+            desired = plain(record.target or record.name)
             names: dict[str, str] = {}
-            # The one that is called chooses first. A free name stays: Python models call each other by it.
+            # The entry chooses first. Free names are kept, as Python models call each other by name.
             for inside in sorted(archive.models, key=lambda inside: inside != archive.entry):
                 names[inside] = self._free(
-                    wanted if inside == archive.entry else plain(inside), taken, record.id
+                    desired if inside == archive.entry else plain(inside), used_names, record.id
                 )
-                taken.add(names[inside])
+                used_names.add(names[inside])
             record = replace(
                 record,
                 entry=names.get(archive.entry, ""),
@@ -222,15 +234,15 @@ class Loader:
             self.records.put(record)
             return record
 
-    def _free(self, wanted: str, taken: set[str], identity: str) -> str:
-        if wanted not in taken:
-            return wanted
+    def _free(self, desired: str, used_names: set[str], identity: str) -> str:
+        if desired not in used_names:
+            return desired
         if not self._namespaced:
             raise Conflict(
-                f"a model {wanted!r} is loaded already, and SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING=true"
+                f"a model {desired!r} is loaded already, and SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING=true"
             )
-        log.info("%s is called %s-%s in Triton: the name is taken", wanted, wanted, identity)
-        return f"{wanted}-{identity}"
+        log.info("%s is called %s-%s in Triton: the name is taken", desired, desired, identity)
+        return f"{desired}-{identity}"
 
     def _load_into_triton(self, record: Record, archive: Archive) -> Record:
         self._staging.add(archive, record.models)
@@ -245,7 +257,7 @@ class Loader:
                 record,
                 client=str(archive.plugin.file),
                 module=archive.plugin.module,
-                # A script of the toolkit's is told of the archive as it lies: its model may be any file.
+                # A toolkit script gets the archive itself as its model folder: its model may be any file.
                 repository=str(archive.folder if archive.plugin.module else view),
                 names=names,
             )
@@ -266,23 +278,23 @@ class Loader:
     def _unload_from_triton(self, record: Record) -> None:
         states = self._triton.states()
         if any(states.get(model) == "LOADING" for model in record.models.values()):
-            # To unload it would be to wait for its load.
+            # Unloading it now would wait for its load.
             with self._lock:
                 self._abandoned[record.id] = record
             self.records.remove(record.name)
             return
-        # The one that is called first: an ensemble before its steps.
+        # The entry first: an ensemble before its steps.
         for model in reversed(list(record.models.values())):
             self._triton.unload(model)
         self._staging.remove(record.models, record.id)
         self.records.remove(record.name)
 
     def _undo(self, record: Record) -> None:
-        """As if it had never been. What Triton does not let go of stays written down, for another attempt."""
+        """Undo a load. What Triton does not release stays recorded, for another attempt."""
         try:
             self._unload_from_triton(record)
         except NotReady:
-            # Triton, started again, does not know of it.
+            # A restarted Triton does not know the model.
             self._staging.remove(record.models, record.id)
             self.records.remove(record.name)
         except TriremeError as error:
@@ -290,20 +302,22 @@ class Loader:
 
 
 def _check_collision(record: Record, other: Record) -> None:
-    """:class:`Conflict` if a name or Target-Model of both is the same: a request must mean one model."""
+    """Raise :class:`Conflict` if two records share a name or Target-Model, as a request must mean one
+    model.
+    """
     for ours, theirs in product((record.name, record.target), (other.name, other.target)):
         if ours and theirs and plain(ours) == plain(theirs):
             mine = "the name" if ours == record.name else f"the Target-Model of {record.name[:200]!r},"
-            taken = (
+            clash = (
                 "is loaded already"
                 if theirs == other.name
                 else f"is the Target-Model of {other.name[:200]!r}, which is loaded already"
             )
-            raise Conflict(f"{mine} {ours[:200]!r} {taken}")
+            raise Conflict(f"{mine} {ours[:200]!r} {clash}")
 
 
 def plain(name: str) -> str:
-    """A name for Triton: the same one if it may be a folder's."""
+    """Return a name for Triton: unchanged if it can be a folder's name."""
     if PLAIN_NAME.fullmatch(name):
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -312,7 +326,7 @@ def plain(name: str) -> str:
 
 @contextlib.contextmanager
 def _room() -> Iterator[None]:
-    """A full disk is not the archive's fault."""
+    """Translate a full disk into an error of the box, not of the archive."""
     try:
         yield
     except OSError as error:

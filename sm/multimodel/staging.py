@@ -1,6 +1,6 @@
-"""Put an archive's models into Triton's repository: links to the files, and a ``config.pbtxt`` each.
+"""Put an archive's models into Triton's repository: links to the files, and a ``config.pbtxt`` for each.
 
-Triton wants a model's folder and the name in its configuration to be its name.
+Triton requires that folder and configuration have the model's name.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ from sm.repository.models import Model
 
 
 class Staging:
-    """``repository`` is Triton's. ``archives`` has a folder for each archive, by the record's id: in it are
-    the copy of the archive and, for a client, its models under the names that the client knows.
+    """``repository`` is Triton's. ``archives`` has a folder for each record id, with the copy of the archive
+    and, for a client, its models under the names that the client uses.
     """
 
     def __init__(self, repository: Path, archives: Path) -> None:
         self._repository, self._archives = repository, archives
 
     def copy(self, folder: Path, identity: str, name: str) -> Path:
-        """Copy the archive in ``folder``. The copy's folder has ``name``, as it may name a model."""
+        """Copy the archive in ``folder``. The copy's folder is called ``name``, which may be a model's
+        name.
+        """
         target = self._archives / identity / "files" / name
         target.parent.mkdir(parents=True)
         copy_archive(folder, target)
         return target
 
     def add(self, archive: Archive, names: Mapping[str, str]) -> None:
-        """Make the folders. ``names`` are Triton's, by the archive's."""
+        """Create the models' folders. ``names`` are Triton's, by the archive's."""
         for inside, model in archive.models.items():
-            # An archive that was never done with may have left one.
+            # An unfinished load may have left one.
             shutil.rmtree(self._repository / names[inside], ignore_errors=True)
             _stage(model, self._repository / names[inside], names, inside in archive.on_cpu)
 
     def view(self, archive: Archive, identity: str) -> Path:
-        """The folder in which the archive's client finds its models."""
+        """Create the folder in which the archive's client finds its models."""
         folder = self._archives / identity / "models"
         folder.mkdir(parents=True)
         for model in archive.models.values():
@@ -53,7 +55,9 @@ class Staging:
         return folder
 
     def touch(self, name: str) -> None:
-        """Triton loads a model again only if a version is newer. :class:`BadInput` if its files are gone."""
+        """Renew the version folders' times: Triton reloads a model only if one is newer. :class:`BadInput` if
+        files are gone.
+        """
         if not is_complete(self._repository / name):
             raise BadInput(f"the files of {name!r} are gone")
         for version in (self._repository / name).iterdir():
@@ -61,20 +65,21 @@ class Staging:
                 os.utime(version)
 
     def remove(self, names: Mapping[str, str], identity: str) -> None:
-        """What :meth:`copy`, :meth:`add` and :meth:`view` made, or a part of it."""
+        """Remove everything that :meth:`copy`, :meth:`add` and :meth:`view` created."""
         for name in names.values():
             shutil.rmtree(self._repository / name, ignore_errors=True)
         shutil.rmtree(self._archives / identity, ignore_errors=True)
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether each link in a model's folder leads somewhere: for a Python model without its file Triton waits
-    for ever, all others with it."""
+    """True if every link in a model's folder has a target: Triton would wait for ever for a Python model
+    without its file, and all other loads with it.
+    """
     return all(path.exists() for path in folder.rglob("*"))
 
 
 def restorable(record: Record, repository: Path) -> list[str]:
-    """Triton's names of the models whose files are all there; none if the archive itself is gone."""
+    """Return Triton's names of the models whose files all exist; none if the archive itself is gone."""
     if not Path(record.folder).is_dir():
         return []
     return [name for name in record.models.values() if is_complete(repository / name)]
@@ -96,22 +101,24 @@ def _stage(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -
         else:
             (folder / CONFIG).write_text(config_files.write(config))
     if is_ensemble(model) and not model.versions:
-        # It has no file in there, so many a way of packing loses it.
+        # An empty version folder, which many archive tools leave out.
         (folder / "1").mkdir()
 
 
 def _link_all(source: Path, folder: Path) -> None:
-    """A version is a folder of its own: its time is ours to set, and an archive may be read-only."""
+    """Link the files of a version into a folder of our own, whose time can be set: an archive may be
+    read-only.
+    """
     folder.mkdir()
     for path in source.iterdir():
         (folder / path.name).symlink_to(path)
 
 
 def rename_config(config: Any, name: str, names: Mapping[str, str]) -> Any:
-    """A copy of the configuration with its model's ``name``, and its steps' by ``names``."""
-    made = type(config)()
-    made.CopyFrom(config)
-    made.name = name
-    for step in made.ensemble_scheduling.step if made.HasField("ensemble_scheduling") else ():
+    """Return a copy of the configuration with the model's ``name``, and its steps' by ``names``."""
+    renamed = type(config)()
+    renamed.CopyFrom(config)
+    renamed.name = name
+    for step in renamed.ensemble_scheduling.step if renamed.HasField("ensemble_scheduling") else ():
         step.model_name = names.get(step.model_name, step.model_name)
-    return made
+    return renamed

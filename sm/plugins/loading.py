@@ -2,7 +2,7 @@
 
 A client is ``<folder>/<name>/client.py`` or ``<folder>/<name>.py`` with one concrete subclass of
 :class:`~sm.client.base.Client`. Each is loaded as a package of its own, so that ``from .labels import …``
-works and two clients may have modules of one name.
+works and two clients may have modules of the same name.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import TypeGuard, cast
 from sm.client.base import Client, Triton
 from sm.code_folder import SCRIPT_NAME, CodeFolder
 from sm.errors import StartError
+from sm.plugins.declarations import check_declarations
 from sm.plugins.toolkit import script_modules
 from sm.plugins.toolkit.script_client import ToolkitClient
 from sm.settings import HERE, PROGRAM
@@ -33,15 +34,17 @@ PACKAGE = "trireme_clients"
 
 @dataclass(frozen=True)
 class ClientSource:
-    """A client's file, not loaded yet. A script of the toolkit's kind has a ``module`` to be imported as."""
+    """A client's file that was found. A toolkit script has the ``module`` name to import it as."""
 
     name: str
     file: Path
     module: str = ""
 
     @property
-    def bundled(self) -> bool:
-        """Whether it came with the box: such a client waits for its model, others insist on it."""
+    def is_bundled(self) -> bool:
+        """True if the client came with the box: it is left out if its model is not served. For other clients
+        that is an error.
+        """
         return (HERE / "clients") in self.file.parents
 
     @property
@@ -51,20 +54,20 @@ class ClientSource:
 
     @property
     def package(self) -> str:
-        """The package it is loaded as: of its own, whatever other folder has its name."""
+        """The name of the package that it is loaded as."""
         return f"{PACKAGE}_{self.name}_{zlib.crc32(bytes(self.file)):08x}"
 
     @property
-    def shown(self) -> str:
-        """The file as people know it."""
+    def display_path(self) -> str:
+        """The file's path for messages."""
         return str(self.file.relative_to(HERE) if HERE in self.file.parents else self.file)
 
 
 def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[ClientSource]:
-    """Every client in ``folders``, in the order of their names.
+    """Find every client in ``folders``, sorted by name.
 
-    Where ``program`` is a script of the toolkit's, the files beside it are its modules; so are those beside
-    a ``client.py`` in the folder itself, as an archive of one model may have it.
+    If ``program`` is a toolkit script, the files beside it are its modules. The same holds for files beside a
+    ``client.py`` in the folder itself, as an archive of one model may have it.
     """
     for folder in folders:
         code = CodeFolder(folder, program)
@@ -80,53 +83,56 @@ def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Clie
                 yield ClientSource(path.stem, path)
 
 
-def plain_names(found: ClientSource) -> AbstractContextManager[None]:
-    """``import helpers`` finds what lies beside a user's client; a toolkit's script sees to that itself."""
-    folder = found.file.name == "client.py" and not found.bundled and not found.module
-    return script_modules.plain_names(found.home) if folder else nullcontext()
+def plain_names(source: ClientSource) -> AbstractContextManager[None]:
+    """Make the modules beside a user's client importable as ``import helpers``; a toolkit script does that
+    itself.
+    """
+    folder = source.file.name == "client.py" and not source.is_bundled and not source.module
+    return script_modules.plain_names(source.home) if folder else nullcontext()
 
 
-def load(found: ClientSource, triton: Triton, repository: Path) -> Client:
-    """Import a client's file and make its one instance."""
+def load(source: ClientSource, triton: Triton, repository: Path) -> Client:
+    """Import a client's file and create its one instance."""
     try:
-        with plain_names(found):
-            client = _instance(found, triton, repository)
-        client.name = client.name or found.name
+        with plain_names(source):
+            client = _instance(source, triton, repository)
+        client.name = client.name or source.name
         return client
     except StartError as error:
-        raise StartError(f"{found.shown}: {error}") from None
+        raise StartError(f"{source.display_path}: {error}") from None
     except BaseException as error:  # also sys.exit() and KeyboardInterrupt: one client may end nobody else
-        raise StartError(f"{found.shown}: {describe_failure(error, found.file)}") from error
+        raise StartError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
 
 
-def _instance(found: ClientSource, triton: Triton, repository: Path) -> Client:
-    if found.module:
-        return ToolkitClient(triton, found.home, repository, found.module)
-    return _class_of(_import(found))(triton, found.file.parent, repository)
+def _instance(source: ClientSource, triton: Triton, repository: Path) -> Client:
+    if source.module:
+        return ToolkitClient(triton, source.home, repository, source.module)
+    return _class_of(_import(source))(triton, source.file.parent, repository)
 
 
-def unload(found: ClientSource) -> None:
-    """Forget a client's modules. Whoever has an object of theirs keeps it."""
-    package = found.package
+def unload(source: ClientSource) -> None:
+    """Remove a client's modules from ``sys.modules``. Objects of theirs that are still referenced stay."""
+    package = source.package
     for loaded in [module for module in list(sys.modules) if f"{module}.".startswith(f"{package}.")]:
         sys.modules.pop(loaded, None)
 
 
-def _import(found: ClientSource) -> types.ModuleType:
-    """Load the file inside a package of its own, afresh."""
-    unload(found)
-    parent = types.ModuleType(found.package)
-    parent.__path__ = [str(found.file.parent)]
-    sys.modules[found.package] = parent
-    return importlib.import_module(f"{found.package}.{found.file.stem}")
+def _import(source: ClientSource) -> types.ModuleType:
+    """Load the file anew, inside a package of its own."""
+    unload(source)
+    parent = types.ModuleType(source.package)
+    parent.__path__ = [str(source.file.parent)]
+    sys.modules[source.package] = parent
+    return importlib.import_module(f"{source.package}.{source.file.stem}")
 
 
 def _class_of(module: types.ModuleType) -> type[Client]:
-    # A class first: another object may have an answer of its own to every question.
+    # Only classes are inspected: other objects may define ``__getattr__`` with side effects.
     clients = [value for value in vars(module).values() if _is_client(value)]
     kinds = [kind for kind in clients if kind.__module__ == module.__name__]
     concrete = [kind for kind in kinds if not inspect.isabstract(kind)]
     if len(concrete) == 1:
+        check_declarations(concrete[0])
         return concrete[0]
     if concrete:
         raise StartError(
@@ -139,14 +145,14 @@ def _class_of(module: types.ModuleType) -> type[Client]:
 
 
 def _is_client(value: object) -> TypeGuard[type[Client]]:
-    # By its type: to Python 3.10 Sequence[int] is a class too, but not one to compare with.
+    # Compare the metaclass: on Python 3.10 ``Sequence[int]`` counts as a class and cannot be a subclass.
     return issubclass(type(value), ABCMeta) and issubclass(cast("type", value), Client)
 
 
 def describe_failure(error: BaseException, file: Path) -> str:
-    """The error in one line, with the client's own line it came from."""
+    """Format the error in one line, with the line of the client that raised it."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)
     where = f"line {line}: " if line else ""
-    said = str(error).splitlines()[0].rstrip(".") if str(error) else "no message"
-    return f"{where}{type(error).__name__}: {said}."
+    message = str(error).splitlines()[0].rstrip(".") if str(error) else "no message"
+    return f"{where}{type(error).__name__}: {message}."

@@ -9,15 +9,15 @@ from sm.client.base import TensorClient, Triton
 from sm.errors import StartError, UnknownModel
 from sm.repository import config_files
 
-#: The entry of ``parameters`` in a model's ``config.pbtxt`` that names the client.
+#: The parameter in a model's ``config.pbtxt`` that names the client.
 PARAMETER = "trireme_client"
 
 
 def choose_model(client: TensorClient, repository: Path, is_there: Callable[[str], bool]) -> str:
-    """Choose the model of ``repository`` that a client calls; its own name if none is there.
+    """Choose the model of ``repository`` that a client calls; the client's own name if there is none.
 
     Args:
-        is_there: Whether a model of a name can be called.
+        is_there: Returns True if a model of a name can be called.
 
     Raises:
         StartError: Two models name the client.
@@ -34,7 +34,7 @@ def choose_model(client: TensorClient, repository: Path, is_there: Callable[[str
 
 
 def models_naming(client: str, repository: Path) -> Iterator[str]:
-    """The models in a repository whose ``config.pbtxt`` names the client."""
+    """Yield the models in a repository whose ``config.pbtxt`` names the client."""
     for path in repository.glob("*/config.pbtxt"):
         try:
             parameters = config_files.read(path).parameters
@@ -45,7 +45,7 @@ def models_naming(client: str, repository: Path) -> Iterator[str]:
 
 
 def is_served(triton: Triton, name: str) -> bool:
-    """Whether Triton has a model of that name."""
+    """True if Triton has a model of that name."""
     try:
         triton.metadata(name)
     except UnknownModel:

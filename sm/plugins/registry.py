@@ -1,4 +1,4 @@
-"""The clients of a box: found, loaded, and checked against the models that Triton serves."""
+"""The clients of a box: found, loaded, and compared with the models that Triton serves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sm.code_folder import CodeFolder
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.plugins.loading import ClientSource, describe_failure, discover, load, plain_names
 from sm.plugins.model_choice import choose_model, is_served
-from sm.plugins.name_conflicts import NameTaken, check_name
+from sm.plugins.name_conflicts import NameTaken, check_name, without_copies
 from sm.plugins.toolkit.script_client import ToolkitClient
 from sm.run_state import CODE
 
@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Registry:
-    """The clients by name, and why others were left out."""
+    """The clients by name, and the reasons for those that were left out."""
 
     clients: Mapping[str, Client]
     left_out: Mapping[str, str] = field(default_factory=dict)
-    #: What Triton serves, whether or not a client calls it.
+    #: All models that Triton serves.
     models: tuple[str, ...] = ()
 
     def get(self, name: str) -> Client:
-        """The client of a ``modelname``; :class:`UnknownModel` lists what exists."""
+        """Return the client of a ``modelname``. :class:`UnknownModel` lists those that exist."""
         client = self.clients.get(name)
         if client is not None:
             return client
@@ -49,56 +49,58 @@ class Registry:
         raise UnknownModel(f"no model {name[:200]!r}{why}; there are: {exists}", models=sorted(self.clients))
 
     def unknown(self, name: str) -> UnknownModel:
-        """The error for a caller who names what is not served."""
+        """Return the error for a name that is not served."""
         exists = sorted({*self.clients, *self.models})
         return UnknownModel(
             f"no model {name[:200]!r}; there are: {', '.join(exists) or 'none'}", models=exists
         )
 
-    def known(self, name: str) -> bool:
-        """Whether a model or a client of that name is served."""
+    def is_served(self, name: str) -> bool:
+        """True if a model or a client of that name is served."""
         return name in self.clients or name in self.models
 
     def served_without_client(self, name: str) -> bool:
-        """Whether a model of Triton's is served without a client."""
+        """True if Triton serves a model of that name and no client has the name."""
         return name in self.models and name not in self.clients
 
     def takes_bodies(self, name: str) -> bool:
-        """Whether the client of that name takes any body as it is."""
+        """True if the client of that name accepts bodies of any type."""
         client = self.clients.get(name)
         return client is not None and issubclass(client.payload, BodyPayload)
 
     def claims(self, name: str, content_type: str) -> bool:
-        """Whether the client of that name takes bodies of that content type."""
+        """True if the client of that name accepts bodies of that content type."""
         client = self.clients.get(name)
         return client is not None and content_type in client.payload.content_types
 
     @property
     def reload_errors(self) -> Mapping[str, str]:
-        """Why the old version of a client serves, by its name; the others are as they are on disk."""
+        """The reasons why clients still run their old version, by name."""
         return {}
 
     def triton_model(self, name: str) -> str:
-        """The Triton model that a v2 request for ``name`` is for: a client's own, or the one of that name."""
+        """Return the Triton model of a v2 request for ``name``: the model of that name, else the client's
+        own.
+        """
         client = self.clients.get(name)
         if client is None or name in self.models:
             return name
         return next(iter(client.required_models()), name)
 
-    def default(self, wanted: str) -> str:
-        """The model of a request that names none.
+    def default(self, requested: str) -> str:
+        """Return the model of a request that names none.
 
-        The setting's, the toolkit's script, the sole client, or the sole model.
+        It is the setting's, the toolkit script, the only client, or the only model.
         """
-        if wanted and wanted not in (*self.clients, *self.models):
+        if requested and requested not in (*self.clients, *self.models):
             raise StartError(
-                f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={wanted!r} is not served; there are: "
+                f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={requested!r} is not served; there are: "
                 f"{', '.join(sorted({*self.clients, *self.models})) or 'none'}."
             )
         scripts = [name for name, client in self.clients.items() if isinstance(client, ToolkitClient)]
         choices = (scripts, self.clients, self.models)
         sole = next((next(iter(names)) for names in choices if len(names) == 1), "")
-        return wanted or sole
+        return requested or sole
 
 
 class ModelMissing(Exception):
@@ -106,20 +108,21 @@ class ModelMissing(Exception):
 
 
 def find_unserved(_found: ClientSource, error: StartError) -> None:
-    """Report a client that is broken, where that does not stop the start."""
+    """Log a client that cannot load, if that does not stop the start."""
     log.error("left out: %s", error)
 
 
 def raise_start_error(_found: ClientSource, error: StartError) -> None:
-    """A client that is broken ends the start."""
+    """Stop the start for a client that cannot load."""
     raise error
 
 
-def candidates(folders: tuple[Path, ...], own: CodeFolder) -> list[ClientSource]:
-    """All files of clients. A user's come first: one may take the place of a client of the box, which is
-    not loaded then."""
-    everything = (*discover(folders), *discover((own.folder,), own.program))
-    return sorted(everything, key=lambda found: found.bundled)
+def candidates(folders: tuple[Path, ...], code: CodeFolder) -> list[ClientSource]:
+    """Return all files of clients, without second copies of one client. A user's come first, as one may
+    replace a bundled client, which is then not loaded.
+    """
+    everything = without_copies((*discover(folders), *discover((code.folder,), code.program)))
+    return sorted(everything, key=lambda source: source.is_bundled)
 
 
 def build(
@@ -128,55 +131,56 @@ def build(
     repository: Path,
     skip_broken: bool = False,
     code: CodeFolder | None = None,
-    made: dict[Path, Client] | None = None,
+    reusable: dict[Path, Client] | None = None,
     report: Callable[[ClientSource, StartError], None] = find_unserved,
 ) -> Registry:
     """Find, load and check every client. :class:`StartError` names the first that fails, and why.
 
-    ``code``: the user's own, ``code/`` of the repository if not given. ``made``: clients of an earlier
-    build by their files, which are taken as they are; new ones are added.
+    ``code``: the user's folder, by default ``code/`` of the repository. ``reusable``: clients of an earlier
+    build by file, which are used again.
     """
     everything = candidates(folders, code or CodeFolder(repository / CODE))
-    bundled = {found.name: found for found in everything if found.bundled}
-    made = {} if made is None else made
+    bundled = {source.name: source for source in everything if source.is_bundled}
+    reusable = {} if reusable is None else reusable
     refuse = report if skip_broken else raise_start_error
     clients: dict[str, Client] = {}
     files: dict[str, ClientSource] = {}
     without: dict[str, str] = {}
-    for found in everything:
-        if found.bundled and found.name in files:
-            log.info("%s gives way to %s", found.shown, files[found.name].shown)
+    for source in everything:
+        if source.is_bundled and source.name in files:
+            log.info("%s gives way to %s", source.display_path, files[source.name].display_path)
             continue
         try:
-            with plain_names(found) if found.file not in made else nullcontext():
-                client = made.get(found.file) or load(found, triton, repository)
-                check_name(client, found, {**bundled, **files})
-                files[client.name] = found
-                if found.file not in made:
-                    check(client, found, triton)
+            with plain_names(source) if source.file not in reusable else nullcontext():
+                client = reusable.get(source.file) or load(source, triton, repository)
+                check_name(client, source, {**bundled, **files})
+                files[client.name] = source
+                if source.file not in reusable:
+                    check(client, source, triton)
         except ModelMissing as missing:
-            without[found.name] = str(missing)
-            if not found.bundled:
-                refuse(found, StartError(f"{found.shown}: {missing}."))
+            without[source.name] = str(missing)
+            if not source.is_bundled:
+                refuse(source, StartError(f"{source.display_path}: {missing}."))
         except UnsuitableModel as error:
-            without[found.name] = str(error)
-            if not found.bundled:
-                refuse(found, error)
+            without[source.name] = str(error)
+            if not source.is_bundled:
+                refuse(source, error)
             else:
                 log.warning("%s The model is served without it, by the v2 protocol.", error)
         except StartError as error:
-            without[found.name] = str(error)
-            refuse(found, error)
+            without[source.name] = str(error)
+            refuse(source, error)
             if not isinstance(error, NameTaken):
-                # It may have said that it replaces the box's: better no answer than another's.
-                files.setdefault(found.name, found)
+                # The broken client may have replaced the bundled one. No answer is better than one of the
+                # wrong client.
+                files.setdefault(source.name, source)
         else:
-            clients[client.name] = made[found.file] = client
+            clients[client.name] = reusable[source.file] = client
     return Registry(clients, without)
 
 
-def check(client: Client, found: ClientSource, triton: Triton) -> None:
-    """Compare what a client names with what Triton serves, then let it set itself up."""
+def check(client: Client, source: ClientSource, triton: Triton) -> None:
+    """Compare a client's tensors with its model's, then call its ``setup``."""
     if isinstance(client, TensorClient):
         client.model = choose_model(client, client.repository, partial(is_served, triton))
     for model in client.required_models():
@@ -186,22 +190,22 @@ def check(client: Client, found: ClientSource, triton: Triton) -> None:
             raise ModelMissing(f"its model {model!r} is not served by Triton") from None
         if isinstance(client, TensorClient) and model == client.model:
             for fault in differences(client, metadata):
-                raise StartError(f"{found.shown}: {fault}.")
+                raise StartError(f"{source.display_path}: {fault}.")
     try:
         client.setup()
     except StartError as error:
-        raise type(error)(f"{found.shown}: {error}") from None
+        raise type(error)(f"{source.display_path}: {error}") from None
     except TriremeError as error:
-        raise StartError(f"{found.shown}: {error.sentence}") from error
+        raise StartError(f"{source.display_path}: {error.sentence}") from error
     except BaseException as error:  # also sys.exit() and KeyboardInterrupt: one client may end nobody else
-        raise StartError(f"{found.shown}: {describe_failure(error, found.file)}") from error
+        raise StartError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
 
 
 def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:
-    """Sentences about tensors that the client names and the model has not, or has otherwise."""
+    """Describe tensors that the client names and that the model lacks, or has in another type or shape."""
     sides = (("input", client.inputs, metadata.inputs), ("output", client.outputs, metadata.outputs))
-    for side, named, served in sides:
-        for name, (datatype, shape) in named.items():
+    for side, tensors, served in sides:
+        for name, (datatype, shape) in tensors.items():
             if name not in served:
                 yield f"it names the {side} {name!r}, but {metadata.name!r} has {', '.join(served)}"
             elif not _fits(metadata, served[name], datatype, shape):

@@ -1,7 +1,7 @@
-"""Reload clients whose files change, for development. The others serve on.
+"""Reload clients when their files change, for development.
 
-Each worker looks for itself and swaps what has changed between two requests: no process ends, and a request
-under way keeps the client that it has.
+Each worker checks the files and replaces changed clients between two requests. No process ends, and a request
+that has begun keeps its client.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,38 +20,39 @@ from sm.client.base import Client
 from sm.errors import ClientFailed, StartError, TriremeError
 from sm.plugins.loading import ClientSource
 from sm.plugins.registry import Registry
+from sm.polling import Poll
 
 log = logging.getLogger(__name__)
-#: Seconds between two looks. What has changed must be at rest for one: an editor may write in parts.
+#: Seconds between two checks. A change must be complete for one of them: an editor may write in parts.
 POLL_INTERVAL_S = 0.2
 
-#: Files by path: when each was written (ns), and its size in bytes.
+#: Files by path: modification time in ns, and size in bytes.
 Files = Mapping[Path, tuple[int, int]]
 
 
 class Build(Protocol):
-    """:func:`sm.plugins.registry.build` for the folders of this box, broken clients left out."""
+    """Builds a registry for the folders of this box, without clients that cannot load."""
 
     def __call__(
-        self, *, made: dict[Path, Client], report: Callable[[ClientSource, StartError], None]
+        self, *, reusable: dict[Path, Client], report: Callable[[ClientSource, StartError], None]
     ) -> Registry: ...
 
 
 class LiveClients(Mapping[str, Client]):
-    """What serves by its name. To ask for a client that is broken is :class:`ClientFailed`, with the reason.
+    """The current registry. A client that cannot load raises :class:`ClientFailed` with the reason.
 
-    ``folders``: where clients are; ``said``: a folder that all workers share, to say each thing once.
+    ``folders``: where clients are. ``log_marks``: a folder that all workers share, to log each change once.
     """
 
-    def __init__(self, build: Build, folders: tuple[Path, ...], said: Path) -> None:
-        self._build, self._folders, self._said = build, folders, said
+    def __init__(self, build: Build, folders: tuple[Path, ...], log_marks: Path) -> None:
+        self._build, self._folders, self._log_marks = build, folders, log_marks
         self._faults: Mapping[str, str] = {}
-        #: Why the old version of a client serves, by its name.
+        #: The reasons why clients still run their old version, by name.
         self.reload_errors: Mapping[str, str] = {}
-        self._made: dict[Path, Client] = {}
+        self._clients: dict[Path, Client] = {}
         self.now = Registry({})
-        self._seen = self._taken = files(folders)
-        self._take(self._seen, {})
+        self._scanned = self._loaded_files = files(folders)
+        self._load_changed(self._scanned, {})
 
     def __getitem__(self, name: str) -> Client:
         if name in self._faults:
@@ -69,97 +69,98 @@ class LiveClients(Mapping[str, Client]):
         return sum(1 for _ in self)
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Look again and again, in a thread of its own; ``changed`` is called after each change."""
+        """Check in a thread of its own; ``changed`` is called after each change."""
 
         def look() -> None:
-            while not resting.wait(POLL_INTERVAL_S):
-                try:
-                    if self.check_files():
-                        changed()
-                except BaseException:  # whatever a client does, the next change is to be taken
-                    log.exception("the clients could not be looked at")
+            if self.check_files():
+                changed()
 
-        resting = threading.Event()
-        threading.Thread(target=look, name="reload", daemon=True).start()
+        Poll("client-reload", POLL_INTERVAL_S, look).start()
 
     def check_files(self) -> bool:
-        """Take what has changed, once it is at rest; whether there was any."""
-        seen, before = files(self._folders), self._seen
-        self._seen = seen
-        if seen != before or seen == self._taken:
+        """Load what has changed, once it is complete. Returns True if there was a change."""
+        scanned, before = files(self._folders), self._scanned
+        self._scanned = scanned
+        if scanned != before or scanned == self._loaded_files:
             return False
-        earlier, before = self._made, self._taken
+        earlier, before = self._clients, self._loaded_files
         try:
-            self._take(seen, before)
+            self._load_changed(scanned, before)
         except TriremeError:
-            # Triton is away: at the next look again.
+            # Triton is being started again: retry at the next check.
             return False
         except BaseException as error:
             reason = str(error) if isinstance(error, StartError) else repr(error)
-            self._say(logging.ERROR, f"nothing is reloaded, the old versions serve: {reason}", repr(seen))
+            self._log_once(
+                logging.ERROR, f"nothing is reloaded, the old versions serve: {reason}", repr(scanned)
+            )
             changed = {
                 client.name: reason
                 for file, client in earlier.items()
-                if changed_files(seen, before, file.parent)
+                if changed_files(scanned, before, file.parent)
             }
             self.reload_errors = {**self.reload_errors, **changed}
-        self._taken = seen
-        self._publish(earlier, repr((before, seen)))
+        self._loaded_files = scanned
+        self._publish(earlier, repr((before, scanned)))
         return True
 
-    def _take(self, seen: Files, before: Files) -> None:
-        """Make those clients whose files are others than ``before``."""
+    def _load_changed(self, scanned: Files, before: Files) -> None:
+        """Load the clients whose files differ from ``before``."""
         importlib.invalidate_caches()
-        names = {file: client.name for file, client in self._made.items()}
-        made = {
+        names = {file: client.name for file, client in self._clients.items()}
+        reusable = {
             file: client
-            for file, client in self._made.items()
-            if not changed_files(seen, before, file.parent)
+            for file, client in self._clients.items()
+            if not changed_files(scanned, before, file.parent)
         }
         faults: dict[str, str] = {}
-        kept: dict[Path, str] = {}
+        stale: dict[Path, str] = {}
 
-        def report(found: ClientSource, error: StartError) -> None:
-            changes = repr((found.file, files_below(seen, found.file.parent)))
-            if found.file in self._made and tried_to_exit(error):
-                kept[found.file] = str(error)
-                sentence = f"the old version of {names[found.file]!r} serves: {error}"
-                self._say(logging.ERROR, sentence, changes)
+        def report(source: ClientSource, error: StartError) -> None:
+            changes = repr((source.file, files_below(scanned, source.file.parent)))
+            if source.file in self._clients and tried_to_exit(error):
+                stale[source.file] = str(error)
+                sentence = f"the old version of {names[source.file]!r} serves: {error}"
+                self._log_once(logging.ERROR, sentence, changes)
                 return
-            for name in {found.name, names.get(found.file, found.name)}:
+            for name in {source.name, names.get(source.file, source.name)}:
                 faults[name] = str(error)
-            self._say(logging.ERROR, describe_change(found, error), changes)
+            self._log_once(logging.ERROR, describe_change(source, error), changes)
 
-        registry = self._build(made=made, report=report)
-        # Nothing new may have taken the name meanwhile.
-        old = {file: self._made[file] for file in kept if names[file] not in registry.clients}
+        registry = self._build(reusable=reusable, report=report)
+        # Keep the old client only if no new one has its name.
+        old = {file: self._clients[file] for file in stale if names[file] not in registry.clients}
         clients = {**registry.clients, **{client.name: client for client in old.values()}}
         errors = {
             name: why
             for name, why in self.reload_errors.items()
-            if self.now.clients.get(name) in made.values()
+            if self.now.clients.get(name) in reusable.values()
         }
-        self.reload_errors = {**errors, **{names[file]: kept[file] for file in old}}
-        self._made, self._faults, self.now = {**made, **old}, faults, replace(registry, clients=clients)
+        self.reload_errors = {**errors, **{names[file]: stale[file] for file in old}}
+        self._clients, self._faults, self.now = (
+            {**reusable, **old},
+            faults,
+            replace(registry, clients=clients),
+        )
 
     def _publish(self, before: Mapping[Path, Client], changes: str) -> None:
-        for file, client in self._made.items():
+        for file, client in self._clients.items():
             if before.get(file) is not client:
-                self._say(logging.INFO, f"the client {client.name!r} is live", changes)
+                self._log_once(logging.INFO, f"the client {client.name!r} is live", changes)
         for file, client in before.items():
             if not file.exists():
-                self._say(logging.INFO, f"the client {client.name!r} is gone", changes)
+                self._log_once(logging.INFO, f"the client {client.name!r} is gone", changes)
 
-    def _say(self, level: int, sentence: str, changes: str) -> None:
-        """Log it, unless another worker has said the same of the same ``changes``."""
-        mark = self._said / sha256(f"{sentence}{changes}".encode()).hexdigest()
+    def _log_once(self, level: int, sentence: str, changes: str) -> None:
+        """Log a change, unless another worker has logged the same one."""
+        mark = self._log_marks / sha256(f"{sentence}{changes}".encode()).hexdigest()
         try:
-            self._said.mkdir(exist_ok=True)
+            self._log_marks.mkdir(exist_ok=True)
             mark.touch(exist_ok=False)
         except FileExistsError:
             return
         except OSError:
-            # The disk is full: rather twice than never.
+            # The disk is full: logging twice is better than not at all.
             pass
         log.log(level, sentence)
 
@@ -178,14 +179,14 @@ class LiveRegistry(Registry):
     def reload_errors(self) -> Mapping[str, str]:
         return self.clients.reload_errors
 
-    def default(self, wanted: str) -> str:
-        """A client that is broken now may be the one."""
-        return wanted if wanted in self.clients else super().default(wanted)
+    def default(self, requested: str) -> str:
+        """The default may be a client that cannot load now."""
+        return requested if requested in self.clients else super().default(requested)
 
 
 def files(folders: tuple[Path, ...]) -> Files:
-    """Every file below ``folders``, but for caches and hidden ones."""
-    found = {}
+    """Return every file below ``folders``, without caches and hidden files."""
+    states = {}
     for folder in folders:
         for place, inner, names in os.walk(folder, followlinks=True):
             inner[:] = [name for name in inner if not name.startswith(("__pycache__", "."))]
@@ -194,35 +195,35 @@ def files(folders: tuple[Path, ...]) -> Files:
                     state = path.stat()
                 except OSError:
                     continue
-                found[path] = (state.st_mtime_ns, state.st_size)
-    return found
+                states[path] = (state.st_mtime_ns, state.st_size)
+    return states
 
 
-def files_below(seen: Files, folder: Path) -> Files:
-    return {path: state for path, state in seen.items() if folder in path.parents}
+def files_below(scanned: Files, folder: Path) -> Files:
+    return {path: state for path, state in scanned.items() if folder in path.parents}
 
 
-def changed_files(seen: Files, before: Files, folder: Path) -> bool:
-    """Whether anything in ``folder`` is another."""
-    return files_below(seen, folder) != files_below(before, folder)
+def changed_files(scanned: Files, before: Files, folder: Path) -> bool:
+    """True if any file in ``folder`` has changed."""
+    return files_below(scanned, folder) != files_below(before, folder)
 
 
 def tried_to_exit(error: StartError) -> bool:
-    """True if the client called ``sys.exit()`` or raised ``KeyboardInterrupt`` while it was made.
+    """True if the client called ``sys.exit()`` or raised ``KeyboardInterrupt`` while it was loaded.
 
-    It has not failed at its work then, so there is nothing that its callers should know.
+    Such an exception has no message that would help its callers.
     """
     return error.__cause__ is not None and not isinstance(error.__cause__, Exception)
 
 
-def describe_change(found: ClientSource, error: StartError) -> str:
-    """What is wrong, as the terminal shows it: a sentence, and the client's own lines that lead there."""
-    lines = [f"the client {found.name!r} is broken, and its callers are told so until it is mended: {error}"]
+def describe_change(source: ClientSource, error: StartError) -> str:
+    """Format the error for a terminal: a sentence, and the client's own lines of the traceback."""
+    lines = [f"the client {source.name!r} is broken, and its callers are told so until it is mended: {error}"]
     if error.__cause__ is not None:
-        own = [
+        own_frames = [
             frame
             for frame in traceback.extract_tb(error.__cause__.__traceback__)
-            if found.file.parent in Path(frame.filename).parents
+            if source.file.parent in Path(frame.filename).parents
         ]
-        lines += [*traceback.format_list(own), *traceback.format_exception_only(error.__cause__)]
+        lines += [*traceback.format_list(own_frames), *traceback.format_exception_only(error.__cause__)]
     return "\n".join(line.rstrip() for line in lines)

@@ -13,20 +13,22 @@ from typing import Any
 
 from google.protobuf import text_format
 
-#: Bytes. Real configurations have some kilobytes, and the text parser takes seconds for a megabyte.
+#: Bytes. Real configurations have a few kilobytes, and the text parser takes seconds for a megabyte.
 MAX_CONFIG_BYTES = 2**20
-#: How the text parser names a field or a value that it does not know.
+#: Messages of the text parser for a field or a value that it does not know.
 UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "(\w+)"')
 UNKNOWN_VALUE = re.compile(r"Enum type .* has no value named")
 
 
 class UnknownName(ValueError):
-    """The file names a field or a value that this version of Triton's protobuf does not have."""
+    """The file has a field or value that this version of Triton's protobuf does not know."""
 
 
 @functools.cache
 def protobuf() -> ModuleType:
-    """tritonclient's ``model_config_pb2`` alone: its package would bring gRPC, 30 MB more in PID 1."""
+    """Import ``model_config_pb2`` without tritonclient's package, which would load gRPC: 30 MB more in
+    PID 1.
+    """
     package = importlib.util.find_spec("tritonclient")
     (home, *_) = package.submodule_search_locations or [""] if package else [""]
     path = Path(home) / "grpc" / "model_config_pb2.py"
@@ -39,7 +41,7 @@ def protobuf() -> ModuleType:
 
 
 def read(path: Path) -> Any:
-    """The file's ``ModelConfig``; ValueError says what is wrong in it, and in which line."""
+    """Read a ``ModelConfig``. Raises ValueError with the fault and its line."""
     try:
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is no regular file.")
@@ -56,28 +58,36 @@ def read(path: Path) -> Any:
         raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
 
 
+def parse(text: str) -> Any:
+    """The ``ModelConfig`` in a file's text; ValueError if it is none."""
+    try:
+        return text_format.Parse(text, protobuf().ModelConfig())
+    except text_format.ParseError as error:
+        raise ValueError(f"it is no Triton configuration: {error}.") from None
+
+
 def write(config: Any) -> str:
-    """A ``ModelConfig`` as the text of a file."""
+    """Format a ``ModelConfig`` as the text of a file."""
     return str(text_format.MessageToString(config))
 
 
 def is_on_gpu(group: Any) -> bool:
-    """Whether Triton refuses an instance group where there is no GPU: for its kind, or its list of GPUs."""
+    """True if an instance group needs a GPU, by its kind or by its list of GPUs."""
     return bool(group.gpus) or group.kind == protobuf().ModelInstanceGroup.KIND_GPU
 
 
 def without_gpu(config: Any) -> Any:
-    """A copy whose instances run on the CPU."""
-    made = type(config)()
-    made.CopyFrom(config)
-    for group in filter(is_on_gpu, made.instance_group):
+    """Return a copy whose instances run on the CPU."""
+    copy = type(config)()
+    copy.CopyFrom(config)
+    for group in filter(is_on_gpu, copy.instance_group):
         group.kind = protobuf().ModelInstanceGroup.KIND_CPU
         del group.gpus[:]
-    return made
+    return copy
 
 
 def version() -> tuple[int, ...]:
-    """The version of Triton that the protobuf is of; empty if nobody knows."""
+    """Return the Triton version that the protobuf comes from; empty if unknown."""
     try:
         return numbers(importlib.metadata.version("tritonclient"))
     except importlib.metadata.PackageNotFoundError:
@@ -85,20 +95,20 @@ def version() -> tuple[int, ...]:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Major and minor version; empty if ``text`` is no version."""
-    found = re.match(r"(\d+)\.(\d+)", text.strip())
-    return (int(found[1]), int(found[2])) if found else ()
+    """Return the major and minor version; empty if ``text`` is no version."""
+    match = re.match(r"(\d+)\.(\d+)", text.strip())
+    return (int(match[1]), int(match[2])) if match else ()
 
 
 def _explain(path: Path, error: text_format.ParseError) -> ValueError:
-    """The parser's own words, with the line in front and the name that was meant, where that is clear."""
+    """Add the line to the parser's message, and the name that was probably meant."""
     message = re.sub(r"^(\d+:\d+ : )+", "", str(error)).rstrip(".")
     line = f"line {error.GetLine()}: " if error.GetLine() else ""
     field = UNKNOWN_FIELD.search(message)
     if field:
-        known = protobuf().DESCRIPTOR.pool.FindMessageTypeByName(field[1]).fields_by_name
-        close = difflib.get_close_matches(field[2], list(known), 1)
-        meant = f" (is {close[0]!r} meant?)" if close else ""
-        message = f"there is no field {field[2]!r}{meant}"
+        fields = protobuf().DESCRIPTOR.pool.FindMessageTypeByName(field[1]).fields_by_name
+        close = difflib.get_close_matches(field[2], list(fields), 1)
+        suggestion = f" (is {close[0]!r} meant?)" if close else ""
+        message = f"there is no field {field[2]!r}{suggestion}"
     sentence = f"{path} is no Triton configuration: {line}{message}."
     return UnknownName(sentence) if field or UNKNOWN_VALUE.search(message) else ValueError(sentence)

@@ -12,7 +12,7 @@ from sm.repository.models import Model
 
 @dataclass(frozen=True)
 class Tensor:
-    """What a configuration says of a tensor; ``shape`` is without the batch dimension, -1 is any size."""
+    """A tensor in a configuration. ``shape`` has no batch dimension; -1 is any size."""
 
     datatype: str
     shape: tuple[int, ...]
@@ -20,9 +20,9 @@ class Tensor:
     optional: bool = False
 
     @classmethod
-    def of(cls, said: Any, batched: bool) -> Tensor:
-        datatype = config_files.protobuf().DataType.Name(said.data_type).removeprefix("TYPE_")
-        return cls(datatype, tuple(said.dims), batched, bool(getattr(said, "optional", False)))
+    def of(cls, declared: Any, batched: bool) -> Tensor:
+        datatype = config_files.protobuf().DataType.Name(declared.data_type).removeprefix("TYPE_")
+        return cls(datatype, tuple(declared.dims), batched, bool(getattr(declared, "optional", False)))
 
     def __str__(self) -> str:
         return f"{self.datatype} {list(self.shape)}"
@@ -30,19 +30,21 @@ class Tensor:
 
 @dataclass(frozen=True)
 class End:
-    """Where a tensor of the ensemble leaves or enters a node. ``kind`` is None where nobody says."""
+    """Where a tensor enters or leaves a node. ``kind`` is None if the type is unknown."""
 
     tensor: str
-    #: The model's own name for it.
+    #: The model's own name for the tensor.
     port: str
     kind: Tensor | None = None
-    #: Whether the model is known to have no such input or output.
+    #: True if the model is known to have no such input or output.
     absent: bool = False
 
 
 @dataclass(frozen=True)
 class Node:
-    """``kind`` is ``input``, ``step``, ``output``, or ``nobody``: what gives a tensor that is read only."""
+    """``kind`` is ``input``, ``step``, ``output`` or ``nobody``, which stands for the missing source of a
+    tensor.
+    """
 
     kind: str
     title: str
@@ -53,7 +55,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """A tensor on its way: from a node's ``writes`` to another's ``reads``, all by their places."""
+    """A tensor between two nodes, from one's ``writes`` to the other's ``reads``; all four are indexes."""
 
     tensor: str
     source: int
@@ -64,7 +66,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """One ensemble of a repository; the model of each step, None where it is not there, in ``models``."""
+    """An ensemble. ``models`` has the model of each step, None if the repository lacks it."""
 
     model: Model
     nodes: tuple[Node, ...]
@@ -75,19 +77,21 @@ class Ensemble:
         config = model.config
         assert config is not None
         batched = config.max_batch_size > 0
-        inputs, outputs = ([(each.name, Tensor.of(each, batched)) for each in side] for side in _sides(model))
+        inputs, outputs = (
+            [(tensor.name, Tensor.of(tensor, batched)) for tensor in side] for side in _sides(model)
+        )
         steps = config.ensemble_scheduling.step
         nodes = [
             *(Node("input", name, "input", writes=(End(name, name, kind),)) for name, kind in inputs),
             *(_step(step, others.get(step.model_name)) for step in steps),
             *(Node("output", name, "output", reads=(End(name, name, kind),)) for name, kind in outputs),
         ]
-        given = {end.tensor for node in nodes for end in node.writes}
-        wanted = dict.fromkeys(end.tensor for node in nodes for end in node.reads)
+        produced = {end.tensor for node in nodes for end in node.writes}
+        consumed = dict.fromkeys(end.tensor for node in nodes for end in node.reads)
         nobody = [
             Node("nobody", name, "given by nobody", writes=(End(name, name),))
-            for name in wanted
-            if name not in given
+            for name in consumed
+            if name not in produced
         ]
         models = {len(inputs) + place: others.get(step.model_name) for place, step in enumerate(steps)}
         return cls(model, (*nodes, *nobody), models)
@@ -97,14 +101,16 @@ class Ensemble:
         return self.model.name
 
     def edges(self) -> Iterator[Edge]:
-        """Every tensor's way, by its readers; from each of its writers, if there should be several."""
+        """Yield an edge for each reader of each tensor, and for each of its writers if it wrongly has
+        several.
+        """
         for target, node in enumerate(self.nodes):
             for into, end in enumerate(node.reads):
                 for source, out in self.writers(end.tensor):
                     yield Edge(end.tensor, source, out, target, into)
 
     def writers(self, tensor: str) -> list[tuple[int, int]]:
-        """The nodes that give a tensor, and by which of their ``writes``."""
+        """Return the nodes that write a tensor, with the index in their ``writes``."""
         return [
             (place, out)
             for place, node in enumerate(self.nodes)
@@ -114,26 +120,26 @@ class Ensemble:
 
 
 def is_ensemble(model: Model) -> bool:
-    """Whether a model is scheduled as steps."""
+    """True if the model's scheduling is a list of steps."""
     return model.config is not None and (model.backend == "ensemble" or bool(steps(model)))
 
 
 def steps(model: Model) -> tuple[str, ...]:
-    """The models that an ensemble asks, in its order."""
-    said = model.config.ensemble_scheduling.step if model.config else ()
-    return tuple(str(step.model_name) for step in said)
+    """Return the models of an ensemble's steps, in order."""
+    scheduled = model.config.ensemble_scheduling.step if model.config else ()
+    return tuple(str(step.model_name) for step in scheduled)
 
 
 def read(models: Iterable[Model]) -> list[Ensemble]:
-    """The ensembles among ``models``."""
+    """Return the ensembles among ``models``."""
     by_name = {model.name: model for model in models}
     return [Ensemble.read(model, by_name) for model in by_name.values() if is_ensemble(model)]
 
 
 def tensors(model: Model) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """A model's inputs and outputs by name; empty where Triton finds them out itself."""
+    """Return a model's inputs and outputs by name; empty if Triton derives them itself."""
     batched = bool(model.config and model.config.max_batch_size)
-    inputs, outputs = ({each.name: Tensor.of(each, batched) for each in side} for side in _sides(model))
+    inputs, outputs = ({tensor.name: Tensor.of(tensor, batched) for tensor in side} for side in _sides(model))
     return inputs, outputs
 
 
@@ -147,15 +153,17 @@ def _step(step: Any, model: Model | None) -> Node:
         "step",
         step.model_name,
         _detail(step, model),
-        _ends(step.input_map, inputs),
-        _ends(step.output_map, outputs),
+        _connected_ends(step.input_map, inputs),
+        _connected_ends(step.output_map, outputs),
     )
 
 
-def _ends(mapped: Mapping[str, str], said: Mapping[str, Tensor]) -> tuple[End, ...]:
-    """In the order of the model's configuration, what that has not at the end."""
-    names = [*(name for name in said if name in mapped), *sorted(set(mapped) - set(said))]
-    return tuple(End(mapped[name], name, said.get(name), bool(said) and name not in said) for name in names)
+def _connected_ends(mapped: Mapping[str, str], tensors: Mapping[str, Tensor]) -> tuple[End, ...]:
+    """Sort tensors by the model's configuration; those it does not have come last."""
+    names = [*(name for name in tensors if name in mapped), *sorted(set(mapped) - set(tensors))]
+    return tuple(
+        End(mapped[name], name, tensors.get(name), bool(tensors) and name not in tensors) for name in names
+    )
 
 
 def _detail(step: Any, model: Model | None) -> str:

@@ -1,7 +1,6 @@
 """``manifest.json``: source, tool, GPU and accuracy of a built model.
 
-It lies in the version folder, beside the artifact that it is about: each version may have been built
-elsewhere. Triton does not look at it.
+It lies in the version folder, as each version may have been built elsewhere. Triton ignores the file.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from sm.hardware import Gpu, Hardware
 
 NAME = "manifest.json"
-Target = Literal["cpu", "onnxruntime", "tensorrt"]
+Target = Literal["cpu", "onnxruntime", "tensorrt", "torch"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
-#: What was changed in the source's graph: pixels as its input, boxes suppressed in it, masks' words alone.
+#: Changes of the source's graph: pixels as input, suppressed boxes, predictions for masks only.
 Change = Literal["uint8", "nms", "masks"]
 
 
 class Part(BaseModel):
-    """A manifest is written once and read by later versions: an unknown field is an error, not a surprise."""
+    """Base of the manifest's parts. Later versions read old manifests, so an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,20 +34,22 @@ class Source(Part):
 
 
 class Tool(Part):
-    """What built the artifact, or runs it: ``onnxruntime`` or ``TensorRT``."""
+    """What built or runs the artifact: ``onnxruntime``, ``TensorRT`` or ``torch``."""
 
     name: str
     version: str
 
 
 class Accuracy(Part):
-    """The artifact's outputs against its source's, absolute, over random inputs of these sizes."""
+    """Absolute differences between the artifact's and its source's outputs, over random inputs of
+    ``sizes``.
+    """
 
     max_error: float
     mean_error: float
-    #: What was compared: batch sizes such as ``3``, and lengths where they are free, ``3x128``.
+    #: Batch sizes such as ``3``; with free lengths, ``3x128``.
     sizes: tuple[str, ...]
-    #: Of the model's client, where it has samples: how many it answers alike, of how many.
+    #: How many of the client's samples get the same answer, and how many there are; None without samples.
     samples: tuple[int, int] | None = None
 
     def __str__(self) -> str:
@@ -74,7 +75,7 @@ class Profile(Part):
 
 
 class Manifest(Part):
-    """``gpu`` and ``profiles`` are of plans alone; ``accuracy`` is None where nothing was compared."""
+    """``gpu`` and ``profiles`` are set for plans only; ``accuracy`` is None if nothing was compared."""
 
     model: str
     target: Target
@@ -84,20 +85,22 @@ class Manifest(Part):
     changes: tuple[Change, ...] = ()
     gpu: GpuPart | None = None
     profiles: tuple[Profile, ...] = ()
-    #: Whether a plan has its types from the graph.
+    #: True if the plan's types come from the graph.
     strongly_typed: bool = True
-    #: How long a plan took to build: what a start that builds it again says it will take.
+    #: Seconds the build took, to announce how long a rebuild at start will take.
     seconds: float | None = None
     built: AwareDatetime
     accuracy: Accuracy | None = None
+    #: What a reader should know before using the model, a sentence each.
+    warnings: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:
-        """Into a version folder."""
+        """Write the manifest into a version folder."""
         (folder / NAME).write_text(self.model_dump_json(indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """The manifest of a version folder, None if there is none; ValueError says what is wrong in it."""
+        """Read the manifest of a version folder; None if there is none. Raises ValueError with the fault."""
         path = folder / NAME
         try:
             return cls.model_validate_json(path.read_bytes())
@@ -111,24 +114,24 @@ class Manifest(Part):
             raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
 
     def find_misfit(self, hardware: Hardware) -> str | None:
-        """Why this plan cannot run here and what to do, in a sentence; None if it can."""
+        """Explain in a sentence why a plan cannot run here and what to do; None if it can."""
         if self.target != "tensorrt" or self.gpu is None:
             return None
         version = hardware.tensorrt
         fits = self.gpu.compute_capability in hardware.capabilities
         if fits and (version is None or _same(self.tool.version, version)):
             return None
-        built, here = _told_apart(self.tool.version, version)
+        built, available = _told_apart(self.tool.version, version)
         return (
             f"{self.model}'s plan was built for compute capability {self.gpu.compute_capability} with "
-            f"TensorRT {built}; this box has {_has(hardware, here)}. "
+            f"TensorRT {built}; this box has {_has(hardware, available)}. "
             f"Rebuild: sm build-model {self.model} --target tensorrt, "
             "or start with TRIREME_BUILD_ENGINES=missing."
         )
 
 
 def now() -> datetime:
-    """To the second, UTC."""
+    """Return the time in UTC, to the second."""
     return datetime.now(timezone.utc).replace(microsecond=0)
 
 
@@ -146,13 +149,15 @@ def _numbers(version: str) -> list[str]:
     return version.split(".")[:3]
 
 
-def _same(built: str, here: str) -> bool:
-    """By default a plan runs with the very version that built it; as far as both are written down."""
-    return all(a == b for a, b in zip(_numbers(built), _numbers(here), strict=False))
+def _same(built: str, available: str) -> bool:
+    """True if the versions agree, as far as both are known: a plan runs only with the version that
+    built it.
+    """
+    return all(a == b for a, b in zip(_numbers(built), _numbers(available), strict=False))
 
 
-def _told_apart(built: str, here: str | None) -> tuple[str, str]:
-    """Both versions, no longer than it takes to see the difference."""
-    if here is None or _numbers(built)[:2] != _numbers(here)[:2]:
-        return tuple(".".join(_numbers(each or "")[:2]) for each in (built, here))  # type: ignore[return-value]
-    return built, here
+def _told_apart(built: str, available: str | None) -> tuple[str, str]:
+    """Return both versions, shortened to the first difference."""
+    if available is None or _numbers(built)[:2] != _numbers(available)[:2]:
+        return tuple(".".join(_numbers(text or "")[:2]) for text in (built, available))  # type: ignore[return-value]
+    return built, available

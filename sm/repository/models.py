@@ -8,7 +8,7 @@ from typing import Any
 
 from sm.repository import config_files
 
-#: The file of each backend where ``default_model_filename`` does not say another.
+#: The model file of each backend, unless ``default_model_filename`` names another.
 FILES = {
     "python": "model.py",
     "onnxruntime": "model.onnx",
@@ -18,12 +18,12 @@ FILES = {
     "dali": "model.dali",
     "vllm": "model.json",
 }
-#: Backends that Triton finds by a model's file where there is no configuration.
+#: Backends that Triton derives from a model's file if there is no configuration.
 COMPLETED = ("python", "onnxruntime", "tensorrt", "pytorch", "openvino")
 CONFIG = "config.pbtxt"
-#: Beside the models, the folder of a team's clients; Triton takes it for a model that cannot load.
+#: The folder of a team's clients beside the models; Triton would take it for a broken model.
 CODE = "code"
-#: What older configurations say instead of a backend.
+#: Values of ``platform`` in older configurations, and their backends.
 PLATFORMS = {
     "tensorrt_plan": "tensorrt",
     "onnxruntime_onnx": "onnxruntime",
@@ -33,18 +33,20 @@ PLATFORMS = {
     "ensemble": "ensemble",
 }
 
-#: What Triton puts the model's folder in the place of, and the parameter of the python backend that says it.
+#: Triton's placeholder for the model's folder, and the parameter of the python backend that may contain it.
 OWN_FOLDER, ENVIRONMENT = "$$TRITON_MODEL_DIRECTORY", "EXECUTION_ENV_PATH"
 
 
 @dataclass(frozen=True)
 class Model:
-    """One folder of a repository. ``config`` is None where there is none or it cannot be read (``fault``)."""
+    """One folder of a repository. ``config`` is None if there is none, or if it cannot be read
+    (``fault``).
+    """
 
     folder: Path
     config: Any | None
     fault: str = ""
-    #: Whether the fault is only a name that another version of Triton may know.
+    #: True if the fault is only a name that another version of Triton may know.
     unknown_name: bool = False
 
     @classmethod
@@ -68,7 +70,7 @@ class Model:
 
     @property
     def served(self) -> tuple[int, ...]:
-        """The versions that Triton loads by the configuration's policy: the latest if it says nothing."""
+        """Return the versions that Triton loads by the configuration's policy; the latest by default."""
         policy = self.config.version_policy if self.config else None
         kind = policy.WhichOneof("policy_choice") if policy else None
         if policy and kind == "specific":
@@ -80,38 +82,42 @@ class Model:
 
     @property
     def backend(self) -> str:
-        """The backend's name; guessed from the files as Triton does where the configuration is silent."""
+        """Return the backend's name; without a configuration it is derived from the files, as Triton does."""
         if self.config and (self.config.backend or self.config.platform):
-            said = self.config.backend or PLATFORMS.get(self.config.platform, self.config.platform)
-            return str(said)
+            backend = self.config.backend or PLATFORMS.get(self.config.platform, self.config.platform)
+            return str(backend)
         return backend_by_file(self.folder)
 
     @property
     def file(self) -> str | None:
-        """What must lie in a version folder; None where that is the backend's own affair."""
+        """Return the file that must be in a version folder; None if the backend decides."""
         if self.config and self.config.cc_model_filenames:
             return None
-        said = self.config.default_model_filename if self.config else ""
-        return said or FILES.get(self.backend)
+        filename = self.config.default_model_filename if self.config else ""
+        return filename or FILES.get(self.backend)
 
     @property
     def environment(self) -> Path | None:
-        """Its Python environment, a folder or an archive; None if it has none or it is no local path."""
+        """Return the model's Python environment, a folder or an archive; None if there is none or it is not
+        local.
+        """
         parameters = self.config.parameters if self.config else {}
-        said = parameters[ENVIRONMENT].string_value if ENVIRONMENT in parameters else ""
-        inside = said.removeprefix(f"{OWN_FOLDER}/")
-        if inside != said:
+        location = parameters[ENVIRONMENT].string_value if ENVIRONMENT in parameters else ""
+        inside = location.removeprefix(f"{OWN_FOLDER}/")
+        if inside != location:
             return self.folder / inside
-        return Path(said) if said.startswith("/") else None
+        return Path(location) if location.startswith("/") else None
 
     @property
     def has_own_environment(self) -> bool:
-        """Whether its environment is named from its folder, so that it moves with the repository."""
+        """True if the path of the environment is relative to the model's folder, so it moves with the
+        repository.
+        """
         return self.environment is not None and self.folder in self.environment.parents
 
     @property
     def wants_gpu(self) -> bool:
-        """Whether its configuration asks for instances on a GPU."""
+        """True if the configuration asks for instances on a GPU."""
         return any(map(config_files.is_on_gpu, self.config.instance_group)) if self.config else False
 
     def version(self, number: int) -> Path:
@@ -119,7 +125,7 @@ class Model:
 
 
 def is_model(folder: Path) -> bool:
-    """Whether a folder is a model: it has a ``config.pbtxt``, or a file that Triton knows the backend by."""
+    """True if a folder is a model: it has a ``config.pbtxt``, or a file of a known backend."""
     path = folder / CONFIG
     return path.exists() or path.is_symlink() or bool(backend_by_file(folder))
 
@@ -131,13 +137,13 @@ def versions(folder: Path) -> tuple[int, ...]:
 
 
 def backend_by_file(folder: Path) -> str:
-    """The backend that Triton takes for a model that names none; empty if its files do not tell."""
+    """Return the backend that Triton derives from a model's files; empty if it cannot."""
     present = {path.name for number in versions(folder) for path in (folder / str(number)).iterdir()}
     return next((backend for backend in COMPLETED if FILES[backend] in present), "")
 
 
 def names(repository: Path) -> list[str]:
-    """The names of the models in a repository; none if it cannot be read."""
+    """Return the names of the models in a repository; none if it cannot be read."""
     try:
         return [folder.name for folder in _folders(repository) if is_model(folder)]
     except OSError:
@@ -145,7 +151,7 @@ def names(repository: Path) -> list[str]:
 
 
 def read(repository: Path) -> tuple[Model, ...]:
-    """The folders of a repository by name, without hidden ones and the clients' ``code``."""
+    """Read the folders of a repository by name, without hidden ones and ``code``."""
     return tuple(Model.read(folder) for folder in _folders(repository))
 
 

@@ -12,7 +12,7 @@ from sm.repository.models import Model
 
 @dataclass(frozen=True)
 class Fault:
-    """``nodes`` are at fault as such; ``ends`` are tensors where they enter or leave a node."""
+    """A fault: ``nodes`` that are wrong as such, and ``ends``, where tensors enter or leave a node."""
 
     sentence: str
     nodes: frozenset[int] = frozenset()
@@ -20,7 +20,7 @@ class Fault:
 
 
 def faults(ensemble: Ensemble, models: Mapping[str, Model]) -> list[Fault]:
-    """All of one ensemble: what it does, for a sentence that begins with its name."""
+    """Return all faults of an ensemble, each as a sentence that begins with its name."""
     return [
         *_missing(ensemble),
         *_absent_models(ensemble),
@@ -36,7 +36,7 @@ def faults(ensemble: Ensemble, models: Mapping[str, Model]) -> list[Fault]:
 
 
 def problems(models: Sequence[Model]) -> Iterator[str]:
-    """The sentences of all ensembles among ``models``."""
+    """Yield the sentences of all ensembles among ``models``."""
     by_name = {model.name: model for model in models}
     for ensemble in ensembles.read(models):
         file = ensemble.model.folder / "config.pbtxt"
@@ -53,11 +53,11 @@ def _missing(ensemble: Ensemble) -> Iterator[Fault]:
 def _absent_models(ensemble: Ensemble) -> Iterator[Fault]:
     for place, model in ensemble.models.items():
         node, sides = ensemble.nodes[place], ensembles.tensors(model) if model else ({}, {})
-        for word, ends, said in (("input", node.reads, sides[0]), ("output", node.writes, sides[1])):
+        for word, ends, tensors in (("input", node.reads, sides[0]), ("output", node.writes, sides[1])):
             for end in ends:
                 if end.absent:
                     yield Fault(
-                        f"maps the {word} {end.port!r} of {node.title!r}, which has {', '.join(said)}",
+                        f"maps the {word} {end.port!r} of {node.title!r}, which has {', '.join(tensors)}",
                         ends=frozenset({(place, end.tensor)}),
                     )
 
@@ -74,7 +74,7 @@ def _unconnected(ensemble: Ensemble) -> Iterator[Fault]:
     for place, node in enumerate(ensemble.nodes):
         if node.kind == "nobody":
             readers = [
-                each.title for each in ensemble.nodes if any(e.tensor == node.title for e in each.reads)
+                other.title for other in ensemble.nodes if any(e.tensor == node.title for e in other.reads)
             ]
             names = ", ".join(repr(name) for name in dict.fromkeys(readers))
             yield Fault(
@@ -85,9 +85,9 @@ def _unconnected(ensemble: Ensemble) -> Iterator[Fault]:
 
 
 def _written_twice(ensemble: Ensemble) -> Iterator[Fault]:
-    given = [(end.tensor, place) for place, node in enumerate(ensemble.nodes) for end in node.writes]
-    for tensor in dict.fromkeys(tensor for tensor, _ in given):
-        places = [place for each, place in given if each == tensor]
+    producers = [(end.tensor, place) for place, node in enumerate(ensemble.nodes) for end in node.writes]
+    for tensor in dict.fromkeys(tensor for tensor, _ in producers):
+        places = [place for other, place in producers if other == tensor]
         if len(places) > 1:
             names = " and ".join(repr(ensemble.nodes[place].title) for place in places)
             yield Fault(
@@ -97,11 +97,11 @@ def _written_twice(ensemble: Ensemble) -> Iterator[Fault]:
 
 
 def _unread(ensemble: Ensemble) -> Iterator[Fault]:
-    """Triton insists that everything is for something."""
-    wanted = {end.tensor for node in ensemble.nodes for end in node.reads}
+    """Tensors that no step reads; Triton refuses them."""
+    consumed = {end.tensor for node in ensemble.nodes for end in node.reads}
     for place, node in enumerate(ensemble.nodes):
         for end in node.writes:
-            if end.tensor not in wanted:
+            if end.tensor not in consumed:
                 yield Fault(
                     f"has nothing that takes the tensor {end.tensor!r} of {node.title!r}",
                     ends=frozenset({(place, end.tensor)}),
@@ -109,14 +109,14 @@ def _unread(ensemble: Ensemble) -> Iterator[Fault]:
 
 
 def _different(ensemble: Ensemble) -> Iterator[Fault]:
-    """An edge's two sides; where the giver's is not known, nothing can be said."""
+    """Edges whose two sides differ; nothing is said if the writer's side is unknown."""
     for edge in ensemble.edges():
         giver, taker = ensemble.nodes[edge.source], ensemble.nodes[edge.target]
-        given, taken = giver.writes[edge.out], taker.reads[edge.into]
-        if given.kind and taken.kind and not _fit(given.kind, taken.kind):
+        produced, consumed = giver.writes[edge.out], taker.reads[edge.into]
+        if produced.kind and consumed.kind and not _fit(produced.kind, consumed.kind):
             yield Fault(
-                f"has the tensor {edge.tensor!r} as {given.kind} from {_place(giver.title, given)}, but "
-                f"{_place(taker.title, taken)} wants {taken.kind}",
+                f"has the tensor {edge.tensor!r} as {produced.kind} from {_place(giver.title, produced)}, "
+                f"but {_place(taker.title, consumed)} wants {consumed.kind}",
                 ends=frozenset({(edge.target, edge.tensor)}),
             )
 
@@ -125,18 +125,24 @@ def _place(title: str, end: End) -> str:
     return repr(title) if title == end.port else f"{title!r} ({end.port})"
 
 
-def _fit(given: Tensor, taken: Tensor) -> bool:
-    """As Triton has it: of one type, and of shapes that may be one, with or without the batch dimension."""
-    if given.datatype != taken.datatype:
+def _fit(produced: Tensor, consumed: Tensor) -> bool:
+    """True if Triton connects the two: the same type, and compatible shapes with or without the batch
+    dimension.
+    """
+    if produced.datatype != consumed.datatype:
         return False
-    return _alike(given.shape, taken.shape) or _alike(_whole(given), _whole(taken))
+    return _are_compatible(produced.shape, consumed.shape) or _are_compatible(
+        _with_batch(produced), _with_batch(consumed)
+    )
 
 
-def _alike(one: Sequence[int], other: Sequence[int]) -> bool:
-    return len(one) == len(other) and all(a == b or -1 in (a, b) for a, b in zip(one, other, strict=True))
+def _are_compatible(first: Sequence[int], second: Sequence[int]) -> bool:
+    return len(first) == len(second) and all(
+        a == b or -1 in (a, b) for a, b in zip(first, second, strict=True)
+    )
 
 
-def _whole(tensor: Tensor) -> tuple[int, ...]:
+def _with_batch(tensor: Tensor) -> tuple[int, ...]:
     return (-1, *tensor.shape) if tensor.batched else tensor.shape
 
 
@@ -151,32 +157,32 @@ def _batches(ensemble: Ensemble) -> Iterator[Fault]:
 
 
 def _find_cycles(ensemble: Ensemble) -> Iterator[Fault]:
-    """Steps that wait for each other; one fault for all that do."""
+    """Find steps that wait for each other; all of them are one fault."""
     ways: dict[int, set[int]] = {}
     for edge in ensemble.edges():
         ways.setdefault(edge.source, set()).add(edge.target)
-    circle = sorted(place for place in ways if place in reached(ways, place))
+    circle = sorted(place for place in ways if place in reachable(ways, place))
     if circle:
         names = " and ".join(repr(ensemble.nodes[place].title) for place in circle)
         within = {
             (edge.target, edge.tensor)
             for edge in ensemble.edges()
-            if edge.source in circle and edge.target in reached(ways, edge.source) & set(circle)
+            if edge.source in circle and edge.target in reachable(ways, edge.source) & set(circle)
         }
-        said = "wait for each other" if len(circle) > 1 else "waits for itself"
-        yield Fault(f"has a circle: {names} {said}", frozenset(circle), frozenset(within))
+        clause = "wait for each other" if len(circle) > 1 else "waits for itself"
+        yield Fault(f"has a circle: {names} {clause}", frozenset(circle), frozenset(within))
 
 
-def reached(ways: Mapping[int, set[int]], start: int) -> set[int]:
-    """Where one comes from ``start``."""
-    seen: set[int] = set()
+def reachable(ways: Mapping[int, set[int]], start: int) -> set[int]:
+    """Return the nodes that can be reached from ``start``."""
+    visited: set[int] = set()
     todo = list(ways.get(start, ()))
     while todo:
         place = todo.pop()
-        if place not in seen:
-            seen.add(place)
+        if place not in visited:
+            visited.add(place)
             todo += ways.get(place, ())
-    return seen
+    return visited
 
 
 def _calls_itself(ensemble: Ensemble, models: Mapping[str, Model]) -> Iterator[Fault]:
@@ -189,12 +195,12 @@ def _calls_itself(ensemble: Ensemble, models: Mapping[str, Model]) -> Iterator[F
 
 
 def _inputs_asked_for(name: str, models: Mapping[str, Model]) -> set[str]:
-    """A model and all that are its steps, or theirs."""
-    seen: set[str] = set()
+    """Return a model and, recursively, the models of its steps."""
+    visited: set[str] = set()
     todo = [name]
     while todo:
-        each = todo.pop()
-        if each not in seen and each in models:
-            seen.add(each)
-            todo += ensembles.steps(models[each])
-    return seen
+        model_name = todo.pop()
+        if model_name not in visited and model_name in models:
+            visited.add(model_name)
+            todo += ensembles.steps(models[model_name])
+    return visited

@@ -11,12 +11,12 @@ import orjson
 
 from sm.client.results import Encoded, Picture, encodable
 from sm.errors import ClientFailed, TriremeError
-from sm.router.invocation import JSON, JSON_LINES, NPY, PNG, Invocation
+from sm.router.invocation import JSON, JSON_LINES, NPY, PNG, DispatchRequest
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes back to the caller: a body, or chunks of one that is still being made."""
+    """The answer to a caller: a body, or chunks of a body that is still being produced."""
 
     body: bytes | Iterator[bytes]
     content_type: str = JSON
@@ -24,23 +24,23 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def read(self) -> bytes:
-        """The body in one piece; of a stream, once it has ended."""
+        """Return the whole body; for a stream, after it has ended."""
         return self.body if isinstance(self.body, bytes) else b"".join(self.body)
 
 
 @dataclass(frozen=True)
 class EncodedRecord:
-    """A record's result as the JSON that is sent of it. ``failure`` is set for a record that failed."""
+    """A record's result as encoded JSON. ``failure`` is set for a record that failed."""
 
     body: bytes
     failure: TriremeError | None = None
 
 
-def write(invocation: Invocation, results: Sequence[object]) -> Answer:
-    """Results to an answer, in the type the caller accepts where they can be had in it, else JSON.
+def write(invocation: DispatchRequest, results: Sequence[object]) -> Answer:
+    """Encode results in the type that the caller accepts if possible, else as JSON.
 
-    A result that is a :class:`TriremeError` belongs to a record that failed: it takes its place in a
-    list, and is raised when no record succeeded.
+    A :class:`TriremeError` among the results belongs to a record that failed: it is an entry of a list, and
+    is raised if no record succeeded.
     """
     if invocation.many:
         return write_list(invocation, (encode_record(invocation.model, result) for result in results))
@@ -53,14 +53,14 @@ def write(invocation: Invocation, results: Sequence[object]) -> Answer:
     if binary is not None:
         return _with_headers(Answer(binary, invocation.accept), invocation)
     try:
-        body = dumps({"modelname": invocation.model, "result": _shown(result)})
+        body = dumps({"modelname": invocation.model, "result": _json_form(result)})
     except (TypeError, ValueError) as error:
         raise _not_sendable(invocation.model, error) from error
     return _with_headers(Answer(body), invocation)
 
 
-def write_list(invocation: Invocation, records: Iterable[EncodedRecord]) -> Answer:
-    """The answer to a list of records, as JSON or a line for each; the first failure if none succeeded."""
+def write_list(invocation: DispatchRequest, records: Iterable[EncodedRecord]) -> Answer:
+    """Encode a list of records as JSON, or as a line for each. Raises the first failure if none succeeded."""
     if invocation.accept == JSON_LINES:
         answer = Answer(join_records(records, b"\n"), JSON_LINES)
     else:
@@ -72,7 +72,7 @@ def write_list(invocation: Invocation, records: Iterable[EncodedRecord]) -> Answ
 def join_records(
     records: Iterable[EncodedRecord], separator: bytes, start: bytes = b"", end: bytes = b""
 ) -> bytes:
-    """The records one behind the other; raises the first failure where no record succeeded."""
+    """Join the records' bytes. Raises the first failure if no record succeeded."""
     body, first_failure, succeeded = io.BytesIO(), None, False
     body.write(start)
     for number, record in enumerate(records):
@@ -88,25 +88,24 @@ def join_records(
 
 
 def encode_record(model: str, result: object) -> EncodedRecord:
-    """A result, or a :class:`TriremeError`, as it stands in a list."""
+    """Encode a result or a :class:`TriremeError` as an entry of a list."""
     if isinstance(result, TriremeError):
         return encode_failure(result)
     try:
-        return EncodedRecord(dumps(_shown(result)))
+        return EncodedRecord(dumps(_json_form(result)))
     except (TypeError, ValueError) as error:
         return encode_failure(_not_sendable(model, error))
 
 
 def encode_failure(error: TriremeError) -> EncodedRecord:
-    """What stands in the place of a record or a line that failed."""
-    # Without the frames that its tracebacks hold: hundreds of failures wait for their turn.
+    """Encode the entry of a record or a line that failed."""
+    # Release the frames in its traceback: hundreds of failures may wait for their turn.
     error.__traceback__ = error.__context__ = error.__cause__ = None
-    body = dumps({"error": error.sentence, "code": error.code, **error.details})
-    return EncodedRecord(body, error)
+    return EncodedRecord(dumps(error.body()), error)
 
 
-def _with_headers(answer: Answer, invocation: Invocation) -> Answer:
-    """With those that the client has set."""
+def _with_headers(answer: Answer, invocation: DispatchRequest) -> Answer:
+    """Add the headers that the client set."""
     if not invocation.answer_headers:
         return answer
     return replace(answer, headers={**answer.headers, **invocation.answer_headers})
@@ -117,14 +116,13 @@ def _not_sendable(model: str, reason: Exception) -> ClientFailed:
 
 
 def write_error(error: TriremeError, request_id: str) -> Answer:
-    """The one shape of every error."""
-    body = {"error": error.sentence, "code": error.code, "request_id": request_id, **error.details}
+    """Encode an error in the form that all errors have."""
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
-    return Answer(dumps(body), status=error.status, headers=headers)
+    return Answer(dumps(error.body(request_id)), status=error.status, headers=headers)
 
 
 def dumps(value: object) -> bytes:
-    """JSON bytes; NumPy values included. NaN and infinity become null, since JSON has neither."""
+    """Encode JSON, including NumPy values. NaN and infinity become null, as JSON has neither."""
     return orjson.dumps(value, default=encodable, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
 
 
@@ -148,5 +146,5 @@ def _npy(result: object) -> bytes | None:
     return content.getvalue()
 
 
-def _shown(result: object) -> object:
+def _json_form(result: object) -> object:
     return result.as_json() if isinstance(result, Picture) else result

@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from flask import Flask, Request
 from werkzeug.routing import MapAdapter
 
 from sm.client.sessions import Sessions
+from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
 from sm.router import triton_requests
+from sm.router.admission import FairGate
 from sm.router.answer import dumps
+from sm.router.classify import Classifier
 from sm.router.dispatch import Dispatcher
 from sm.router.lines import Lines
-from sm.router.openapi.client_schemas import described
+from sm.router.openapi.client_schemas import describe_client, sample_files
 from sm.router.openapi.document import document
 from sm.router.routes import (
     control_routes,
+    dashboard_data,
     execution_parameters,
     invocations,
     model_routes,
@@ -30,21 +36,37 @@ from sm.router.routes import (
     v2_routes,
     websocket_route,
 )
-from sm.router.routes.responses import handle_errors
+from sm.router.routes.request_log import RequestLog
+from sm.router.routes.responses import handle_errors, with_request_id
 from sm.router.s3.store import open_store
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
 log = logging.getLogger(__name__)
 
 
 class Router(Flask):
-    """Flask, but for working out which host a request is for: all have the same routes.
+    """Flask without host matching: all hosts have the same routes.
 
-    An upgrade has routes of its own.
+    The paths of nearly all requests are in ``direct``, which answers a POST without Flask's machinery. An
+    upgrade has routes of its own.
     """
+
+    def __init__(self, name: str, fronted: bool) -> None:
+        """``fronted``: nginx is in front, which adds the request's id to each response."""
+        super().__init__(name)
+        self._fronted = fronted
+        self.direct: dict[str, WSGIApplication] = {}
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        application = self.direct.get(environ["PATH_INFO"]) if environ["REQUEST_METHOD"] == "POST" else None
+        begin = start_response if self._fronted else with_request_id(environ, start_response)
+        return (application or self.wsgi_app)(environ, begin)
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         if request is None or "HTTP_UPGRADE" in request.environ:
@@ -52,59 +74,93 @@ class Router(Flask):
         return MapAdapter(self.url_map, "localhost", "/", "", "http", request.path, request.method)
 
 
-def create(settings: Settings, box: Box, registry: Registry) -> Flask:
-    """The router over ``registry``. Where gunicorn is the front, the control routes too."""
-    app = Router("trireme")
+class Parts(NamedTuple):
+    """The classes that a router is made of. With traces, others take their places."""
+
+    upstream: type[Upstream] = Upstream
+    dispatcher: type[Dispatcher] = Dispatcher
+    lines: type[Lines] = Lines
+
+
+PLAIN = Parts()
+
+
+def create(settings: Settings, box: Box, registry: Registry, parts: Parts = PLAIN) -> Flask:
+    """Create the router over ``registry``, with the control routes too if gunicorn is the front."""
+    app = Router("trireme", box.fronted)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
     guard = AnswerGuard.of(box)
-    upstream = Upstream(box.http_port, settings.timeout, settings.max_body, guard)
-    store = open_store(settings)
+    upstream = parts.upstream(box.http_port, settings.timeout, settings.max_body, guard)
+    gate = FairGate(settings.threads, settings.queue, settings.model_queue)
+    requests = RequestLog(settings.log_sample, settings.log_slow)
+    IN_FLIGHT_LIMIT.set(settings.max_invocations)
+    store, sessions = open_store(settings), sessions_of(settings, box)
     service = invocations.Service(
-        dispatcher=Dispatcher(
-            registry, ThreadPoolExecutor(settings.threads, "records"), store, settings.threads, guard
+        # The gate, not the executors, decides how many threads a model has.
+        dispatcher=parts.dispatcher(
+            registry, ThreadPoolExecutor(settings.max_threads, "records"), store, settings.threads, guard
         ),
-        lines=Lines(ThreadPoolExecutor(settings.threads, "lines"), settings.threads),
-        sessions=sessions_of(settings, box),
+        lines=parts.lines(ThreadPoolExecutor(settings.max_threads, "lines"), settings.threads),
+        sessions=sessions,
         store=store,
-        triton=triton_requests.Triton(upstream, registry, settings.inference_type),
-        default_model=registry.default(settings.default_model),
-        default_accept=settings.default_accept,
+        triton=triton_requests.Triton(upstream, registry),
+        classifier=Classifier(
+            registry,
+            registry.default(settings.default_model),
+            settings.default_accept,
+            settings.inference_type,
+            sessions,
+            settings.max_records,
+        ),
+        max_body=settings.max_body,
         timeout=settings.timeout,
         stream_timeout=settings.longest_stream,
         fronted=box.fronted,
-        max_records=settings.max_records,
+        gate=gate,
+        requests=requests,
     )
     if store is not None:
         most = settings.s3_threads
         separate = replace(
             service,
-            dispatcher=Dispatcher(registry, ThreadPoolExecutor(most, "s3_records"), store, most),
-            lines=Lines(ThreadPoolExecutor(most, "s3_lines"), most),
+            dispatcher=parts.dispatcher(registry, ThreadPoolExecutor(most, "s3_records"), store, most),
+            lines=parts.lines(ThreadPoolExecutor(most, "s3_lines"), most),
         )
         service = replace(service, s3=invocations.S3Service(separate, most))
+    app.direct.update(invocations.direct(service))
     app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
     app.register_blueprint(model_routes.invoking(service))
     if settings.local_endpoints:
         app.register_blueprint(response_stream.blueprint(service))
-    # A thread is left for other callers.
+    # One thread is left for other callers.
     most = max(1, settings.threads - 1)
     app.register_blueprint(
         websocket_route.blueprint(service, most, settings.max_body, lambda: stop_sessions(box))
     )
     app.register_blueprint(
-        v2_routes.blueprint(upstream, settings.timeout, settings.longest_stream, box.fronted)
+        v2_routes.blueprint(
+            upstream,
+            settings.timeout,
+            settings.longest_stream,
+            box.fronted,
+            settings.max_body,
+            gate,
+            registry.is_served,
+            requests,
+        )
     )
     if not box.fronted:
         app.register_blueprint(control_routes.blueprint(box))
         app.register_blueprint(execution_parameters.blueprint(settings))
         app.register_blueprint(model_routes.listing(box))
         app.register_blueprint(pages.blueprint(box))
+        app.register_blueprint(dashboard_data.blueprint(dashboard_data.of_control_plane(box)))
     return app
 
 
 def stop_sessions(box: Box) -> bool:
-    """Whether the supervisor is about to stop the box."""
+    """True if the supervisor is about to stop the box."""
     try:
         return bool(json.loads(box.state_file.read_text())["draining"])
     except (OSError, ValueError):
@@ -112,7 +168,9 @@ def stop_sessions(box: Box) -> bool:
 
 
 def sessions_of(settings: Settings, box: Box) -> Sessions | None:
-    """Kept where it is set, else in memory, and removed with the box; what has no room, in the run folder."""
+    """Store sessions in the folder that is set, else in shared memory until the box ends; the run folder
+    takes what has no room there.
+    """
     if not settings.sessions:
         return None
     home = settings.sessions_path or SHARED_MEMORY / f"trireme-{box.id}-sessions"
@@ -122,7 +180,7 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
 
 
 def describe(registry: Registry, box: Box, s3: bool) -> None:
-    """Write what is served, and in which form, for the control plane."""
+    """Write for the control plane what is served, and in which forms."""
     rows = [
         {
             "name": client.name,
@@ -136,12 +194,17 @@ def describe(registry: Registry, box: Box, s3: bool) -> None:
         for client in registry.clients.values()
     ]
     _write(box.clients_file, json.dumps(rows).encode())
-    shown = [described(client) for client in registry.clients.values()]
-    _write(box.openapi_file, dumps(document(shown, s3)))
+    descriptions = [describe_client(client) for client in registry.clients.values()]
+    samples = {
+        client.name: {file.name: str(file) for file in sample_files(client)}
+        for client in registry.clients.values()
+    }
+    _write(box.samples_file, dumps(samples))
+    _write(box.openapi_file, dumps(document(descriptions, s3)))
 
 
 def _write(path: Path, content: bytes) -> None:
-    """At once or not at all: workers start side by side. On a full disk what is there stays."""
+    """Write in one step, as workers start at the same time. On a full disk the old file stays."""
     staged = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         staged.write_bytes(content)

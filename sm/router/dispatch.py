@@ -25,7 +25,7 @@ from sm.errors import (
 from sm.metrics import stage
 from sm.plugins.registry import Registry
 from sm.router.answer import dumps
-from sm.router.invocation import JSON, Invocation, RawRecord
+from sm.router.invocation import JSON, DispatchRequest, RawRecord
 from sm.router.ordered import OrderedRunner
 from sm.router.s3.inlining import inline_objects
 from sm.router.s3.store import Store
@@ -38,7 +38,9 @@ EncodedResult = TypeVar("EncodedResult")
 
 
 class Dispatcher:
-    """Hands an invocation's records to its client; several of them run on ``executor``, of ``threads``."""
+    """Runs an invocation's records through its client, several at a time on ``executor`` with ``threads``
+    threads.
+    """
 
     def __init__(
         self,
@@ -52,13 +54,14 @@ class Dispatcher:
         self.registry = registry
         self._runner = OrderedRunner(executor, threads)
         self._guard = guard or AnswerGuard(None)
-        #: Of payloads that are in S3; None where that is off.
+        #: Reads payloads in S3; None if that is off.
         self._store = store
 
-    def run(self, invocation: Invocation) -> list[object]:
-        """A result for each record, in order; a :class:`TriremeError` in the place of one that failed.
+    def run(self, invocation: DispatchRequest) -> list[object]:
+        """Return a result for each record, in order; a :class:`TriremeError` for one that failed.
 
-        Raises :class:`~sm.errors.NotReady` if Triton may have mixed up what the results were made of.
+        Raises:
+            sm.errors.NotReady: Triton may have mixed up the answers behind the results.
         """
         if invocation.many:
             return list(self.run_encoded(invocation, lambda result: result))
@@ -68,7 +71,7 @@ class Dispatcher:
         return [result]
 
     def run_encoded(
-        self, invocation: Invocation, encode: Callable[[object], EncodedResult]
+        self, invocation: DispatchRequest, encode: Callable[[object], EncodedResult]
     ) -> Iterator[EncodedResult]:
         """What ``encode`` makes of each result of :meth:`run`, one after the other.
 
@@ -78,7 +81,7 @@ class Dispatcher:
         """
         client = self.registry.get(invocation.model)
         late = encode(DeadlinePassed(deadline.PASSED))
-        # Side by side, so that Triton's dynamic batching finds something to batch.
+        # Several at a time, so that Triton's dynamic batching has something to batch.
         yield from self._runner.run(
             enumerate(invocation.records),
             lambda item: encode(self._result(client, invocation, item[1], f"payload[{item[0]}]")),
@@ -86,8 +89,8 @@ class Dispatcher:
         )
         self.confirm_delivery()
 
-    def stream(self, invocation: Invocation) -> Generator[object, None, None]:
-        """The parts of the answer to the one record, as they are made; raises :class:`TriremeError`."""
+    def stream(self, invocation: DispatchRequest) -> Generator[object, None, None]:
+        """Yield the parts of the answer to the single record. Raises :class:`TriremeError`."""
         client, payload = self.registry.get(invocation.model), None
         if invocation.many:
             raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
@@ -106,13 +109,13 @@ class Dispatcher:
             raise _to_error(error, client, invocation, "payload", payload) from None
 
     def confirm_delivery(self) -> None:
-        """Raises :class:`~sm.errors.NotReady` if the running invocation's results may be another's."""
+        """Raise :class:`~sm.errors.NotReady` if the invocation's results may be another's."""
         running = deadline.current()
         if running:
-            # A copy, made in one step: other records of the request may be at work.
+            # Copy in one step: other records of the request may still be running.
             self._guard.confirm_delivery(tuple(running.generations))
 
-    def _result(self, client: Client, invocation: Invocation, record: object, path: str) -> object:
+    def _result(self, client: Client, invocation: DispatchRequest, record: object, path: str) -> object:
         payload = None
         try:
             with stage(client.name, "decode"):
@@ -121,16 +124,16 @@ class Dispatcher:
         except Exception as error:
             return _to_error(error, client, invocation, path, payload)
 
-    def _payload(self, client: Client, invocation: Invocation, record: object, path: str) -> Payload:
+    def _payload(self, client: Client, invocation: DispatchRequest, record: object, path: str) -> Payload:
         return validate_payload(
             client, invocation, inline_objects(client.payload, record, path, self._store), path
         )
 
 
 def _to_error(
-    error: Exception, client: Client, invocation: Invocation, path: str, payload: Payload | None
+    error: Exception, client: Client, invocation: DispatchRequest, path: str, payload: Payload | None
 ) -> TriremeError:
-    """What the caller is told of an error; the traceback of a client's own goes to the log."""
+    """Translate an exception for the caller; the traceback of a client's own goes to the log."""
     if isinstance(error, WrongPayload):
         return _with_path(error, path)
     if isinstance(error, WrongTensor) and not (payload and payload.may_have_caused(error)):
@@ -157,18 +160,20 @@ def _check_time() -> None:
 
 
 def _with_path(error: WrongPayload, path: str) -> WrongPayload:
-    """A client says ``payload.text`` of its record, which may be ``payload[2].text`` of the request."""
+    """Complete a path in an error: a client's ``payload.text`` may be ``payload[2].text`` of the request."""
     field = str(error.details.get("field", ""))
     if path == "payload" or not field.startswith("payload."):
         return error
     moved = path + field.removeprefix("payload")
-    return WrongPayload(error.sentence.replace(field, moved, 1), **{**error.details, "field": moved})
+    renamed = WrongPayload(error.sentence.replace(field, moved, 1), **{**error.details, "field": moved})
+    renamed.log_reason = error.log_reason
+    return renamed
 
 
 def validate_payload(
-    client: Client, invocation: Invocation, record: object, path: str = "payload"
+    client: Client, invocation: DispatchRequest, record: object, path: str = "payload"
 ) -> Payload:
-    """A record as the client's typed payload; :class:`WrongPayload` names the field that is not."""
+    """Validate a record as the client's payload. :class:`WrongPayload` names the wrong field."""
     kind = client.payload
     members = {
         name: value.text
@@ -216,40 +221,56 @@ def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, A
 
 
 def _body_fields(record: object) -> Mapping[str, Any]:
-    """A record for a client that takes bodies: as it came, or out of a dispatch request."""
+    """Return the fields for a client that accepts bodies, from a raw body or from a dispatch request."""
     if isinstance(record, RawRecord):
         return {"body": record.body, "content_type": record.content_type}
     return {"body": dumps(record), "content_type": JSON, "dispatched": True}
 
 
 def _parameters(
-    kind: type[Payload], asked: Mapping[str, Any], attributes: Mapping[str, str]
+    kind: type[Payload], requested: Mapping[str, Any], attributes: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The request's parameters, over those custom attributes that the client has a parameter for."""
+    """Return the parameters: custom attributes that the client has a parameter for, overridden by the
+    request's own.
+    """
     declared = kind.parameter_names()
-    if asked and not declared:
-        first = next(iter(asked))
-        raise WrongPayload(f"parameters.{first}: this model takes no parameters", field=f"parameters.{first}")
-    return {**{name: value for name, value in attributes.items() if name in declared}, **asked}
+    if requested and not declared:
+        first = next(iter(requested))
+        refused = WrongPayload(
+            f"parameters.{first}: this model takes no parameters", field=f"parameters.{first}"
+        )
+        refused.log_reason = "parameters: this model takes no parameters"
+        raise refused
+    return {**{name: value for name, value in attributes.items() if name in declared}, **requested}
 
 
 def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) -> WrongPayload:
     first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = _format_path(first["loc"], path)
-    said = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+    explanation = f"{first['msg'][0].lower()}{first['msg'][1:]}"
     name = first["loc"][0] if len(first["loc"]) == 1 else None
     if isinstance(name, str):
         field, *aliases = kind.names_of(kind.field_of(name))
         if first["type"] == "missing" and aliases:
             same = " or ".join(f"{path}.{alias}" for alias in aliases)
-            said += f" ({same} means the same)"
+            explanation += f" ({same} means the same)"
         elif first["type"] == "extra_forbidden" and name in aliases:
-            said = f"means the same as {path}.{field}; send one of the two"
-    return WrongPayload(f"{where}: {said}", field=where)
+            explanation = f"means the same as {path}.{field}; send one of the two"
+    wrong = WrongPayload(f"{where}: {explanation}", field=where)
+    # A key that the payload does not declare is the caller's.
+    declared = {name for field in kind.model_fields for name in kind.names_of(field)} | set(
+        kind.parameter_names()
+    )
+    known = [
+        part if isinstance(part, int) or part == "parameters" or part in declared else "…"
+        for part in first["loc"]
+    ]
+    wrong.log_reason = f"{_format_path(known, path)}: {explanation}"
+    return wrong
 
 
 def _format_path(location: Sequence[str | int], base: str) -> str:
-    """``("parameters", "top")`` stands beside the payload, everything else within it."""
+    """Format a path: ``("parameters", "top")`` is beside the payload, everything else within it."""
     parts = list(location)
     text = base
     if parts and parts[0] == "parameters":

@@ -1,39 +1,32 @@
-"""Read a request into an invocation: model, records, parameters, and what the caller accepts.
-
-The forms of a request and where they are told apart: :func:`read`. A later form gets a function of
-its own beside :func:`_dispatch_json` and :func:`_raw_body`.
-"""
+"""The message of a request, and the five types that :mod:`sm.router.classify` turns it into."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from sm import decoded_base64
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
 from sm.client.sessions import Session
-from sm.errors import BadInput, TooLarge, WrongPayload
+from sm.errors import BadInput, TooLarge
 
 JSON = "application/json"
 JSON_LINES = "application/jsonlines"
 NPY = "application/x-npy"
 PNG = "image/png"
-#: SageMaker's name for Triton's binary form: JSON of so many bytes, then the tensors.
+#: SageMaker's content type of Triton's binary form: JSON of so many bytes, then the tensors.
 BINARY = "application/vnd.sagemaker-triton.binary+json"
 
-#: How a JSON object begins.
+#: The beginning of a JSON object.
 OBJECT = re.compile(rb"\s*\{")
-#: The members of a dispatch request.
-MEMBERS = {"modelname", "version", "payload", "parameters", "result_s3_uri"}
-#: What those may be that may be left out; null is as good as that.
-KINDS: Mapping[str, Any] = {"modelname": str, "version": (str, int), "parameters": dict, "result_s3_uri": str}
 HEADER_PREFIX = "x-amzn-sagemaker-"
+SESSION_HEADER = f"{HEADER_PREFIX}session-id"
 
 
 @dataclass(frozen=True)
@@ -45,40 +38,41 @@ class RawRecord:
 
 
 @dataclass(frozen=True)
-class Invocation:
-    """One request for one model: its records and how they were asked for."""
+class DispatchRequest:
+    """A request for a client, with its records and options."""
 
     model: str
     records: Sequence[Any]
-    #: Whether the caller sent a list, and so gets one.
+    #: True if the caller sent a list, and so gets one.
     many: bool = False
     version: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    #: ``k=v`` pairs of the custom attributes: parameters where the client has one of that name.
+    #: Pairs ``k=v`` of the custom attributes; a client's parameters may be among them.
     attributes: Mapping[str, str] = field(default_factory=dict)
     accept: str = JSON
-    #: Whether the caller asked for ``accept``; False where it is the default.
+    #: True if the caller sent an Accept header.
     accept_named: bool = True
     #: The ``X-Amzn-SageMaker-*`` headers, names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
     request_id: str = ""
     session: Session | None = None
-    #: What its client has the answer say beside the body; filled while the client works.
+    #: Headers of the answer that the client sets while it works.
     answer_headers: dict[str, str] = field(default_factory=dict)
-    #: Where in S3 the result is to go; empty: to the caller.
+    #: Where in S3 the result goes; empty for the caller.
     result_s3_uri: str = ""
 
 
-@dataclass(frozen=True)
-class Address:
-    """Model and version; empty where nobody said."""
+class Address(NamedTuple):
+    """Model and version; empty if the request names none."""
 
     model: str
     version: str
+    #: Pairs of the custom attributes, which may be parameters.
+    attributes: Mapping[str, str]
 
 
 class RecordLimit:
-    """Counts the records of one request, in however many lines they stand, up to ``max_records``."""
+    """Counts the records of one request, over all its lines, up to ``max_records``."""
 
     def __init__(self, max_records: int) -> None:
         self.max_records = max_records
@@ -86,7 +80,7 @@ class RecordLimit:
         self._lock = threading.Lock()
 
     def add(self, number: int) -> None:
-        """:class:`TooLarge`, and nothing is counted, if that makes more than ``max_records``."""
+        """Count records. Raises :class:`TooLarge`, without counting, if there would be too many."""
         with self._lock:
             if self._count + number > self.max_records:
                 raise TooLarge(
@@ -97,19 +91,15 @@ class RecordLimit:
             self._count += number
 
 
-@dataclass(frozen=True)
-class Message:
-    """A request as it came in. Header names are in lower case."""
+class Message(NamedTuple):
+    """A request as received. Header names are in lower case."""
 
     body: bytes
     headers: Mapping[str, str]
     query: Mapping[str, str]
     request_id: str
-    #: The model that the path names. Nobody else is asked then.
+    #: The model in the path, which overrides all others.
     model: str = ""
-    session: Session | None = None
-    #: None: as many records as the body holds.
-    record_limit: RecordLimit | None = None
 
     @property
     def content_type(self) -> str:
@@ -122,79 +112,84 @@ class Message:
         return custom_attributes(text) if text else {}
 
 
-def read(
-    message: Message,
-    default_model: str,
-    default_accept: str = JSON,
-    takes_bodies: Callable[[str], bool] = lambda _: False,
-) -> Invocation:
-    """Tell the form of a request and read it. A client that ``takes_bodies`` gets any as it is, JSON too.
+@dataclass(frozen=True)
+class TritonRequest:
+    """A body of Triton's v2 protocol, JSON or binary, for one model."""
 
-    Raises :class:`BadInput` for a body that cannot be understood, :class:`WrongPayload`, with the path of
-    the field, for one of the wrong shape, and :class:`TooLarge` for too many records.
-    """
-    attributes = message.attributes
-    address = read_address(message)
-    whole = takes_bodies(address.model or default_model) and not is_dispatch(message)
-    form = _dispatch_json if message.content_type == JSON and not whole else _raw_body
-    members = form(message)
-    asked = {name: value for name, value in message.query.items() if name not in ("modelname", "version")}
-    payload = members["payload"]
-    many = isinstance(payload, list)
-    accept = choose_accept(message.headers.get("accept", ""), "")
-    if message.record_limit is not None:
-        message.record_limit.add(len(payload) if many else 1)
-    return Invocation(
-        model=message.model or members.get("modelname") or address.model or default_model,
-        version=str(members.get("version") or address.version),
-        records=payload if many else [payload],
-        many=many,
-        parameters={**asked, **(members.get("parameters") or {})},
-        attributes=attributes,
-        accept=accept or default_accept,
-        accept_named=bool(accept),
-        headers={name: value for name, value in message.headers.items() if name.startswith(HEADER_PREFIX)},
-        request_id=message.request_id,
-        session=message.session,
-        result_s3_uri=members.get("result_s3_uri") or "",
-    )
+    message: Message
+    #: The model or client that it names, or the default; empty if there is neither.
+    model: str
+    version: str = ""
+
+    @property
+    def verb(self) -> str:
+        """The last part of Triton's path."""
+        return "infer"
+
+
+@dataclass(frozen=True)
+class GenerateRequest:
+    """A body of Triton's generate extension. ``streamed``: the answer is a stream of events."""
+
+    message: Message
+    model: str
+    version: str = ""
+    streamed: bool = False
+
+    @property
+    def verb(self) -> str:
+        """The last part of Triton's path."""
+        return "generate_stream" if self.streamed else "generate"
+
+
+@dataclass(frozen=True)
+class LinesRequest:
+    """JSON lines: each line is a request, in one session and under one limit."""
+
+    message: Message
+    session: Session | None = None
+    #: None for no limit.
+    limit: RecordLimit | None = None
+
+
+@dataclass(frozen=True)
+class SessionCommand:
+    """Open a session, or close the one with this id."""
+
+    #: The id to close; empty to open a new session.
+    close: str = ""
 
 
 def read_address(message: Message) -> Address:
-    """Whom a request's headers or its query name; a dispatch body may say otherwise."""
+    """Read model and version from headers or query; a dispatch body may override them."""
     target = message.headers.get(f"{HEADER_PREFIX}target-model", "")
     attributes, query = message.attributes, message.query
     return Address(
         message.model or attributes.get("modelname") or target or query.get("modelname", ""),
         attributes.get("version") or query.get("version", ""),
+        attributes,
     )
 
 
-def is_dispatch(message: Message) -> bool:
-    """Whether a body is form 1 beyond doubt: it names a model, has a payload, and nothing foreign."""
-    if message.content_type != JSON or b'"modelname"' not in message.body:
-        return False
+def parse_json(body: bytes) -> Any:
+    """Parse standard JSON: no NaN, and at most the parser's 1,024 levels."""
+    check_not_empty(body)
     try:
-        body = orjson.loads(message.body)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(body, dict) and {"modelname", "payload"} <= body.keys() <= MEMBERS
-
-
-def parse_json(body: bytes, parser: Callable[[bytes], Any] = orjson.loads) -> Any:
-    """JSON as the standard has it: no NaN, and no deeper than the parser's 1,024 levels."""
-    if not body or body.isspace():
-        raise BadInput("the body is empty")
-    try:
-        return parser(body)
+        return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadInput(f"the body is not JSON: {error}") from None
 
 
-def estimate_parsed_bytes(message: Message) -> int:
-    """About how much memory the JSON of a large body takes once it is parsed; 0 for any other body.
+def check_not_empty(body: bytes) -> None:
+    """Raise :class:`BadInput` for a body of white space only."""
+    if not body or body.isspace():
+        raise BadInput("the body is empty")
 
-    25 MiB of empty lists are 760 MiB of Python's objects. A comma or a bracket stands for each of these.
+
+def estimate_parsed_bytes(message: Message) -> int:
+    """Estimate the memory of a large body's parsed JSON; 0 for other bodies.
+
+    25 MiB of empty lists become 760 MiB of Python objects. A comma or a bracket stands for each of them.
     """
     body = message.body
     if len(body) < decoded_base64.MIN_BYTES or not (message.content_type == JSON or OBJECT.match(body)):
@@ -241,32 +236,3 @@ def choose_accept(header: str, default: str) -> str:
         if kind and value > weight:
             best, weight = (default if kind == "*/*" else kind), value
     return best
-
-
-def _dispatch_json(message: Message) -> dict[str, Any]:
-    """Form 1: ``{"modelname", "version", "payload", "parameters"}``."""
-    body = parse_json(message.body, decoded_base64.parse)
-    if not isinstance(body, dict):
-        raise BadInput(f"the body must be a JSON object with modelname and payload, not {_kind(body)}")
-    if not MEMBERS.issuperset(body):
-        name = next(name for name in body if name not in MEMBERS)
-        raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
-    for name, kinds in KINDS.items():
-        value = body.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
-            raise WrongPayload(f"{name}: may not be {_kind(value)}", field=name)
-    if "payload" not in body:
-        raise WrongPayload("payload: is missing", field="payload")
-    if body["payload"] == []:
-        raise WrongPayload("payload: the list is empty", field="payload")
-    return body
-
-
-def _raw_body(message: Message) -> dict[str, Any]:
-    """Form 2: the body is the record. Whether the model takes such a body, its client says."""
-    return {"payload": RawRecord(message.body, message.content_type)}
-
-
-def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")

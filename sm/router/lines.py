@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from sm import deadline
 from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
 from sm.router.answer import Answer, EncodedRecord, encode_failure, join_records
-from sm.router.invocation import JSON, JSON_LINES, Message
+from sm.router.invocation import JSON, JSON_LINES, LinesRequest, Message
 from sm.router.ordered import OrderedRunner
 
 
@@ -22,27 +22,30 @@ class Lines:
     def __init__(self, executor: Executor, threads: int) -> None:
         self._runner = OrderedRunner(executor, threads)
 
-    def run(self, message: Message, one: Callable[[Message], Answer]) -> Answer:
-        """The answers of ``one`` in the order of the lines; ``{"error", "code"}`` for a line that failed.
+    def run(self, request: LinesRequest, handle_line: Callable[[Message], Answer]) -> Answer:
+        """The answers of ``handle_line`` in the order of the lines; ``{"error", "code"}`` where one
+        failed.
 
         Raises the first failure where no line succeeded, and :class:`TooLarge` for too many lines.
         """
-        check_count(message)
+        check_count(request)
         late = encode_failure(DeadlinePassed(deadline.PASSED))
-        records = self._runner.run(requests(message), lambda line: _answer(line, one), lambda: late)
+        records = self._runner.run(
+            messages(request.message), lambda line: _answer(line, handle_line), lambda: late
+        )
         body = join_records(records, b"\n")
         if not body:
             raise BadInput("the body has no line")
         return Answer(body, JSON_LINES)
 
 
-def check_count(message: Message) -> None:
+def check_count(request: LinesRequest) -> None:
     """:class:`TooLarge` for a body of more lines than the request may have records."""
-    limit = message.record_limit
+    limit, body = request.limit, request.message.body
     # Blank lines are no records, but few bodies have so many lines that it matters.
-    if limit is None or message.body.count(b"\n") < limit.max_records:
+    if limit is None or body.count(b"\n") < limit.max_records:
         return
-    for number, _ in enumerate(split(message.body), 1):
+    for number, _ in enumerate(split(body), 1):
         if number > limit.max_records:
             raise TooLarge(
                 f"the body has more than {limit.max_records:,} lines, which is how many are accepted",
@@ -62,17 +65,17 @@ def split(body: bytes) -> Iterator[bytes]:
             yield line
 
 
-def requests(message: Message) -> Iterator[Message]:
-    """Each line as a request that wants JSON."""
+def messages(message: Message) -> Iterator[Message]:
+    """Each line as a message that wants JSON."""
     headers = {**message.headers, "content-type": JSON, "accept": JSON}
     # Not with dataclasses.replace: where lines are short, it would be a tenth of all the work.
-    given = (headers, message.query, message.request_id, message.model, message.session, message.record_limit)
+    shared_fields = (headers, message.query, message.request_id, message.model)
     for line in split(message.body):
-        yield Message(line, *given)
+        yield Message(line, *shared_fields)
 
 
-def _answer(request: Message, one: Callable[[Message], Answer]) -> EncodedRecord:
+def _answer(line: Message, handle_line: Callable[[Message], Answer]) -> EncodedRecord:
     try:
-        return EncodedRecord(one(request).read())
+        return EncodedRecord(handle_line(line).read())
     except TriremeError as error:
         return encode_failure(error)

@@ -1,13 +1,14 @@
-"""Recognise v2 requests on ``/invocations`` and pass them on to a Triton model.
+"""Pass requests in Triton's own protocol on to a model, and its answer back.
 
-A body is looked at, never re-written: what the caller sent is what Triton gets, and the other way round.
+Bodies are inspected and never rewritten: Triton gets what the caller sent, and the caller what Triton
+answered.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import quote
 
 import orjson
@@ -21,11 +22,11 @@ from sm.errors import (
     NotReady,
     TriremeError,
     UnknownModel,
-    UnsupportedType,
 )
 from sm.plugins.registry import Registry
 from sm.router.answer import Answer
-from sm.router.invocation import BINARY, JSON, MEMBERS, OBJECT, Message, read_address
+from sm.router.classify import is_binary
+from sm.router.invocation import BINARY, JSON, GenerateRequest, Message, TritonRequest
 from sm.router.streaming.server_sent_events import split_events
 from sm.router.streaming.stream import finish
 from sm.triton.call_failures import failed
@@ -34,23 +35,18 @@ from sm.triton.inference_plan import REQUEST_TOKEN
 from sm.triton.unsafe_json import HEADER_SIZE
 
 BINARY_CONTENT_TYPE = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
-#: A body whose first member says that it is v2 need not be parsed to know it.
-STARTS_AS_V2 = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
-#: And one that begins as form 1 does need not be searched: what follows is a picture, as a rule.
-STARTS_AS_DISPATCH = re.compile(rb'\s*\{\s*("modelname"\s*:\s*"[^"\\]*"\s*,\s*)?"payload"\s*:')
-
-#: Triton says 500 where it cannot read what a caller wrote.
+#: Triton answers 500 if it cannot parse a request.
 UNREADABLE_REQUEST = re.compile(
     r"failed to parse the request JSON|Unable to parse '|parameter key '|"
-    # The rest of its JSON parser's complaints; a model's own errors begin otherwise.
+    # Other messages of its JSON parser; a model's own errors begin differently.
     r"(?!Failed to process).*attempt to (get members|access (JSON|non-existing))"
 )
-#: A caller names a region of shared memory, which Triton does not know.
+#: A caller named a region of shared memory that Triton does not know.
 FOREIGN_SHARED_MEMORY = re.compile(r"Unable to find (system |cuda )?shared memory region", re.IGNORECASE)
 
 TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)
 
-#: What Triton's HTTP says with a status, as its gRPC says it.
+#: gRPC's codes for the statuses of Triton's HTTP.
 CODES = {
     400: Code.INVALID_ARGUMENT,
     404: Code.NOT_FOUND,
@@ -62,95 +58,31 @@ CODES = {
 }
 
 
-@dataclass(frozen=True)
 class Triton:
-    """Triton's own HTTP behind ``/invocations``. ``inference_type``: infer, generate or generate_stream."""
+    """Triton's HTTP port behind ``/invocations``."""
 
-    upstream: Upstream
-    registry: Registry
-    inference_type: str = "infer"
+    def __init__(self, upstream: Upstream, registry: Registry) -> None:
+        self._upstream, self._registry = upstream, registry
 
-    def verb(self, message: Message, default_model: str = "") -> str:
-        """What Triton is to do with a request; empty if it is for a client.
-
-        A model that the path names is looked for before the body is: the platform loads what is a 404.
-        """
-        if message.model and not self.registry.known(message.model):
-            raise self.registry.unknown(message.model)
-        name = read_address(message).model or default_model
-        if self.registry.takes_bodies(name):
-            return ""
-        if is_binary(message):
-            return "infer"
-        if message.content_type != JSON and self.registry.claims(name, message.content_type):
-            return ""
-        if self._is_for_triton(message):
-            return self.inference_type
-        if message.content_type != JSON and self.registry.served_without_client(name):
-            raise UnsupportedType(
-                f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
-            )
-        return ""
-
-    def _is_for_triton(self, message: Message) -> bool:
-        """Whether a body is Triton's JSON, for a content type that no client claims."""
-        if self.inference_type == "infer":
-            return is_json(message)
-        return (message.content_type == JSON or bool(OBJECT.match(message.body))) and not is_dispatch(message)
-
-    def run(self, message: Message, verb: str, default_model: str) -> tuple[str, Answer]:
-        """The model that answered, and its answer."""
-        address = read_address(message)
-        name = address.model or default_model
-        if not name:
-            exists = ", ".join(sorted({*self.registry.clients, *self.registry.models})) or "none"
+    def run(self, request: TritonRequest | GenerateRequest) -> tuple[str, Answer]:
+        """Return the model that answered, and its answer."""
+        if not request.model:
+            exists = ", ".join(sorted({*self._registry.clients, *self._registry.models})) or "none"
             raise UnknownModel(f"the request names no model and there is no default; there are: {exists}")
-        model = self.registry.triton_model(name)
+        model = self._registry.triton_model(request.model)
+        upstream_request = to_upstream(request.message, model, request.version, request.verb)
         try:
-            return model, to_answer(self.upstream.send(request(message, model, address.version, verb)))
+            return model, to_answer(self._upstream.send(upstream_request))
         except UnknownModel:
-            if model in self.registry.models and not address.version:
+            if model in self._registry.models and not request.version:
                 raise NotReady(f"Triton has not loaded model {model!r} again yet") from None
             raise
 
 
-def is_dispatch(message: Message) -> bool:
-    """Form 1, where every other JSON body is for ``generate``."""
-    if b'"payload"' not in message.body:
-        return False
-    try:
-        body = orjson.loads(message.body)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(body, dict) and "payload" in body and MEMBERS.issuperset(body)
-
-
-def is_binary(message: Message) -> bool:
-    """Form 4, well-formed or not."""
-    return BINARY in message.headers.get("content-type", "").lower()
-
-
-def is_json(message: Message) -> bool:
-    """Form 3: a JSON object with ``inputs`` and without ``payload``, whatever its content type says."""
-    if (
-        not OBJECT.match(message.body)
-        or STARTS_AS_DISPATCH.match(message.body)
-        or b'"inputs"' not in message.body
-    ):
-        return False
-    if STARTS_AS_V2.match(message.body):
-        return True
-    try:
-        body = orjson.loads(message.body)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(body, dict) and "inputs" in body and "payload" not in body
-
-
-def request(message: Message, model: str, version: str, verb: str = "infer") -> Request:
-    """What to ask Triton; :class:`BadInput` for a size of the JSON part that cannot be."""
+def to_upstream(message: Message, model: str, version: str, verb: str = "infer") -> Request:
+    """Build the request for Triton. Raises :class:`BadInput` for an impossible size of the JSON part."""
     headers = end_to_end(message.headers)
-    # Most callers say that they can read gzip; Triton would spend longer on it than the tensors on their way.
+    # Most callers accept gzip, but compressing takes Triton longer than sending the tensors.
     headers.pop("accept-encoding", None)
     if is_binary(message):
         headers[HEADER_SIZE] = str(header_size(message))
@@ -162,25 +94,25 @@ def request(message: Message, model: str, version: str, verb: str = "infer") -> 
 
 
 def path(model: str, version: str, verb: str) -> str:
-    """Triton's own path for a model."""
+    """Return Triton's path for a model."""
     versioned = f"/versions/{quote(version, safe='')}" if version else ""
     return f"/v2/models/{quote(model, safe='')}{versioned}/{verb}"
 
 
 def header_size(message: Message) -> int:
-    """Bytes of JSON at the start of a binary body; 0: the whole body is the one input tensor."""
-    said = message.headers.get("content-type", "")
-    found = BINARY_CONTENT_TYPE.fullmatch(said.strip())
-    if found is None:
+    """Return the bytes of JSON at the start of a binary body; 0 if the whole body is the one input tensor."""
+    content_type = message.headers.get("content-type", "")
+    match = BINARY_CONTENT_TYPE.fullmatch(content_type.strip())
+    if match is None:
         raise BadInput(f"the content type must be {BINARY};json-header-size=N, N a number of bytes")
-    size = int(found[1])
+    size = int(match[1])
     if size > len(message.body):
         raise BadInput(f"json-header-size={size} is more than the body's {len(message.body)} bytes")
     return size
 
 
 def to_answer(reply: Reply) -> Answer:
-    """Triton's reply as the caller of ``/invocations`` gets it; what it refused is raised."""
+    """Convert Triton's reply for the caller of ``/invocations``. Raises its refusals."""
     passed = forwarded_headers(reply)
     size = reply.headers.get(HEADER_SIZE)
     if size is None:
@@ -190,17 +122,17 @@ def to_answer(reply: Reply) -> Answer:
 
 
 def forwarded_headers(reply: Reply) -> Answer:
-    """Triton's reply as it is; what it refused is raised."""
+    """Return Triton's reply unchanged. Raises its refusals."""
     sentence = failure_text(reply)
     if sentence is not None:
         raise to_error(reply.status, sentence)
     headers = {name: value for name, value in reply.headers.items() if name != "content-type"}
-    body = reply.body if isinstance(reply.body, bytes) else _streamed(reply.body)
+    body = reply.body if isinstance(reply.body, bytes) else _stream_events(reply.body)
     return Answer(body, reply.headers.get("content-type", JSON), headers=headers)
 
 
 def without_request_token(answer: Answer) -> Answer:
-    """A model's metadata or configuration as its author wrote it, without the output for the box alone."""
+    """Remove the output that only the box uses from a model's metadata or configuration."""
     body = answer.body
     if not isinstance(body, bytes) or TOKEN_NAME not in body:
         return answer
@@ -211,33 +143,33 @@ def without_request_token(answer: Answer) -> Answer:
     return replace(answer, body=orjson.dumps(described))
 
 
-def _streamed(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Triton's events one by one. An error among them is raised: it is the last, and shows its traceback."""
-    each = split_events(chunks)
+def _stream_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield Triton's events. An error among them is raised: it is the last, and contains a traceback."""
+    events = split_events(chunks)
     try:
-        for event in each:
+        for event in events:
             if event.startswith(b'data: {"error":'):
                 raise to_error(500, failure_text(Reply(500, {}, event)) or "")
             yield event
     finally:
-        finish(each)
+        finish(events)
 
 
 def failure_text(reply: Reply) -> str | None:
-    """Triton's own words, where it did not do what it was asked. Its generate has 200 for some of these."""
+    """Return Triton's error message; its generate extension sends some with status 200."""
     body = reply.body
     if not isinstance(body, bytes) or (reply.status == 200 and not body.startswith(b'{"error":')):
         return None
     text = body.removeprefix(b"data: ").strip()
     try:
-        said = orjson.loads(text)
+        error = orjson.loads(text)
     except orjson.JSONDecodeError:
         return text.decode(errors="replace") or f"Triton answers {reply.status}"
-    return str(said.get("error", "")) if isinstance(said, Mapping) else str(said)
+    return str(error.get("error", "")) if isinstance(error, Mapping) else str(error)
 
 
 def to_error(status: int, sentence: str) -> TriremeError:
-    """A refusal of Triton's HTTP, with the status that the same has over gRPC."""
+    """Translate a refusal of Triton's HTTP to the same error as over gRPC."""
     if sentence == "Not Found":
         return NotFound("Triton has no such path")
     if status == 405:

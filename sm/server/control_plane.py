@@ -13,14 +13,15 @@ from sm.multimodel.load_records import Records
 from sm.multimodel.model_loader import Loader
 from sm.multimodel.staging import Staging
 from sm.multimodel.stub_failures import ImportWatch, StubFailureWatch, Stubs
-from sm.router.routes import control_routes, execution_parameters, model_routes, pages
+from sm.router.routes import control_routes, dashboard_data, execution_parameters, model_routes, pages
 from sm.router.routes.responses import handle_errors
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box, write_whole
+from sm.server.history.recorder import Recorder
 from sm.settings import Settings
 from sm.triton.channel import Channel
 from sm.triton.model_control import ModelControl
 
-#: Seconds that loading or unloading may take: the platform's.
+#: Seconds that loading or unloading may take, as on the platform.
 LOAD_TIMEOUT_S = 360.0
 
 
@@ -31,6 +32,9 @@ def create(settings: Settings, box: Box) -> Flask:
     app.register_blueprint(control_routes.blueprint(box))
     app.register_blueprint(execution_parameters.blueprint(settings))
     app.register_blueprint(pages.blueprint(box))
+    recorder = Recorder(box)
+    recorder.watch()
+    app.register_blueprint(dashboard_data.blueprint(recorder.read))
     app.register_blueprint(
         model_routes.loading(build_loader(settings, box), box.repository_keys)
         if box.multi_model
@@ -40,15 +44,15 @@ def create(settings: Settings, box: Box) -> Flask:
 
 
 def build_loader(settings: Settings, box: Box) -> Loader:
-    """The one that loads in this box, at work on what one before it has left half done."""
+    """Create the loader of this box; it first undoes what an earlier process left unfinished."""
     stubs = Stubs(box)
-    made = Loader(
+    loader = Loader(
         Records(box.models_file),
         Staging(box.repository, box.run / "archives"),
         ModelControl(
             Channel(box.grpc_port, LOAD_TIMEOUT_S, box.grpc_keys),
             LOAD_TIMEOUT_S,
-            stubs.gone,
+            stubs.has_died,
             ImportWatch(box).watching,
         ),
         home=settings.archives.absolute(),
@@ -58,6 +62,7 @@ def build_loader(settings: Settings, box: Box) -> Loader:
         load_timeout=settings.load_timeout,
         replace_triton=partial(write_whole, box.replacement_file),
     )
-    for work in (made.recover, made.watch, StubFailureWatch(stubs, made).watch):
-        threading.Thread(target=work, daemon=True).start()
-    return made
+    threading.Thread(target=loader.recover, name="recover-loads", daemon=True).start()
+    loader.watch()
+    StubFailureWatch(stubs, loader).watch()
+    return loader

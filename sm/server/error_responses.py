@@ -19,24 +19,24 @@ from sm.router.invocation import JSON
 log = logging.getLogger(__name__)
 
 
-#: Errors of an answer, which are no fault of the caller's.
+#: Errors in an answer, which the caller did not cause.
 OURS = (errors.InvalidResponseHeader, errors.InvalidResponseHeaderName, errors.ConfigurationProblem)
 
 
 class RequestTooLong(BadInput):
-    """The first line is longer than gunicorn reads."""
+    """The first line is longer than gunicorn's limit."""
 
     status = 414
 
 
 class HeadersTooLong(BadInput):
-    """The head is longer than gunicorn reads."""
+    """The head is longer than gunicorn's limit."""
 
     status = 431
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
-    """gunicorn's own worker with threads, but for its error page."""
+    """gunicorn's threaded worker with JSON error responses."""
 
     def handle_error(
         self, _request: object, client: socket.socket, _address: object, exc: BaseException
@@ -49,7 +49,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
 
 def error_body(error: BaseException) -> TriremeError:
-    """What the caller is told of an error that never reached the router."""
+    """Return the body for an error that never reached the router."""
     if isinstance(error, errors.LimitRequestLine):
         return RequestTooLong("the URL is too long")
     if isinstance(error, errors.LimitRequestHeaders):
@@ -62,10 +62,12 @@ def error_body(error: BaseException) -> TriremeError:
 
 
 def response(error: TriremeError) -> bytes:
-    """The whole answer, after which the connection closes."""
-    body = write_error(error, uuid.uuid4().hex).read()
+    """Return the whole response, after which the connection closes."""
+    request_id = uuid.uuid4().hex
+    body = write_error(error, request_id).read()
     head = (
         f"HTTP/1.1 {error.status} {http.HTTPStatus(error.status).phrase}\r\n"
-        f"Connection: close\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Connection: close\r\nX-Request-Id: {request_id}\r\n"
+        f"Content-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

@@ -1,24 +1,26 @@
-"""Give memory of large bodies back to the system while a worker is idle.
+"""Return the memory of large bodies to the system while a worker is idle.
 
-While requests come that is right, the next one needs it: see ALLOCATOR in
+While requests arrive the memory is kept for the next one: see ALLOCATOR in
 :mod:`sm.server.supervisor.commands`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
 from collections.abc import Callable
 
-#: Seconds between two looks, and the share of them in computing that is no work.
-EVERY, IDLE = 5.0, 0.02
-#: Seconds of computing after which there is something to give back: a single large body takes more.
-WORKED = 0.01
+from sm.polling import Poll
+
+IDLE_TRIM_INTERVAL_S = 5.0
+#: A process that computes for less than this share of the interval is idle.
+IDLE_CPU_SHARE = 0.02
+#: After so much computing there is something to give back: a single large body takes more.
+MIN_WORK_CPU_S = 0.01
 
 
 def trim() -> None:
-    """Give freed memory back to the kernel, where the C library can (glibc's)."""
+    """Give back freed memory to the kernel, if the C library (glibc) can."""
     release = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if release:
         release(0)
@@ -26,25 +28,25 @@ def trim() -> None:
 
 def watch(
     give_back: Callable[[], object] = trim,
-    every: float = EVERY,
-    spent: Callable[[], float] = time.process_time,
+    interval_s: float = IDLE_TRIM_INTERVAL_S,
+    cpu_time: Callable[[], float] = time.process_time,
 ) -> Callable[[], None]:
-    """Call ``give_back`` whenever this process is at rest after it has worked; what is returned ends it.
+    """Call ``give_back`` whenever this process is idle after work; calling the returned function stops it.
 
-    ``spent`` tells the processor's seconds that this process has used.
+    ``spent`` returns the processor time of this process in seconds.
     """
-    over = threading.Event()
+    before = cpu_time()
+    trimmed_at = before - MIN_WORK_CPU_S
 
     def look() -> None:
-        before = spent()
-        given = before - WORKED
-        while not over.wait(every):
-            now = spent()
-            gives = now - before < every * IDLE and now - given >= WORKED
-            if gives:
-                give_back()
-            before = spent()
-            given = before if gives else given
+        nonlocal before, trimmed_at
+        now = cpu_time()
+        gives = now - before < interval_s * IDLE_CPU_SHARE and now - trimmed_at >= MIN_WORK_CPU_S
+        if gives:
+            give_back()
+        before = cpu_time()
+        trimmed_at = before if gives else trimmed_at
 
-    threading.Thread(target=look, name="rest", daemon=True).start()
-    return over.set
+    poll = Poll("memory-trim", interval_s, look)
+    poll.start()
+    return poll.stop

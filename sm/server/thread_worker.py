@@ -4,6 +4,9 @@ gunicorn's own worker accepts in its main thread, hands the connection to a thre
 it: for clients that are slow or keep their connections. nginx is neither, and each handing over costs two
 switches of the interpreter's lock. The kernel gives connections to those who wait in the order in which they
 came, so that workers get equal shares.
+
+Most requests wait, for their model's turn or for Triton. So there is always a thread that waits for the next
+connection: the last one that takes one has another thread start, up to gunicorn's ``threads``.
 """
 
 from __future__ import annotations
@@ -25,19 +28,20 @@ from gunicorn.util import close_graceful
 
 from sm.server import error_responses
 
-#: Seconds between two signs of life, between two looks at what still runs, and after a connection that could
-#: not be taken for want of descriptors.
-BEAT, LOOK, PAUSE = 1.0, 0.02, 0.1
-#: Seconds that nginx has to take an answer and hang up while there is more of the body to send: it is told at
-#: once, but other work may keep it.
-LEAVING = 10.0
-#: Bytes of a body up to which copying it is cheaper than a second call.
-JOINED = 2**16
+#: Seconds between two heartbeats, between two checks of what still runs, and after a connection that could
+#: not be accepted for lack of descriptors.
+HEARTBEAT_INTERVAL_S, POLL_INTERVAL_S, RETRY_PAUSE_S = 1.0, 0.02, 0.1
+#: Seconds that nginx gets to read an answer and close, while more of the body could be sent.
+LINGER_TIMEOUT_S = 10.0
+#: Bytes of a body up to which copying it is cheaper than a second system call.
+MAX_JOINED_BYTES = 2**16
 UPGRADE = b"HTTP/1.1 101"
 
 
 class ResponseSocket(socket.socket):
-    """Sends the head of an answer together with the first of its body: one call, and nginx wakes once."""
+    """Sends the head of an answer together with the first part of its body: one call, and nginx wakes up
+    once.
+    """
 
     _head: bytes | None = None
     _begun = False
@@ -52,73 +56,123 @@ class ResponseSocket(socket.socket):
         head, self._head = self._head, None
         if head is None:
             super().sendall(data, flags)
-        elif len(data) < JOINED:
+        elif len(data) < MAX_JOINED_BYTES:
             super().sendall(head + data, flags)
         else:
             super().sendall(head, flags)
             super().sendall(data, flags)
 
     def flush(self) -> None:
-        """An answer without a body."""
+        """Send an answer without a body."""
         if self._head is not None:
             self.sendall(b"")
 
 
 class Connection(NamedTuple):
-    """What gunicorn wants to know of one."""
+    """The attributes of a connection that gunicorn reads."""
 
     sock: ResponseSocket
     client: object
     server: object
 
 
+#: Threads that wait for connections however many are at work: with one, each connection would start another.
+MIN_IDLE_THREADS = 2
+
+
+class ThreadCount:
+    """Threads of a worker, of which at most ``idle`` wait for a connection."""
+
+    def __init__(self, idle: int, most: int) -> None:
+        self.idle, self.all, self._max_idle, self._max = idle, idle, idle, most
+        self._lock = threading.Lock()
+
+    def take_connection(self) -> bool:
+        """Return True, and count a new thread, if no other thread waits for the next connection."""
+        with self._lock:
+            self.idle -= 1
+            if self.idle or self.all >= self._max:
+                return False
+            self.idle += 1
+            self.all += 1
+            return True
+
+    def end_thread(self) -> None:
+        """Remove a waiting thread from the count."""
+        with self._lock:
+            self.idle -= 1
+            self.all -= 1
+
+    def finish(self) -> bool:
+        """Return True if a thread that has answered should end, as enough others wait."""
+        with self._lock:
+            # A worker with much in hand takes less from the kernel's line than one that could work more.
+            at_work = self.all - self.idle - 1
+            if self.idle >= max(MIN_IDLE_THREADS, self._max_idle - at_work):
+                self.all -= 1
+                return True
+            self.idle += 1
+            return False
+
+
 class Worker(error_responses.Worker):
-    """For unix sockets that nobody but nginx connects to, without ``keepalive``."""
+    """For unix sockets to which only nginx connects, without ``keepalive``."""
 
     alive: bool
+    #: Threads that may wait for connections; further ones end after their answer. 0: no limit.
+    idle_threads = 0
 
     def run(self) -> None:
-        # gunicorn asks its settings 30 times a request; as plain attributes they need no search.
+        # gunicorn reads its settings 30 times a request; plain attributes need no search.
         self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})
         self._serving: set[int] = set()
         for listener in self.sockets:
             listener.setblocking(True)
-            for number in range(self.cfg.threads):
-                threading.Thread(
-                    target=self._serve, args=(listener.sock,), name=f"serve_{number}", daemon=True
-                ).start()
+            count = ThreadCount(self.idle_threads or self.cfg.threads, self.cfg.threads)
+            for _ in range(count.idle):
+                self._start_thread(listener.sock, count)
         stopping = self.method_queue.fileno()
         while self.alive and self.is_parent_alive():
             self.notify()
-            select.select([stopping], [], [], BEAT)
+            select.select([stopping], [], [], HEARTBEAT_INTERVAL_S)
         self.alive = False
         self._finish()
 
     def _finish(self) -> None:
-        """Wait for what runs. Threads that wait for a connection end with the process."""
+        """Wait for running requests. Threads that wait for a connection end with the process."""
         until = time.monotonic() + self.cfg.graceful_timeout
         while self._serving and time.monotonic() < until:
             self.notify()
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL_S)
 
-    def _serve(self, listener: socket.socket) -> None:
-        server, own = listener.getsockname(), threading.get_ident()
+    def _start_thread(self, listener: socket.socket, count: ThreadCount) -> None:
+        threading.Thread(target=self._serve, args=(listener, count), name="serve", daemon=True).start()
+
+    def _serve(self, listener: socket.socket, count: ThreadCount) -> None:
+        server, thread_id = listener.getsockname(), threading.get_ident()
         while self.alive:
             try:
                 client, address = listener.accept()
             except OSError as error:
                 if error.errno not in (errno.ECONNABORTED, errno.EINTR):
-                    time.sleep(PAUSE)
+                    time.sleep(RETRY_PAUSE_S)
                 continue
-            self._serving.add(own)
+            self._serving.add(thread_id)
             client = ResponseSocket(client.family, client.type, client.proto, client.detach())
             try:
+                if count.take_connection():
+                    try:
+                        self._start_thread(listener, count)
+                    except RuntimeError:  # the system has no thread to give; those that are there go on
+                        count.end_thread()
                 self._answer(Connection(client, address, server))
             finally:
-                self._serving.discard(own)
+                self._serving.discard(thread_id)
+            if count.finish():
+                return
 
     def _answer(self, connection: Connection) -> None:
-        """Whatever comes of the request, the connection ends."""
+        """The connection ends, whatever happens to the request."""
         request = None
         try:
             request = next(RequestParser(self.cfg, connection.sock, connection.client))
@@ -133,10 +187,10 @@ class Worker(error_responses.Worker):
             if read_to_end(request):
                 connection.sock.close()
             else:
-                close_graceful(connection.sock, LEAVING, sys.maxsize)
+                close_graceful(connection.sock, LINGER_TIMEOUT_S, sys.maxsize)
 
 
 def read_to_end(request: Request | None) -> bool:
-    """Whether nginx has nothing more to send: if it has, closing right away would take the answer back."""
+    """Return True if nginx has nothing more to send; otherwise closing at once would discard the answer."""
     reader = request.body.reader if request else None
     return isinstance(reader, LengthReader) and reader.length == 0

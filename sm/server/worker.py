@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import cv2
 from flask import Flask
@@ -18,7 +18,6 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
-from prometheus_client.multiprocess import mark_process_dead
 
 from sm import logs, metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
@@ -32,18 +31,25 @@ from sm.plugins.reloading import LiveClients, LiveRegistry
 from sm.plugins.toolkit import requirements
 from sm.router import app
 from sm.run_state import Box, write_whole
-from sm.server import control_plane, memory_trim
+from sm.server import control_plane, embedded_metrics, memory_trim
+from sm.server.embedded_metrics import EmbeddedMetrics
 from sm.server.heartbeat import keep_heartbeat
 from sm.settings import Settings
+from sm.tracing.variables import are_traces_on
 from sm.triton.server import MAX_LOADS
 from sm.triton.transport import Transport, remove_worker_files
 
-#: Seconds that a worker waits for Triton, which was ready when it was started, before it loads its clients.
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+    from sm.server.tracing import Tracing
+
+#: Seconds that a worker waits for Triton, which was ready at the worker's start, before it loads its clients.
 CONNECT_TIMEOUT_S = 10.0
 
 
 class PlainLogger(Logger):  # type: ignore[misc]
-    """gunicorn's lines through the same handler as the router's."""
+    """Sends gunicorn's lines through the router's handler."""
 
     def setup(self, _cfg: Any) -> None:
         self.error_log.propagate = True
@@ -51,11 +57,11 @@ class PlainLogger(Logger):  # type: ignore[misc]
         self.error_log.setLevel(logging.getLogger().level)
 
     def access(self, *_: object) -> None:
-        """The router logs a line of its own; to find out that there is none here is work too."""
+        """Do nothing: the router logs its own line."""
 
 
 class Plane(BaseApplication):  # type: ignore[misc]
-    """What both planes share: a socket, threads, the logs, no access log of gunicorn's own."""
+    """The common part of both planes: socket, threads, logs, and no access log of gunicorn's."""
 
     def __init__(self, settings: Settings, box: Box) -> None:
         self.settings, self.box = settings, box
@@ -65,12 +71,12 @@ class Plane(BaseApplication):  # type: ignore[misc]
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """What is to be done before the first worker; :class:`StartError` if it cannot be."""
+        """Prepare before the first worker. Raises :class:`StartError`."""
 
     def load_config(self) -> None:
         shared = {
             "worker_class": "sm.server.thread_worker.Worker"
-            if self.box.fronted
+            if self.box.fronted and self.settings.worker_class == "own"
             else "sm.server.error_responses.Worker",
             "keepalive": 0 if self.box.fronted else 5,
             "worker_tmp_dir": str(self.box.run),
@@ -88,17 +94,22 @@ class Plane(BaseApplication):  # type: ignore[misc]
 class DataPlane(Plane):
     """The workers: router and clients."""
 
+    #: Sends this worker's traces; None if traces are off.
+    _tracing: Tracing | None = None
+
     def options(self) -> dict[str, Any]:
         return {
             "bind": self._address(),
             "workers": self.settings.worker_count,
-            "threads": self.settings.request_threads,
-            # A client may hold the interpreter's lock, and so keep its worker silent, as long as it may work.
+            "threads": self.settings.max_threads,
+            # A client may hold the interpreter's lock, and so delay the heartbeat, for as long as it may
+            # work.
             "timeout": max(60, math.ceil(self.settings.timeout)),
             "child_exit": self.clean_up,
             "proc_name": "trireme-data",
             "post_fork": self.begin,
             "post_worker_init": self.begun,
+            "worker_exit": self.finish,
         }
 
     def _address(self) -> str:
@@ -108,42 +119,54 @@ class DataPlane(Plane):
         return f"fd://{os.environ['TRIREME_LISTENER']}"
 
     def prepare(self) -> None:
-        """What a script asks for, once for all workers and before the first of them."""
+        """Install a script's requirements, once for all workers and before the first."""
         if not self.box.multi_model:
-            code, asked = (
+            code, requested = (
                 CodeFolder.of(self.settings, self.box.repository),
                 self.settings.install_requirements,
             )
-            requirements.install_or_check(code.folder, self.settings.cache, self.box.run, asked)
+            requirements.install_or_check(code.folder, self.settings.cache, self.box.run, requested)
 
     def begin(self, _server: object, worker: Any) -> None:
-        """In the worker, before it loads: a script's model may take minutes."""
+        """Send heartbeats while the worker loads: a script's model may take minutes."""
         self._stop_beating = keep_heartbeat(worker.notify, self.settings.startup_timeout)
+        # As many as serve a model alone: more would stand in the kernel's line before other workers' threads.
+        worker.idle_threads = self.settings.threads
         metrics.reserve(self.box.metrics_folder, worker.pid)
+
+    def finish(self, _server: object, _worker: object) -> None:
+        """Send a worker's last traces before it ends."""
+        if self._tracing is not None:
+            self._tracing.close()
 
     def begun(self, _worker: object) -> None:
         self._stop_beating()
         memory_trim.watch(self.give_back)
 
     def give_back(self) -> None:
-        """What an idle worker need not keep; the gauge of pictures is right then too."""
+        """Release what an idle worker need not keep, and update the gauge of decoded bytes."""
         DECODED.collect()
         memory_trim.trim()
 
-    def clean_up(self, _server: object, worker: Any) -> None:
-        """After a worker, however it ended: its gauges and its shared memory."""
-        mark_process_dead(worker.pid, path=str(self.box.metrics_folder))  # type: ignore[no-untyped-call]
+    def clean_up(self, server: Any, worker: Any) -> None:
+        """Remove a worker's gauges and shared memory after its end."""
+        if server.LISTENERS:  # it is not stopping, so another worker follows
+            metrics.WORKER_RESTARTS.inc()
+        metrics.remove_gauges(self.box.metrics_folder, worker.pid)
         remove_worker_files(self.box.id, worker.pid, self.box.http_port, keys=self.box.http_keys)
 
-    def load(self) -> Flask:
-        """In the worker, after the fork: a gRPC channel does not survive one."""
-        # OpenCV's own threads would fight with the workers' for the same cores.
+    def load(self) -> WSGIApplication:
+        """Create the application in the worker, after the fork: a gRPC channel does not survive one."""
+        # OpenCV's own threads would compete with the workers' for the same cores.
         cv2.setNumThreads(1)
         DECODED.limit = limit_per_worker(self.settings)
-        transport = Transport(self.settings, self.box)
+        metrics.DECODED_LIMIT.set(DECODED.limit)
+        self._tracing = tracing = self.open_tracing()
+        transport = Transport(self.settings, self.box, channel=tracing.channel() if tracing else None)
         try:
             clients = self.registry(transport)
-            flask = app.create(self.settings, self.box, clients)
+            parts = tracing.parts if tracing else app.PLAIN
+            flask = app.create(self.settings, self.box, clients, parts)
         except StartError as error:
             write_start_error(self.box, error)
         describe = partial(app.describe, clients, self.box, s3=bool(self.settings.s3_buckets))
@@ -151,10 +174,19 @@ class DataPlane(Plane):
             describe()
         if isinstance(clients, LiveRegistry):
             clients.clients.watch(describe)
-        return flask
+        return tracing.trace(flask) if tracing else flask
+
+    def open_tracing(self) -> Tracing | None:
+        """Return what traces requests; None if the ``OTEL_*`` variables do not ask for it."""
+        if not are_traces_on(os.environ):
+            return None
+        # Imported only here, as it brings OpenTelemetry.
+        from sm.server import tracing
+
+        return tracing.open_tracing(self.settings, self.box)
 
     def registry(self, transport: Transport) -> Registry:
-        """The clients that are there at start; in multi-model mode, those that archives bring."""
+        """Return the registry: the clients found at start or, in multi-model mode, those of archives."""
         if self.box.multi_model:
             loaded = LoadedClients(Records(self.box.models_file), transport)
             return LoadedRegistry(loaded, names_others=not self.box.repository_keys)
@@ -170,23 +202,32 @@ class DataPlane(Plane):
 
 
 class ControlPlane(Plane):
-    """One process with a few threads, and no client in it."""
+    """One process with a few threads, and without clients."""
+
+    _embedded_metrics: EmbeddedMetrics | None = None
 
     def options(self) -> dict[str, Any]:
         return {
             "bind": f"unix:{self.box.control_socket}",
             "workers": 1,
-            # A load may take minutes; the others answer meanwhile.
+            # A load may take minutes; the other threads answer meanwhile.
             "threads": 2 * MAX_LOADS if self.box.multi_model else 4,
             "proc_name": "trireme-control",
             "post_worker_init": self.begun,
+            "worker_exit": self.ended,
         }
 
     def begun(self, _worker: object) -> None:
+        self._embedded_metrics = embedded_metrics.start(self.settings, self.box)
         memory_trim.watch(self.give_back)
 
+    def ended(self, _server: object, _worker: object) -> None:
+        """Write the metrics of the last requests."""
+        if self._embedded_metrics:
+            self._embedded_metrics.look()
+
     def give_back(self) -> None:
-        """What an idle control plane need not keep."""
+        """Release what an idle control plane need not keep."""
         gc.collect()
         memory_trim.trim()
 
@@ -198,7 +239,7 @@ PLANES: dict[str, type[Plane]] = {"data": DataPlane, "control": ControlPlane}
 
 
 def write_start_error(box: Box, error: StartError) -> NoReturn:
-    """End for good; the supervisor says why, once for all workers."""
+    """Write the reason and exit; the supervisor logs it once for all workers."""
     write_whole(box.refusal_file, str(error))
     sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
@@ -215,7 +256,7 @@ def main() -> None:
     except StartError as error:
         write_start_error(box, error)
     except HaltServer as halt:
-        # gunicorn trips over a second worker that cannot boot while it stops because of the first.
+        # gunicorn fails if a second worker cannot boot while it stops because of the first.
         sys.exit(halt.exit_status)
 
 

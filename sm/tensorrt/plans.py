@@ -1,8 +1,7 @@
-"""A TensorRT plan: what it is built of and for, and who builds it."""
+"""A TensorRT plan: its inputs and options, and why a build failed."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ LOG = "model.plan.log"
 
 @dataclass(frozen=True)
 class Plan:
-    """``profiles``: of each input that has a free size. ``workspace`` is in MiB."""
+    """A plan to build. ``profiles`` has each input with a free size; ``workspace`` is in MiB."""
 
     model: str
     graph: Path
@@ -26,20 +25,12 @@ class Plan:
     precision: Precision = "fp32"
     workspace: int | None = None
     timing_cache: Path | None = None
-    #: Types are in the graph; else the builder picks, which TensorRT 11 no longer does.
+    #: True if the types come from the graph. Otherwise the builder chooses, which TensorRT 11 no longer
+    #: supports.
     strongly_typed: bool = True
 
 
-def build(plan: Plan) -> str:
-    """Build it by the ``tensorrt`` package where it imports, else by trtexec; TensorRT's version."""
-    from sm.tensorrt import python_api, trtexec
-
-    if importlib.util.find_spec("tensorrt"):
-        return python_api.build(plan, importlib.import_module("tensorrt"))
-    return trtexec.build(plan)
-
-
-#: What a log says, and the sentence for it; ``{0}`` is what the pattern found.
+#: Patterns of a log and the sentence for each; ``{0}`` is the pattern's group.
 FAILURES = (
     (
         r"CUDA initialization failure|no CUDA-capable device|CUDA driver version is insufficient",
@@ -47,7 +38,7 @@ FAILURES = (
         "container needs --gpus all",
     ),
     (
-        # The last one that was looked for among the plugins and is not there.
+        # The last operator that no plugin provides.
         r"No importer registered for op: (\w+)(?:(?!No importer)[\s\S])*Plugin not found",
         "TensorRT does not know the operator {0}: serve the model with --target onnxruntime",
     ),
@@ -65,10 +56,10 @@ FAILURES = (
 
 
 def failed(plan: Plan, text: str, how: str) -> StartError:
-    """Why there is no plan, from what was logged; ``how`` it ended where that says nothing."""
+    """Explain from the log why there is no plan; ``how`` the build ended is the fallback."""
     for pattern, sentence in FAILURES:
-        if found := re.search(pattern, text):
-            return StartError(f"{plan.model}: {sentence.format(*found.groups())} (log: {plan.log}).")
+        if match := re.search(pattern, text):
+            return StartError(f"{plan.model}: {sentence.format(*match.groups())} (log: {plan.log}).")
     errors = re.findall(r"^.*\[E(?:RROR)?\] *(.+)$", text, re.MULTILINE)
     return StartError(
         f"{plan.model}: {how}: {(errors or ['it said nothing'])[0].rstrip('.')} (log: {plan.log})."

@@ -1,4 +1,4 @@
-"""A plan by TensorRT's Python API; its module is an argument, so that nothing else imports it."""
+"""Build a plan with TensorRT's Python API. Its module is an argument, so that nothing else imports it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ MIB = 2**20
 
 
 def build(plan: Plan, trt: Any) -> str:
-    """Build it, what TensorRT says in ``plan.log``; its version. :class:`StartError` if there is no plan."""
+    """Build the plan, with TensorRT's messages in ``plan.log``; return its version. Raises
+    :class:`StartError`.
+    """
     with plan.log.open("w") as log:
         try:
             built = _built(plan, trt, log)
@@ -31,7 +33,7 @@ def _built(plan: Plan, trt: Any, log: TextIO) -> Any:
     logger = _logger(trt, log)
     trt.init_libnvinfer_plugins(logger, "")  # the parser looks among them for what ONNX has not
     builder = trt.Builder(logger)
-    # TensorRT 11 knows only this and ignores the flag.
+    # TensorRT 11 always builds so, and ignores the flag.
     flag = trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED
     network = builder.create_network(1 << int(flag) if plan.strongly_typed else 0)
     parser = trt.OnnxParser(network, logger)
@@ -52,8 +54,8 @@ def _configure(plan: Plan, trt: Any, builder: Any, config: Any) -> None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, plan.workspace * MIB)
     if plan.profiles:
         profile = builder.create_optimization_profile()
-        for each in plan.profiles:
-            profile.set_shape(each.input, each.minimum, each.optimum, each.maximum)
+        for bounds in plan.profiles:
+            profile.set_shape(bounds.input, bounds.minimum, bounds.optimum, bounds.maximum)
         config.add_optimization_profile(profile)
     if plan.timing_cache:
         cache = config.create_timing_cache(_bytes(plan.timing_cache))

@@ -1,7 +1,7 @@
-"""A plan built again for the GPU of this box, from what lies beside the old one.
+"""Build a plan again for the GPU of this box, from the files beside the old plan.
 
-A process of its own, started by ``serve`` where ``TRIREME_BUILD_ENGINES=missing``. It needs no ONNX library:
-the graph beside a plan is the one that the plan was built of, its precision already in it.
+``serve`` starts it as a process if ``TRIREME_BUILD_ENGINES=missing``. It needs no ONNX library: the graph
+beside a plan is the one from which the plan was built, with its precision.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from sm import hardware
 from sm.errors import StartError
 from sm.repository import manifest
 from sm.repository.manifest import Manifest, Tool
-from sm.tensorrt import plans
+from sm.tensorrt.plan_builder import build_plan
 from sm.tensorrt.plans import LOG, PLAN, Plan
 
 GRAPH = "model.onnx"
 
 
 def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
-    """Plan, log and manifest into ``out``, from the version folder of the old plan; :class:`StartError`."""
+    """Write plan, log and manifest into ``out``, from the version folder of the old plan. Raises
+    :class:`StartError`.
+    """
     old = Manifest.read(version)
     if old is None or not (version / GRAPH).is_file():
         raise StartError(
@@ -40,7 +42,7 @@ def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
         timing_cache=timing_cache,
         strongly_typed=old.strongly_typed,
     )
-    tool = Tool(name="TensorRT", version=plans.build(ordered))
+    tool = Tool(name="TensorRT", version=build_plan(ordered))
     gpus = hardware.gpus()
     old.model_copy(
         update={

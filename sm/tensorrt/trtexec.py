@@ -1,4 +1,4 @@
-"""A plan by ``trtexec``, NVIDIA's command line for it, in its image at /usr/src/tensorrt/bin."""
+"""Build a plan with ``trtexec``, NVIDIA's command line, which its image has in /usr/src/tensorrt/bin."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ def find() -> str | None:
 
 
 def command(plan: Plan, program: str = PROGRAM) -> tuple[str, ...]:
-    """The command line. Inputs without a free size have no shapes to say."""
+    """Return the command line. Only inputs with a free size have shapes in it."""
     shapes = {
-        option: ",".join(f"{each.input}:{'x'.join(map(str, getattr(each, field)))}" for each in plan.profiles)
+        option: ",".join(
+            f"{bounds.input}:{'x'.join(map(str, getattr(bounds, field)))}" for bounds in plan.profiles
+        )
         for option, field in (("min", "minimum"), ("opt", "optimum"), ("max", "maximum"))
     }
     return (
@@ -34,7 +36,7 @@ def command(plan: Plan, program: str = PROGRAM) -> tuple[str, ...]:
         f"--onnx={plan.graph}",
         f"--saveEngine={plan.file}",
         "--skipInference",
-        *(f"--{option}Shapes={said}" for option, said in shapes.items() if said),
+        *(f"--{option}Shapes={value}" for option, value in shapes.items() if value),
         *([f"--memPoolSize=workspace:{plan.workspace}"] if plan.workspace else []),
         *([f"--timingCacheFile={plan.timing_cache}"] if plan.timing_cache else []),
         *(["--stronglyTyped"] if plan.strongly_typed else _precision(plan)),
@@ -42,7 +44,7 @@ def command(plan: Plan, program: str = PROGRAM) -> tuple[str, ...]:
 
 
 def build(plan: Plan) -> str:
-    """Run it, its output in ``plan.log``; TensorRT's version. :class:`StartError` if there is no plan."""
+    """Run it with its output in ``plan.log``; return TensorRT's version. Raises :class:`StartError`."""
     program = find()
     if program is None:
         raise StartError(
@@ -59,8 +61,8 @@ def build(plan: Plan) -> str:
         )
     if code or not plan.file.is_file():
         raise failed(plan, text, f"trtexec ended with {code}")
-    if found := BANNER.search(text):
-        return ".".join(str(int(part)) for part in found.groups())
+    if match := BANNER.search(text):
+        return ".".join(str(int(part)) for part in match.groups())
     return hardware.tensorrt() or "unknown"
 
 

@@ -9,15 +9,15 @@ from functools import partial
 
 from sm.errors import NotReady
 from sm.generation import MAX_HEARTBEAT_AGE_S, SharedGeneration
-from sm.metrics import MISMATCHED_ANSWERS
+from sm.metrics import DOUBTED_ANSWERS, MISMATCHED_ANSWERS
 from sm.run_state import Box
 from sm.triton.stub_processes import instance_is_running
 
 log = logging.getLogger(__name__)
 
-#: Between two looks for the supervisor's next heartbeat.
+#: Seconds between two checks for the supervisor's next heartbeat.
 HEARTBEAT_POLL_S = 0.005
-#: How long an answer waits for a heartbeat. The supervisor leaves ten a second.
+#: Seconds that an answer waits for a heartbeat. The supervisor writes ten a second.
 HEARTBEAT_TIMEOUT_S = 2.0
 IN_DOUBT = "a model's process has stalled, its answers may be mixed up; Triton is being started again"
 NO_HEARTBEAT = "the box's supervisor does not respond, so the answer cannot be trusted"
@@ -25,10 +25,12 @@ MISMATCHED = "the model answered another request; Triton is being started again"
 
 
 class AnswerGuard:
-    """Asked before each call to Triton and before each of its answers is used; one for all threads.
+    """Checked before each call to Triton and before each answer is used; one guard serves all threads.
 
-    ``generation`` is None where no supervisor watches, as in a test: then nothing is refused but an answer
-    that says itself whose it is. ``is_running`` tells whether a model instance's process is there.
+    Args:
+        generation: None if no supervisor runs, as in a test; then only answers that name another request are
+            refused.
+        is_running: Returns True if the process of a model instance is alive.
     """
 
     def __init__(
@@ -38,13 +40,15 @@ class AnswerGuard:
 
     @classmethod
     def of(cls, box: Box) -> AnswerGuard:
-        """The guard of a process of ``box``."""
+        """Create the guard for a process of ``box``."""
         if box.generation_file is None:
             return cls(None)
         return cls(SharedGeneration(box.generation_file), partial(instance_is_running, box))
 
     def admit(self) -> int:
-        """The generation that a call begins in. Raises :class:`NotReady` if its answer could not be used."""
+        """Return the generation in which a call begins. Raises :class:`NotReady` if its answer could not be
+        used.
+        """
         if self._generation is None:
             return 0
         current = self._generation.current
@@ -53,9 +57,9 @@ class AnswerGuard:
         return current
 
     def confirm(self, generation: int, identified: bool = False) -> None:
-        """Let an answer pass to a call that began in ``generation``. Raises :class:`NotReady` in doubt.
+        """Accept an answer to a call that began in ``generation``. Raises :class:`NotReady` in doubt.
 
-        ``identified``: the model said which request it answers, so no heartbeat need be waited for.
+        ``identified``: the model named the request that it answers, so no heartbeat is needed.
         """
         shared = self._generation
         if shared is None:
@@ -63,27 +67,30 @@ class AnswerGuard:
         if not identified and shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S:
             self._wait_for_heartbeat(shared)
         if shared.is_in_doubt(generation):
+            DOUBTED_ANSWERS.inc()
             raise NotReady(IN_DOUBT)
 
     def confirm_delivery(self, generations: Iterable[int]) -> None:
-        """Let an answer pass that was made of Triton's in these generations. Raises :class:`NotReady`.
+        """Accept an answer that was made from Triton's answers in these generations. Raises
+        :class:`NotReady`.
 
-        Again, as a client may have worked on them for long, and a stall may be noticed late.
+        It is checked again at the end, as a client may work for long and a stall may be noticed late.
         """
         shared = self._generation
         if shared is not None and any(map(shared.is_in_doubt, generations)):
+            DOUBTED_ANSWERS.inc()
             raise NotReady(IN_DOUBT)
 
     def report_stall(self, generation: int, instance: str) -> None:
-        """Triton gave up on the process of a model ``instance`` ("" where it did not say which).
+        """Report that Triton gave up on the process of a model ``instance`` ("" if it did not name one).
 
-        A process that has died cannot reply late: what to do then is the supervisor's rule for dead ones.
+        A dead process cannot answer late; the supervisor has a rule of its own for it.
         """
         if self._generation is not None and (not instance or self._is_running(instance)):
             self._put_in_doubt(generation, f"the process of model instance {instance!r} has stalled")
 
     def report_mismatch(self, generation: int, model: str) -> NotReady:
-        """An answer named another request than the one it came for: the error for its caller."""
+        """Report an answer that names another request; return the error for its caller."""
         MISMATCHED_ANSWERS.inc()
         self._put_in_doubt(generation, f"model {model!r} answered another request than the one it was asked")
         return NotReady(MISMATCHED)

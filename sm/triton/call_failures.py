@@ -1,4 +1,6 @@
-"""What a failed call to Triton means for the caller and for the shared memory it used."""
+"""Translate a failed call to Triton: the error for the caller, and what became of the shared memory it
+used.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ MEMORY = re.compile(
 )
 
 
-#: What the python backend says when it gives up on the process ("stub") of a model instance. As a whole
-#: message, as a caller's words may stand in others: behind the request's id, and the ensembles around it.
+#: The python backend's message when it gives up on the process ("stub") of a model instance. The whole
+#: message must match, as a caller's text may be part of others: after the request's id, and the ensembles
+#: around it.
 STALLED_STUB = re.compile(
     r"(?:\[request id: .*?\] )?(?:in ensemble '[^']*', )*"
     r"(?:Stub process (?:'(?P<instance>[^']*)' )?is not healthy|Failed to obtain the health mutex)\.",
@@ -37,9 +40,9 @@ STALLED_STUB = re.compile(
 class Failed(Exception):
     """A call that failed.
 
-    ``settled``: Triton has surely done with the request, its memory included. ``lost_region``: it does not
-    know the region. ``outgrown``: an output is larger than its place in the region. ``stalled``: the model
-    instance whose process Triton gave up on, "" where it does not say which.
+    ``settled``: Triton has finished with the request and its memory. ``lost_region``: it does not know the
+    region. ``outgrown``: an output is larger than its place in the region. ``stalled``: the model instance
+    whose process Triton gave up on, "" if it named none.
     """
 
     kind: type[TriremeError]
@@ -51,16 +54,18 @@ class Failed(Exception):
 
     @property
     def error(self) -> TriremeError:
-        """A new one each time. Kept here and raised while this is handled, it and this would refer to each
-        other, and the request's region would be in use until the garbage collector comes by."""
+        """Create the error anew each time. If it were stored here and raised while this is handled, the two
+        would form a reference cycle, and the request's region would stay in use until the garbage collector
+        runs.
+        """
         return self.kind(self.sentence)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A failure by code (None: any) and a piece of Triton's text; the first rule that fits holds.
+    """A failure by code (None: any) and a part of Triton's text; the first rule that matches is used.
 
-    Where ``settled`` is false, Triton may still be writing an answer, or nobody knows.
+    If ``settled`` is False, Triton may still be writing an answer.
     """
 
     code: Code | None
@@ -110,7 +115,7 @@ RULES = (
 
 
 def failed(code: Code, text: str) -> Failed:
-    """A status that a call to Triton ended with."""
+    """Translate the status with which a call ended."""
     if "Unable to find shared memory region" in text:
         return Failed(NotReady, "Triton lost its shared memory", settled=True, lost_region=True)
     if "shared memory size specified with the request for output" in text:
@@ -123,18 +128,22 @@ def failed(code: Code, text: str) -> Failed:
 
 
 def stalled_instance(text: str) -> str | None:
-    """The model instance whose process Triton gave up on; "" if it is not named, None for another failure."""
-    found = STALLED_STUB.fullmatch(text)
-    return None if found is None else found["instance"] or ""
+    """Return the model instance whose process Triton gave up on; "" if it is not named, None for other
+    failures.
+    """
+    match = STALLED_STUB.fullmatch(text)
+    return None if match is None else match["instance"] or ""
 
 
 def describe(text: str, run: bool) -> Failed:
-    """An error among a stream's answers, which has no code. ``run``: the model had the request by then."""
+    """Translate an error among a stream's answers, which has no code. ``run``: the model had the request
+    already.
+    """
     return failed(Code.UNKNOWN if run else Code.INVALID_ARGUMENT, text)
 
 
 def sentence(text: str) -> str:
-    """Triton's text for a caller: without the request's id, the model instance and the traceback."""
+    """Return Triton's text for a caller, without the request's id, the model instance and the traceback."""
     text = text.partition("\n\nAt:")[0]
     text = re.sub(r"^\[request id: [^\]]*\] ", "", text)
     text = re.sub(

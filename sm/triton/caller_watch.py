@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sm.deadline import Deadline
+from sm.polling import Poll
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 POLL_INTERVAL_S = 0.1
 
 
 class CallerWatch:
-    """Whether the caller has hung up; ``cancel`` is called once it has."""
+    """Checks whether the caller disconnected, and then calls ``cancel``."""
 
     def __init__(self, deadline: Deadline, cancel: Callable[[], object]) -> None:
         self._deadline, self._cancel = deadline, cancel
-        self._over = threading.Event()
         self.gone = False
+        self.poll = Poll("caller-watch", POLL_INTERVAL_S, self._look)
 
-    def poll(self) -> None:
-        """Look again and again until it is over."""
-        while not self._over.wait(POLL_INTERVAL_S):
-            if self._deadline.is_disconnected():
-                self.gone = True
-                self._cancel()
-                return
-
-    def end(self) -> None:
-        self._over.set()
+    def _look(self) -> None:
+        if self._deadline.is_disconnected():
+            self.gone = True
+            self.poll.stop()
+            self._cancel()
 
 
 @contextmanager
 def watch_caller(deadline: Deadline | None, cancel: Callable[[], object]) -> Iterator[CallerWatch | None]:
-    """A watch in a thread of its own; none for work that has no caller."""
+    """Watch the caller in a thread; without a caller, no thread is started."""
     if deadline is None:
         yield None
         return
     watch = CallerWatch(deadline, cancel)
-    thread = threading.Thread(target=watch.poll, name="watch", daemon=True)
-    thread.start()
+    watch.poll.start()
     try:
         yield watch
     finally:
-        watch.end()
-        # The connection it looks at may be another caller's afterwards.
-        thread.join()
+        watch.poll.stop()
+        # Wait for the thread: afterwards the connection may belong to another caller.
+        watch.poll.join()

@@ -1,7 +1,7 @@
-"""Ask Triton over plain HTTP whether it is ready, for processes that load no gRPC.
+"""Ask Triton over plain HTTP whether it is ready, for processes that do not load gRPC.
 
-Short time-outs throughout: whoever asks must go on whether or not Triton answers. ``keys`` are the headers
-that open restricted APIs.
+All time-outs are short, as the caller must go on whether or not Triton answers. ``keys`` are HTTP headers for
+restricted APIs.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from typing import Any
 from sm.run_state import CODE
 
 REQUEST_TIMEOUT_S = 2.0
-#: Where no API is restricted.
+#: The headers if no API is restricted.
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 
 def ready(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> bool:
-    """Whether Triton listens and all of its models are loaded."""
+    """True if Triton accepts connections and all of its models are loaded."""
     status, _ = _ask(http_port, keys, "GET", "/v2/health/ready")
     return status == 200
 
 
 def live(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> bool:
-    """Whether Triton answers, whatever its models do."""
+    """True if Triton answers, whatever state its models are in."""
     status, _ = _ask(http_port, keys, "GET", "/v2/health/live")
     return status == 200
 
 
 def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str]:
-    """Why a model is not served, by its name. Empty if all are, or if Triton does not answer (yet)."""
+    """Return the reason for each model that is not served, by name. Empty if all are, or if Triton does not
+    answer.
+    """
     _, rows = _ask(http_port, keys, "POST", "/v2/repository/index")
     return {
         row["name"]: _sentence(row.get("reason", ""))
@@ -42,13 +44,13 @@ def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str
 
 
 def regions(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> list[str]:
-    """Names of the shared-memory regions that Triton has mapped."""
+    """Return the names of the shared-memory regions that Triton has mapped."""
     _, rows = _ask(http_port, keys, "GET", "/v2/systemsharedmemory/status")
     return [row["name"] for row in rows or []]
 
 
 def unregister(http_port: int, region: str, keys: Mapping[str, str] = NO_KEYS) -> bool:
-    """Have Triton let go of a region. It refuses, and this is False, while a request uses it."""
+    """Make Triton unmap a region. Returns False if a request still uses it."""
     status, _ = _ask(http_port, keys, "POST", f"/v2/systemsharedmemory/region/{region}/unregister")
     return status == 200
 
@@ -56,9 +58,9 @@ def unregister(http_port: int, region: str, keys: Mapping[str, str] = NO_KEYS) -
 def request(
     http_port: int, keys: Mapping[str, str], method: str, path: str, seconds: float = REQUEST_TIMEOUT_S
 ) -> tuple[int, bytes]:
-    """Status and body of one of Triton's own routes; status 0 if it gives no answer that can be read in time.
+    """Call one of Triton's routes; return status and body. Status 0: no readable answer in time.
 
-    The connection is used once: nothing of this answer can become another's.
+    Each connection is used once, so that no bytes of this answer reach another call.
     """
     connection = http.client.HTTPConnection("127.0.0.1", http_port, timeout=seconds)
     try:
@@ -72,7 +74,7 @@ def request(
 
 
 def _ask(http_port: int, keys: Mapping[str, str], method: str, path: str) -> tuple[int, Any]:
-    """Status and parsed body; status 0 if Triton cannot be reached, None for a body that is not JSON."""
+    """Return status and parsed body. Status 0: Triton cannot be reached; body None: it is not JSON."""
     status, body = request(http_port, keys, method, path)
     try:
         return status, json.loads(body) if status == 200 and body else None
@@ -81,5 +83,5 @@ def _ask(http_port: int, keys: Mapping[str, str], method: str, path: str) -> tup
 
 
 def _sentence(reason: str) -> str:
-    """The first paragraph: what follows is a traceback, which Triton's own log has."""
+    """Return the first paragraph; a traceback follows it, which Triton's log has."""
     return " ".join(reason.partition("\n\nAt:")[0].split()) or "Triton gives no reason"

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-#: Entries of the table of headers that everybody knows.
+#: Entries of HPACK's static table.
 STATIC_TABLE_ENTRIES = 61
 
 
 def head(path: str, authority: str, metadata: Mapping[str, str]) -> bytes:
-    """The header block of a call but for its time: POST, http, and what follows as literals."""
-    named = {"te": "trailers", **metadata}
+    """Encode the headers of a call except its time-out: POST, http, and the others as literals."""
+    headers = {"te": "trailers", **metadata}
     return b"".join(
         (
-            # Entries of RFC 7541's table: 3 and 6 whole, of 4, 1 and 31 the name.
+            # Indexes of the static table: 3 and 6 with their values, 4, 1 and 31 for the name only.
             b"\x83\x86\x04" + literal(path),
             b"\x01" + literal(authority),
             b"\x0f\x10" + literal("application/grpc"),
-            *(b"\x00" + literal(name) + literal(value) for name, value in named.items()),
+            *(b"\x00" + literal(name) + literal(value) for name, value in headers.items()),
         )
     )
 
@@ -29,7 +29,7 @@ def literal(text: str) -> bytes:
 
 
 def _number(value: int, bits: int) -> bytes:
-    """RFC 7541's integers, the bits before them 0."""
+    """Encode an integer (RFC 7541, section 5.1) whose prefix is 0."""
     most = (1 << bits) - 1
     if value < most:
         return bytes((value,))
@@ -42,20 +42,20 @@ def _number(value: int, bits: int) -> bytes:
 
 @lru_cache(maxsize=64)  # most blocks say the same
 def fields(block: bytes) -> Mapping[bytes, bytes]:
-    """The headers whose names stand in a block that refers to no table but the fixed one, as was asked for.
+    """Decode the headers of a block that refers only to the static table, as SETTINGS asked for.
 
-    ValueError or IndexError for what this cannot read.
+    Raises ValueError or IndexError for anything else.
     """
-    return dict(Block(block).named())
+    return dict(Block(block).decode_fields())
 
 
 class Block:
-    """A header block, read from its start."""
+    """A header block with a read position."""
 
     def __init__(self, block: bytes) -> None:
         self._block, self._at = block, 0
 
-    def named(self) -> Iterator[tuple[bytes, bytes]]:
+    def decode_fields(self) -> Iterator[tuple[bytes, bytes]]:
         while self._at < len(self._block):
             first = self._block[self._at]
             if first & 0x80:  # a header of the fixed table

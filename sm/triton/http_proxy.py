@@ -1,7 +1,7 @@
 """Pass requests on to Triton's HTTP port unchanged, and its replies back.
 
-The protocol is h11's; the sockets are ours, so that a wait for Triton ends with the invocation's time,
-or when its caller hangs up. Closing the connection is how Triton is told: it cancels a stream then.
+h11 does the protocol; the sockets are our own, so that a wait for Triton ends at the invocation's deadline,
+or when its caller disconnects. Closing the connection makes Triton cancel a stream.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sm.triton import unsafe_json
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import UNREACHABLE, stalled_instance
 
-#: Milliseconds until the caller is looked after for the first time, and then each time.
-FIRST_LOOK, NEXT_LOOK = 50, 100
-#: Bytes asked of the kernel at a time.
-CHUNK = 2**18
-#: Statuses without a body: whatever follows one would be read as the answer to the next request.
+#: Milliseconds until the first check for a disconnected caller, and between the next ones.
+FIRST_CHECK_MS, CHECK_INTERVAL_MS = 50, 100
+#: Bytes of one read.
+READ_BYTES = 2**18
+#: Statuses without a body: bytes after one would be read as the answer to the next request.
 NO_BODY = {204, 304}
-#: Of one connection, not of what travels on it (RFC 9110, section 7.6.1).
+#: Headers of one connection (RFC 9110, section 7.6.1).
 HOP_BY_HOP = {
     "connection",
     "content-length",
@@ -45,13 +45,13 @@ HOP_BY_HOP = {
     "upgrade",
 }
 STREAM = "text/event-stream"
-#: Bytes, unless the box is told otherwise.
+#: The default limit in bytes.
 MAX_BODY_BYTES = 25 * 2**20
 
 
 @dataclass(frozen=True)
 class Request:
-    """What Triton is asked. ``target`` is the path with its query, percent-encoded as the caller had it."""
+    """A request for Triton. ``target`` is path and query, percent-encoded as the caller sent them."""
 
     method: str
     target: str
@@ -61,7 +61,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What Triton answered. Header names are in lower case; the body is an iterator where it is a stream."""
+    """Triton's reply. Header names are in lower case; the body of a stream is an iterator."""
 
     status: int
     headers: Mapping[str, str]
@@ -69,9 +69,10 @@ class Reply:
 
 
 class Upstream:
-    """Triton's HTTP on loopback, for the threads of one process. ``timeout`` holds where no deadline does.
+    """Triton's HTTP port on loopback, for the threads of one process. ``timeout`` holds without a deadline.
 
-    ``largest``: bytes of a body, once it is unpacked. ``guard``: refuses answers that may be another's.
+    ``largest``: bytes of a body after decompression. ``guard``: refuses answers that may be another
+    request's.
     """
 
     def __init__(
@@ -82,36 +83,40 @@ class Upstream:
         self._idle: deque[Connection] = deque()
 
     def send(self, request: Request) -> Reply:
-        """Triton's reply, whatever its status. :class:`NotReady` if there is none that can be trusted."""
+        """Send a request; return Triton's reply, whatever its status. Raises :class:`NotReady` if no reply
+        can be trusted.
+        """
         deadline = current() or Deadline(time.monotonic() + self._timeout)
         deadline.check()
         unsafe_json.check(request.body, request.headers or {}, self._largest)
         generation = self._guard.admit()
         connection = self._connection()
         try:
-            with _explained():
+            with _errors_for_caller():
                 reply = connection.exchange(request, deadline)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
-                    return replace(reply, body=self._trusted(connection.parts(deadline), generation))
+                    return replace(reply, body=self._check_instance(connection.parts(deadline), generation))
                 body = b"".join(connection.data(deadline))
-                whole = replace(reply, body=body)
+                complete = replace(reply, body=body)
         except BaseException:
             connection.close()
             raise
         if connection.reset():
             self._idle.append(connection)
         self._check(body, generation)
-        return whole
+        return complete
 
-    def _trusted(self, parts: Generator[bytes, None, None], generation: int) -> Iterator[bytes]:
-        """The parts of a stream, up to one that may be another request's. Raises :class:`NotReady` there."""
+    def _check_instance(self, parts: Generator[bytes, None, None], generation: int) -> Iterator[bytes]:
+        """Yield a stream's parts. Raises :class:`NotReady` at the first that may belong to another
+        request.
+        """
         with contextlib.closing(parts):
             for part in parts:
                 self._check(part, generation)
                 yield part
 
     def _check(self, body: bytes, generation: int) -> None:
-        """Raises :class:`NotReady` if ``body`` may be the answer to another request."""
+        """Raise :class:`NotReady` if ``body`` may be the answer to another request."""
         instance = stalled_instance(failure_text(body))
         if instance is not None:
             self._guard.report_stall(generation, instance)
@@ -122,18 +127,18 @@ class Upstream:
             self._idle.pop().close()
 
     def _connection(self) -> Connection:
-        """One that is open still; a new one if there is none."""
+        """Return an idle connection, or open one."""
         while self._idle:
             connection = self._idle.pop()
             if connection.usable():
                 return connection
             connection.close()
-        with _explained():
+        with _errors_for_caller():
             return Connection(self._port)
 
 
 class Connection:
-    """One connection, one exchange at a time."""
+    """A connection that does one exchange at a time."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=5)
@@ -141,18 +146,18 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._protocol = h11.Connection(h11.CLIENT)
-        #: False once an answer came whose end cannot be told from bytes behind it.
+        #: Set to False by an answer whose end cannot be told from the bytes after it.
         self._reusable = True
 
     def usable(self) -> bool:
-        """An idle connection has nothing to say, except that its other end is gone."""
+        """True if the connection is open. An idle one is readable only when the other side has closed it."""
         return not self._poll.poll(0)
 
     def exchange(self, request: Request, deadline: Deadline) -> Reply:
-        """Send all of ``request``; the head of the reply, its body still to come."""
+        """Send all of ``request``; return the head of the reply, before its body is read."""
         headers = {**(request.headers or {}), "host": "127.0.0.1", "content-length": str(len(request.body))}
         self._socket.settimeout(max(0.001, deadline.remaining()))
-        # WSGI's strings hold a byte in each character.
+        # Strings of WSGI hold one byte in each character.
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         head = h11.Request(method=request.method, target=request.target.encode("latin-1"), headers=encoded)
         for piece in (head, h11.Data(data=request.body), h11.EndOfMessage()):
@@ -163,29 +168,29 @@ class Connection:
             event = self._next(deadline)
         assert isinstance(event, h11.Response)
         self._reusable = request.method != "HEAD" and event.status_code not in NO_BODY
-        said = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
-        return Reply(event.status_code, {k: v for k, v in said if k not in HOP_BY_HOP}, b"")
+        fields = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
+        return Reply(event.status_code, {k: v for k, v in fields if k not in HOP_BY_HOP}, b"")
 
     def data(self, deadline: Deadline) -> Iterator[bytes]:
-        """The body's pieces as they arrive."""
+        """Yield the body in pieces as they arrive."""
         while isinstance(event := self._next(deadline), h11.Data):
             yield bytes(event.data)
 
     def parts(self, deadline: Deadline) -> Generator[bytes, None, None]:
-        """The body's pieces; the connection ends with the iterator, read to its end or not."""
+        """Yield the body in pieces; closing the iterator closes the connection."""
         try:
-            with _explained():
+            with _errors_for_caller():
                 yield from self.data(deadline)
         finally:
             self.close()
 
     def reset(self) -> bool:
-        """Make ready for the next exchange; False, and closed, if that could read what is left of this one.
+        """Prepare for the next exchange. Returns False, and closes, if bytes of this one could be left.
 
-        Triton's 405 to HEAD, for example, has a body.
+        Triton's 405 for HEAD, for example, has a body.
         """
-        done = (self._protocol.our_state, self._protocol.their_state) == (h11.DONE, h11.DONE)
-        if not done or not self._reusable or self._protocol.trailing_data != (b"", False):
+        finished = (self._protocol.our_state, self._protocol.their_state) == (h11.DONE, h11.DONE)
+        if not finished or not self._reusable or self._protocol.trailing_data != (b"", False):
             self.close()
             return False
         self._protocol.start_next_cycle()
@@ -198,22 +203,22 @@ class Connection:
         event = self._protocol.next_event()
         while event is h11.NEED_DATA:
             self._wait(deadline)
-            self._protocol.receive_data(self._socket.recv(CHUNK))
+            self._protocol.receive_data(self._socket.recv(READ_BYTES))
             event = self._protocol.next_event()
         if not isinstance(event, h11.Event) or isinstance(event, h11.ConnectionClosed):
             raise ConnectionResetError
         return event
 
     def _wait(self, deadline: Deadline) -> None:
-        patience = FIRST_LOOK
+        patience = FIRST_CHECK_MS
         while not self._poll.poll(min(patience, 1 + deadline.remaining() * 1000)):
             deadline.check()
-            patience = NEXT_LOOK
+            patience = CHECK_INTERVAL_MS
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    """What a broken exchange means for the caller."""
+def _errors_for_caller() -> Iterator[None]:
+    """Translate a broken exchange into the caller's error."""
     try:
         yield
     except TimeoutError as error:
@@ -225,19 +230,19 @@ def _explained() -> Iterator[None]:
 
 
 def failure_text(body: bytes) -> str:
-    """What Triton says went wrong, in a body or in an event; nothing for an answer."""
+    """Return Triton's error text in a body or an event; empty for an answer."""
     text = body.removeprefix(b"data: ")
     if not text.startswith(b'{"error":'):
         return ""
     try:
-        said = orjson.loads(text)
+        decoded = orjson.loads(text)
     except orjson.JSONDecodeError:
         return ""
-    return str(said["error"])
+    return str(decoded["error"])
 
 
 def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
-    """A caller's headers that are meant for Triton: lower-case names, no connection's, none of ours."""
+    """Return a caller's headers for Triton: names in lower case, without hop-by-hop headers and our own."""
     return {
         name: value
         for name, value in headers.items()

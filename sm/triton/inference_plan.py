@@ -17,11 +17,11 @@ from sm.triton.output_sizes import Sizes
 from sm.triton.regions import Region
 from sm.triton.tensors import byte_size, datatype, dtype, from_bytes, to_bytes
 
-#: The parameter that brings a request's token to a model, and the output that brings it back: the same word
-#: as in sm/triton/onnx_cpu/request_token.py, which runs in the models' processes.
+#: The parameter that carries a request's token to a model, and the output that returns it: the same name as
+#: in sm/triton/onnx_cpu/request_token.py, which runs in the models' processes.
 REQUEST_TOKEN = "trireme_request_token"  # noqa: S105  (not a secret)
-#: Bytes; what the widest vector instructions like.
-ALIGNMENT = 64
+#: Bytes; the alignment of the widest vector instructions.
+ALIGNMENT_BYTES = 64
 
 Memory = NDArray[np.uint8]
 #: An input's name, datatype and shape.
@@ -29,7 +29,7 @@ Described = tuple[str, str, tuple[int, ...]]
 
 
 class Place(NamedTuple):
-    """Bytes of a region."""
+    """A range of bytes in a region."""
 
     offset: int
     size: int
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which tensors of a request lie in a region of ``size``, and where; the others travel as bytes."""
+    """Which tensors of a request lie in a region of ``size``, and where; the others are sent as bytes."""
 
     inputs: Mapping[str, Place]
     outputs: Mapping[str, Place]
@@ -46,31 +46,31 @@ class Layout:
 
 @lru_cache(maxsize=1024)
 def lay_out(inputs: tuple[Described, ...], outputs: tuple[tuple[str, int], ...]) -> Layout:
-    """Everything of known size gets a place, one behind the other."""
+    """Place every tensor of known size, one after the other."""
     size = 0
 
-    def place(wanted: int) -> Place:
+    def place(byte_count: int) -> Place:
         nonlocal size
-        offset, size = size, size - -wanted // ALIGNMENT * ALIGNMENT
-        return Place(offset, wanted)
+        offset, size = size, size - -byte_count // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+        return Place(offset, byte_count)
 
-    known = ((name, byte_size(kind, shape)) for name, kind, shape in inputs)
-    here = {name: place(needed) for name, needed in known if needed}
-    there = {name: place(needed) for name, needed in outputs}
-    return Layout(here, there, size)
+    sizes = ((name, byte_size(kind, shape)) for name, kind, shape in inputs)
+    input_places = {name: place(needed) for name, needed in sizes if needed}
+    output_places = {name: place(needed) for name, needed in outputs}
+    return Layout(input_places, output_places, size)
 
 
 @dataclass(frozen=True)
 class InferencePlan:
-    """An inference of ``arrays``, laid out."""
+    """An inference of ``arrays`` with its layout."""
 
     model: str
     version: str
     arrays: Mapping[str, Array]
-    wanted: Sequence[str]
+    requested: Sequence[str]
     kind: Hashable
     layout: Layout
-    #: What the model is to answer with, so that it can be told whose answer it is; 0 if it cannot.
+    #: The number that the model must return, so that its answer is recognised; 0 if it cannot.
     token: int = 0
 
     @classmethod
@@ -83,28 +83,28 @@ class InferencePlan:
         sizes: Sizes,
         token: int = 0,
     ) -> InferencePlan:
-        """The same layout for all requests of the same kind, as long as no more is known of its outputs.
+        """Create a plan. Requests of the same kind share a layout until more is known of their outputs.
 
         ``token``: a number that no other request has.
         """
-        wanted = tuple(outputs or metadata.outputs)
+        requested = tuple(outputs or metadata.outputs)
         inputs = tuple((name, datatype(array), array.shape) for name, array in arrays.items())
         shapes = tuple(sorted((name, shape) for name, _, shape in inputs))
         token = token if metadata.identifies_requests else 0
-        kind = (metadata.name, version, wanted, shapes)
+        kind = (metadata.name, version, requested, shapes)
         batch = next((shape[0] for _, shape in shapes if shape), 1)
         expected = sizes.expected(kind, metadata, batch)
-        layout = lay_out(inputs, tuple(item for item in expected.items() if item[0] in wanted))
-        return cls(metadata.name, version, arrays, wanted, kind, layout, token)
+        layout = lay_out(inputs, tuple(item for item in expected.items() if item[0] in requested))
+        return cls(metadata.name, version, arrays, requested, kind, layout, token)
 
     @property
     def size(self) -> int:
-        """Bytes of the region that it takes."""
+        """Bytes of the region that the request needs."""
         return self.layout.size
 
     @property
     def outputs(self) -> Mapping[str, Place]:
-        """Those with a place."""
+        """The outputs that have a place in the region."""
         return self.layout.outputs
 
     def write(self, memory: Memory) -> None:
@@ -114,9 +114,10 @@ class InferencePlan:
             np.copyto(_view(memory, place.offset, datatype(array), array.shape), array)
 
     def request(self, region: Region | None = None) -> Any:
-        """The message to Triton; without a region all tensors travel in it.
+        """Build the message to Triton; without a region it carries all tensors.
 
-        A region keeps the message that was last made for it: the next of its kind differs by its id alone.
+        A region keeps the last message that was built for it: the next request of its kind differs only in
+        its id.
         """
         purpose = (self.kind, self.layout, bool(self.token))
         if region is not None and region.message[0] == purpose:
@@ -139,7 +140,7 @@ class InferencePlan:
                 _refer(tensor, region, self.layout.inputs[name])
             else:
                 message.raw_input_contents.append(to_bytes(array))
-        for name in self.wanted:
+        for name in self.requested:
             tensor = message.outputs.add(name=name)
             if region and name in self.outputs:
                 _refer(tensor, region, self.outputs[name])
@@ -148,7 +149,7 @@ class InferencePlan:
         return message
 
     def is_answered_by(self, response: Any) -> bool:
-        """Whether ``response`` is for this request, where the model can tell; True where it cannot."""
+        """True if ``response`` is for this request, or if the model does not say."""
         if not self.token:
             return True
         for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
@@ -157,7 +158,7 @@ class InferencePlan:
         return False
 
     def read(self, response: Any, memory: Memory | None = None) -> dict[str, Array]:
-        """The output arrays: those with a place as views of the region's ``memory``, if it had one."""
+        """Return the output arrays; those with a place are views of the region's ``memory``."""
         arrays: dict[str, Array] = {}
         for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
             if tensor.name == REQUEST_TOKEN:
@@ -171,7 +172,7 @@ class InferencePlan:
 
 
 def sizes_of(response: Any) -> dict[str, int]:
-    """Bytes of each output that has a dtype, strings left out."""
+    """Return the bytes of each output that has a dtype; strings are left out."""
     known = {
         tensor.name: byte_size(tensor.datatype, tensor.shape)
         for tensor in response.outputs

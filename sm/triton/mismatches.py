@@ -12,13 +12,13 @@ from sm.client.base import Array, ModelMetadata, TensorMetadata
 from sm.errors import BadInput, TensorFault, TriremeError, WrongTensor
 from sm.triton.tensors import datatype
 
-#: Triton's own words. Whether an input may be left out, its metadata does not say.
+#: Triton's own words. The metadata does not say whether an input is optional.
 MISSING = "missing required input"
 BATCH_SIZE = re.compile(r"batch[- ]size")
 
 
 class Mismatch(NamedTuple):
-    """``array`` is the input that has the wrong datatype or shape."""
+    """A tensor that does not fit; ``array`` is an input with a wrong datatype or shape."""
 
     fault: TensorFault
     sentence: str
@@ -28,17 +28,17 @@ class Mismatch(NamedTuple):
 def explain_refusal(
     refusal: BadInput, metadata: ModelMetadata, inputs: Mapping[str, Array], outputs: Collection[str]
 ) -> BadInput:
-    """``refusal`` as a :class:`WrongTensor` where the request does not fit the model's tensors.
+    """Turn ``refusal`` into a :class:`WrongTensor` if the request's tensors do not fit the model.
 
-    As it is where it does: then the model refused what is in them.
+    If they fit, the model refused their content, and ``refusal`` is returned.
     """
-    found = next(_mismatches(refusal.sentence, metadata, inputs, outputs), None)
-    if found is None:
+    mismatch = next(_mismatches(refusal.sentence, metadata, inputs, outputs), None)
+    if mismatch is None:
         return refusal
-    inputs_served, outputs_served = _listed(metadata.inputs), _listed(metadata.outputs)
+    inputs_served, outputs_served = _format_tensors(metadata.inputs), _format_tensors(metadata.outputs)
     served = f"the model has the inputs {inputs_served} and the outputs {outputs_served}"
-    dtype = None if found.array is None else found.array.dtype
-    return WrongTensor(refusal.sentence, found.fault, f"{found.sentence}; {served}", dtype)
+    dtype = None if mismatch.array is None else mismatch.array.dtype
+    return WrongTensor(refusal.sentence, mismatch.fault, f"{mismatch.sentence}; {served}", dtype)
 
 
 def _mismatches(
@@ -47,8 +47,8 @@ def _mismatches(
     for name in outputs:
         if name not in metadata.outputs:
             yield Mismatch("name", f"it asks {metadata.name!r} for an output {name!r}")
-    # Names before shapes: those are nobody's data.
-    yield from sorted(input_mismatches(metadata, inputs), key=lambda found: found.fault != "name")
+    # Names before shapes: only shapes may come from a caller.
+    yield from sorted(input_mismatches(metadata, inputs), key=lambda mismatch: mismatch.fault != "name")
     if MISSING in refusal:
         missing = ", ".join(name for name in metadata.inputs if name not in inputs)
         yield Mismatch("name", f"it gives {metadata.name!r} no {missing}")
@@ -57,25 +57,26 @@ def _mismatches(
 
 
 def input_mismatches(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> Iterator[Mismatch]:
-    """Those of ``inputs``, batch dimension included, that the model does not take."""
-    for name, given in inputs.items():
+    """Yield the ``inputs``, with batch dimension, that the model does not take."""
+    for name, value in inputs.items():
         if name not in metadata.inputs:
             yield Mismatch(
                 "name",
                 f"it gives {metadata.name!r} an input {name!r}, which has {', '.join(metadata.inputs)}",
             )
             continue
-        wanted, array = metadata.inputs[name], np.asarray(given)
+        declared, array = metadata.inputs[name], np.asarray(value)
         try:
             kind = datatype(array)
         except TriremeError:
             kind = str(array.dtype)
-        if kind != wanted.datatype:
-            sentence = f"wrong dtype: it gives {metadata.name!r} {name!r} as {kind}, not {wanted.datatype}"
+        if kind != declared.datatype:
+            sentence = f"wrong dtype: it gives {metadata.name!r} {name!r} as {kind}, not {declared.datatype}"
             yield Mismatch("datatype", sentence, array)
-        shape = (-1, *wanted.shape) if metadata.max_batch_size else wanted.shape
+        shape = (-1, *declared.shape) if metadata.max_batch_size else declared.shape
         if len(shape) != array.ndim or any(
-            -1 not in (one, other) and one != other for one, other in zip(shape, array.shape, strict=True)
+            -1 not in (expected, actual) and expected != actual
+            for expected, actual in zip(shape, array.shape, strict=True)
         ):
             sentence = (
                 f"wrong shape: it gives {metadata.name!r} {name!r} as {list(array.shape)}, not {list(shape)}"
@@ -83,5 +84,5 @@ def input_mismatches(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> It
             yield Mismatch("shape", sentence, array)
 
 
-def _listed(tensors: Mapping[str, TensorMetadata]) -> str:
-    return ", ".join(f"{name} ({each.datatype} {list(each.shape)})" for name, each in tensors.items())
+def _format_tensors(tensors: Mapping[str, TensorMetadata]) -> str:
+    return ", ".join(f"{name} ({tensor.datatype} {list(tensor.shape)})" for name, tensor in tensors.items())

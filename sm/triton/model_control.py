@@ -1,7 +1,7 @@
 """Load and unload Triton's models while it runs.
 
-Over gRPC: Triton gives each such call a thread of its own. Over HTTP it holds up one of the few threads that
-serve everybody, and with it every connection that happens to be that thread's.
+It uses gRPC, where Triton gives each such call a thread of its own. Over HTTP a load would block one of the
+few threads that serve every caller, with all connections of that thread.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from sm.errors import BadInput, DeadlinePassed, NotReady, OutOfMemory, TriremeEr
 from sm.triton.call_failures import MEMORY, Failed
 from sm.triton.channel import Channel
 
-#: What else Triton and its backends say when there is no room.
+#: Other messages of Triton and its backends for a lack of memory.
 OUT_OF_MEMORY = re.compile(
     rf"{MEMORY.pattern}|no space left|cannot allocate memory|out_?of_?memory|ALLOC_FAILED|\bOOM\b",
     re.IGNORECASE,
 )
-#: Seconds between two looks at whether a model is gone: the first, and the longest.
-FIRST, LONGEST = 0.01, 0.25
-#: Seconds for the connection to a Triton that was started again: gRPC tries only now and then, and a call
-#: between two tries fails although the box is ready.
+#: Seconds between two checks whether a model is gone: the first, and the longest.
+FIRST_POLL_INTERVAL_S, MAX_POLL_INTERVAL_S = 0.01, 0.25
+#: Seconds for a connection to a restarted Triton: gRPC tries only now and then, and a call between two
+#: attempts fails although Triton is ready.
 CONNECT_TIMEOUT_S = 5.0
-#: Triton reads the whole repository at each load and unload. It gives up when the folder of another model is
-#: removed meanwhile; tried again, it does not find that one any more.
+#: Triton reads the whole repository at each load and unload, and fails if another model's folder is removed
+#: meanwhile. At the next attempt the folder is no longer there to be found.
 VANISHED = re.compile(r"failed to (stat|open|read) (file|directory)", re.IGNORECASE)
 MAX_ATTEMPTS, RETRY_INTERVAL_S = 20, 0.05
-#: States of a model that still holds memory.
-HELD = ("READY", "LOADING", "UNLOADING")
+#: States of a model that holds memory.
+HELD_STATES = ("READY", "LOADING", "UNLOADING")
 
 
 def _not_watching(_: Collection[str]) -> AbstractContextManager[Callable[[], None]]:
@@ -41,26 +41,27 @@ def _not_watching(_: Collection[str]) -> AbstractContextManager[Callable[[], Non
 
 
 class ModelControl:
-    """Over ``channel``, whose time-out is how long a load may take.
+    """Loads and unloads models over ``channel``, whose time-out is how long a load may take.
 
-    ``gone`` knows better than Triton, where it can, that a model holds nothing any more; what ``watching``
-    yields raises as soon as one of the models that are loaded never will be.
+    ``gone`` may know earlier than Triton that a model holds no memory. ``watching`` is a context during a
+    load; its check raises as soon as one of the models can never load.
     """
 
     def __init__(
         self,
         channel: Channel,
         seconds: float,
-        gone: Callable[[str], bool] = lambda _: False,
+        has_died: Callable[[str], bool] = lambda _: False,
         watching: Callable[[Collection[str]], AbstractContextManager[Callable[[], None]]] = _not_watching,
     ) -> None:
-        self._channel, self._seconds, self._gone, self._watching = channel, seconds, gone, watching
+        self._channel, self._seconds, self._has_died, self._watching = channel, seconds, has_died, watching
 
     def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
-        """Returns when it is ready. :class:`OutOfMemory`, or :class:`BadInput` with Triton's reason.
+        """Load a model and wait until it is ready. Raises :class:`OutOfMemory`, or :class:`BadInput` with
+        Triton's reason.
 
-        ``parts`` are the models that come with it, such as an ensemble's steps. :class:`DeadlinePassed` after
-        ``seconds``.
+        ``parts`` are models that come with it, such as an ensemble's steps. Raises :class:`DeadlinePassed`
+        after ``seconds``.
         """
         self._channel.connect(CONNECT_TIMEOUT_S)
         request = pb.RepositoryModelLoadRequest(model_name=model)
@@ -68,33 +69,33 @@ class ModelControl:
             self._change("RepositoryModelLoad", request, model, seconds, check)
 
     def unload(self, model: str) -> None:
-        """Returns when the model holds nothing any more. One that is not loaded is none to wait for."""
+        """Unload a model and wait until it holds no memory. A model that is not loaded is gone already."""
         end = time.monotonic() + self._seconds
         self._change("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model)
-        pause = FIRST
-        while self._holds(model) and not self._gone(model):
+        pause = FIRST_POLL_INTERVAL_S
+        while self._holds(model) and not self._has_died(model):
             if time.monotonic() > end:
                 raise DeadlinePassed(f"Triton has not let go of {model!r} within {self._seconds:g} s")
             time.sleep(pause)
-            pause = min(LONGEST, pause * 2)
+            pause = min(MAX_POLL_INTERVAL_S, pause * 2)
 
     def states(self) -> dict[str, str]:
-        """Triton's word for each model that it knows: READY, LOADING, UNLOADING or UNAVAILABLE."""
+        """Return Triton's state of each model: READY, LOADING, UNLOADING or UNAVAILABLE."""
         self._channel.connect(CONNECT_TIMEOUT_S)
         index = self._call("RepositoryIndex", pb.RepositoryIndexRequest(), "")
         return {row.name: row.state for row in index.models}
 
     def ready(self, model: str) -> bool:
-        """Whether it serves."""
+        """True if the model serves."""
         return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
 
     def instances(self, model: str) -> int:
-        """How many instances its configuration has, as Triton has completed it."""
+        """Return the number of instances in the configuration as Triton completed it."""
         config = self._call("ModelConfig", pb.ModelConfigRequest(name=model), model).config
         return sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
 
     def _holds(self, model: str) -> bool:
-        return self.states().get(model) in HELD
+        return self.states().get(model) in HELD_STATES
 
     def _change(
         self,
@@ -125,10 +126,10 @@ class ModelControl:
         try:
             return self._channel.call(method, request, seconds, check)
         except Failed as failure:
-            raise _explained(failure.error, model, seconds or self._seconds) from None
+            raise _explain(failure.error, model, seconds or self._seconds) from None
 
 
-def _explained(error: TriremeError, model: str, seconds: float) -> TriremeError:
+def _explain(error: TriremeError, model: str, seconds: float) -> TriremeError:
     if isinstance(error, DeadlinePassed):
         return DeadlinePassed(f"Triton was not done with {model!r} within {seconds:g} s")
     if isinstance(error, NotReady):

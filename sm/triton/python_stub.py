@@ -1,4 +1,4 @@
-"""The python backend's stub: the program that runs a Python model, made for one minor version of Python."""
+"""The python backend's stub: the program that runs a Python model, built for one minor version of Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "triton_python_backend_stub"
 
 @dataclass(frozen=True)
 class Stub:
-    """``python`` is its version, such as 3.11; ``numpy`` what it can load, as a requirement."""
+    """A stub. ``python`` is its version, such as 3.11; ``numpy`` the requirement that it can load."""
 
     file: Path
     python: str
@@ -26,7 +26,9 @@ class Stub:
 
     @classmethod
     def find(cls, server: Path, python: str) -> Stub:
-        """The stub that ``server`` runs models with; the one for ``python`` where the wheel has several."""
+        """Find the stub with which ``server`` runs models; the one for ``python`` if the wheel has
+        several.
+        """
         root = server.parent.parent
         if wheel.is_wheel(server):
             stubs = root / "python_backend_stubs"
@@ -35,19 +37,19 @@ class Stub:
         else:
             file = root / "backends" / "python" / NAME
             has = version(file)
-        found = version(file)
-        if not found or (python and python != found):
+        stub_version = version(file)
+        if not stub_version or (python and python != stub_version):
             raise StartError(
                 f"Triton's python backend here ({root}) has a stub for Python {has or 'no version'}, not for "
                 f"{python or wheel.VERSION}: a stub is per minor version."
             )
-        # The wheel's loses strings on NumPy 2, and there is no NumPy 1 for Python 3.13.
-        old = wheel.is_wheel(server) and int(found[2:]) < 13
-        return cls(file, found, "numpy<2" if old else "numpy")
+        # The wheel's stub loses strings on NumPy 2, and there is no NumPy 1 for Python 3.13.
+        old = wheel.is_wheel(server) and int(stub_version[2:]) < 13
+        return cls(file, stub_version, "numpy<2" if old else "numpy")
 
 
 def version(stub: Path) -> str:
-    """The Python that a stub was linked with; empty if there is no stub."""
+    """Return the Python version that a stub was linked with; empty if there is no stub."""
     if not stub.is_file():
         return ""
     linked = re.search(rb"libpython(3\.\d+)\.so", stub.read_bytes())

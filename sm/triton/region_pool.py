@@ -25,16 +25,16 @@ from sm.triton.regions import Lease, Region, round_up
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at retired regions.
+#: Seconds between two checks of retired regions.
 REAP_INTERVAL_S = 0.2
-#: Seconds that the end waits for regions in use, and between two tries.
-PARTING, NEXT_TRY = 0.3, 0.02
+#: Seconds that closing waits for regions in use, and between two attempts.
+CLOSE_TIMEOUT_S, RETRY_INTERVAL_S = 0.3, 0.02
 #: Seconds without new regions after the machine or Triton refused one.
 RETRY_PAUSE_S = 10.0
 
 
 class Registrar(Protocol):
-    """The calls to Triton that a pool makes; each raises :class:`TriremeError` if it fails."""
+    """The calls to Triton that a pool makes. Each raises :class:`TriremeError` if it fails."""
 
     def register(self, name: str, size: int) -> None: ...
 
@@ -44,12 +44,13 @@ class Registrar(Protocol):
 
 
 class RegionPool:
-    """At most ``budget`` bytes of regions, their files in ``folder`` beginning with ``prefix``."""
+    """At most ``budget`` bytes of regions. Their files are in ``folder`` and begin with ``prefix``."""
 
     def __init__(self, registrar: Registrar, budget: int, prefix: str, folder: Path) -> None:
         self._registrar = registrar
         self._budget = budget
-        # A later process may have this one's pid: Triton would take its region for an old one.
+        # A random part, as a later process may have the same pid: Triton would take its region for the old
+        # one.
         self._prefix = f"{prefix}{secrets.token_hex(4)}-"
         self._folder = folder
         self._numbers = itertools.count()
@@ -57,19 +58,20 @@ class RegionPool:
         #: Least recently used first.
         self._idle: list[Region] = []
         self._retired: list[Region] = []
-        #: Filled by leases that end, possibly amid this pool's own code: an append and no lock.
+        #: Filled by leases that end, possibly during this class's own code: so an append, and no lock.
         self._returned: deque[Region] = deque()
         self._regions: set[Region] = set()
-        self._held = 0
+        self._reserved_bytes = 0
         self._triton = 1
         self._next_reap = 0.0
         self._paused_until = 0.0
         self._explained: set[str] = set()
 
     def lease(self, size: int) -> Lease | None:
-        """A region of at least ``size`` bytes that Triton knows; None if the tensors must go another way.
+        """Lease a region of at least ``size`` bytes that Triton knows; None if the tensors must be sent as
+        bytes.
 
-        :class:`NotReady` if Triton is not there.
+        Raises :class:`NotReady` if Triton does not answer.
         """
         self._reap()
         region = self._take_idle(size) or self._grow(round_up(size))
@@ -79,14 +81,14 @@ class RegionPool:
         return lease if region.known_to == self._triton or self._register(lease) else None
 
     def renew(self, lease: Lease) -> bool:
-        """Triton does not know ``lease``'s region: it is a new one. Whether it knows the region now."""
+        """Register ``lease``'s region with a restarted Triton. Returns False if that fails."""
         with self._lock:
             if lease.region.known_to == self._triton:
                 self._triton += 1
         return self._register(lease)
 
     def retire(self, lease: Lease) -> None:
-        """The request was given up, Triton may still write to its region: keep everyone else off it."""
+        """Withdraw a region from use: its request was given up, and Triton may still write to it."""
         self._retire([lease.take()])
 
     def close(self) -> None:
@@ -95,19 +97,21 @@ class RegionPool:
             self._budget = 0
             regions, self._regions = self._regions, set()
             self._idle, self._retired = [], []
-            self._account(-self._held)
+            self._account(-self._reserved_bytes)
         for region in regions:
             region.unlink()
-        # Triton sends an answer a moment before it has done with the region, and refuses until then.
-        end = time.monotonic() + PARTING
+        # Triton answers a moment before it releases the region, and refuses to unmap it until then.
+        end = time.monotonic() + CLOSE_TIMEOUT_S
         with contextlib.suppress(TriremeError):
             while regions and time.monotonic() < end:
                 in_use = self._let_go(regions)
                 regions = {region for region in regions if region.name in in_use}
-                time.sleep(NEXT_TRY if regions else 0)
+                time.sleep(RETRY_INTERVAL_S if regions else 0)
 
     def _take_idle(self, size: int) -> Region | None:
-        """The smallest idle region that is large enough; of equals the last used, its pages are warm."""
+        """Take the smallest idle region that is large enough; of several, the last used, whose pages are in
+        memory.
+        """
         with self._lock:
             self._collect()
             fitting = [region for region in reversed(self._idle) if region.size >= size]
@@ -118,7 +122,7 @@ class RegionPool:
             return region
 
     def _collect(self) -> None:
-        """Make idle what ended leases have given back."""
+        """Make regions idle whose leases have ended."""
         while self._returned:
             region = self._returned.popleft()
             if region in self._regions:
@@ -134,7 +138,7 @@ class RegionPool:
         try:
             region = Region.create(path, size)
         except OSError as error:
-            self._refused("folder", f"{self._folder} gives no {size} bytes: {error.strerror}")
+            self._pause("folder", f"{self._folder} gives no {size} bytes: {error.strerror}")
             with self._lock:
                 self._account(-size)
             return None
@@ -144,16 +148,16 @@ class RegionPool:
 
     def _reserve(self, size: int) -> bool:
         with self._lock:
-            if self._held + size > self._budget:
+            if self._reserved_bytes + size > self._budget:
                 return False
             self._account(size)
             return True
 
     def _evict(self, size: int) -> bool:
-        """Retire idle regions, the least recently used first, if that makes room for ``size``."""
+        """Retire idle regions, the least recently used first, if that makes space for ``size``."""
         with self._lock:
             self._collect()
-            missing = self._held + size - self._budget
+            missing = self._reserved_bytes + size - self._budget
             if missing > sum(region.size for region in self._idle):
                 return False
             victims = []
@@ -166,7 +170,9 @@ class RegionPool:
         return True
 
     def _register(self, lease: Lease) -> bool:
-        """Tell Triton of the region. If it refuses, the region is gone and the caller goes another way."""
+        """Register the region with Triton. If it refuses, the region is removed and the tensors are sent as
+        bytes.
+        """
         region, triton = lease.region, self._triton
         try:
             self._registrar.register(region.name, region.size)
@@ -174,7 +180,7 @@ class RegionPool:
             raise
         except TriremeError as error:
             self.retire(lease)
-            self._refused("triton", error.sentence)
+            self._pause("triton", error.sentence)
             return False
         region.known_to = triton
         return True
@@ -186,7 +192,7 @@ class RegionPool:
             self._retired.extend(region for region in regions if region in self._regions)
 
     def _reap(self) -> None:
-        """Forget the retired regions that Triton has let go of (or a new Triton never had)."""
+        """Forget retired regions that Triton has unmapped, or that a new Triton never had."""
         with self._lock:
             if not self._retired or time.monotonic() < self._next_reap:
                 return
@@ -204,7 +210,7 @@ class RegionPool:
                     self._account(-region.size)
 
     def _let_go(self, regions: Iterable[Region]) -> set[str]:
-        """Ask Triton to unmap ``regions``; the names of those it still has afterwards."""
+        """Ask Triton to unmap ``regions``; return the names of those that it still has."""
         for region in regions:
             try:
                 self._registrar.unregister(region.name)
@@ -214,17 +220,17 @@ class RegionPool:
                 continue
         return self._registrar.registered()
 
-    def _refused(self, reason: str, sentence: str) -> None:
+    def _pause(self, reason: str, sentence: str) -> None:
         self._paused_until = time.monotonic() + RETRY_PAUSE_S
         self._explain(reason, sentence)
 
     def _explain(self, reason: str, sentence: str) -> None:
-        """Once per reason: under load it would be said with every request."""
+        """Log a reason once: under load it would be logged with every request."""
         if reason not in self._explained:
             self._explained.add(reason)
             log.warning("large tensors go through gRPC instead of shared memory: %s", sentence)
 
     def _account(self, size: int) -> None:
-        """Held bytes, up or down; under the lock."""
-        self._held += size
-        SHARED_BYTES.set(self._held)
+        """Add to the bytes in use, or subtract; call it under the lock."""
+        self._reserved_bytes += size
+        SHARED_BYTES.set(self._reserved_bytes)

@@ -1,4 +1,4 @@
-"""Triton servers on other machines: their addresses, TLS, and how calls are spread over them."""
+"""Triton servers on other machines: addresses, TLS, and how calls are distributed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sm.errors import NotReady, StartError
 OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # A restarted Triton is found again at once: gRPC would wait for up to two minutes.
+    # Reconnect to a restarted Triton at once; gRPC would wait for up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 300),
@@ -24,10 +24,10 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 SERVICE = "inference.GRPCInferenceService"
-#: Calls that change nothing, so that one whose fate nobody knows may be sent again.
+#: Calls without side effects, which may be sent again if their result is unknown.
 READS = ("ServerLive", "ServerReady", "ModelReady", "ModelMetadata", "ModelConfig", "RepositoryIndex")
-#: gRPC's own balancing: each call goes to the next server that is connected, and is healthy where it can say
-#: so. Triton to this day answers no subscription to its health, which gRPC takes for healthy.
+#: gRPC's own balancing: each call goes to the next connected server that is healthy. Triton does not support
+#: subscriptions to its health, and gRPC then counts it as healthy.
 BALANCED = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "healthCheckConfig": {"serviceName": ""},
@@ -48,12 +48,12 @@ BALANCED = {
 
 @dataclass(frozen=True)
 class Tls:
-    """How a server is known, and this caller to it: PEM bytes; without ``authorities`` gRPC's own."""
+    """How to verify a server, and this caller to it. PEM bytes; without ``authorities`` gRPC's own."""
 
     authorities: bytes | None = None
     certificate: bytes | None = None
     key: bytes | None = None
-    #: The name in the server's certificate, where it is not the address.
+    #: The name in the server's certificate, if it differs from the address.
     name: str = ""
 
     def credentials(self) -> Any:
@@ -62,14 +62,16 @@ class Tls:
 
 @dataclass(frozen=True)
 class RemoteServers:
-    """Servers by ``host:port``: one name, which may stand for several, or any number of IP addresses."""
+    """Servers by ``host:port``: one name, which may have several addresses, or several IP addresses."""
 
     addresses: tuple[str, ...]
     tls: Tls | None = None
 
     @classmethod
-    def named(cls, addresses: Sequence[str], tls: Tls | None = None) -> RemoteServers:
-        """:class:`StartError` for what is no address, and for several names: gRPC watches one."""
+    def parse(cls, addresses: Sequence[str], tls: Tls | None = None) -> RemoteServers:
+        """Parse addresses. Raises :class:`StartError` for a wrong one, and for several names: gRPC resolves
+        only one.
+        """
         if not addresses:
             raise StartError("No address of a Triton is given.")
         for address in addresses:
@@ -86,14 +88,16 @@ class RemoteServers:
 
     @property
     def target(self) -> str:
-        """As gRPC wants it."""
+        """Return the target in gRPC's form."""
         if not is_ip(self.addresses[0]):
             return f"dns:///{self.addresses[0]}"
         kind = "ipv6" if self.addresses[0].startswith("[") else "ipv4"
         return f"{kind}:{','.join(self.addresses)}"
 
     def connect(self) -> Any:
-        """A channel; it connects when it is first used. Make it after the fork: it does not survive one."""
+        """Create a channel; it connects at its first use. Create it after the fork: it does not
+        survive one.
+        """
         options = [*OPTIONS, ("grpc.service_config", json.dumps(BALANCED))]
         if self.tls is None:
             return grpc.insecure_channel(self.target, options)
@@ -101,26 +105,28 @@ class RemoteServers:
             options.append(("grpc.ssl_target_name_override", self.tls.name))
         return grpc.secure_channel(self.target, self.tls.credentials(), options)
 
-    def each(self) -> list[RemoteServers]:
-        """The servers one by one, those behind a name too; :class:`NotReady` if nobody knows the name."""
+    def resolve(self) -> list[RemoteServers]:
+        """Return each server, also those behind a name. Raises :class:`NotReady` if the name cannot be
+        resolved.
+        """
         if is_ip(self.addresses[0]):
             return [RemoteServers((address,), self.tls) for address in self.addresses]
         host, port = split(self.addresses[0])
         try:
-            found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+            resolved = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
         except OSError:
             raise NotReady(f"no machine has the name {host}") from None
         tls = self.tls and Tls(
             self.tls.authorities, self.tls.certificate, self.tls.key, self.tls.name or host
         )
-        hosts = sorted({str(row[4][0]) for row in found})
+        hosts = sorted({str(row[4][0]) for row in resolved})
         return [
             RemoteServers((f"[{host}]:{port}" if ":" in host else f"{host}:{port}",), tls) for host in hosts
         ]
 
 
 def split(address: str) -> tuple[str, str]:
-    """Host and port; an IPv6 host in its brackets."""
+    """Split host and port; an IPv6 host keeps its brackets."""
     host, _, port = address.rpartition(":")
     return host, port
 

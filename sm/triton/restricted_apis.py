@@ -1,7 +1,7 @@
 """The keys of Triton's restricted APIs, read from its arguments.
 
-Who restricts an API shuts the box out too: the box shows each key with whatever it asks itself. Callers of
-``/v2`` show theirs, or are refused by Triton.
+A restriction also applies to the box, which sends each key with its own calls. Callers of ``/v2`` send their
+own keys, or are refused by Triton.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 HTTP, GRPC = "--http-restricted-api", "--grpc-restricted-protocol"
-#: The API of Triton's that lists, loads and unloads models.
+#: Triton's API that lists, loads and unloads models.
 REPOSITORY = "model-repository"
-#: What Triton puts before a key's name over gRPC.
+#: Triton's prefix for a key's name over gRPC.
 GRPC_PREFIX = "triton-grpc-protocol-"
 
 
 def http_keys(arguments: Sequence[str]) -> dict[str, str]:
-    """HTTP headers that open what ``arguments`` restrict."""
+    """Return the HTTP headers for the APIs that ``arguments`` restrict."""
     return dict(_parse_keys(arguments, HTTP))
 
 
 def grpc_keys(arguments: Sequence[str]) -> dict[str, str]:
-    """The same as gRPC metadata, whose names are in lower case."""
+    """Return the same as gRPC metadata, with names in lower case."""
     return {f"{GRPC_PREFIX}{name}".lower(): value for name, value in _parse_keys(arguments, GRPC)}
 
 
 def repository_keys(arguments: Sequence[str]) -> dict[str, str]:
-    """HTTP headers that open Triton's list of models, and with it ``/models``."""
+    """Return the HTTP headers for Triton's list of models, which ``/models`` also requires."""
     return {key: value for apis, key, value in _groups(arguments, HTTP) if REPOSITORY in apis}
 
 
@@ -35,9 +35,9 @@ def _parse_keys(arguments: Sequence[str], option: str) -> Iterator[tuple[str, st
 
 
 def _groups(arguments: Sequence[str], option: str) -> Iterator[tuple[list[str], str, str]]:
-    """The APIs, the key's name and its value of each ``--option=api,api:name=value``.
+    """Yield the APIs, the key's name and its value of each ``--option=api,api:name=value``.
 
-    It may come in two arguments. What is malformed Triton will say.
+    The option may be one argument or two. Triton reports malformed ones.
     """
     for index, argument in enumerate(arguments):
         name, joined, text = argument.partition("=")

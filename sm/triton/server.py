@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sm.cache import Cache
 from sm.errors import StartError
 from sm.repository import models
 from sm.run_state import SHARED_MEMORY, Box, python_models
 from sm.settings import Settings
+from sm.tracing.variables import are_traces_on, triton_options
 from sm.triton import wheel
 from sm.triton.health import failures, live, ready
 
@@ -21,30 +23,30 @@ __all__ = ["Command", "command", "failures", "find", "live", "ready"]
 
 IMAGE = Path("/opt/tritonserver/bin/tritonserver")
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104
-#: By default glibc gives each large tensor back to the kernel and takes it again, page fault by page fault.
+#: glibc's default returns each large tensor to the kernel and takes it again, page fault by page fault.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20)}
-#: Loads that are under way at once, and loads that never end, before Triton is started again.
+#: Loads that may be under way at once, and loads that never end, before Triton is started again.
 MAX_LOADS, MAX_STUCK_LOADS = 32, 16
-#: Models come and go by request. A load takes one of these threads for as long as it lasts.
+#: In multi-model mode a load occupies one of these threads for as long as it lasts.
 LOAD_THREADS = f"--model-load-thread-count={MAX_LOADS + MAX_STUCK_LOADS}"
 EXPLICIT = ("--model-control-mode=explicit", LOAD_THREADS)
-#: The python backend refuses less.
+#: The least that the python backend accepts.
 MIN_POOL_BYTES = 2**20
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to execute, and with which environment (all of it, not a difference)."""
+    """What to execute, with its whole environment."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
 
 
 def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Command:
-    """How to start this box's Triton; :class:`StartError` if a part of it is not on this machine.
+    """Build the command that starts this box's Triton. Raises :class:`StartError` if a part is missing.
 
-    Fills ``box.run / "triton"`` with links where Triton comes from the wheel. A model that fails to load
-    does not end Triton: ask :func:`failures` for its name and reason.
+    If Triton comes from the wheel, it fills ``box.run / "triton"`` with links. A model that cannot load does
+    not end Triton: :func:`failures` gives its name and reason.
     """
     server = find(settings)
     backends, extra = _backends(server, box.run / "triton")
@@ -61,30 +63,35 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         *_python_backend(settings, box),
         *(EXPLICIT if box.multi_model else ()),
         *(["--allow-client-shm=true"] if "--allow-client-shm" in _help(server) else []),
+        *_traces(settings, environment, server),
         *settings.triton_arguments,
     )
     return Command(arguments, {**environment, **_environment(environment, extra)})
 
 
 def find(settings: Settings) -> Path:
-    """The tritonserver to run: the one that is set, the image's, the wheel's."""
+    """Find the tritonserver to run: the one that is set, the image's, the installed wheel's, or that in the
+    cache.
+    """
     if settings.triton_server:
         if not os.access(settings.triton_server, os.X_OK) or settings.triton_server.is_dir():
             raise StartError(f"TRIREME_TRITON_SERVER={str(settings.triton_server)!r} is no program.")
         return settings.triton_server
     if IMAGE.is_file():
         return IMAGE
-    server = wheel.binary()
+    server = wheel.binary() or wheel.unpacked(Cache(settings.cache).triton)
     if server is None:
         raise StartError(
             f"There is no tritonserver: neither {IMAGE} nor, in {sys.prefix}, the wheel that "
-            "`pip install --no-deps nvidia-pytriton` brings."
+            "`pip install --no-deps nvidia-pytriton` brings. `sm prepare --triton` fetches it into the cache."
         )
     return server
 
 
 def _repository(box: Box) -> Path:
-    """An empty one where there is only code to serve: Triton takes every folder for a model."""
+    """Return the model repository; an empty one if there is only code, as Triton takes every folder for a
+    model.
+    """
     if box.multi_model or models.names(box.repository):
         return box.overlay or box.repository
     empty = box.run / "no-models"
@@ -93,17 +100,17 @@ def _repository(box: Box) -> Path:
 
 
 def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
-    """The backend directory where it is not the one Triton knows, and its variables."""
+    """Return the backend directory, if it is not Triton's default, and the variables that it needs."""
     if not wheel.is_wheel(server):
         beside = server.parent.parent / "backends"
         return (beside if server != IMAGE and beside.is_dir() else None), {}
     backends, extra = wheel.assemble(server, folder)
-    # The stub's Python takes the first python3 on PATH for its own, and with it that one's packages.
+    # The stub's Python takes the first python3 on PATH for its own, and uses the packages of that one.
     return backends, {**extra, "PATH": str(Path(sys.executable).parent)}
 
 
 def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:
-    """Loopback, unless the settings open a port: the one public port is the front's."""
+    """Return the ports' options: loopback, unless the settings open a port to callers."""
     opened = settings.triton_ports == "all"
     return (
         f"--http-address={EVERYWHERE if opened else LOOPBACK}",
@@ -124,6 +131,15 @@ def _logs(settings: Settings) -> tuple[str, ...]:
     )
 
 
+def _traces(settings: Settings, environment: Mapping[str, str], server: Path) -> tuple[str, ...]:
+    """Return the options for spans of Triton's own. Raises :class:`StartError` if this Triton has none."""
+    if not settings.triton_traces or not are_traces_on(environment):
+        return ()
+    if '"opentelemetry" mode' not in _help(server):
+        raise StartError(f"TRIREME_TRITON_TRACES=true: {server} cannot send traces; set it to false.")
+    return triton_options(environment)
+
+
 def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
     count = python_models(None if box.multi_model else box.repository)
     values = {
@@ -134,19 +150,21 @@ def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
     return tuple(f"--backend-config=python,{name}={value}" for name, value in values.items())
 
 
-def _pool(wanted: int, models: int) -> int:
-    """What each python model's pool may start with, in bytes; it grows with demand.
+def _pool(requested: int, models: int) -> int:
+    """Return the bytes with which each Python model's shared memory starts; it grows on demand.
 
-    All of them together start with at most half of what is free: Docker gives a container 64 MB of
-    shared memory, and the tensors between router and Triton want some of it as well.
+    All of them start with at most half of what is free: Docker gives a container 64 MB, and the tensors
+    between router and Triton need some of it.
     """
     space = os.statvfs(SHARED_MEMORY)
     share = space.f_bavail * space.f_frsize // 2 // max(1, models)
-    return min(wanted, max(MIN_POOL_BYTES, share // MIN_POOL_BYTES * MIN_POOL_BYTES))
+    return min(requested, max(MIN_POOL_BYTES, share // MIN_POOL_BYTES * MIN_POOL_BYTES))
 
 
 def _environment(environment: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """``extra`` in front of what each path variable already says, and glibc's thresholds if not set."""
+    """Put ``extra`` before the value of each path variable, and set glibc's thresholds if they are not
+    set.
+    """
     joined = {name: value for name, value in MALLOC.items() if name not in environment}
     for name, value in extra.items():
         joined[name] = f"{value}:{environment[name]}" if environment.get(name) else value
@@ -155,6 +173,6 @@ def _environment(environment: Mapping[str, str], extra: Mapping[str, str]) -> di
 
 @functools.lru_cache
 def _help(server: Path) -> str:
-    """What the binary says it knows: newer ones want to be told that clients may share memory."""
-    shown = subprocess.run([server, "--help"], capture_output=True, text=True, check=False, timeout=60)
-    return shown.stdout + shown.stderr
+    """Return the binary's help. Newer versions need an option to let clients share memory."""
+    process = subprocess.run([server, "--help"], capture_output=True, text=True, check=False, timeout=60)
+    return process.stdout + process.stderr

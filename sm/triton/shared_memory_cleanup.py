@@ -1,8 +1,8 @@
-"""Remove shared-memory files of boxes and workers that ended without removing them.
+"""Remove shared-memory files of boxes and workers that ended without doing so.
 
-Every file of a box begins with ``trireme-<id>-``. The supervisor holds a lock on ``trireme-<id>.lock``
-for as long as it lives; the kernel takes the lock away whatever way it dies. So a lock that can be had
-belongs to a box that is dead.
+Every file of a box begins with ``trireme-<id>-``. The supervisor holds a lock on ``trireme-<id>.lock`` for as
+long as it lives, and the kernel releases it however the supervisor dies. A lock that can be taken belongs to
+a dead box.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sm.run_state import SHARED_MEMORY
 from sm.triton import health
 
 OTHERS_RIGHTS = stat.S_IRWXG | stat.S_IRWXO
-#: Another process has the lock, or another user the file.
+#: Another process holds the lock, or another user owns the file.
 LOCKED = (BlockingIOError, PermissionError)
 
 
@@ -37,7 +37,7 @@ class InstanceLock:
 
 
 def acquire_instance_lock(box_id: str, folder: Path = SHARED_MEMORY) -> InstanceLock:
-    """Say that this box lives. ``BlockingIOError`` if another process says so."""
+    """Take the lock of this box. Raises ``BlockingIOError`` if another process holds it."""
     path = _lock_file(box_id, folder)
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -48,12 +48,12 @@ def acquire_instance_lock(box_id: str, folder: Path = SHARED_MEMORY) -> Instance
             raise
         if _is_file(path, descriptor):
             return InstanceLock(box_id, folder, descriptor)
-        # A sweep came between the two and took the file away.
+        # A sweep removed the file after it was opened and before it was locked.
         os.close(descriptor)
 
 
 def sweep(folder: Path = SHARED_MEMORY) -> list[str]:
-    """Remove what dead boxes left behind; their ids. Living boxes keep everything."""
+    """Remove the files of dead boxes; return their ids."""
     dead = []
     for path in sorted(folder.glob("trireme-*.lock")):
         box_id = path.name.removeprefix("trireme-").removesuffix(".lock")
@@ -66,23 +66,24 @@ def sweep(folder: Path = SHARED_MEMORY) -> list[str]:
 
 
 def remove_files(prefix: str, folder: Path = SHARED_MEMORY) -> int:
-    """Remove the files and folders whose names begin with ``prefix``; how many there were.
+    """Remove files and folders whose names begin with ``prefix``; return how many there were.
 
-    After a ``kill -9`` of Triton its python backend's begin with ``trireme-<id>-py``.
+    After a ``kill -9`` of Triton, those of its python backend begin with ``trireme-<id>-py``.
     """
-    found = list(folder.glob(f"{prefix}*"))
-    for path in found:
+    paths = list(folder.glob(f"{prefix}*"))
+    for path in paths:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    return len(found)
+    return len(paths)
 
 
 def make_private(prefix: str, folder: Path = SHARED_MEMORY) -> None:
-    """Keep other users off the files whose names begin with ``prefix``.
+    """Take other users' rights from the files whose names begin with ``prefix``.
 
-    The python backend's hold callers' tensors. It makes them readable for all, whatever the umask.
+    The python backend's files hold callers' tensors, and it makes them readable for all users, whatever the
+    umask.
     """
     for path in folder.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # removed meanwhile
@@ -97,9 +98,9 @@ def remove_worker_files(
     folder: Path = SHARED_MEMORY,
     keys: Mapping[str, str] = health.NO_KEYS,
 ) -> None:
-    """After a worker ended, in whatever way: its files, and what Triton still has mapped of them.
+    """Remove the files of a worker that ended, and have Triton unmap them.
 
-    Triton keeps a region that a request uses; it goes the next time that a worker ends.
+    Triton keeps a region that a request uses; it is removed when the next worker ends.
     """
     remove_files(f"trireme-{box_id}-{pid}-", folder)
     for region in health.regions(http_port, keys):

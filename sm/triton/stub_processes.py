@@ -7,19 +7,20 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sm import process_table
 from sm.run_state import Box
 
-#: Seconds that a load may take, and that requests to the dead process may fail after it: Triton gives up on a
-#: process after about one.
-MAX_REPLACEMENT_S, LATE_FAILURES_S = 360.0, 10.0
+MAX_REPLACEMENT_S = 360.0  # a load may take so long
+#: Requests to the dead process may fail so long after the load: Triton gives up on it after about a second.
+LATE_FAILURES_S = 10.0
 
 
 def triton_pid(box: Box) -> int | None:
-    """The process id of the box's Triton; None while there is none."""
+    """Return the process id of the box's Triton; None if it does not run."""
     try:
         pid = json.loads(box.state_file.read_text())["processes"]["triton"]["pid"]
     except (OSError, ValueError, KeyError):
@@ -28,22 +29,23 @@ def triton_pid(box: Box) -> int | None:
 
 
 def instance_is_running(box: Box, instance: str) -> bool:
-    """Whether the process of a model instance, such as ``resnet_0_0``, is there and alive.
+    """True if the process of a model instance, such as ``resnet_0_0``, is alive.
 
-    One that is there in the place of a dead one does not count: see :func:`replacing`.
+    A process that replaces a dead one does not count: see :func:`replacing`.
     """
     pid = triton_pid(box)
     return pid is not None and any(
-        instance in words and not _is_replaced(box, words) for words in _stub_arguments(pid)
+        instance in words and not _is_replaced(box, words)
+        for words in map(process_table.command_line, process_table.children(pid))
     )
 
 
 @contextlib.contextmanager
 def replacing(box: Box, model: str) -> Iterator[None]:
-    """While the process of ``model``, known to be dead, is replaced by another.
+    """Mark ``model`` while its dead process is replaced.
 
-    Triton goes on to give requests to the dead one until the new one serves, and finds it not healthy. The
-    new one has its name by then, and must not be taken for a process that has stalled.
+    Triton still sends requests to the dead process until the new one serves, and reports it as not healthy.
+    The new process has the same name, and must not be taken for one that stalled.
     """
     mark = _replacement_mark(box, model)
     try:
@@ -58,20 +60,16 @@ def _replacement_mark(box: Box, model: str) -> Path:
 
 
 def _mark_until(mark: Path, end: float) -> None:
-    """Leave a file whose modification time is when it loses its meaning."""
+    """Write a file whose modification time is when the mark ends."""
     mark.parent.mkdir(mode=0o700, exist_ok=True)
     mark.touch()
     os.utime(mark, (end, end))
 
 
 def _is_replaced(box: Box, arguments: list[str]) -> bool:
-    """Whether the stub with these arguments runs a model whose process was replaced a moment ago."""
-    models = {
-        path.relative_to(box.repository).parts[0]
-        for path in map(Path, arguments)
-        if box.repository in path.parents
-    }
-    return any(_ends_after(_replacement_mark(box, model), time.time()) for model in models)
+    """True if the stub with these arguments runs a model whose process was just replaced."""
+    marks = (_replacement_mark(box, model) for model in models_of(arguments, box.repository))
+    return any(_ends_after(mark, time.time()) for mark in marks)
 
 
 def _ends_after(mark: Path, now: float) -> bool:
@@ -81,28 +79,24 @@ def _ends_after(mark: Path, now: float) -> bool:
         return False
 
 
-def _stub_arguments(triton: int) -> Iterator[list[str]]:
-    """The command line of each of Triton's children. That of a dead process is empty."""
-    for task in Path(f"/proc/{triton}/task").glob("*/children"):
-        for pid in read_proc(task).split():
-            arguments = read_proc(Path(f"/proc/{pid.decode()}/cmdline"))
-            yield arguments.decode(errors="replace").split("\0")
+def model_of(arguments: Iterable[str], repository: Path) -> str:
+    """Return the model of the stub with these arguments; empty if none is a path in the repository."""
+    return next(models_of(arguments, repository), "")
 
 
-def read_proc(path: Path) -> bytes:
-    """A file of a process; nothing if the process has ended."""
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+def models_of(arguments: Iterable[str], repository: Path) -> Iterator[str]:
+    """Yield the model of each argument that is a path in the repository."""
+    for path in map(Path, arguments):
+        if repository in path.parents:
+            yield path.relative_to(repository).parts[0]
 
 
 @dataclass(frozen=True)
 class DeadStub:
-    """A process that has ended, and that Triton has not asked how. ``since``: when it was first seen so."""
+    """A process that has ended and that Triton has not waited for. ``since``: when that was first seen."""
 
     pid: int
-    #: Triton's name of its model; empty if nobody saw the process alive.
+    #: The model's name in Triton; empty if the process was never seen alive.
     model: str
     #: ``exit code 3`` or ``signal 11 (SIGSEGV)``.
     ending: str
@@ -110,29 +104,30 @@ class DeadStub:
 
     @property
     def sentence(self) -> str:
-        """Why its model is never loaded."""
+        """Explain why its model never loads."""
         return f"the process of its model.py ended with {self.ending} while it was imported"
 
 
 class StubWatch:
-    """Finds the processes that have died while Triton waits for them.
+    """Finds processes that died while Triton waits for them.
 
-    Triton 2.51 asks a new process for its model's configuration and does not notice that it is dead: the load
-    never ends. Of a dead process the kernel tells no command line, so each is remembered while it lives.
+    Triton 2.51 asks a new process for its model's configuration and does not notice its death, so the load
+    never ends. The kernel has no command line for a dead process, so each is recorded while it lives.
     """
 
     def __init__(self, repository: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._repository, self._clock = repository, clock
         self._triton = 0
-        self._models: dict[str, str] = {}
-        self._dead: dict[str, DeadStub] = {}
+        self._models: dict[int, str] = {}
+        self._dead: dict[int, DeadStub] = {}
 
     def find(self, triton: int) -> tuple[DeadStub, ...]:
-        """The dead of the Triton process ``triton``. Look several times a second while a model is loaded."""
+        """Return the dead children of the Triton process ``triton``. Call it several times a second during a
+        load.
+        """
         if triton != self._triton:
             self._triton, self._models, self._dead = triton, {}, {}
-        tasks = Path(f"/proc/{triton}/task").glob("*/children")
-        pids = {pid.decode() for task in tasks for pid in read_proc(task).split()}
+        pids = process_table.children(triton)
         dead = {}
         for pid in pids:
             model = self._model_of(pid)
@@ -145,29 +140,26 @@ class StubWatch:
         return tuple(dead.values())
 
     @property
-    def seen(self) -> frozenset[str]:
-        """The models whose processes were seen alive, of those that are there."""
+    def recorded_models(self) -> frozenset[str]:
+        """Return the models of the living processes among those that were recorded."""
         return frozenset(self._models.values())
 
-    def _model_of(self, pid: str) -> str:
-        words = read_proc(Path(f"/proc/{pid}/cmdline")).decode(errors="replace").split("\0")
-        # In an environment of its own it is a shell's one long word at first.
-        for path in map(Path, (part for word in words for part in word.split(" "))):
-            if self._repository in path.parents:
-                return path.relative_to(self._repository).parts[0]
-        return ""
+    def _model_of(self, pid: int) -> str:
+        # In an environment of its own, the process is at first a shell with one long argument.
+        words = (part for word in process_table.command_line(pid) for part in word.split(" "))
+        return model_of(words, self._repository)
 
-    def _dead_stub(self, pid: str) -> DeadStub | None:
-        # "7 (a name) Z 1 ...", and at the end how it has ended.
-        fields = read_proc(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
+    def _dead_stub(self, pid: int) -> DeadStub | None:
+        # The first field is the state, the last one the exit status.
+        fields = process_table.status_fields(pid)
         if not fields or fields[0] != b"Z":
             return None
         if pid in self._dead:
             return self._dead[pid]
-        return DeadStub(int(pid), self._models.get(pid, ""), _ending(int(fields[-1])), self._clock())
+        return DeadStub(pid, self._models.get(pid, ""), _ending(int(fields[-1])), self._clock())
 
 
 def _ending(status: int) -> str:
-    """The kernel's word of how a process ended, in ours."""
+    """Translate the kernel's exit status."""
     code = os.waitstatus_to_exitcode(status)
     return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"

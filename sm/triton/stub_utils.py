@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 
 REMEDY = f"with NumPy {np.__version__}; it can with numpy<2"
-#: DLPack's name of a capsule whose tensor has been taken.
+#: DLPack's name of a capsule whose tensor was consumed.
 USED = ctypes.c_char_p(b"used_dltensor")
 ORIGINAL = "triton_original_backend_utils"
 
 
 class Utils(ModuleType):
-    """The stub puts its compiled classes into the module; ``Tensor`` is mended on its way in."""
+    """The module into which the stub puts its compiled classes; ``Tensor`` is corrected when it is set."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, mended(value) if name == "Tensor" else value)
 
 
 class Owned:
-    """Memory of a tensor as NumPy may adopt it: writable, and alive while an array refers to it."""
+    """Memory of a tensor that NumPy can adopt: writable, and alive while an array refers to it."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -42,7 +42,7 @@ class Owned:
 
 
 def mended(tensor: Any) -> Any:
-    """The compiled ``Tensor``, its arrays going through DLPack."""
+    """Return the compiled ``Tensor``, with its arrays passed through DLPack."""
     compiled_as_numpy = tensor.as_numpy
 
     def as_numpy(self: Any) -> Any:
@@ -54,16 +54,18 @@ def mended(tensor: Any) -> Any:
         return array
 
     class Meta(type(tensor)):  # type: ignore[misc]
-        """``Tensor(name, array)`` makes a compiled one, and each compiled one is a ``Tensor``."""
+        """``Tensor(name, array)`` creates a compiled one, and each compiled one is an instance of
+        ``Tensor``.
+        """
 
         def __call__(cls, name: str, array: Any) -> Any:
             if array.dtype.kind in "OSU":
                 raise TypeError(f"Triton's wheel cannot write strings {REMEDY}")
             capsule = np.require(array, requirements=["C", "W"]).__dlpack__()
-            made = tensor.from_dlpack(name, capsule)
-            # The stub marks the capsule as used with a name of its own, of which NumPy would complain.
+            created = tensor.from_dlpack(name, capsule)
+            # The stub marks the capsule as used with its own name, and NumPy would warn about it.
             ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), USED)
-            return made
+            return created
 
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, tensor)
@@ -73,14 +75,14 @@ def mended(tensor: Any) -> Any:
 
 
 class Strings:
-    """In the place of strings that the stub has lost before Python sees them; an error here would end it."""
+    """Stands for strings that the stub lost before Python saw them; an exception here would end the stub."""
 
     def reshape(self, shape: Any) -> Any:
         return np.full(shape, LOST, dtype=object)
 
 
 def deserialized(_encoded: Any) -> Strings:
-    """What the stub calls with a tensor of strings: by now each byte is the first one."""
+    """The stub calls this with a tensor of strings, in which each byte is already the first one."""
     return Strings()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from sm.client.base import Array
 from sm.errors import Unsupported, WrongTensor
 
-#: Triton's strings: of any length each, so they have no dtype and no size known in advance.
+#: Triton's strings: each has a length of its own, so there is no dtype and no known size.
 STRINGS = "BYTES"
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -32,7 +32,7 @@ DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def datatype(array: Array) -> str:
-    """Triton's name for what ``array`` holds; :class:`WrongTensor` if it has none."""
+    """Return Triton's name of an array's type. Raises :class:`WrongTensor` if it has none."""
     name = DATATYPES.get(array.dtype)
     if name is None:
         name = STRINGS if array.dtype.kind in "OSU" else DATATYPES.get(array.dtype.newbyteorder("="))
@@ -44,21 +44,21 @@ def datatype(array: Array) -> str:
 
 
 def dtype(name: str) -> np.dtype[Any]:
-    """The dtype of a Triton datatype that has one."""
+    """Return the dtype of a Triton datatype."""
     if name not in DTYPES:
         raise Unsupported(f"arrays of Triton's datatype {name} are not supported")
     return DTYPES[name]
 
 
 def byte_size(name: str, shape: Sequence[int]) -> int | None:
-    """Bytes of a tensor; None where they depend on its content or a dimension is open."""
+    """Return the bytes of a tensor; None if they depend on its content, or if a dimension is open."""
     if name not in DTYPES or any(size < 0 for size in shape):
         return None
     return math.prod(shape) * DTYPES[name].itemsize
 
 
 def to_bytes(array: Array) -> bytes:
-    """Row by row, little-endian; strings each behind their length in four bytes."""
+    """Encode an array row by row, little-endian; each string after its length in four bytes."""
     if datatype(array) != STRINGS:
         return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     parts: list[bytes] = []
@@ -69,7 +69,7 @@ def to_bytes(array: Array) -> bytes:
 
 
 def from_bytes(raw: bytes, name: str, shape: Sequence[int]) -> Array:
-    """The array of ``shape`` that ``raw`` holds, writable; strings as an object array of ``bytes``."""
+    """Decode ``raw`` to a writable array of ``shape``; strings to an object array of ``bytes``."""
     if name != STRINGS:
         return np.frombuffer(bytearray(raw), dtype(name)).reshape(shape)
     items = np.empty(math.prod(shape), dtype=object)

@@ -1,7 +1,6 @@
 """Inference on the local Triton: calls over gRPC, large tensors through shared memory.
 
-Clients see arrays in and arrays out. An output may be a view of shared memory; the memory is used again
-only when the last view of it is gone.
+An output may be a view of shared memory, which is used again only when the last view is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tritonclient.grpc import service_pb2 as pb
 from sm.client.base import Array, ModelMetadata, TensorMetadata
 from sm.deadline import current
 from sm.errors import BadInput, ModelFailed, NotReady, TriremeError, UnknownModel
-from sm.metrics import TENSORS
+from sm.metrics import SHARED_LIMIT, SHARED_MEMORY_FALLBACKS, TENSORS
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
@@ -39,16 +38,16 @@ __all__ = ["Transport", "remove_worker_files"]
 
 log = logging.getLogger(__name__)
 
-#: Bytes of all of a request's tensors from which shared memory is faster than the message.
+#: Bytes of a request's tensors above which shared memory is faster than the message.
 MIN_SHARED_BYTES = 2**16
-#: Bits of a request's first token, drawn at random: no other worker's tokens come near.
+#: Bits of a request's first token. It is random, so that workers do not share tokens.
 TOKEN_BITS = 62
 
 
 class Transport:
-    """The :class:`~sm.client.base.Triton` of a worker. Make it after the fork; one serves all threads.
+    """The :class:`~sm.client.base.Triton` of a worker, for all its threads. Create it after the fork.
 
-    ``channel``: to Tritons elsewhere, with a box that has no shared memory.
+    ``channel``: to remote Tritons, with a box that has no shared memory.
     """
 
     def __init__(
@@ -58,14 +57,17 @@ class Transport:
         folder: Path = SHARED_MEMORY,
         channel: Channel | None = None,
     ) -> None:
-        self._channel = channel or Channel(box.grpc_port, settings.timeout, box.grpc_keys)
+        self._channel = channel or Channel(
+            box.grpc_port, settings.timeout, box.grpc_keys, own_wire=settings.grpc_client == "own"
+        )
         self._large = MIN_SHARED_BYTES if settings.shared_memory and box.shared_bytes else None
         self._guard = AnswerGuard.of(box)
         self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
+        SHARED_LIMIT.set(box.shared_bytes if self._large else 0)
         self._pool = RegionPool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
         self._sizes = Sizes()
         self._metadata: dict[tuple[str, str], ModelMetadata] = {}
-        #: Models and versions that Triton has served: if it does not know them, it is still loading them.
+        #: Models and versions that Triton has served. If it does not know them now, it is loading them again.
         self._served: set[tuple[str, str]] = set()
         self._by_memory, self._by_message = TENSORS.labels("shared_memory"), TENSORS.labels("grpc")
         self._pid = os.getpid()
@@ -86,7 +88,7 @@ class Transport:
             answer = self._by_region(plan, generation)
             return self._by_bytes(plan, generation) if answer is None else answer
         except Failed as failure:
-            raise self._refused(failure, model, version, generation, inputs, outputs) from None
+            raise self._explain_refusal(failure, model, version, generation, inputs, outputs) from None
 
     def stream(
         self,
@@ -96,41 +98,41 @@ class Transport:
         version: str = "",
         outputs: Sequence[str] | None = None,
     ) -> Generator[dict[str, Array], None, None]:
-        """Each answer of ``model`` as it comes, as bytes; see :meth:`sm.client.base.Triton.stream`."""
+        """Yield each answer of ``model`` as bytes; see :meth:`sm.client.base.Triton.stream`."""
         generation = self._guard.admit()
         plan = self._plan(model, inputs, version, outputs)
         self._by_message.inc()
         try:
             with contextlib.closing(self._channel.stream(plan.request())) as answers:
                 for answer in answers:
-                    # The last may say no more than that it is the last.
+                    # The last answer may be empty.
                     if answer.outputs:
                         self._accept(plan, answer, generation)
                         yield plan.read(answer)
         except Failed as failure:
-            raise self._refused(failure, model, version, generation, inputs, outputs) from None
+            raise self._explain_refusal(failure, model, version, generation, inputs, outputs) from None
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        """What the model takes and gives; asked once, and again when Triton has been away."""
-        known = self._metadata.get((model, version))
-        if known is None:
-            known = self._metadata[model, version] = self._ask_metadata(model, version)
+        """Describe a model. The description is cached until Triton restarts."""
+        described = self._metadata.get((model, version))
+        if described is None:
+            described = self._metadata[model, version] = self._ask_metadata(model, version)
             self._served.add((model, version))
-        return known
+        return described
 
     def forget(self, models: Collection[str]) -> None:
-        """What is known of these models is void: others may have their names by now."""
-        for known in [key for key in list(self._served) if key[0] in models]:
-            self._metadata.pop(known, None)
-            self._served.discard(known)
+        """Drop what is known of these models: others may have their names now."""
+        for model_key in [key for key in list(self._served) if key[0] in models]:
+            self._metadata.pop(model_key, None)
+            self._served.discard(model_key)
         self._sizes.forget(models)
 
     def connect(self, seconds: float) -> None:
-        """Wait for Triton for so long; where it is not there by then, calls say so."""
+        """Wait up to ``seconds`` for Triton. If it is not there by then, calls raise."""
         self._channel.connect(seconds)
 
     def ready_models(self) -> dict[str, tuple[str, ...]]:
-        """The models that Triton serves now, each with its versions."""
+        """Return the models that Triton serves now, each with its versions."""
         ready: dict[str, tuple[str, ...]] = {}
         try:
             index = self._channel.call("RepositoryIndex", pb.RepositoryIndexRequest(ready=True))
@@ -141,7 +143,7 @@ class Transport:
         return ready
 
     def close(self) -> None:
-        """Remove the shared memory and end the connection. Arrays still referenced stay valid."""
+        """Remove the shared memory and close the connection. Arrays that are still referenced stay valid."""
         atexit.unregister(self.close)
         if os.getpid() == self._pid:
             self._pool.close()
@@ -155,7 +157,7 @@ class Transport:
         return InferencePlan.make(metadata, version, arrays, outputs, self._sizes, next(self._tokens))
 
     def _accept(self, plan: InferencePlan, response: Any, generation: int) -> None:
-        """Let an answer of Triton's pass. Raises :class:`NotReady` if it may be another request's."""
+        """Accept an answer. Raises :class:`NotReady` if it may belong to another request."""
         if not plan.is_answered_by(response):
             raise self._guard.report_mismatch(generation, plan.model)
         self._guard.confirm(generation, identified=bool(plan.token))
@@ -164,11 +166,14 @@ class Transport:
             invocation.generations.add(generation)
 
     def _by_region(self, plan: InferencePlan, generation: int) -> dict[str, Array] | None:
-        """None if the tensors must travel as bytes: too small, no region to be had, an output outgrew it."""
+        """Infer through a region. None if the tensors must be sent as bytes: they are small, there is no
+        region, or an output did not fit.
+        """
         if self._large is None or plan.size < self._large:
             return None
         lease = self._pool.lease(plan.size)
         if lease is None:
+            SHARED_MEMORY_FALLBACKS.inc()
             return None
         plan.write(lease.memory)
         try:
@@ -180,15 +185,16 @@ class Transport:
             if not failure.outgrown:
                 raise
             self._sizes.outgrew(plan.kind)
-            return None
+            response = None
         if response is None:
+            SHARED_MEMORY_FALLBACKS.inc()
             return None
         self._by_memory.inc()
         self._learn(plan, response)
         return plan.read(response, lease.memory)
 
     def _infer_in(self, lease: Lease, plan: InferencePlan) -> Any:
-        """Triton's answer; None if it is a new Triton and refuses the region."""
+        """Return Triton's answer; None if it is a new Triton that refuses the region."""
         request = plan.request(lease.region)
         try:
             return self._channel.infer(request)
@@ -203,7 +209,7 @@ class Transport:
 
     @contextlib.contextmanager
     def _unless_settled(self, lease: Lease) -> Iterator[None]:
-        """A request that ends while Triton may still write to its region: nobody gets that region again."""
+        """Retire the region if the request ends while Triton may still write to it."""
         try:
             yield
         except Failed as failure:
@@ -222,25 +228,27 @@ class Transport:
         return plan.read(response)
 
     def _learn(self, plan: InferencePlan, response: Any) -> None:
-        """Remember the sizes of outputs that had no place this time because theirs were not known."""
+        """Record the sizes of outputs that had no place because theirs were unknown."""
         if len(plan.outputs) + bool(plan.token) < len(response.outputs):
             self._sizes.learn(plan.kind, sizes_of(response))
 
     def _ask_metadata(self, model: str, version: str) -> ModelMetadata:
         try:
-            said = self._channel.call("ModelMetadata", pb.ModelMetadataRequest(name=model, version=version))
-            asked = pb.ModelConfigRequest(name=model, version=version)
-            config = self._channel.call("ModelConfig", asked).config
+            metadata = self._channel.call(
+                "ModelMetadata", pb.ModelMetadataRequest(name=model, version=version)
+            )
+            request = pb.ModelConfigRequest(name=model, version=version)
+            config = self._channel.call("ModelConfig", request).config
         except Failed as failure:
-            raise self._explained(failure, model, version) from None
-        batch, outputs = config.max_batch_size, _tensors(said.outputs, config.max_batch_size)
-        # An answer out of Triton's cache is right, and another request's.
+            raise self._to_caller_error(failure, model, version) from None
+        batch, outputs = config.max_batch_size, _tensors(metadata.outputs, config.max_batch_size)
+        # An answer from Triton's cache is right, but has another request's token.
         identifies = outputs.pop(REQUEST_TOKEN, None) is not None and not config.response_cache.enable
         return ModelMetadata(
-            model, tuple(said.versions), batch, _tensors(said.inputs, batch), outputs, identifies
+            model, tuple(metadata.versions), batch, _tensors(metadata.inputs, batch), outputs, identifies
         )
 
-    def _refused(
+    def _explain_refusal(
         self,
         failure: Failed,
         model: str,
@@ -249,13 +257,15 @@ class Transport:
         inputs: Mapping[str, Array],
         outputs: Sequence[str] | None,
     ) -> TriremeError:
-        error = self._explained(failure, model, version, generation)
+        error = self._to_caller_error(failure, model, version, generation)
         if type(error) is not BadInput:
             return error
         return explain_refusal(error, self.metadata(model, version), inputs, outputs or ())
 
-    def _explained(self, failure: Failed, model: str, version: str = "", generation: int = 0) -> TriremeError:
-        """The error for the caller. What is known of the model may be out of date now."""
+    def _to_caller_error(
+        self, failure: Failed, model: str, version: str = "", generation: int = 0
+    ) -> TriremeError:
+        """Return the error for the caller. The model's metadata may be out of date now."""
         error = failure.error
         if failure.stalled is not None:
             self._guard.report_stall(generation, failure.stalled)
@@ -263,17 +273,17 @@ class Transport:
             self._metadata.clear()
         if isinstance(error, UnknownModel):
             self._metadata.pop((model, version), None)
-            named = f"version {version!r} of model {model!r}" if version else f"model {model!r}"
+            subject = f"version {version!r} of model {model!r}" if version else f"model {model!r}"
             if (model, version) in self._served:
-                return NotReady(f"Triton has not loaded {named} again yet")
-            return UnknownModel(f"Triton has no {named}")
+                return NotReady(f"Triton has not loaded {subject} again yet")
+            return UnknownModel(f"Triton has no {subject}")
         if isinstance(error, ModelFailed):
             log.warning("%s", error.sentence)
         return error
 
 
 def _tensors(described: Sequence[Any], batch: int) -> dict[str, TensorMetadata]:
-    """By name, without the batch dimension."""
+    """Return the tensors by name, without the batch dimension."""
     return {
         tensor.name: TensorMetadata(tensor.name, tensor.datatype, tuple(tensor.shape)[1 if batch else 0 :])
         for tensor in described

@@ -1,7 +1,7 @@
 """Refuse JSON that would crash Triton 2.51: huge shapes and deep nesting.
 
-Triton makes room for a tensor by the shape that a caller names, before it looks for the numbers, and parses
-by recursion. Either way one small request is the end of its process.
+Triton allocates a tensor by the shape that a caller names, before it reads the numbers, and parses by
+recursion. In both cases one small request ends its process.
 """
 
 from __future__ import annotations
@@ -16,37 +16,41 @@ import orjson
 
 from sm.errors import BadInput, TooLarge, UnsupportedType
 
-#: Triton's own header: bytes of JSON before the tensors; 0 where there is none.
+#: Triton's header: bytes of JSON before the tensors; 0 without it.
 HEADER_SIZE = "inference-header-content-length"
-#: As Triton spells them.
+#: In Triton's spelling.
 COMPRESSIONS = ("gzip", "deflate")
-#: Levels, as orjson has it; Triton falls between 10,000 and 100,000.
+#: Levels; orjson has the same limit. Triton crashes between 10,000 and 100,000.
 MAX_DEPTH = 1000
-#: ``"shape": [...]``; JSON may write each letter as an escape.
+#: ``"shape": [...]``. JSON may write each letter as an escape.
 SHAPE = re.compile(
     rb'"(?:s|\\u0073)(?:h|\\u0068)(?:a|\\u0061)(?:p|\\u0070)(?:e|\\u0065)"\s*:\s*\[([^\]]*)\]',
 )
 
 
 def check(body: bytes, headers: Mapping[str, str], largest: int) -> None:
-    """:class:`BadInput` for a body that Triton would not outlive, :class:`TooLarge` over ``largest`` bytes,
-    :class:`UnsupportedType` for a compression that it does not know.
+    """Check a body for Triton.
 
-    Header names in lower case. What is only wrong is left to Triton, which says so.
+    Raises:
+        BadInput: the body would crash Triton.
+        TooLarge: it has more than ``largest`` bytes after decompression.
+        UnsupportedType: Triton does not know its compression.
+
+    Header names are in lower case. Other errors are left to Triton, which reports them.
     """
-    whole = decompress(body, headers.get("content-encoding", ""), largest)
+    content = decompress(body, headers.get("content-encoding", ""), largest)
     size = headers.get(HEADER_SIZE, "")
-    text = whole[: int(size)] if size.isdecimal() else whole
+    text = content[: int(size)] if size.isdecimal() else content
     check_depth(text)
-    for found in SHAPE.finditer(text):
-        elements = product(found[1])
-        # In JSON an element is a byte at least, and so it is in binary.
-        if elements > len(whole):
-            raise BadInput(f"a tensor of {elements} elements cannot be in a body of {len(whole)} bytes")
+    for match in SHAPE.finditer(text):
+        elements = product(match[1])
+        # An element takes at least a byte, in JSON and in binary.
+        if elements > len(content):
+            raise BadInput(f"a tensor of {elements} elements cannot be in a body of {len(content)} bytes")
 
 
 def decompress(body: bytes, encoding: str, largest: int) -> bytes:
-    """The body as Triton will see it: it knows two compressions, and answers 501 to every other."""
+    """Decompress the body as Triton does. It knows two compressions and answers 501 to others."""
     coding = encoding.strip()
     if not body or coding in ("", "identity"):
         return body
@@ -56,24 +60,26 @@ def decompress(body: bytes, encoding: str, largest: int) -> bytes:
         )
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
     try:
-        whole = unpacker.decompress(body, largest + 1)
+        content = unpacker.decompress(body, largest + 1)
     except zlib.error as error:
         raise BadInput(f"the body is not {coding}: {error}") from None
-    if len(whole) > largest:
+    if len(content) > largest:
         raise TooLarge("the body is larger than this box accepts, once it is unpacked")
     if not unpacker.eof or unpacker.unused_data:
         raise BadInput(f"the body is not one whole {coding} stream")
-    return whole
+    return content
 
 
 def check_depth(text: bytes) -> None:
-    """:class:`BadInput` for JSON that is too deep. To count is enough for nearly all."""
+    """Raise :class:`BadInput` for JSON that is nested too deeply. For nearly all bodies counting brackets is
+    enough.
+    """
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
-        # NaN, which is Triton's to take; and Python knows a level too many from what is no JSON.
+        # NaN is valid for Triton. For other invalid JSON, Python's parser reports a level too many.
         try:
             json.loads(text)
         except (ValueError, RecursionError):
@@ -81,7 +87,7 @@ def check_depth(text: bytes) -> None:
 
 
 def product(dimensions: bytes) -> int:
-    """How many elements a shape has; 0 for what is no shape."""
+    """Return the number of elements of a shape; 0 if it is no shape."""
     try:
         return math.prod(int(part) for part in dimensions.split(b","))
     except ValueError:

@@ -17,26 +17,37 @@ from pathlib import Path
 from sm.errors import StartError
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-#: What python models import, and the name it has here once :mod:`sm.triton.stub_utils` stands in its place.
+#: The module that Python models import, and its new name after :mod:`sm.triton.stub_utils` replaced it.
 UTILS, ORIGINAL_UTILS = "triton_python_backend_utils.py", "triton_original_backend_utils.py"
 LIBPYTHON = f"libpython{VERSION}.so.1.0"
 
 
 def binary() -> Path | None:
-    """The wheel's tritonserver, if this interpreter has the wheel."""
+    """Return the wheel's tritonserver, if the wheel is installed."""
     spec = importlib.util.find_spec("pytriton")
     folders = (spec.submodule_search_locations or ()) if spec else ()
-    found = (Path(folder) / "tritonserver" / "bin" / "tritonserver" for folder in folders)
-    return next((path for path in found if path.is_file()), None)
+    return next((program for folder in folders if (program := _program(Path(folder)))), None)
+
+
+def unpacked(folder: Path) -> Path | None:
+    """Return the tritonserver of a wheel that was unpacked into ``folder``, as ``sm prepare`` does."""
+    return _program(folder / "pytriton")
+
+
+def _program(package: Path) -> Path | None:
+    program = package / "tritonserver" / "bin" / "tritonserver"
+    return program if program.is_file() else None
 
 
 def is_wheel(server: Path) -> bool:
-    """Whether ``server`` lies in the wheel's layout, wherever that was unpacked."""
+    """True if ``server`` is in the wheel's layout, wherever that was unpacked."""
     return (_root(server) / "python_backend_stubs").is_dir()
 
 
 def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
-    """Link the parts under ``folder``: the backend directory, and what the environment must say."""
+    """Link the parts into ``folder``: the backend directory and the libraries. Returns the environment's
+    variables.
+    """
     python = folder / "backends" / "python"
     for part in (_root(server) / "backends" / "python").iterdir():
         if part.is_file():
@@ -49,20 +60,20 @@ def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
 
 
 def libpython() -> Path:
-    """The running interpreter's shared library, which the stub embeds."""
-    found = next(
+    """Find the running interpreter's shared library, which the stub embeds."""
+    library = next(
         (folder / LIBPYTHON for folder in _library_folders() if (folder / LIBPYTHON).is_file()), None
     )
-    if found is None:
+    if library is None:
         raise StartError(
             f"Triton's python backend needs {LIBPYTHON}, which this Python ({sys.base_prefix}) does not "
             f"bring; on Debian and Ubuntu: apt-get install libpython{VERSION}."
         )
-    return found
+    return library
 
 
 def _library_folders() -> Iterator[Path]:
-    """Where it may lie, the interpreter's own places before the system's."""
+    """Yield the folders that may have it, the interpreter's own before the system's."""
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
     for base in (
         sysconfig.get_config_var("LIBDIR"),
@@ -100,7 +111,7 @@ def _stub(server: Path) -> Path:
 
 
 def _link(place: Path, target: Path) -> None:
-    """A link that may be there from an earlier start of the same box."""
+    """Create a link; an earlier start of the same box may have made it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     place.unlink(missing_ok=True)
     place.symlink_to(target)

@@ -9,6 +9,7 @@ servers use; any other is :class:`Unreadable`, and a case for gRPC's own client.
 from __future__ import annotations
 
 import contextlib
+import copy
 import re
 import socket
 import struct
@@ -20,25 +21,34 @@ from grpc import StatusCode
 from sm.triton.call_failures import Failed, failed
 from sm.triton.hpack import fields, head, literal
 
-#: Bytes of a message that go into one frame, whatever the other side's settings.
+#: Bytes of a message in one frame, which every server accepts.
 MAX_FRAME_BYTES = 2**14 - 5
 #: Types and flags of frames.
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 32
-#: A window as wide as can be, and the one that everybody begins with.
-WIDEST, FIRST_WINDOW = 2**31 - 1, 2**16 - 1
-#: Milliseconds.
-GRACE_MS = 20
+#: The widest window, and the default one.
+MAX_WINDOW_BYTES, DEFAULT_WINDOW_BYTES = 2**31 - 1, 2**16 - 1
+#: Milliseconds that the call's own deadline is longer, so that this side ends it first.
+DEADLINE_GRACE_MS = 20
 #: Send WINDOW_UPDATE after this many received bytes.
 WINDOW_UPDATE_BYTES = 2**30
-LAST_STREAM = 2**31 - 1
+MAX_STREAM_ID = 2**31 - 1
 #: The number of a status, as gRPC's servers write it.
 STATUS = re.compile(rb"[0-9]{1,3}")
 CODES = {code.value[0]: code for code in StatusCode}
+#: gRPC statuses for the error codes of a stream's reset; others are INTERNAL.
+RESETS = {
+    7: StatusCode.UNAVAILABLE,
+    8: StatusCode.CANCELLED,
+    11: StatusCode.RESOURCE_EXHAUSTED,
+    12: StatusCode.PERMISSION_DENIED,
+}
 
 
 class Unreadable(Exception):
-    """An answer in a form that is not read here. Headers come with it: the server has done with the call."""
+    """An answer in a form that is not supported here. It comes with the headers, so the server has finished
+    the call.
+    """
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -49,59 +59,74 @@ def _settings(values: Mapping[int, int]) -> bytes:
     return b"".join(struct.pack(">HI", *pair) for pair in values.items())
 
 
-#: Bytes that are read at a time, and a frame's at most: what is there of one is copied with each reading.
-CHUNK = 2**18
-#: No table of headers that later blocks refer to (1), no pushes (2), windows (4) of any size, frames (5).
-PREFACE = (
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-    + frame(SETTINGS, 0, 0, _settings({1: 0, 2: 0, 4: WIDEST, 5: CHUNK}))
-    + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WIDEST - FIRST_WINDOW))
-)
+#: Bytes of one read, and the largest frame. Incomplete frames are copied with each read.
+READ_BYTES = 2**18
+#: Identifiers of HTTP/2's settings.
+HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 2, 3, 4, 5
+
+
+def preface(window: int = MAX_WINDOW_BYTES) -> bytes:
+    """Return the first bytes of a connection. ``window``: bytes that the server may send before it waits."""
+    settings = {HEADER_TABLE_SIZE: 0, ENABLE_PUSH: 0, INITIAL_WINDOW_SIZE: window, MAX_FRAME_SIZE: READ_BYTES}
+    return (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        + frame(SETTINGS, 0, 0, _settings(settings))
+        + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", window - DEFAULT_WINDOW_BYTES))
+    )
+
+
+PREFACE = preface()
 
 
 class Connection:
-    """To a server on loopback. Whoever has it, has it alone: it is no use after anything was raised."""
+    """A connection to a server on loopback, for one thread at a time. After an exception it must be
+    closed.
+    """
 
     def __init__(self, port: int, seconds: float) -> None:
-        """:class:`Failed` if nobody is there."""
+        """Connect. Raises :class:`Failed` if the server is not there."""
         try:
             self._socket = socket.create_connection(("127.0.0.1", port), seconds)
         except OSError:
             raise failed(StatusCode.UNAVAILABLE, "failed to connect") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel minds the time: with a time-out of Python's own, each look at the socket is two calls.
+        # The kernel applies the time-out: with one of Python's, each read is two system calls.
         self._socket.settimeout(None)
         self._patience = 0.0
         self._stream = -1
-        #: Received and not yet looked at.
+        #: Received bytes that were not parsed yet.
         self._buffer = b""
-        #: Bytes that the server takes, and bytes from it that it was not told of again.
-        self._window, self._untold = FIRST_WINDOW, 0
+        #: The send window, and received bytes that were not acknowledged with WINDOW_UPDATE.
+        self._window, self._untold = DEFAULT_WINDOW_BYTES, 0
         self._status = b""
-        self._said = b""
+        self._message = b""
         self._parts: list[bytes] = []
         self._ended = False
         self.usable = True
         self._send(PREFACE)
 
     def fresh(self) -> bool:
-        """Whether it can take a call: the server may have closed it meanwhile, or said that it will."""
+        """True if the connection can take a call: the server may have closed it, or announced that it
+        will.
+        """
         try:
             while content := self._socket.recv(2**16, socket.MSG_DONTWAIT):
                 self._take(content)
             return False
         except BlockingIOError:
-            # Half a frame would take the beginning of the next answer for its end.
+            # With half a frame in the buffer, the next answer would be parsed from its middle.
             sound = self.usable and not self._buffer
-            return sound and self._window >= MAX_FRAME_BYTES + 5 and self._stream < LAST_STREAM
+            return sound and self._window >= MAX_FRAME_BYTES + 5 and self._stream < MAX_STREAM_ID
         except (OSError, Failed, Unreadable):
             return False
 
     def send(self, head: bytes, message: bytes, seconds: float) -> None:
-        """Send a call. The server is told of a little more time: its end is for this side to say."""
+        """Send a call. The server gets a slightly longer deadline, so that this side ends the call."""
         self._stream += 2
-        self._status, self._said, self._parts, self._ended = b"", b"", [], False
-        block = head + b"\x00" + literal("grpc-timeout") + literal(f"{int(seconds * 1000) + GRACE_MS}m")
+        self._status, self._message, self._parts, self._ended = b"", b"", [], False
+        block = (
+            head + b"\x00" + literal("grpc-timeout") + literal(f"{int(seconds * 1000) + DEADLINE_GRACE_MS}m")
+        )
         self._window -= len(message) + 5
         self._send(
             frame(HEADERS, END_HEADERS, self._stream, block)
@@ -109,14 +134,14 @@ class Connection:
         )
 
     def receive(self, seconds: float) -> bytes | None:
-        """The answer's message; None if it is not there by then.
+        """Return the answer's message; None if it did not arrive in time.
 
-        :class:`Failed` for any other status, :class:`Unreadable` where nothing is known of the answer.
+        Raises :class:`Failed` for an error status, and :class:`Unreadable` if nothing is known of the answer.
         """
         self._wait_for(max(0.001, seconds))
         while not self._ended:
             try:
-                content = self._socket.recv(CHUNK)
+                content = self._socket.recv(READ_BYTES)
             except BlockingIOError:
                 return None
             except OSError:
@@ -124,19 +149,19 @@ class Connection:
             if not content:
                 raise failed(StatusCode.UNAVAILABLE, "the connection ended")
             self._take(content)
-        # Not kept until the next call: it may be megabytes.
+        # Release the parts now; they may be megabytes.
         parts, self._parts = self._parts, []
         message = b"".join(parts)
-        whole = message[:1] == b"\0" and int.from_bytes(message[1:5], "big") == len(message) - 5
-        if self._status == b"0" and whole:
+        is_complete = message[:1] == b"\0" and int.from_bytes(message[1:5], "big") == len(message) - 5
+        if self._status == b"0" and is_complete:
             return message[5:]
         if self._status == b"0" or not STATUS.fullmatch(self._status):
             raise Unreadable("the answer is not one uncompressed message, or has no status")
         code = CODES.get(int(self._status), StatusCode.UNKNOWN)
-        raise failed(code, unquote_to_bytes(self._said).decode(errors="replace"))
+        raise failed(code, unquote_to_bytes(self._message).decode(errors="replace"))
 
     def close(self) -> None:
-        """The server drops what this connection has asked for."""
+        """Close the connection. The server drops its call."""
         self._socket.close()
 
     def _wait_for(self, seconds: float) -> None:
@@ -152,19 +177,19 @@ class Connection:
             raise failed(StatusCode.UNAVAILABLE, "the connection ended") from None
 
     def _take(self, content: bytes) -> None:
-        """Look at all frames that are there whole."""
+        """Parse all complete frames."""
         buffer = self._buffer + content if self._buffer else content
         at = 0
         while at + 9 <= len(buffer):
-            size, kind, flags, stream = _opened(buffer, at)
+            size, kind, flags, stream = _parse_frame_head(buffer, at)
             end = at + 9 + size
             if end > len(buffer):
                 break
-            self._one(kind, flags, stream, buffer[at + 9 : end])
+            self._handle_frame(kind, flags, stream, buffer[at + 9 : end])
             at = end
         self._buffer = buffer[at:]
 
-    def _one(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+    def _handle_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == DATA:
             self._data(flags, stream, payload)
         elif kind == HEADERS:
@@ -173,41 +198,59 @@ class Connection:
             self._window += int.from_bytes(payload, "big")
         elif kind in (SETTINGS, PING) and not flags & ACK:
             self._send(frame(kind, ACK, 0, payload if kind == PING else b""))
+            if kind == SETTINGS and not _has_room(payload):
+                self.usable = False
         elif kind == GOAWAY:
             self.usable = False
         elif kind == RST_STREAM and stream == self._stream and not self._ended:
-            # Behind an answer it says only that the rest of the question is not wanted.
-            raise failed(StatusCode.UNAVAILABLE, "the call was ended")
+            # After an answer, this reset only says that the rest of the request is not wanted.
+            number = int.from_bytes(payload, "big")
+            code = RESETS.get(number, StatusCode.INTERNAL)
+            raise failed(code, f"Triton ended the call: RST_STREAM with error code {number}")
 
     def _data(self, flags: int, stream: int, payload: bytes) -> None:
         self._untold += len(payload)
         if self._untold > WINDOW_UPDATE_BYTES:
             self._send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._untold)))
             self._untold = 0
-        if self._awaited(stream):
+        if self._is_for_current_answer(stream):
             self._parts.append(_without_padding(payload) if flags & PADDED else payload)
             self._ended = bool(flags & END_STREAM)
 
-    def _awaited(self, stream: int) -> bool:
-        """Whether a frame of this stream may be the answer's. Behind its end it is a reason to leave."""
+    def _is_for_current_answer(self, stream: int) -> bool:
+        """True if a frame belongs to the current answer. After the answer's end, the connection is not used
+        again.
+        """
         if stream == self._stream and self._ended:
             self.usable = False
         return stream == self._stream and not self._ended
 
     def _headers(self, flags: int, stream: int, payload: bytes) -> None:
-        if not self._awaited(stream):
+        if not self._is_for_current_answer(stream):
             return
         if not flags & END_HEADERS:
             raise Unreadable("its headers have more than one frame")
         if flags & PADDED:
             payload = _without_padding(payload)
         try:
-            said = fields(payload[5:] if flags & PRIORITY else payload)
+            headers = fields(payload[5:] if flags & PRIORITY else payload)
         except (ValueError, IndexError) as error:
             raise Unreadable(f"its headers have {error}") from None
-        self._status = said.get(b"grpc-status", self._status)
-        self._said = said.get(b"grpc-message", self._said)
+        self._status = headers.get(b"grpc-status", self._status)
+        self._message = headers.get(b"grpc-message", self._message)
         self._ended = bool(flags & END_STREAM)
+
+
+def _has_room(settings: bytes) -> bool:
+    """True if the server takes another call after a SETTINGS frame.
+
+    A call that was sent before the frame arrived is valid, so the next one goes to a new connection.
+    """
+    values: dict[int, int] = dict(struct.iter_unpack(">HI", settings[: len(settings) // 6 * 6]))
+    return (
+        values.get(INITIAL_WINDOW_SIZE, DEFAULT_WINDOW_BYTES) >= MAX_FRAME_BYTES + 5
+        and values.get(MAX_CONCURRENT_STREAMS, 1) > 0
+    )
 
 
 def _without_padding(payload: bytes) -> bytes:
@@ -216,23 +259,29 @@ def _without_padding(payload: bytes) -> bytes:
     return payload[1 : len(payload) - payload[0]]
 
 
-def _opened(buffer: bytes, at: int) -> tuple[int, int, int, int]:
-    """Size, type, flags and stream of the frame that begins there."""
+def _parse_frame_head(buffer: bytes, at: int) -> tuple[int, int, int, int]:
+    """Parse size, type, flags and stream of the frame at a position."""
     first, low, kind, flags, stream = struct.unpack_from(">HBBBI", buffer, at)
-    return first << 8 | low, kind, flags, stream & LAST_STREAM
+    return first << 8 | low, kind, flags, stream & MAX_STREAM_ID
 
 
 class ConnectionPool:
-    """Connections to a server for one method; any number of threads may call at once."""
+    """Connections to a server for one method. Any number of threads may call at once."""
 
     def __init__(self, port: int, path: str, metadata: Mapping[str, str]) -> None:
         self._port = port
         self._head = head(path, f"127.0.0.1:{port}", metadata)
-        #: The last used is the next: its memory is warm.
+        #: The last used is taken first: its memory is still cached.
         self._idle: list[Connection] = []
 
+    def with_metadata(self, metadata: Mapping[str, str]) -> ConnectionPool:
+        """Return a pool of the same connections whose calls carry more metadata."""
+        other = copy.copy(self)
+        other._head += b"".join(b"\x00" + literal(name) + literal(value) for name, value in metadata.items())
+        return other
+
     def acquire(self, message: bytes, seconds: float) -> Connection:
-        """A connection on which ``message`` is asked; :class:`Failed` if it cannot be."""
+        """Take a connection and send ``message`` on it. Raises :class:`Failed` if that is impossible."""
         connection = self._take() or Connection(self._port, seconds)
         try:
             connection.send(self._head, message, seconds)
@@ -242,7 +291,7 @@ class ConnectionPool:
         return connection
 
     def release(self, connection: Connection) -> None:
-        """It has had its answer."""
+        """Give back a connection whose answer was read."""
         self._idle.append(connection)
 
     def close(self) -> None:

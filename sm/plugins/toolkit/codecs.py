@@ -28,14 +28,15 @@ JSON = "application/json"
 JSON_LINES = "application/jsonlines"
 CSV = "text/csv"
 NPY = "application/x-npy"
-#: How many times a body's size its texts may take as an array: 4 bytes a character, and of unequal length.
+#: How many times the body's size its strings may take as an array: NumPy uses 4 bytes a character, and the
+#: longest string's length for all.
 MAX_TEXT_GROWTH = 16
-#: Bodies that reach a script as ``str``; all others are ``bytes``.
+#: Content types whose bodies a script gets as ``str``; others are ``bytes``.
 TEXTS = (JSON, CSV)
 
 
 def text_of(body: bytes) -> str:
-    """A body in UTF-8; :class:`BadInput` if it is not."""
+    """Decode a body as UTF-8. Raises :class:`BadInput`."""
     try:
         return body.decode()
     except UnicodeDecodeError:
@@ -43,15 +44,15 @@ def text_of(body: bytes) -> str:
 
 
 def text(data: str | bytes) -> str:
-    """A body as text, whichever of the two it reached a function as."""
+    """Return a body as ``str``, whether it came as ``str`` or as ``bytes``."""
     return data if isinstance(data, str) else text_of(data)
 
 
 def decode(data: str | bytes, content_type: str) -> Any:
-    """A body as an array, or as a ``dict`` where it is a JSON object.
+    """Decode a body to an array, or to a ``dict`` if it is a JSON object.
 
-    Raises :class:`UnsupportedType` for another content type and :class:`BadInput` for a body that is not
-    what its type says.
+    Raises :class:`UnsupportedType` for another content type, and :class:`BadInput` for a body that does not
+    match its type.
     """
     decoder = DECODERS.get(content_type)
     if decoder is None:
@@ -62,9 +63,10 @@ def decode(data: str | bytes, content_type: str) -> Any:
 
 
 def encode(value: Any, content_type: str) -> str | bytes:
-    """An array, or what can become one, in ``content_type``.
+    """Encode an array, or a value that can become one, as ``content_type``.
 
-    Raises :class:`NotAcceptable` for another type, :class:`ClientFailed` for a value that has no such form.
+    Raises :class:`NotAcceptable` for another type, and :class:`ClientFailed` for a value that the type cannot
+    express.
     """
     encoder = ENCODERS.get(content_type)
     if encoder is None:
@@ -78,8 +80,10 @@ def encode(value: Any, content_type: str) -> str | bytes:
 
 
 def to_json(value: Any) -> str:
-    """JSON of whatever has a ``tolist``; ``NaN`` stays ``NaN``, as the toolkit's callers know it."""
-    return json.dumps(value, default=_listed)
+    """Encode JSON, including objects with ``tolist``; ``NaN`` stays ``NaN``, as the toolkit's callers
+    expect.
+    """
+    return json.dumps(value, default=_to_list)
 
 
 def _from_json(data: str | bytes) -> Any:
@@ -92,11 +96,11 @@ def _from_json(data: str | bytes) -> Any:
 
 def _from_json_lines(data: str | bytes) -> Any:
     lines = text(data)
-    # What begins with a brace is accounted for already, as it may be JSON that names its model.
+    # Bodies that begin with a brace were accounted for already: they may be JSON that names its model.
     marks = 0 if lines.lstrip().startswith("{") else sum(map(lines.count, ",[{\n"))
-    with DECODED.held(BYTES_PER_MARK * marks if marks > MAX_UNCOUNTED_MARKS else 0):
+    with DECODED.reserve(BYTES_PER_MARK * marks if marks > MAX_UNCOUNTED_MARKS else 0):
         values = []
-        # Not splitlines: a text in JSON may have other line ends in it.
+        # Do not use splitlines: strings in JSON may contain other line separators.
         for number, line in enumerate(io.StringIO(lines, newline="\n"), 1):
             try:
                 values += [json.loads(line)] if line.strip() else []
@@ -122,8 +126,8 @@ def _array(value: object) -> Any:
 
 def _from_csv(data: str | bytes) -> Any:
     table = text(data)
-    # genfromtxt takes everything behind a # for a comment.
-    lines = [line for each in table.splitlines() if (line := each.partition("#")[0]).strip()]
+    # genfromtxt treats everything after a # as a comment.
+    lines = [line for row in table.splitlines() if (line := row.partition("#")[0]).strip()]
     if not lines:
         raise BadInput("the body has no line of CSV")
     if _csv_text_bytes(lines) > max(MAX_TEXT_BYTES, MAX_TEXT_GROWTH * len(table)):
@@ -136,12 +140,13 @@ def _from_csv(data: str | bytes) -> Any:
 
 
 def _csv_text_bytes(lines: list[str]) -> int:
-    """Bytes that NumPy takes for the texts of a CSV: each has the room of the longest in its column, or,
-    where no column is of numbers, of the longest anywhere. 0 where that is no concern."""
+    """Return the bytes that NumPy takes for the strings of a CSV: each has the size of the longest in its
+    column or, if no column is numeric, of the longest of all. 0 if that is small.
+    """
     cells = sum(line.count(",") + 1 for line in lines)
     if 4 * max(map(len, lines)) * cells <= MAX_TEXT_BYTES:
         return 0
-    # Lines of different lengths are genfromtxt's to refuse, before it makes room for anything.
+    # If lines differ in length, genfromtxt refuses them before it allocates anything.
     columns = list(zip(*(line.split(",") for line in lines), strict=False))
     widths = [max(map(len, column)) for column in columns if not _is_numeric(column)]
     width_of_row = sum(widths) if len(widths) < len(columns) else max(widths) * len(widths)
@@ -166,9 +171,9 @@ def _from_npz(data: str | bytes) -> Any:
 
 
 def _to_json_lines(value: Any) -> str:
-    """A line for each of several results; one for a result that is not a list.
+    """Encode each of several results as a line; a result that is not a list is one line.
 
-    The last has no line end, which batch transform adds.
+    The last line has no line end; batch transform adds it.
     """
     value = value.tolist() if hasattr(value, "tolist") else value
     rows = value if isinstance(value, (list, tuple)) else [value]
@@ -187,7 +192,7 @@ def _to_npy(value: Any) -> bytes:
     return stream.getvalue()
 
 
-def _listed(value: Any) -> Any:
+def _to_list(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be sent as JSON")

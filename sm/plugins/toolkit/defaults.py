@@ -1,8 +1,8 @@
 """The default functions of AWS's containers, for those that a script does not define.
 
-Which container's they are, its model says: PyTorch's for a module of torch, scikit-learn's and XGBoost's for
-a model of theirs. For any other model they are the plain toolkit's. None of the libraries is the box's: a
-model that is of one has brought it.
+The model decides which: a torch module gets those of the PyTorch container, models of scikit-learn and
+XGBoost those of theirs, and any other model those of the plain toolkit. The libraries come with the team's
+model, not with the box.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from numpy.lib.recfunctions import structured_to_unstructured
 from sm.errors import BadInput, ClientFailed, StartError
 from sm.plugins.toolkit import codecs, libsvm, recordio
 
-#: What a TorchScript model's file ends in, and the one that is taken where there are several.
+#: Suffixes of TorchScript files, and the name that is preferred if there are several.
 TORCH_SUFFIXES = (".pt", ".pth")
 TORCH_FILE = "model.pt"
-#: Characters of a CSV in which XGBoost's container looks for the delimiter.
-SNIFFED = 512
+#: Characters of a CSV in which XGBoost's container searches for the delimiter.
+SNIFFED_CHARACTERS = 512
 
 
 class Defaults:
-    """The plain toolkit's: arrays in, ``model.predict`` or the model called, arrays out."""
+    """The plain toolkit's: arrays in, ``model.predict`` or a call of the model, arrays out."""
 
     def decode(self, body: str | bytes, content_type: str, _model: Any) -> Any:
         return codecs.decode(body, content_type)
@@ -46,14 +46,14 @@ class Defaults:
 
 
 class PyTorchDefaults(Defaults):
-    """Tensors, on the GPU where there is one; no gradients."""
+    """Tensors, on the GPU if there is one, without gradients."""
 
     def decode(self, body: str | bytes, content_type: str, _model: Any) -> Any:
-        """A tensor: of 32-bit floats out of text, of the array's own type out of ``.npy``."""
+        """Return a tensor: float32 from text, the array's own type from ``.npy``."""
         torch = import_torch()
         array = codecs.decode(body, content_type)
         if not isinstance(array, np.ndarray):
-            # An object of JSON, or a sparse matrix, which a tensor cannot be.
+            # A JSON object or a sparse matrix, which a tensor cannot hold.
             return array
         try:
             if content_type == codecs.NPY:
@@ -82,7 +82,7 @@ class PyTorchDefaults(Defaults):
 
 
 class ScikitLearnDefaults(Defaults):
-    """Rows of 32-bit floats out of text, and ``model.predict``."""
+    """Rows of float32 from text, and ``model.predict``."""
 
     def decode(self, body: str | bytes, content_type: str, model: Any) -> Any:
         if content_type in libsvm.TYPES:
@@ -95,13 +95,13 @@ class ScikitLearnDefaults(Defaults):
             try:
                 array = plain(array).astype(np.float32)
             except (TypeError, ValueError):
-                # Texts, which a pipeline with a vectorizer takes.
+                # Strings, which a pipeline with a vectorizer accepts.
                 return array
         return array.reshape(1, -1) if array.ndim == 1 else array
 
 
 class XGBoostDefaults(Defaults):
-    """A ``DMatrix`` out of CSV or LibSVM, and ``Booster.predict``."""
+    """A ``DMatrix`` from CSV or LibSVM, and ``Booster.predict``."""
 
     def decode(self, body: str | bytes, content_type: str, _model: Any) -> Any:
         if content_type == codecs.CSV:
@@ -120,7 +120,7 @@ class XGBoostDefaults(Defaults):
 
 
 def defaults_of(model: Any, script: ModuleType | None = None) -> Defaults:
-    """The defaults that fit the model, or where it is of no known library the script."""
+    """Choose the defaults by the model, or by the script's imports if the model is of no known library."""
     classes = {f"{kind.__module__}.{kind.__name__}" for kind in type(model).__mro__}
     libraries = {name.partition(".")[0] for name in classes}
     if "torch.nn.modules.module.Module" in classes:
@@ -129,30 +129,30 @@ def defaults_of(model: Any, script: ModuleType | None = None) -> Defaults:
         return XGBoostDefaults()
     if libraries & {"sklearn", "xgboost"}:
         return ScikitLearnDefaults()
-    imported = set(_imported(script)) if script else set()
-    # Scripts for the Hugging Face container import both, and get JSON objects, not tensors.
+    imported = set(_imported_libraries(script)) if script else set()
+    # Scripts for the Hugging Face container import both, and expect JSON objects instead of tensors.
     if "torch" in imported and "transformers" not in imported:
         return PyTorchDefaults()
     return Defaults()
 
 
 def load_torchscript(folder: Path) -> Any:
-    """The default ``model_fn``: the TorchScript model in ``model.pt``, or in the one file of its kind.
+    """The default ``model_fn``: load the TorchScript model in ``model.pt``, or in the only file of its kind.
 
-    Raises :class:`StartError` where there is none, or no torch to load it with.
+    Raises :class:`StartError` if there is none, or if torch is missing.
     """
-    found = sorted(path.name for path in folder.glob("*") if path.suffix in TORCH_SUFFIXES and path.is_file())
-    if not found:
+    names = sorted(path.name for path in folder.glob("*") if path.suffix in TORCH_SUFFIXES and path.is_file())
+    if not names:
         raise StartError(
             "it has no model_fn, and the default for one needs a TorchScript model: "
             f"there is no {TORCH_FILE} and no other .pt or .pth file in {folder}."
         )
-    if TORCH_FILE not in found and len(found) > 1:
+    if TORCH_FILE not in names and len(names) > 1:
         raise StartError(
             f"it has no model_fn, and the default for one takes {TORCH_FILE} or the only .pt or .pth file: "
-            f"there are {', '.join(found)}."
+            f"there are {', '.join(names)}."
         )
-    path = folder / (TORCH_FILE if TORCH_FILE in found else found[0])
+    path = folder / (TORCH_FILE if TORCH_FILE in names else names[0])
     try:
         torch = import_torch()
     except ImportError:
@@ -180,7 +180,7 @@ def device(torch: Any) -> Any:
 
 
 def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Rows and columns, where NumPy has made records of a CSV with whole numbers beside others."""
+    """Convert records to rows and columns: NumPy creates records from a CSV with integers and floats."""
     if array.dtype.names is None:
         return array
     table: np.ndarray[Any, Any] = structured_to_unstructured(array, dtype=np.float64)
@@ -188,13 +188,13 @@ def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def csv_to_dmatrix(body: str | bytes) -> Any:
-    """Rows of numbers, with any delimiter; an empty cell is a missing value."""
+    """Parse rows of numbers with any delimiter; an empty cell is a missing value."""
     text = codecs.text(body).strip("\r\n")
     if not text.strip():
         raise BadInput("the body has no line of CSV")
     lines = text.splitlines()
     try:
-        delimiter = csv.Sniffer().sniff(lines[0][:SNIFFED]).delimiter
+        delimiter = csv.Sniffer().sniff(lines[0][:SNIFFED_CHARACTERS]).delimiter
     except csv.Error:
         delimiter = ","
     delimiter = "," if delimiter.isalnum() or delimiter in ".-+" else delimiter
@@ -208,12 +208,14 @@ def csv_to_dmatrix(body: str | bytes) -> Any:
 
 
 def libsvm_to_dmatrix(body: str | bytes) -> Any:
-    """Rows in which what is not written is missing, and indices are the columns: as XGBoost trains on it."""
+    """Parse LibSVM. Values that are not written are missing, and indices are columns, as in XGBoost's
+    training.
+    """
     return _sparse_dmatrix(libsvm.read(codecs.text(body)))
 
 
 def recordio_protobuf_to_dmatrix(body: str | bytes) -> Any:
-    """Rows of SageMaker's protobuf records."""
+    """Parse rows of SageMaker's protobuf records."""
     return _sparse_dmatrix(recordio.read(body.encode() if isinstance(body, str) else body))
 
 
@@ -235,10 +237,10 @@ def dmatrix(rows: Any) -> Any:
         raise BadInput(f"the body is no table of numbers: {str(error).strip()[:100]}") from None
 
 
-def _imported(script: ModuleType) -> Iterator[str]:
-    """The libraries that a script imports whole, or parts of."""
+def _imported_libraries(script: ModuleType) -> Iterator[str]:
+    """Yield the libraries that a script imports, in whole or in part."""
     for value in vars(script).values():
-        # Only what no object of a stranger's answers itself.
+        # Compare types only: another object may define ``__getattr__`` with side effects.
         if type(value) is ModuleType:
             yield value.__name__.partition(".")[0]
         elif isinstance(value, type):

@@ -1,4 +1,4 @@
-"""Read LibSVM text, ``label index:value index:value`` on each line."""
+"""Parse LibSVM text: ``label index:value index:value`` on each line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sm.errors import BadInput, TooLarge
 TYPES = ("text/libsvm", "text/x-libsvm")
 #: Bytes that the rows may take with every zero written out.
 MAX_DENSE_BYTES = 2**29
-#: Bytes of memory for each ``index:value`` while it is read.
+#: Bytes of memory for each ``index:value`` while it is parsed.
 BYTES_PER_ENTRY = 32
 TOKEN = re.compile(r"\S+")
 #: The highest index of a feature: SciPy's and XGBoost's indices have 32 bits.
@@ -25,7 +25,7 @@ MAX_INDEX = 2**31 - 2
 
 @dataclass(frozen=True)
 class Rows:
-    """The entries of all lines, one behind the other. Line i's begin at ``starts[i]``."""
+    """The entries of all lines in sequence. Line i begins at ``starts[i]``."""
 
     values: NDArray[np.float32]
     indices: NDArray[np.int32]
@@ -37,11 +37,13 @@ class Rows:
 
     @property
     def first_index(self) -> int:
-        """1 where no line has an index 0: that is how the format's own tools count."""
+        """1 if no line has an index 0, as the format's own tools count; else 0."""
         return int(bool(len(self.indices)) and int(self.indices.min()) > 0)
 
     def dense(self, columns: int = 0) -> NDArray[np.float32]:
-        """All rows with their zeros, of ``columns`` or as many as the highest index asks for."""
+        """Return all rows with their zeros, with ``columns`` columns or as many as the highest index
+        needs.
+        """
         needed = int(self.indices.max()) + 1 - self.first_index if len(self.indices) else 0
         shape = (self.count, max(columns, needed))
         size = 4 * shape[0] * shape[1]
@@ -50,7 +52,7 @@ class Rows:
                 f"{shape[0]:,} lines with indices up to {shape[1]:,} take {size / 2**20:,.0f} MiB of memory; "
                 f"at most {MAX_DENSE_BYTES / 2**20:,.0f} MiB are accepted"
             )
-        with DECODED.held(size):
+        with DECODED.reserve(size):
             table = np.zeros(shape, np.float32)
             rows = np.repeat(np.arange(self.count), np.diff(self.starts))
             table[rows, self.indices - self.first_index] = self.values
@@ -58,13 +60,13 @@ class Rows:
 
 
 def read(text: str) -> Rows:
-    """The rows of ``text``; :class:`BadInput` names the line that cannot be read. Labels are left out."""
-    with DECODED.held(BYTES_PER_ENTRY * text.count(":")):
+    """Parse the rows of ``text``, without labels. :class:`BadInput` names the line with the error."""
+    with DECODED.reserve(BYTES_PER_ENTRY * text.count(":")):
         return _read(text)
 
 
 def _read(text: str) -> Rows:
-    # Neither lists of lines nor of numbers: a short line or number is ten times its size as an object.
+    # Arrays instead of lists: as objects, short lines and numbers take ten times their size.
     values, indices, starts = array("d"), array("q"), array("q", [0])
     for number, line in enumerate(io.StringIO(text), 1):
         first = True
@@ -85,7 +87,7 @@ def _read(text: str) -> Rows:
             starts.append(len(values))
     if len(starts) == 1:
         raise BadInput("the body has no line of LibSVM")
-    # To float32 infinity is the nearest there is to what is beyond it.
+    # Values beyond float32 become infinity.
     with np.errstate(over="ignore"):
         return Rows(np.array(values, np.float32), np.array(indices, np.int32), np.array(starts, np.int64))
 

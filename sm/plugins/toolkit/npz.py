@@ -1,7 +1,7 @@
 """Read ``.npz`` bodies with a sparse matrix, as ``scipy.sparse.save_npz`` writes them.
 
-SciPy is the team's: without it such a body is refused with a sentence. Its own ``load_npz`` is not used: it
-unpacks whatever an archive claims, and takes indices that lie outside of the matrix.
+SciPy comes with the team's code: without it such a body is refused. Its ``load_npz`` is not used, as it
+unpacks whatever an archive claims, and accepts indices outside of the matrix.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sm.client.npy import read_npy
 from sm.errors import BadInput, TooLarge, UnsupportedType
 
 NPZ = "application/x-npz"
-#: Members of an archive. A sparse matrix has five or six.
+#: Members of an archive; a sparse matrix has five or six.
 MAX_MEMBERS = 16
-#: Bytes that the members may take, unpacked, where the worker's own budget for decoding does not say less.
+#: Bytes of the unpacked members, unless the worker's decode budget is smaller.
 MAX_UNPACKED_BYTES = 2**29
-#: How an entry of the list of members begins.
+#: The signature of an entry in the list of members.
 ENTRY = b"PK\x01\x02"
-#: The arrays of each form that a matrix is kept in, in the order in which SciPy's class takes them.
+#: The arrays of each sparse format, in the order of the arguments of SciPy's class.
 PARTS = {
     "csr": ("data", "indices", "indptr"),
     "csc": ("data", "indices", "indptr"),
@@ -39,10 +39,12 @@ NOT_SPARSE = BadInput("the body is not a sparse matrix as scipy.sparse.save_npz 
 
 
 def read_sparse(body: bytes) -> Any:
-    """The matrix, of SciPy's own class.
+    """Return the matrix as an object of SciPy.
 
-    Raises :class:`BadInput` for everything else, :class:`TooLarge` for an archive that unpacks to more than
-    is allowed, and :class:`UnsupportedType` where SciPy is not installed.
+    Raises:
+        BadInput: The body holds no sparse matrix.
+        TooLarge: It unpacks to more than is allowed.
+        UnsupportedType: SciPy is not installed.
     """
     sparse = _scipy_sparse()
     if body.count(ENTRY) > MAX_MEMBERS:
@@ -55,8 +57,8 @@ def read_sparse(body: bytes) -> Any:
                     f"the archive unpacks to {size / 2**20:,.0f} MiB; "
                     f"at most {MAX_UNPACKED_BYTES / 2**20:,.0f} MiB are accepted"
                 )
-            # Each member is there twice for a moment.
-            with DECODED.held(2 * size):
+            # Each member is in memory twice for a moment.
+            with DECODED.reserve(2 * size):
                 arrays = {
                     member.filename.removesuffix(".npy"): read_npy(archive.read(member))
                     for member in archive.infolist()
@@ -80,8 +82,8 @@ def read_sparse(body: bytes) -> Any:
 
 
 def _matrix(sparse: ModuleType, arrays: dict[str, NDArray[Any]]) -> Any:
-    named = arrays["format"].item()
-    form = named.decode("ascii") if isinstance(named, bytes) else str(named)
+    value = arrays["format"].item()
+    form = value.decode("ascii") if isinstance(value, bytes) else str(value)
     parts = [arrays[name] for name in PARTS[form]]
     rows, columns = (int(size) for size in arrays["shape"])
     kind = getattr(sparse, f"{form}_{'array' if '_is_array' in arrays else 'matrix'}")
@@ -91,7 +93,7 @@ def _matrix(sparse: ModuleType, arrays: dict[str, NDArray[Any]]) -> Any:
         raise NOT_SPARSE
     matrix = kind(tuple(parts), shape=(rows, columns))
     if form in ("csr", "csc", "bsr"):
-        # An index outside of the matrix would be followed into memory that is not its own.
+        # SciPy would follow an index outside of the matrix into other memory.
         matrix.check_format(full_check=True)
     return matrix
 

@@ -1,8 +1,7 @@
 """Read RecordIO with SageMaker's protobuf records, as XGBoost's container does.
 
-A body is records one behind the other, each with a magic number, its length, and zeros up to a multiple of
-four. A record has its features as ``features["values"]``: values alone, or values and the columns (``keys``)
-that they are in.
+A body is a sequence of records, each with a magic number, its length, and zeros up to a multiple of four. A
+record has its features as ``features["values"]``: values alone, or values with their columns (``keys``).
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from sm.plugins.toolkit.libsvm import MAX_INDEX, Rows
 RECORDIO = "application/x-recordio-protobuf"
 MAGIC = 0xCED7230A
 HEAD = struct.Struct("<II")
-#: The kinds of tensors that numbers come in: their numbers in a record's value, and their element's type.
+#: Types of tensors: the field number in a record's value, and the element type.
 TENSORS = {
     "float32_tensor": (2, descriptor_pb2.FieldDescriptorProto.TYPE_FLOAT),
     "float64_tensor": (3, descriptor_pb2.FieldDescriptorProto.TYPE_DOUBLE),
     "int32_tensor": (7, descriptor_pb2.FieldDescriptorProto.TYPE_INT32),
 }
 FEATURES = "values"
-#: Times a body's size that its numbers may take: a small whole number is a byte of it.
+#: How many times a body's size its numbers may take: a small integer takes one byte of it.
 GROWTH = 24
 
 
 def read(body: bytes) -> Rows:
-    """The rows; :class:`BadInput` for what is no such body. Labels are left out."""
-    with DECODED.held(GROWTH * len(body)):
+    """Return the rows, without labels. Raises :class:`BadInput`."""
+    with DECODED.reserve(GROWTH * len(body)):
         values: list[Any] = []
         keys: list[Any] = []
         starts = [0]
@@ -87,7 +86,7 @@ def _row(record: Any, number: int) -> tuple[Any, Any]:
 
 @cache
 def _record_class() -> type[Message]:
-    """The part of the record's schema that is read here."""
+    """Return the protobuf class for the part of the record's schema that is needed."""
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="trireme/recordio.proto", package="trireme.recordio", syntax="proto2"

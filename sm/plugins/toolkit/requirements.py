@@ -1,13 +1,14 @@
-"""``code/requirements.txt``: install it if a setting says so, otherwise report what is missing.
+"""Install ``code/requirements.txt`` if a setting says so; otherwise report what is missing.
 
-What is installed goes into a folder of the cache named by what was asked for, never among the box's own
-packages, and is found behind those: the box's own versions win.
+Packages go into a folder of the cache that is named after the requirements, and come after the box's own
+packages on ``sys.path``: the box's versions win.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import logging
 import os
 import re
@@ -20,24 +21,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sm.errors import StartError
+from sm.settings import HERE
 
 log = logging.getLogger(__name__)
 FILE = "requirements.txt"
-#: Wheels that travel with the code. Where they are, nothing else is asked.
+#: The folder of wheels beside the code. If it exists, no index is used.
 WHEELS = "wheels"
+#: The image's pip. Its environment has none, so that no client imports it.
+PIP_FILE = HERE / "pip.pyz"
 
 
 def install_or_check(code: Path, cache: Path, run: Path, install: bool) -> None:
-    """Make what ``code/requirements.txt`` asks for importable, in this process and its children.
+    """Make the packages of ``code/requirements.txt`` importable, in this process and its children.
 
-    Without ``install`` a package that is missing is a warning in the log; with it, one that cannot be had
-    is a :class:`StartError`. The folder is below ``cache``, or ``run`` where that cannot be written.
+    Without ``install`` a missing package is a warning in the log; with it, one that cannot be installed is a
+    :class:`StartError`. The folder is below ``cache``, or below ``run`` if that is read-only.
     """
     file = code / FILE
     if not file.is_file():
         return
     if install:
-        site.addsitedir(str(installed(file, cache, run)))
+        site.addsitedir(str(ensure_installed(file, cache, run)))
         return
     lacking = sorted(missing(file.read_text(errors="replace")))
     if lacking:
@@ -49,7 +53,7 @@ def install_or_check(code: Path, cache: Path, run: Path, install: bool) -> None:
 
 
 def missing(text: str) -> Iterator[str]:
-    """The packages named in a requirements file of which no version is there."""
+    """Yield the packages of a requirements file that are not installed in any version."""
     for line in text.splitlines():
         name = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line.strip())
         if name:
@@ -59,8 +63,8 @@ def missing(text: str) -> Iterator[str]:
                 yield name[0]
 
 
-def installed(file: Path, cache: Path, run: Path) -> Path:
-    """The folder with what ``file`` asks for, filled if it is not there yet."""
+def ensure_installed(file: Path, cache: Path, run: Path) -> Path:
+    """Return the folder with the packages of ``file``, after installing them if needed."""
     name = f"requirements/{identity(file)}"
     folder = cache / name
     if folder.is_dir():
@@ -74,14 +78,14 @@ def installed(file: Path, cache: Path, run: Path) -> Path:
 
 
 def identity(file: Path) -> str:
-    """A name for what ``file`` asks for: its text, the wheels beside it, this Python."""
+    """Return a name for the requirements: a digest of the text, the wheels beside it, and this Python."""
     wheels = [f"{path.name} {path.stat().st_size}" for path in sorted((file.parent / WHEELS).glob("*"))]
-    said = "\n".join([file.read_text(errors="replace"), *wheels, sys.version, os.uname().machine])
-    return hashlib.sha256(said.encode()).hexdigest()[:32]
+    inputs = "\n".join([file.read_text(errors="replace"), *wheels, sys.version, os.uname().machine])
+    return hashlib.sha256(inputs.encode()).hexdigest()[:32]
 
 
 def _fill(folder: Path, file: Path) -> None:
-    """Install into a folder of our own beside it, which then takes its place: two may do so at once."""
+    """Install into a temporary folder, which is then renamed: two processes may install at once."""
     log.info("installing %s", file)
     staged = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
@@ -95,23 +99,35 @@ def _fill(folder: Path, file: Path) -> None:
         shutil.rmtree(staged, ignore_errors=True)
 
 
+def pip() -> tuple[str, ...]:
+    """The command line of pip: this environment's, or the image's, which is one file beside it."""
+    if importlib.util.find_spec("pip"):
+        return (sys.executable, "-m", "pip")
+    if PIP_FILE.is_file():
+        return (sys.executable, str(PIP_FILE))
+    raise StartError(
+        f"there is no pip to install code/{FILE} with: neither in {sys.prefix} nor as {PIP_FILE}. "
+        f"python -m ensurepip adds one."
+    )
+
+
 def _pip(target: Path, file: Path) -> None:
     wheels = file.parent / WHEELS
     sources = ("--no-index", "--find-links", str(wheels)) if wheels.is_dir() else ()
-    done = subprocess.run(
+    process = subprocess.run(
         (
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"),
+            *(*pip(), "install", "--quiet", "--no-input", "--disable-pip-version-check"),
             *("--target", str(target), "--requirement", str(file), *sources),
         ),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        # What a requirement says of a path is meant from where the file lies.
+        # Relative paths in a requirement start at its file.
         cwd=file.parent,
     )
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
+    if process.returncode:
+        lines = [line.strip() for line in process.stderr.splitlines() if line.strip()] or ["no reason given"]
         reason = next((line for line in lines if line.startswith("ERROR: ")), lines[-1])
         raise StartError(f"{file}: pip cannot install it: {reason.removeprefix('ERROR: ').rstrip('.')}.")
 

@@ -24,23 +24,23 @@ from sm.plugins.toolkit.script_context import Context
 from sm.plugins.toolkit.script_functions import ScriptFunctions
 from sm.plugins.toolkit.script_modules import plain_names
 
-#: Seconds that a script gets beyond a request's time, and its worker's other requests after that.
+#: Seconds that a script gets beyond a request's time, and then the other requests of its worker.
 GRACE_S = 5.0
 
 log = logging.getLogger(__name__)
 
 
 class ToolkitClient(Client):
-    """A script with the SageMaker inference toolkit's functions."""
+    """Serves a script that has the functions of the SageMaker inference toolkit."""
 
     payload = BodyPayload
 
     def __init__(self, triton: Triton, folder: Path, repository: Path, module: str) -> None:
         super().__init__(triton, folder, repository)
         self._module = module
-        #: In each process the toolkit runs one request after the other, so a script may count on it.
+        #: In each process the toolkit runs one request after the other, and a script may rely on it.
         self._alone = threading.Lock()
-        #: When the time of the request that is being served is over, on the monotonic clock.
+        #: The deadline of the current request, on the monotonic clock.
         self._due = math.inf
         self._leaving = False
 
@@ -50,7 +50,7 @@ class ToolkitClient(Client):
             self._model = self._handler.load(self._context())
 
     def inference(self, payload: BodyPayload) -> object:
-        """Bytes in, bytes out; for the payload of a dispatch request, a result to stand in its answer."""
+        """Answer bytes with bytes, or the payload of a dispatch request with a value for its answer."""
         accept = "application/json" if payload.dispatched else payload.accept
         with self._turn():
             body, kind = self._handler.answer(
@@ -62,8 +62,8 @@ class ToolkitClient(Client):
         if payload is None:
             return Context(self.name, self.repository)
         headers = {**payload.headers, "content-type": payload.content_type, "accept": payload.accept}
-        named = payload.dispatched or payload.accept_named
-        return Context(self.name, self.repository, headers, named)
+        accept = payload.dispatched or payload.accept_named
+        return Context(self.name, self.repository, headers, accept)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -82,12 +82,12 @@ class ToolkitClient(Client):
             self._alone.release()
 
     def _replace_if_stuck(self) -> None:
-        """A script that does not come back holds this worker for ever: gunicorn makes another."""
+        """End this worker if the script does not return: gunicorn starts another."""
         if time.monotonic() < self._due + GRACE_S or self._leaving:
             return
         self._leaving = True
         log.error("%s has not come back from a request whose time is over: its worker is replaced", self.name)
-        # What other clients are doing is finished. The stuck thread would keep the process from its end.
+        # The other requests have ended. The stuck thread would keep the process from ending by itself.
         os.kill(os.getpid(), signal.SIGTERM)
         last = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGKILL))
         last.daemon = True
@@ -95,7 +95,7 @@ class ToolkitClient(Client):
 
 
 def _result(body: bytes, content_type: str) -> Any:
-    """What a script answered, as a member of JSON."""
+    """Decode a script's answer, as a member of a JSON answer."""
     try:
         return json.loads(body) if content_type.startswith("application/json") else body.decode()
     except ValueError:

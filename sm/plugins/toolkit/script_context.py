@@ -1,4 +1,6 @@
-"""The ``context`` argument of a script's functions: the part of the model server's object that they use."""
+"""The ``context`` argument of a script's functions: the members of the model server's object that scripts
+use.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,15 @@ from pathlib import Path
 
 @dataclass
 class Context:
-    """One request; while the model is loaded, none. Of a batch's places there is always one."""
+    """The context of a request, or of loading the model. A batch always has one record."""
 
     model_name: str
     model_dir: Path
     #: Names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Whether the caller said what the answer is to be.
+    #: True if the caller sent an Accept header.
     accept_named: bool = True
-    #: What the script says its answer is.
+    #: The content type of the answer, set by the script.
     content_type: str = ""
 
     @property

@@ -18,7 +18,7 @@ from sm.plugins.toolkit.defaults import Defaults, defaults_of, load_torchscript
 from sm.plugins.toolkit.script_context import Context
 
 Function = Callable[..., Any]
-#: How many arguments each function is given, the context not counted.
+#: The number of arguments of each function, without the context.
 ARGUMENTS = {
     "pre_model_fn": 1,
     "model_fn": 1,
@@ -34,21 +34,24 @@ class ScriptFunctions:
     """The functions of one script. :class:`StartError` says what is wrong with them."""
 
     def __init__(self, script: ModuleType) -> None:
-        own = {name: given for name in ARGUMENTS if (given := getattr(script, name, None))}
-        if "transform_fn" in own and (more := sorted(own.keys() & {"input_fn", "predict_fn", "output_fn"})):
+        functions = {name: function for name in ARGUMENTS if (function := getattr(script, name, None))}
+        others = sorted(functions.keys() & {"input_fn", "predict_fn", "output_fn"})
+        if "transform_fn" in functions and others:
             raise StartError(
-                f"it has transform_fn and {', '.join(more)}: transform_fn does the work of all three."
+                f"it has transform_fn and {', '.join(others)}: transform_fn does the work of all three."
             )
         self._script = script
-        self._own = {name: with_context(function, ARGUMENTS[name]) for name, function in own.items()}
-        #: For the functions that the script has not; chosen once its model is there.
+        self._functions = {
+            name: with_context(function, ARGUMENTS[name]) for name, function in functions.items()
+        }
+        #: Stand-ins for functions that the script lacks; chosen after its model is loaded.
         self._defaults = Defaults()
 
     def load(self, context: Context) -> Any:
-        """The script's model."""
+        """Load the script's model."""
         folder = str(context.model_dir)
         self._call("pre_model_fn", folder, context)
-        if "model_fn" in self._own:
+        if "model_fn" in self._functions:
             model = self._call("model_fn", folder, context)
         else:
             model = load_torchscript(context.model_dir)
@@ -59,67 +62,67 @@ class ScriptFunctions:
     def answer(
         self, model: Any, body: bytes, content_type: str, accept: str, context: Context
     ) -> tuple[bytes, str]:
-        """The answer's bytes and their content type."""
+        """Return the answer's bytes and content type."""
         data = codecs.text_of(body) if content_type in codecs.TEXTS else body
         try:
-            if "transform_fn" in self._own:
-                said = self._call("transform_fn", model, data, content_type, accept, context)
+            if "transform_fn" in self._functions:
+                returned = self._call("transform_fn", model, data, content_type, accept, context)
             else:
-                said = self._steps(model, data, content_type, accept, context)
+                returned = self._steps(model, data, content_type, accept, context)
         except Exception as error:
             raise to_trireme_error(error) from error
-        given, kind = said if isinstance(said, tuple) and len(said) == 2 else (said, "")
-        if isinstance(given, Response):
-            given, kind = _opened(given)
-        return _bytes(given), kind or context.content_type or accept
+        content, kind = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, "")
+        if isinstance(content, Response):
+            content, kind = _read_response(content)
+        return _bytes(content), kind or context.content_type or accept
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        function = self._own.get(name)
+        function = self._functions.get(name)
         return function(*arguments) if function else None
 
     def _steps(self, model: Any, data: Any, content_type: str, accept: str, context: Context) -> Any:
-        own, defaults = self._own, self._defaults
-        if "input_fn" in own:
+        functions, defaults = self._functions, self._defaults
+        if "input_fn" in functions:
             decoded = self._call("input_fn", data, content_type, context)
         else:
             decoded = defaults.decode(data, content_type, model)
-        if "predict_fn" in own:
+        if "predict_fn" in functions:
             prediction = self._call("predict_fn", decoded, model, context)
         else:
             prediction = defaults.predict(decoded, model)
-        if "output_fn" in own:
+        if "output_fn" in functions:
             return self._call("output_fn", prediction, accept, context)
         if content_type == codecs.JSON_LINES and not context.accept_named:
             accept = codecs.JSON_LINES
         return defaults.encode(prediction, accept), accept
 
 
-def with_context(function: Function, given: int) -> Function:
-    """``function`` as one that takes a context behind its ``given`` arguments, whether it wants it or not.
+def with_context(function: Function, argument_count: int) -> Function:
+    """Wrap ``function``, which has ``given`` arguments, so that it can be called with a context too.
 
-    It does if one argument more has no default, or is called ``context``.
+    It gets the context if it has one more argument without a default, or an argument named ``context``.
     """
     signature = inspect.signature(function)
-    more = list(signature.parameters.values())[given : given + 1]
+    more = list(signature.parameters.values())[argument_count : argument_count + 1]
     wants = any(
-        each.name == "context" or (each.default is Parameter.empty and each.kind in POSITIONAL)
-        for each in more
+        parameter.name == "context" or (parameter.default is Parameter.empty and parameter.kind in POSITIONAL)
+        for parameter in more
     )
     try:
-        signature.bind(*range(given + wants))
+        signature.bind(*range(argument_count + wants))
     except TypeError:
         name = getattr(function, "__name__", "a function")
         raise StartError(
-            f"{name}{signature} is given {given} arguments, and a context if it takes one more."
+            f"{name}{signature} is given {argument_count} arguments, and a context if it takes one more."
         ) from None
     return function if wants else lambda *arguments: function(*arguments[:-1])
 
 
 def to_trireme_error(error: Exception) -> Exception:
-    """The toolkit's own errors as the box's; any other as it is."""
+    """Translate the toolkit's errors to the box's; others are returned unchanged."""
     kinds = sys.modules.get("sagemaker_inference.errors")
     if kinds is None or isinstance(error, TriremeError):
-        # Also what the stand-in's codecs raise, which is both.
+        # The stand-in's codecs raise errors that are both.
         return error
     if isinstance(error, kinds.BaseInferenceToolkitError):
         return ChosenStatus(int(error.status_code), str(error.message))
@@ -131,17 +134,17 @@ def to_trireme_error(error: Exception) -> Exception:
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _opened(given: Response) -> tuple[bytes, str]:
-    """The body of a response as Flask has it, which scripts for the older toolkit answer with."""
-    body = given.get_data()
-    if given.status_code >= HTTPStatus.BAD_REQUEST:
-        raise ChosenStatus(given.status_code, body.decode(errors="replace"))
-    return body, given.mimetype or ""
+def _read_response(response: Response) -> tuple[bytes, str]:
+    """Return the body of a Flask response, which scripts for the older toolkit may return."""
+    body = response.get_data()
+    if response.status_code >= HTTPStatus.BAD_REQUEST:
+        raise ChosenStatus(response.status_code, body.decode(errors="replace"))
+    return body, response.mimetype or ""
 
 
-def _bytes(given: Any) -> bytes:
-    if isinstance(given, str):
-        return given.encode()
-    if isinstance(given, (bytes, bytearray, memoryview)):
-        return bytes(given)
-    return codecs.to_json(given).encode()
+def _bytes(content: Any) -> bytes:
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        return bytes(content)
+    return codecs.to_json(content).encode()

@@ -16,15 +16,18 @@ from sm.client.base import Client, TensorClient
 from sm.client.payloads import Payload
 from sm.errors import TriremeError, WrongPayload
 from sm.router.dispatch import validate_payload
-from sm.router.invocation import Invocation
+from sm.router.invocation import DispatchRequest
+from sm.router.openapi.parts import EXAMPLE_ID
 
 Schema = dict[str, Any]
-#: Samples are shown as examples up to this size in bytes: nobody reads a picture in base64.
-LARGEST_EXAMPLE = 2000
+#: Bytes. Larger samples are not shown as examples: a picture in base64 is not readable.
+MAX_EXAMPLE_BYTES = 2000
+#: A larger sample is not served.
+MAX_SAMPLE_BYTES = 8 * 2**20
 
 
-def described(client: Client) -> Mapping[str, Any]:
-    """Name, summary, schemas and examples of one client."""
+def describe_client(client: Client) -> Mapping[str, Any]:
+    """Return name, summary, schemas and examples of one client."""
     payload, shared = _schema(client.payload, client.name)
     result, more = _result(type(client), client.name)
     sample = client.folder / "sample"
@@ -36,6 +39,9 @@ def described(client: Client) -> Mapping[str, Any]:
         "parameters": parameters,
         "result": result,
         "content_types": list(client.payload.content_types),
+        "result_kind": client.result.describe() if client.result else None,
+        "samples": [file.name for file in sample_files(client)],
+        "streams": client.streams(),
         "main_field": client.payload.main_field,
         "main_names": _main_names(client.payload),
         "schemas": {**shared, **more},
@@ -45,8 +51,25 @@ def described(client: Client) -> Mapping[str, Any]:
     }
 
 
+def sample_files(client: Client) -> list[Path]:
+    """Return the files of ``sample`` that callers may read: ``payload.json``, and those that the client
+    lists.
+    """
+    folder = client.folder / "sample"
+    files = (folder / name for name in dict.fromkeys(("payload.json", *client.samples)))
+    return [file for file in files if _is_sample(file, folder)]
+
+
+def _is_sample(file: Path, folder: Path) -> bool:
+    """True if it is a file of the folder itself, and not too large."""
+    try:
+        return file.resolve().parent == folder.resolve() and file.stat().st_size <= MAX_SAMPLE_BYTES
+    except OSError:
+        return False
+
+
 def _schema(kind: Any, name: str) -> tuple[Schema, Schema]:
-    """A type's schema, any JSON if it has none; and those of the types in it by their place."""
+    """Return a type's schema, or any JSON if it has none, and the schemas of the types in it."""
     try:
         schema = TypeAdapter(kind).json_schema(ref_template=f"#/components/schemas/{name}.{{model}}")
     except PydanticUserError:
@@ -55,33 +78,33 @@ def _schema(kind: Any, name: str) -> tuple[Schema, Schema]:
 
 
 def _result(kind: type[Client], name: str) -> tuple[Schema, Schema]:
-    """From the annotation of what makes the result."""
+    """Return the schema of the result from the method's annotation."""
     maker = kind.postprocess if issubclass(kind, TensorClient) else kind.inference
     try:
-        said = typing.get_type_hints(maker).get("return", object)
+        result_type = typing.get_type_hints(maker).get("return", object)
     except (NameError, AttributeError, TypeError):  # a name that only a type checker imports
         return {}, {}
-    return _schema(said, name)
+    return _schema(result_type, name)
 
 
 def _mistake(client: Client) -> Schema | None:
-    """What is said to who sends an empty payload."""
+    """Return the error for an empty payload."""
     try:
-        validate_payload(client, Invocation(client.name, [{}]), {})
+        validate_payload(client, DispatchRequest(client.name, [{}]), {})
     except WrongPayload as error:
-        return {"error": error.sentence, "code": error.code, "request_id": "0b5e…", **error.details}
+        return error.body(EXAMPLE_ID)
     except TriremeError:
         pass
     return None
 
 
 def _main_names(payload: type[Payload]) -> list[str]:
-    """The keys under which the main field may be sent."""
+    """Return the keys of the main field."""
     return list(payload.names_of(payload.main_field)) if payload.main_field else []
 
 
 def _sketch(payload: Schema) -> Schema | None:
-    """A payload of the examples that its fields have."""
+    """Build a payload from the fields' examples."""
     one_of = (part["oneOf"] for part in payload.get("allOf", ()) if "oneOf" in part)
     required = [*payload.get("required", ()), *(names[0]["required"][0] for names in one_of)]
     fields = {name: payload["properties"][name] for name in required}
@@ -92,7 +115,7 @@ def _sketch(payload: Schema) -> Schema | None:
 
 def _example(file: Path) -> Any:
     try:
-        if file.stat().st_size <= LARGEST_EXAMPLE:
+        if file.stat().st_size <= MAX_EXAMPLE_BYTES:
             return json.loads(file.read_bytes())
     except (OSError, ValueError):
         pass

@@ -15,12 +15,14 @@ SECURITY_SCHEMES: Json = {
     "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
     "bearer": {"type": "http", "scheme": "bearer"},
 }
-NEED_NO_KEY = ("/", "/ping")
+NEED_NO_KEY = ("/", "/docs", "/dashboard", "/page/{name}", "/ping")
 METHODS = {"get", "post", "delete"}
 
 
 def document(clients: Sequence[Described], s3: bool = False) -> Json:
-    """OpenAPI 3.1 for these clients; without any, what holds for every box. ``s3``: may they use it."""
+    """Return OpenAPI 3.1 for these clients; without clients, what every box serves. ``s3``: S3 payloads are
+    on.
+    """
     schemas = {**COMMON}
     for client in clients:
         schemas |= {**client["schemas"], **of_client(client)}
@@ -36,7 +38,7 @@ def document(clients: Sequence[Described], s3: bool = False) -> Json:
         },
         "servers": [{"url": "/"}],
         "paths": _with_security(paths(clients)),
-        # Where the box asks for API keys; it need not.
+        # A box may require API keys.
         "security": [{}, *({scheme: []} for scheme in SECURITY_SCHEMES)],
         "components": {
             "schemas": schemas,
@@ -47,7 +49,7 @@ def document(clients: Sequence[Described], s3: bool = False) -> Json:
 
 
 def _with_security(described: Json) -> Json:
-    """Add what an API key that is missing, wrong or used too often leads to."""
+    """Add the errors for an API key that is missing, wrong or used too often."""
     for path, item in described.items():
         for method in METHODS & item.keys():
             operation = item[method]

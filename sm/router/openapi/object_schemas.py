@@ -17,13 +17,13 @@ STORED: Json = {**strings("modelname", "result_s3_uri"), "description": "The res
 
 
 def add(schemas: Json, client: Described) -> None:
-    """Let a client's request name objects of S3, and its answer be one."""
+    """Allow S3 objects in a client's request and as its result."""
     name, field = client["name"], client["main_field"]
     schemas |= {"S3Object": OBJECT, "Stored": STORED}
     request, answer = (schemas[f"{name}.{which}"] for which in ("Request", "Answer"))
-    one = request["properties"]["payload"]["anyOf"][0]
+    record_schema = request["properties"]["payload"]["anyOf"][0]
     if field:
-        one["anyOf"].append(ref("S3Object"))
+        record_schema["anyOf"].append(ref("S3Object"))
     request["properties"]["result_s3_uri"] = {**ADDRESS, "description": "Where the result is to go."}
     schemas[f"{name}.Answer"] = {"anyOf": [answer, ref("Stored")]}
     if field:

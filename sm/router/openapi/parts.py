@@ -1,8 +1,11 @@
-"""Small pieces that the document's paths are made of."""
+"""Building blocks of the document's paths."""
 
 from __future__ import annotations
 
 from typing import Any
+
+#: The request id of the examples.
+EXAMPLE_ID = "0b5e…"
 
 Json = dict[str, Any]
 
@@ -16,7 +19,7 @@ def operation(identity: str, summary: str, good: Json, *failing: int) -> Json:
 
 
 def failures(*statuses: int) -> Json:
-    """The responses of :mod:`sm.router.openapi.error_schemas`."""
+    """Refer to responses of :mod:`sm.router.openapi.error_schemas`."""
     return {str(status): {"$ref": f"#/components/responses/Error{status}"} for status in statuses}
 
 
@@ -25,7 +28,7 @@ def ok(what: str, schema: Json) -> Json:
 
 
 def silent(what: str) -> Json:
-    """A 200 without a body."""
+    """Return a 200 without a body."""
     return {"200": {"description": what}}
 
 
@@ -42,12 +45,12 @@ def body(content: Json) -> Json:
 
 
 def in_path(*names: str) -> list[Json]:
-    """Parameters of a path."""
+    """Return the parameters of a path."""
     return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
 
 
 def strings(*names: str) -> Json:
-    """An object of texts, all required."""
+    """Return an object of strings, all required."""
     return {
         "type": "object",
         "required": list(names),

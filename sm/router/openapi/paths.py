@@ -20,9 +20,8 @@ from sm.router.openapi.parts import (
     text,
 )
 from sm.router.openapi.schemas import Described
-from sm.router.routes.websocket_route import PATH as CONVERSATIONS
 
-#: What an invocation may come to.
+#: The error statuses of an invocation.
 FAILURES = (400, 403, 404, 406, 413, 415, 422, 429, 500, 501, 502, 503, 504, 507)
 
 
@@ -31,7 +30,7 @@ def paths(clients: Sequence[Described]) -> Json:
     return {
         **_pages(),
         "/invocations": {"post": {**invoke, "operationId": "invoke"}},
-        CONVERSATIONS: {
+        "/invocations-bidirectional-stream": {
             "get": operation(
                 "converse",
                 "A WebSocket: each message is an invocation.",
@@ -57,6 +56,31 @@ def _pages() -> Json:
     ready = silent("ready")
     return {
         "/": {"get": operation("playground", "A page to try the clients.", text("HTML", "text/html"))},
+        "/docs": {"get": operation("docs", "This document, to read and try.", text("HTML", "text/html"))},
+        "/dashboard": {"get": operation("dashboard", "Charts of the box itself.", text("HTML", "text/html"))},
+        "/dashboard/data": {
+            "get": {
+                **operation(
+                    "dashboardData", "The last hour in numbers.", ok("numbers", ref("History")), 400, 503
+                ),
+                "parameters": [
+                    {
+                        "name": "since",
+                        "in": "query",
+                        "description": "The Unix time of the last point that the caller has.",
+                        "schema": {"type": "number"},
+                    }
+                ],
+            }
+        },
+        "/page/{name}": {
+            "parameters": in_path("name"),
+            "get": operation("pageFile", "A file of these pages.", {"200": {"description": "it"}}, 404),
+        },
+        "/samples/{client}/{name}": {
+            "parameters": in_path("client", "name"),
+            "get": operation("sample", "A sample of a client.", {"200": {"description": "its bytes"}}, 404),
+        },
         "/openapi.json": {
             "get": operation("document", "This document.", ok("OpenAPI 3.1", {"type": "object"}))
         },
@@ -104,8 +128,8 @@ def _models() -> Json:
 
 
 def _endpoints(invoke: Json) -> Json:
-    """What SageMaker's runtime makes of the same: every error of the box is a 424."""
-    whole = {"200": invoke["responses"]["200"], **failures(424)}
+    """Return the routes of SageMaker's runtime, where every error of the box is a 424."""
+    replies = {"200": invoke["responses"]["200"], **failures(424)}
     events = {
         "200": {"description": "frames", "content": {"application/vnd.amazon.eventstream": {}}},
         **failures(424),
@@ -118,7 +142,7 @@ def _endpoints(invoke: Json) -> Json:
                 **invoke,
                 "operationId": "invokeEndpoint",
                 "summary": "The same, as boto3 asks.",
-                "responses": {**whole, **failures(413, 429, 503)},
+                "responses": {**replies, **failures(413, 429, 503)},
             },
         },
         "/endpoints/{name}/invocations-response-stream": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sm.router.openapi import history_schemas
 from sm.router.openapi.parts import Json, ref, strings
 
 Described = Mapping[str, Any]
@@ -69,6 +70,7 @@ COMMON: Json = {
             "nextPageToken": {"type": "string", "description": "Where there are more."},
         },
     },
+    **history_schemas.SCHEMAS,
     "ExecutionParameters": {
         "type": "object",
         "required": ["MaxConcurrentTransforms", "MaxPayloadInMB"],
@@ -99,6 +101,7 @@ COMMON: Json = {
         "properties": {
             "name": {"type": "string"},
             "version": {"type": "string"},
+            "trireme_version": {"type": "string", "description": "The box's own version."},
             "extensions": {"type": "array", "items": {"type": "string"}},
         },
     },
@@ -143,9 +146,11 @@ COMMON: Json = {
 
 def of_client(client: Described) -> Json:
     name = client["name"]
-    one: Json = {"$ref": f"#/components/schemas/{name}"}
+    record_schema: Json = {"$ref": f"#/components/schemas/{name}"}
     if client["main_field"]:
-        one = {"anyOf": [one, {"type": "string", "description": f"`{client['main_field']}` alone."}]}
+        record_schema = {
+            "anyOf": [record_schema, {"type": "string", "description": f"`{client['main_field']}` alone."}]
+        }
     request: Json = {
         "type": "object",
         "description": client["summary"],
@@ -154,9 +159,10 @@ def of_client(client: Described) -> Json:
         "properties": {
             "modelname": {"const": name},
             "version": {"type": ["string", "integer"]},
-            "payload": {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]},
+            "payload": {"anyOf": [record_schema, {"type": "array", "items": record_schema, "minItems": 1}]},
         },
     }
+    request |= {f"x-{key}": value for key, value in _page(client).items()}
     if client["parameters"]:
         request["properties"]["parameters"] = client["parameters"]
     if client["example"] is not None:
@@ -171,6 +177,18 @@ def of_client(client: Described) -> Json:
     return {name: client["payload"], f"{name}.Request": request, f"{name}.Answer": answer}
 
 
+def _page(client: Described) -> Json:
+    """Return what the playground shows for the client; without ``x-result`` it shows JSON."""
+    details: Json = {
+        "result": client["result_kind"],
+        "content-types": client["content_types"],
+        "main-field": client["main_field"],
+        "samples": client["samples"],
+        "streams": client["streams"],
+    }
+    return {key: value for key, value in details.items() if value}
+
+
 def _or_list(result: Json) -> Json:
-    """A list of payloads gets a list of results, in which one may have failed."""
+    """Allow a list of payloads; its answer is a list of results, in which some may have failed."""
     return {"anyOf": [result, {"type": "array", "items": {"anyOf": [result, ref("RecordError")]}}]}

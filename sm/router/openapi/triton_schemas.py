@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sm.router.openapi.parts import Json, answer, body, in_path, ok, operation, ref, silent
 
-#: What a request for tensors may come to.
+#: The error statuses of inference.
 FAILURES = (400, 403, 404, 413, 429, 500, 501, 503, 504, 507)
-#: What a question may come to.
+#: The error statuses of queries.
 ASKED = (400, 404, 429, 503, 504)
 OBJECT: Json = {"type": "object"}
 
@@ -66,9 +66,9 @@ def _model(path: str, which: str, *names: str) -> Json:
 
 
 def _inferred() -> Json:
-    made = answer("tensors", ref("InferAnswer"))
-    made["content"]["application/octet-stream"] = {}
-    return made
+    response = answer("tensors", ref("InferAnswer"))
+    response["content"]["application/octet-stream"] = {}
+    return response
 
 
 def _events() -> Json:

@@ -11,17 +11,17 @@ from typing import Any
 
 from flask import Blueprint, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
 
 from sm.errors import NotReady
 from sm.router.answer import Answer
+from sm.router.routes.box_series import BoxSeries
 from sm.router.routes.responses import limit_bodies, respond
-from sm.run_state import CODE, Box
+from sm.run_state import CODE, Box, read_json
 from sm.triton import health
 
-#: Seconds that Triton gets for a question of the control plane; ``/ping`` has 2 in all.
+#: Seconds that Triton gets for a query; ``/ping`` has 2 in all.
 TRITON_TIMEOUT_S = 1.0
-#: Times a second that the series are collected, however often they are asked for: ``/ping`` waits meanwhile.
+#: Collections of the series per second at most, as ``/ping`` waits meanwhile.
 MAX_SCRAPES_PER_S = 5
 
 
@@ -44,7 +44,7 @@ def blueprint(box: Box) -> Blueprint:
 
 
 class ScrapeCache:
-    """The text of ``/metrics``, less than a second old, and collected by one thread at a time."""
+    """The text of ``/metrics``, less than a second old, collected by one thread at a time."""
 
     def __init__(self, collect: Callable[[], bytes], clock: Callable[[], float] = time.monotonic) -> None:
         self._collect, self._clock = collect, clock
@@ -55,7 +55,7 @@ class ScrapeCache:
         self._text: bytes | None = None
 
     def text(self) -> bytes:
-        """A new text, unless one is being made or enough were made within this second."""
+        """Return a new text, unless one is being collected, or enough were within this second."""
         with self._lock:
             enough = len(self._begun) == MAX_SCRAPES_PER_S and self._clock() - self._begun[0] < 1
             if self._text is not None and (enough or self._collecting):
@@ -70,8 +70,8 @@ class ScrapeCache:
 
 
 def check_ready(box: Box) -> None:
-    """:class:`NotReady` with the reason, unless every process is up and Triton says it is ready."""
-    state = _read(box.state_file, {"ready": False, "reason": "the box is starting"})
+    """Raise :class:`NotReady` with the reason, unless every process is up and Triton is ready."""
+    state = read_state(box)
     if not state["ready"]:
         raise NotReady(state["reason"])
     status, _ = _triton(box, "GET", f"/v2/health/{box.ping}")
@@ -79,33 +79,57 @@ def check_ready(box: Box) -> None:
         raise NotReady(f"Triton is not {box.ping}" if status else "Triton does not answer")
 
 
+def read_state(box: Box) -> dict[str, Any]:
+    """Return what the supervisor has published last."""
+    state: dict[str, Any] = read_json(box.state_file, {"ready": False, "reason": "the box is starting"})
+    return state
+
+
 def list_served(box: Box) -> list[dict[str, Any]]:
-    """What is served: each client with its models, their versions and whether they are ready."""
+    """Return each client with its models, their versions and their readiness."""
+    return describe_served(box, read_index(box) or [])
+
+
+def read_index(box: Box) -> list[dict[str, Any]] | None:
+    """Return Triton's list of its models and versions; None if it does not answer."""
     status, body = _triton(box, "POST", "/v2/repository/index")
-    index = json.loads(body) if status == 200 else []
-    clients = _read(box.clients_file, [])
+    return json.loads(body) if status == 200 else None
+
+
+def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of :func:`list_served` for Triton's list."""
+    clients = read_json(box.clients_file, [])
     rows = []
     for client in clients:
-        own = [entry for entry in index if entry["name"] in client["models"]]
-        rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **_readiness(own)})
+        entries = [entry for entry in index if entry["name"] in client["models"]]
+        rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **_readiness(entries)})
     used = {model for client in clients for model in client["models"]}
     for name in sorted({entry["name"] for entry in index} - used - {CODE}):
-        own = [entry for entry in index if entry["name"] == name]
+        entries = [entry for entry in index if entry["name"] == name]
         rows.append(
-            {"modelName": name, "modelUrl": str(box.repository / name), "client": None, **_readiness(own)}
+            {"modelName": name, "modelUrl": str(box.repository / name), "client": None, **_readiness(entries)}
         )
     return rows
 
 
 def router_metrics(box: Box) -> bytes:
-    """The series of every worker, added up."""
+    """Return the series of all workers, added up, and those of the box as a whole."""
     registry = CollectorRegistry()
-    MultiProcessCollector(registry, path=str(box.metrics_folder))  # type: ignore[no-untyped-call]
+    registry.register(BoxSeries(box, lambda: is_ready(box)))
     return generate_latest(registry)
 
 
+def is_ready(box: Box) -> bool:
+    """Whether ``/ping`` would be 200."""
+    try:
+        check_ready(box)
+    except NotReady:
+        return False
+    return True
+
+
 def triton_metrics(box: Box) -> bytes:
-    """Triton's own series; nothing while it is away."""
+    """Return Triton's own series; empty if it does not answer."""
     status, body = _triton(box, "GET", "/metrics", box.metrics_port)
     return body if status == 200 else b""
 
@@ -117,13 +141,6 @@ def _readiness(entries: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _read(path: Any, otherwise: Any) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return otherwise
-
-
 def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes]:
-    """Status and body of one of Triton's own routes; status 0 if it does not answer in time."""
+    """Call one of Triton's routes; return status and body. Status 0: no answer in time."""
     return health.request(port or box.http_port, box.http_keys, method, path, TRITON_TIMEOUT_S)

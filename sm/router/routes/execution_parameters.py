@@ -8,8 +8,8 @@ from sm.router.answer import Answer, dumps
 from sm.router.routes.responses import limit_bodies, respond
 from sm.settings import Settings
 
-#: MiB: what the platform sends at a time unless told otherwise, and the most that may be under way in all.
-USUAL, MOST = 6, 100
+#: MiB: the platform's default for one request, and its limit for all that are under way.
+DEFAULT_PAYLOAD_MB, MAX_TOTAL_MB = 6, 100
 
 
 def blueprint(settings: Settings) -> Blueprint:
@@ -25,13 +25,13 @@ def blueprint(settings: Settings) -> Blueprint:
 
 
 def parameters(settings: Settings) -> dict[str, object]:
-    """What is set; else as many at once as there are threads, as far as the platform allows it."""
-    wanted = USUAL if settings.max_payload_mb is None else settings.max_payload_mb
-    # 0 is a size as well: any, in chunks.
-    largest = max(1, min(int(wanted), settings.max_body // 2**20, MOST)) if wanted else 0
-    at_once = min(settings.worker_count * settings.threads, MOST // max(1, largest))
-    # A strategy only where one is set. The platform's default is MultiRecord anyway, and the SageMaker SDK's
-    # local mode takes no spelling but that, where containers say MULTI_RECORD.
+    """Return what is set; else as many requests as there are threads, within the platform's limit."""
+    payload_mb = DEFAULT_PAYLOAD_MB if settings.max_payload_mb is None else settings.max_payload_mb
+    # 0 is allowed: any size, in chunks.
+    largest = max(1, min(int(payload_mb), settings.max_body // 2**20, MAX_TOTAL_MB)) if payload_mb else 0
+    at_once = min(settings.worker_count * settings.threads, MAX_TOTAL_MB // max(1, largest))
+    # Only if a strategy is set. The platform's default is MultiRecord, and the SageMaker SDK's local mode
+    # accepts only that spelling, while containers use MULTI_RECORD.
     strategy = {"BatchStrategy": settings.batch_strategy} if settings.batch_strategy else {}
     return {
         "MaxConcurrentTransforms": settings.max_transforms or max(1, at_once),

@@ -19,17 +19,17 @@ from sm.router.routes.control_routes import list_served
 from sm.router.routes.responses import limit_bodies, respond
 from sm.run_state import Box
 
-#: Models on a page of the list, and the most that may be asked for.
-PAGE, LARGEST = 100, 1000
+#: Models on a page of the list: the default and the most.
+DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 MAX_NAME_CHARACTERS = 256
 #: Characters of a Target-Model in the platform's interface.
 MAX_TARGET_CHARACTERS = 1024
 
 
 def control_routes(keys: Mapping[str, str]) -> Blueprint:
-    """Routes with small bodies, for callers who show the headers ``keys``.
+    """Create routes with small bodies that require the headers ``keys``.
 
-    They are the box's form of Triton's model-repository API: who restricts the one restricts the other.
+    They are the box's form of Triton's model-repository API, and share its restriction.
     """
     routes = Blueprint("models", __name__)
     limit_bodies(routes)
@@ -44,7 +44,7 @@ def control_routes(keys: Mapping[str, str]) -> Blueprint:
 
 
 def listing(box: Box) -> Blueprint:
-    """What a box with a repository of its own serves."""
+    """Return the routes of a box with a repository of its own."""
     routes = control_routes(box.repository_keys)
 
     @routes.get("/models")
@@ -62,7 +62,7 @@ def listing(box: Box) -> Blueprint:
 
 
 def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
-    """The platform's interface to load, list and unload."""
+    """Return the platform's interface to load, list and unload."""
     routes = control_routes(keys)
 
     @routes.get("/models")
@@ -94,17 +94,17 @@ def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
 
 
 def invoking(service: invocations.Service) -> Blueprint:
-    """An invocation of the model that the path names."""
+    """Return the route that invokes the model in the path."""
     routes = Blueprint("invoking", __name__)
 
     @routes.post("/models/<name>/invoke")
     def invoke(name: str) -> Response:
         try:
-            return respond(invocations.handle_invocation(service, model=name))
+            return respond(invocations.handle_invocation(service, request.environ, model=name))
         except (ClientFailed, ModelFailed):
-            if service.dispatcher.registry.known(name):
+            if service.dispatcher.registry.is_served(name):
                 raise
-            # Its files and models went away under a request that was running.
+            # The model's files were removed while the request ran.
             raise UnknownModel(f"the model {name[:200]!r} was unloaded while it was invoked") from None
 
     return routes
@@ -114,13 +114,13 @@ def describe_record(record: Record) -> dict[str, str]:
     return {"modelName": record.name, "modelUrl": record.url}
 
 
-def page(loader: Loader, asked: dict[str, str]) -> dict[str, Any]:
-    """A page of the list in the order of the names. The token is the last name of the page before."""
-    size = asked.get("limit", str(PAGE))
-    if not size.isdecimal() or not 1 <= int(size) <= LARGEST:
-        raise BadInput(f"limit must be a number from 1 to {LARGEST}, not {size[:20]!r}")
+def page(loader: Loader, query: dict[str, str]) -> dict[str, Any]:
+    """Return a page of the list, sorted by name. The token is the last name of the page before."""
+    size = query.get("limit", str(DEFAULT_PAGE_SIZE))
+    if not size.isdecimal() or not 1 <= int(size) <= MAX_PAGE_SIZE:
+        raise BadInput(f"limit must be a number from 1 to {MAX_PAGE_SIZE}, not {size[:20]!r}")
     records = sorted(loader.records.read().loaded(), key=lambda record: record.name)
-    start = bisect_right([record.name for record in records], asked.get("next_page_token", ""))
+    start = bisect_right([record.name for record in records], query.get("next_page_token", ""))
     rows = records[start : start + int(size)]
     answer: dict[str, Any] = {"models": [describe_record(record) for record in rows]}
     if start + len(rows) < len(records):

@@ -1,27 +1,42 @@
-"""``/openapi.json``, and the playground at ``/``."""
+"""The pages: the playground at ``/`` with its samples, ``/dashboard``, ``/docs``; and ``/openapi.json``."""
 
 from __future__ import annotations
 
-from flask import Blueprint, Response
+import gzip
+import hashlib
+import json
+import mimetypes
+from dataclasses import dataclass
+from pathlib import Path
 
+from flask import Blueprint, Response, request
+
+from sm.errors import NotFound
 from sm.router.answer import Answer, dumps
+from sm.router.openapi.client_schemas import MAX_SAMPLE_BYTES
 from sm.router.openapi.document import document
 from sm.router.routes.responses import limit_bodies, respond
 from sm.run_state import Box
-from sm.settings import HERE
+from sm.settings import PACKAGE
 
-PAGE = HERE / "sm" / "router" / "page" / "index.html"
-#: The page is whole in itself and talks to this box alone.
+FOLDER = PACKAGE / "router" / "page"
+#: The pages load from this box alone. Their scripts and styles are files: nothing in the HTML itself is run.
 POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
-    "connect-src 'self' data:"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "media-src blob: data:; connect-src 'self' data:; base-uri 'none'; form-action 'none'"
 )
+#: The viewer of the document sets styles in its HTML.
+DOCS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
+#: A sample is shown by the playground, never as a page of its own.
+SAMPLE_POLICY = "default-src 'none'; sandbox"
+TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css"}
 
 
 def blueprint(box: Box) -> Blueprint:
-    """Two pages of the control plane."""
+    """The pages of the control plane."""
     routes = Blueprint("pages", __name__)
     limit_bodies(routes)
+    files = {name: path for path in FOLDER.glob("**/*") if (name := path.name.removesuffix(".gz"))}
 
     @routes.get("/openapi.json")
     def openapi() -> Response:
@@ -29,14 +44,95 @@ def blueprint(box: Box) -> Blueprint:
 
     @routes.get("/")
     def playground() -> Response:
-        headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
-        return respond(Answer(PAGE.read_bytes(), "text/html; charset=utf-8", headers=headers))
+        return _send(PageFile.read(files["index.html"]), POLICY)
+
+    @routes.get("/docs")
+    def docs() -> Response:
+        return _send(PageFile.read(files["docs.html"]), DOCS_POLICY)
+
+    @routes.get("/dashboard")
+    def dashboard() -> Response:
+        return _send(PageFile.read(files["dashboard.html"]), POLICY)
+
+    @routes.get("/page/<name>")
+    def page_file(name: str) -> Response:
+        path = files.get(name)
+        if path is None or PageFile.type_of(path) is None:
+            raise NotFound(f"no such file of the page: {name[:100]}")
+        return _send(PageFile.read(path), POLICY)
+
+    @routes.get("/samples/<client>/<name>")
+    def sample(client: str, name: str) -> Response:
+        path = sample_paths(box).get(client, {}).get(name)
+        if path is None:
+            raise NotFound(f"{client[:100]!r} has no sample {name[:100]!r}")
+        headers = {"Content-Security-Policy": SAMPLE_POLICY, "X-Content-Type-Options": "nosniff"}
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return respond(Answer(_read_sample(Path(path)), kind, headers=headers))
 
     return routes
 
 
+@dataclass(frozen=True)
+class PageFile:
+    """A file of the page. ``compressed``: it lies there as gzip, as what is large of others does."""
+
+    content: bytes
+    content_type: str
+    compressed: bool
+
+    @staticmethod
+    def type_of(path: Path) -> str | None:
+        """None for what is no part of the page, such as a licence."""
+        return TYPES.get(Path(path.name.removesuffix(".gz")).suffix)
+
+    @classmethod
+    def read(cls, path: Path) -> PageFile:
+        return cls(path.read_bytes(), cls.type_of(path) or "", path.suffix == ".gz")
+
+
+def _send(file: PageFile, policy: str) -> Response:
+    """The file, or a 304 to who has it."""
+    tag = f'"{hashlib.sha256(file.content).hexdigest()[:16]}"'
+    headers = {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+        "ETag": tag,
+    }
+    if request.headers.get("If-None-Match", "").removeprefix("W/") == tag:
+        return respond(Answer(b"", file.content_type, 304, headers))
+    content = file.content
+    if file.compressed and "gzip" in request.headers.get("Accept-Encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+    elif file.compressed:
+        content = gzip.decompress(content)
+    return respond(Answer(content, file.content_type, headers=headers))
+
+
+def sample_paths(box: Box) -> dict[str, dict[str, str]]:
+    """The files that the clients offer as samples, by client and name; the workers have written them down."""
+    try:
+        paths: dict[str, dict[str, str]] = json.loads(box.samples_file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    return paths
+
+
+def _read_sample(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SAMPLE_BYTES + 1)
+    except OSError:
+        raise NotFound(f"the sample {path.name[:100]!r} cannot be read") from None
+    if len(content) > MAX_SAMPLE_BYTES:
+        raise NotFound(f"the sample {path.name[:100]!r} is larger than {MAX_SAMPLE_BYTES:,} bytes")
+    return content
+
+
 def openapi_document(box: Box) -> bytes:
-    """The workers' document; until they have written it, what holds for every box."""
+    """Return the workers' document; before they have written it, the one of a box without clients."""
     try:
         return box.openapi_file.read_bytes()
     except FileNotFoundError:

@@ -1,97 +1,153 @@
-"""What every invocation route needs: the message, the deadline, the line in the log."""
+"""The steps of every invocation route: message, deadline, metrics and the log line."""
 
 from __future__ import annotations
 
 import io
-import logging
 import socket
 import time
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from flask import Request
+from werkzeug import Request
 from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.wsgi import get_content_length, get_input_stream
 
 from sm import metrics
 from sm.deadline import Deadline, running
-from sm.errors import BadInput, CallerGone, TriremeError
+from sm.errors import BadInput
+from sm.router.admission import Admission
 from sm.router.answer import Answer
 from sm.router.invocation import Message
+from sm.router.routes.request_log import RequestLog, describe_error
 from sm.router.routes.responses import request_id
 from sm.router.streaming.stream import Stream
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-log = logging.getLogger(__name__)
-
-#: Headers that have variables of their own in WSGI, and what would be mistaken for them.
+#: Headers with variables of their own in WSGI, and variables that could be mistaken for them.
 CGI_HEADERS = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
-#: Bytes of a body that are asked for at a time.
-READ_BYTES = 2**18
 NOT_HEADERS = frozenset(f"HTTP_{name}" for name in CGI_HEADERS)
+#: Variables that servers set beside the headers; they are skipped.
+SERVER_VARIABLES = frozenset(
+    {
+        "REQUEST_METHOD",
+        "SCRIPT_NAME",
+        "PATH_INFO",
+        "QUERY_STRING",
+        "RAW_URI",
+        "REQUEST_URI",
+        "REMOTE_ADDR",
+        "REMOTE_PORT",
+        "SERVER_NAME",
+        "SERVER_PORT",
+        "SERVER_PROTOCOL",
+        "SERVER_SOFTWARE",
+        "wsgi.version",
+        "wsgi.url_scheme",
+        "wsgi.input",
+        "wsgi.input_terminated",
+        "wsgi.errors",
+        "wsgi.multithread",
+        "wsgi.multiprocess",
+        "wsgi.run_once",
+        "wsgi.file_wrapper",
+        "gunicorn.socket",
+    }
+)
+#: Bytes of one read from a body.
+READ_BYTES = 2**18
+#: The admission of an invocation that does not wait.
+NOT_ADMITTED = Admission(None)
 
 
-def read_message(incoming: Request, model: str = "") -> Message:
-    """``model``: the one that the path names."""
+def read_message(environ: WSGIEnvironment, max_body: int, model: str = "") -> Message:
+    """Read the request. ``max_body``: bytes of its body; ``model``: the one in the path."""
     return Message(
-        body=read_body(incoming),
-        headers=read_headers(incoming.environ),
-        query=incoming.args.to_dict() if incoming.query_string else {},
-        request_id=request_id(incoming.environ),
-        model=model,
+        read_body(environ, max_body),
+        read_headers(environ),
+        Request(environ).args.to_dict() if environ.get("QUERY_STRING") else {},
+        request_id(environ),
+        model,
     )
 
 
-def read_body(incoming: Request) -> bytes:
-    """All of it, and once: Flask would have it in memory twice for a moment."""
-    length, most = incoming.content_length, incoming.max_content_length
+def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
+    """Read the whole body once: werkzeug would have a large one in memory twice for a moment."""
+    length = get_content_length(environ)
     if length is None:
-        return incoming.get_data(cache=False)
-    if most is not None and length > most:
+        return get_input_stream(environ, max_content_length=max_body).read()
+    if length > max_body:
         raise RequestEntityTooLarge
-    whole = io.BytesIO(bytes(length))
+    # gunicorn ends the stream where the body ends. Where a server does not, werkzeug looks for that.
+    stream = environ["wsgi.input"] if "wsgi.input_terminated" in environ else get_input_stream(environ)
     try:
-        while piece := incoming.input_stream.read(min(READ_BYTES, length - whole.tell())):
-            whole.write(piece)
+        piece = stream.read(min(READ_BYTES, length))
+        if len(piece) == length:
+            return piece
+        body = io.BytesIO(bytes(length))
+        while piece:
+            body.write(piece)
+            piece = stream.read(min(READ_BYTES, length - body.tell()))
     except OSError as error:
         raise BadInput("the body did not arrive whole") from error
-    whole.truncate()
-    return whole.getvalue()
+    body.truncate()
+    return body.getvalue()
 
 
-def read_headers(environ: Mapping[str, Any]) -> dict[str, str]:
-    """The request's, names in lower case: from where WSGI puts them, as Flask writes each name twice anew."""
-    found = {
-        name[5:].replace("_", "-").lower(): value
-        for name, value in environ.items()
-        if name.startswith("HTTP_") and name not in NOT_HEADERS
+def read_headers(environ: WSGIEnvironment) -> dict[str, str]:
+    """Return the request's headers, with names in lower case."""
+    return {
+        header: environ[name]
+        for name in environ.keys() - SERVER_VARIABLES
+        if (header := header_name(name)) and (environ[name] or name not in CGI_HEADERS)
     }
-    found.update((header, environ[name]) for name, header in CGI_HEADERS.items() if environ.get(name))
-    return found
+
+
+@lru_cache(maxsize=1024)  # callers send the same ones again and again
+def header_name(variable: str) -> str:
+    """Return the header of a WSGI variable; empty if it is none."""
+    if not variable.startswith("HTTP_") or variable in NOT_HEADERS:
+        return CGI_HEADERS.get(variable, "")
+    return variable[5:].replace("_", "-").lower()
 
 
 class RequestRecorder:
-    """One invocation: what is known of it only while it is served, counted and logged when it is left.
+    """Counts and logs one invocation when it ends. Never logs its payload.
 
-    Never its payload. A stream enters it again, and leaves it last.
+    A stream enters it again, and leaves it last.
     """
 
-    def __init__(self, request_id: str, api_key_name: str = "") -> None:
-        self._request_id, self._api_key_name = request_id, api_key_name
-        self._entered = 0
-        self.model = "-"
-        #: Of a streamed answer: how many were sent.
-        self.parts: int | None = None
+    _entered = 0
+    model = "-"
+    #: The version that the caller named.
+    version = ""
+    #: The answer's status, code and reason if it is an error that nobody raised: Triton's own refusals.
+    refusal: tuple[int, str, str] | None = None
+    #: The request's place; returned when the invocation ends.
+    admission = NOT_ADMITTED
+    #: Bytes of the bodies.
+    bytes_in = bytes_out = 0
+    #: Records or lines of the request; None if it is no list.
+    records: int | None = None
+    #: Parts sent of a streamed answer.
+    parts: int | None = None
 
-    def count_part(self) -> None:
-        """Count a part."""
+    def __init__(self, request_id: str, api_key_name: str, requests: RequestLog, arrived: str = "") -> None:
+        """``arrived``: when nginx had the request, in seconds since 1970; empty if unknown."""
+        self._request_id, self._api_key_name = request_id, api_key_name
+        self._requests, self._arrived = requests, arrived
+
+    def count_part(self, part: bytes) -> None:
+        """Count a part of a streamed answer."""
         self.parts = (self.parts or 0) + 1
+        self.bytes_out += len(part)
 
     def __enter__(self) -> RequestRecorder:
         if not self._entered:
             self._started = time.perf_counter()
+            self.stages = metrics.collect_stages()
             metrics.IN_FLIGHT.inc()
         self._entered += 1
         return self
@@ -100,54 +156,80 @@ class RequestRecorder:
         self._entered -= 1
         if self._entered:
             return
+        self.admission.leave()
         metrics.IN_FLIGHT.dec()
-        seconds, status = time.perf_counter() - self._started, status_of(error)
+        seconds = time.perf_counter() - self._started
+        failure = self.refusal if error is None else describe_error(error)
+        status = 200 if failure is None else failure[0]
         metrics.invocations(self.model, status).inc()
-        metrics.observe(metrics.seconds(self.model), seconds)
-        line: dict[str, object] = {
-            "model": self.model,
-            "status": status,
-            "ms": round(seconds * 1000, 2),
-            "request_id": self._request_id,
-        }
+        metrics.duration(self.model, metrics.TOTAL, status).observe(seconds)
+        level = self._requests.level(status, seconds)
+        if level:
+            self._requests.write(level, self._line(status, failure, seconds))
+
+    def _line(self, status: int, failure: tuple[int, str, str] | None, seconds: float) -> dict[str, object]:
+        line: dict[str, object] = {"model": self.model, "status": status}
+        if self.version:
+            line["version"] = self.version
+        if failure is not None:
+            _, line["code"], line["reason"] = failure
+        line["ms"] = round(seconds * 1000, 2)
+        stages = {name: round(1000 * part, 2) for name, part in self.stages.copy().items()}
+        line["queue_ms"] = round(_queue_ms(self._arrived, seconds) + stages.pop(metrics.QUEUE, 0.0), 2)
+        if stages:
+            line["stages_ms"] = stages
+        line["bytes_in"] = self.bytes_in
+        if self.bytes_out:
+            line["bytes_out"] = self.bytes_out
+        if self.records is not None:
+            line["records"] = self.records
+        line["request_id"] = self._request_id
         if self.parts is not None:
             line["parts"] = self.parts
         if self._api_key_name:
             line["api_key_name"] = self._api_key_name
-        log.info("invocation", extra=line)
+        return line
+
+
+def _queue_ms(arrived: str, seconds: float) -> float:
+    """Return the time from when nginx had the request until a worker took it, ``seconds`` ago."""
+    try:
+        return max(0.0, 1000 * (time.time() - seconds - float(arrived)))
+    except ValueError:
+        return 0.0
 
 
 def api_key_name(environ: WSGIEnvironment, fronted: bool) -> str:
-    """Whose API key nginx has found in the request. Without nginx the header is any caller's to set."""
+    """Return the name of the API key that nginx found. Without nginx, callers could set the header
+    themselves.
+    """
     return str(environ.get("HTTP_X_TRIREME_KEY_NAME", "")) if fronted else ""
 
 
-def status_of(error: BaseException | None) -> int:
-    """What an invocation that ended so is counted as."""
-    if error is None:
-        return 200
-    if isinstance(error, GeneratorExit):
-        # A stream that nobody wanted to the end.
-        return CallerGone.status
-    return error.status if isinstance(error, TriremeError) else 500
+def arrival(environ: WSGIEnvironment, fronted: bool) -> str:
+    """Return when nginx had the request. Without nginx, callers could set the header themselves."""
+    return str(environ.get("HTTP_X_TRIREME_START", "")) if fronted else ""
 
 
-def attach_to_stream(answer: Answer, seen: RequestRecorder) -> Answer:
-    """``answer``; ``seen`` is left at its end, which for a stream is yet to come."""
+def attach_to_stream(answer: Answer, recorder: RequestRecorder) -> Answer:
+    """Make a stream leave ``seen`` at its end; other answers leave it now."""
     if isinstance(answer.body, bytes):
+        recorder.bytes_out = len(answer.body)
         return answer
-    return replace(answer, body=Stream(answer.body, seen, seen.count_part))
+    return replace(answer, body=Stream(answer.body, recorder, recorder.count_part))
 
 
 def within_deadline(environ: WSGIEnvironment, seconds: float, fronted: bool) -> running:
-    """Serve a request within ``seconds``, if they are not over yet."""
+    """Serve a request within ``seconds``, unless they are over already."""
     limit = deadline(environ, seconds, fronted)
     limit.check()
     return running(limit)
 
 
 def deadline(environ: WSGIEnvironment, timeout: float, fronted: bool) -> Deadline:
-    """``timeout`` seconds from when nginx had the request: time in the queue is not given twice."""
+    """Return ``timeout`` seconds from the moment nginx had the request, so that the queue's time is
+    included.
+    """
     waited = 0.0
     if fronted:
         try:
@@ -161,7 +243,7 @@ def deadline(environ: WSGIEnvironment, timeout: float, fronted: bool) -> Deadlin
 
 
 def _is_disconnected(connection: socket.socket | None) -> bool:
-    """Whether the peer closed: a peek that reads an end of file."""
+    """True if the peer closed the connection: a peek reads the end of file."""
     if connection is None:
         return False
     try:

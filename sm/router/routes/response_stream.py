@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
 from sm.router.answer import Answer
 from sm.router.routes.invocations import Service, handle_invocation, respond_as_endpoint
@@ -15,13 +15,17 @@ def blueprint(service: Service) -> Blueprint:
 
     @routes.route("/endpoints/<name>/invocations-response-stream", methods=["POST"])
     def endpoint(name: str) -> Response:
-        return respond_as_endpoint(name, lambda: frame_answer(handle_invocation(service, in_parts=True)))
+        return respond_as_endpoint(
+            name, lambda: frame_answer(handle_invocation(service, request.environ, in_parts=True))
+        )
 
     return routes
 
 
 def frame_answer(answer: Answer) -> Answer:
-    """The container's answer in frames: each chunk of a stream one, a whole answer in as many as it takes."""
+    """Split the container's answer into frames: one for each chunk of a stream, or as many as a whole answer
+    needs.
+    """
     chunks = iter((answer.body,)) if isinstance(answer.body, bytes) else answer.body
     headers = {**answer.headers, "X-Amzn-SageMaker-Content-Type": answer.content_type}
     return Answer(frames(chunks), EVENT_STREAM, headers=headers)

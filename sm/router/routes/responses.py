@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-import uuid
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, Flask, Request, Response, request
-from flask.globals import request_ctx
+from flask import Blueprint, Flask, Response, request
 from werkzeug import exceptions
 from werkzeug.exceptions import HTTPException
+from werkzeug.http import HTTP_STATUS_CODES
+from werkzeug.wsgi import get_path_info
 
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
 from sm.request_ids import given_id
@@ -20,76 +23,106 @@ from sm.router.streaming.stream import finish
 from sm.run_state import MAX_CONTROL_BODY_BYTES
 
 if TYPE_CHECKING:
+    from _typeshed import OptExcInfo
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 log = logging.getLogger(__name__)
-#: Where it is kept.
+#: The key under which the id is stored.
 REQUEST_ID_KEY = "trireme.request_id"
 
 
-def current_request() -> Request:
-    """The request being served, itself: what Flask has in its place looks for it with every use."""
-    return request_ctx.request
-
-
 def request_id(environ: WSGIEnvironment) -> str:
-    """The id of a request: the caller's, else one made here."""
+    """Return a request's id: the caller's, else a new one."""
     chosen: str | None = environ.get(REQUEST_ID_KEY)
     if chosen is None:
-        chosen = environ[REQUEST_ID_KEY] = given_id(environ) or uuid.uuid4().hex
+        chosen = environ[REQUEST_ID_KEY] = given_id(environ) or os.urandom(16).hex()
     return chosen
 
 
+def with_request_id(environ: WSGIEnvironment, start_response: StartResponse) -> StartResponse:
+    """Add the request's id to the response's headers, as nginx does."""
+
+    def begin(
+        status: str, headers: list[tuple[str, str]], exc_info: OptExcInfo | None = None, /
+    ) -> Callable[[bytes], object]:
+        return start_response(status, [*headers, ("X-Request-Id", request_id(environ))], exc_info)
+
+    return begin
+
+
 class ReadResponse(Response):
-    """An answer that is all there, and its headers too: werkzeug would look through copies of both."""
+    """A complete answer: werkzeug would copy and search body and headers."""
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         start_response(self.status, self.headers.to_wsgi_list())
         return () if environ["REQUEST_METHOD"] == "HEAD" else self.iter_encoded()
 
 
+def send(answer: Answer, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """Begin the response to a POST and return its body for WSGI."""
+    body = answer.body
+    if answer.headers or not isinstance(body, bytes):
+        return to_response(answer, environ)(environ, start_response)
+    # The headers of most answers. werkzeug's own take as long as the rest of this module.
+    headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(body)))]
+    start_response(status_line(answer.status), headers)
+    return (body,)
+
+
+@lru_cache
+def status_line(status: int) -> str:
+    """Format the status line as werkzeug does."""
+    return f"{status} {HTTP_STATUS_CODES.get(status, 'unknown').upper()}"
+
+
 def respond(answer: Answer) -> Response:
-    """An answer as Flask wants it; Content-Length follows from a body that is there whole."""
+    """Respond to the request that Flask serves."""
+    return to_response(answer, request.environ)
+
+
+def to_response(answer: Answer, environ: WSGIEnvironment) -> Response:
+    """Convert an answer for Flask; a complete body gets its Content-Length."""
     headers = dict(answer.headers) or None
     if isinstance(answer.body, bytes):
         return ReadResponse(answer.body, answer.status, headers, content_type=answer.content_type)
     response = Response(answer.body, answer.status, headers, content_type=answer.content_type)
     if answer.content_type.startswith(EVENTS):
-        response.response = with_final_error(answer.body, request_id(request.environ))
-    # nginx passes each chunk on as it comes.
+        response.response = with_final_error(answer.body, request_id(environ))
+    # nginx passes each chunk on as it arrives.
     response.headers["X-Accel-Buffering"] = "no"
     response.call_on_close(lambda: finish(answer.body))
     return response
 
 
 def handle_errors(app: Flask) -> None:
-    """Every error of ``app`` leaves in the contract's one shape: no HTML, no traceback.
+    """Make every error of ``app`` JSON: no HTML, no traceback.
 
     Call this before routes are registered.
     """
-    # A path with // is a 404: werkzeug would redirect it, in HTML that quotes the caller's Host.
+    # A path with // is a 404: werkzeug would redirect it, in HTML that contains the caller's Host.
     app.url_map.merge_slashes = False
 
-    @app.errorhandler(TriremeError)
-    def known(error: TriremeError) -> Response:
-        return respond(write_error(error, request_id(request.environ)))
-
-    @app.errorhandler(HTTPException)
-    def of_flask(error: HTTPException) -> Response:
-        response = respond(write_error(_to_trireme_error(error), request_id(request.environ)))
-        if isinstance(error, exceptions.MethodNotAllowed) and error.valid_methods:
-            response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
-        return response
-
     @app.errorhandler(Exception)
-    def unknown(error: Exception) -> Response:
-        identity = request_id(request.environ)
-        log.exception("unexpected error", extra={"request_id": identity})
-        return respond(write_error(ClientFailed(f"unexpected {type(error).__name__}"), identity))
+    def failed(error: Exception) -> Response:
+        return respond(error_answer(error, request.environ))
+
+
+def error_answer(error: Exception, environ: WSGIEnvironment) -> Answer:
+    """Return the error answer for any exception."""
+    identity = request_id(environ)
+    if isinstance(error, TriremeError):
+        return write_error(error, identity)
+    if isinstance(error, HTTPException):
+        answer = write_error(_to_trireme_error(error, environ), identity)
+        if isinstance(error, exceptions.MethodNotAllowed) and error.valid_methods:
+            answer = replace(answer, headers={"Allow": ", ".join(sorted(error.valid_methods))})
+        return answer
+    log.error("unexpected error", exc_info=error, extra={"request_id": identity})
+    return write_error(ClientFailed(f"unexpected {type(error).__name__}"), identity)
 
 
 def limit_bodies(routes: Blueprint, limit: int = MAX_CONTROL_BODY_BYTES) -> None:
-    """Have all of these routes refuse a body that is declared larger than ``limit`` bytes."""
+    """Make all of these routes refuse a body that is declared larger than ``limit`` bytes."""
 
     @routes.before_request
     def check_size() -> None:
@@ -97,9 +130,9 @@ def limit_bodies(routes: Blueprint, limit: int = MAX_CONTROL_BODY_BYTES) -> None
             raise TooLarge(f"the body is larger than the {limit} bytes this box accepts here")
 
 
-def _to_trireme_error(error: HTTPException) -> TriremeError:
+def _to_trireme_error(error: HTTPException, environ: WSGIEnvironment) -> TriremeError:
     if error.code == 404:
-        return NotFound(f"no such path: {request.path[:200]}")
+        return NotFound(f"no such path: {get_path_info(environ)[:200]}")
     if error.code == 405:
         return MethodNotAllowed("Method Not Allowed")
     if error.code == 413:

@@ -1,6 +1,6 @@
 """``/invocations-bidirectional-stream``: a WebSocket on which each message is an invocation.
 
-gunicorn writes the 101 as it writes the head of any answer; from then on its thread serves the conversation.
+gunicorn writes the 101 like the head of any answer; then its thread serves the connection.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ PATH = "/invocations-bidirectional-stream"
 
 
 def blueprint(service: Service, most: int, largest: int, stopping: Callable[[], bool]) -> Blueprint:
-    """The WebSocket's route, for ``most`` conversations at once in each worker.
+    """Return the WebSocket's route, for ``most`` connections at once in each worker.
 
-    ``largest``: a message's size in bytes; ``stopping``: whether the box is about to stop.
+    ``largest``: a message's size in bytes. ``stopping``: returns True if the box is about to stop.
     """
     routes = Blueprint("conversations", __name__)
     room = threading.BoundedSemaphore(most)
 
-    # werkzeug tells an upgrade from another request; whoever comes without one is told what is missing.
+    # werkzeug separates upgrades from other requests; a request without one gets an error that says so.
     @routes.get(PATH, websocket=True)
     @routes.get(PATH)
     def conversation() -> Response:
-        opening = request_handling.read_message(request)
+        opening = request_handling.read_message(request.environ, largest)
         accept = handle_websocket(opening)
         # A message's time begins with the message, not with the connection.
-        here = replace(service, fronted=False)
+        direct = replace(service, fronted=False)
         if not room.acquire(blocking=False):
             raise Overloaded(f"there are {most} conversations here already, and other callers need a thread")
 
@@ -54,7 +54,7 @@ def blueprint(service: Service, most: int, largest: int, stopping: Callable[[], 
             line = WebSocket(connection, largest)
             with suppress(CallerGone, OSError):
                 for body in line.messages(service.stream_timeout, stopping):
-                    _answer(line, here, replace(opening, body=body), caller)
+                    _answer(line, direct, opening._replace(body=body), caller)
 
         return Upgraded(accept, talk, room.release)
 
@@ -62,7 +62,9 @@ def blueprint(service: Service, most: int, largest: int, stopping: Callable[[], 
 
 
 class Upgraded(Response):
-    """A 101, and then the conversation, in the context of the request that opened it; at last ``over``."""
+    """A 101, then the messages, in the context of the request that opened the connection; ``over`` is called
+    at the end.
+    """
 
     def __init__(self, accept: str, talk: Callable[[Any], None], over: Callable[[], None]) -> None:
         super().__init__(status=101)
@@ -80,7 +82,7 @@ class Upgraded(Response):
 
     def _conversation(self, environ: WSGIEnvironment) -> Iterator[bytes]:
         try:
-            # A body of no bytes: it has gunicorn send the head.
+            # An empty chunk makes gunicorn send the head.
             yield b""
             self._context.run(self._talk, environ["gunicorn.socket"])
         finally:
@@ -88,7 +90,7 @@ class Upgraded(Response):
 
 
 def handle_websocket(opening: Message) -> str:
-    """What the server says to a well-formed handshake (RFC 6455, section 4.2)."""
+    """Answer a well-formed handshake (RFC 6455, section 4.2)."""
     headers = opening.headers
     key = headers.get("sec-websocket-key", "")
     if headers.get("upgrade", "").lower() != "websocket" or not key:
@@ -100,8 +102,8 @@ def handle_websocket(opening: Message) -> str:
 
 def _answer(line: WebSocket, service: Service, message: Message, caller: str) -> None:
     try:
-        with request_handling.RequestRecorder(message.request_id, caller) as seen:
-            answer = process_message(service, request.environ, message, True, seen)
+        with request_handling.RequestRecorder(message.request_id, caller, service.requests) as recorder:
+            answer = process_message(service, request.environ, message, True, recorder)
         _send(line, answer)
     except CallerGone:
         raise
@@ -110,7 +112,7 @@ def _answer(line: WebSocket, service: Service, message: Message, caller: str) ->
 
 
 def _send(line: WebSocket, answer: Answer) -> None:
-    """The answer as a message; a stream as one for each of its chunks, and one that is empty."""
+    """Send the answer as a message; a stream as one message for each chunk, and an empty one."""
     text = answer.content_type.startswith(("text/", JSON))
     if isinstance(answer.body, bytes):
         line.send(answer.body, text)

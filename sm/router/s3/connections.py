@@ -19,7 +19,7 @@ from sm.router.s3 import transfers
 
 
 class WatchedConnection:
-    """Tells the running transfer of each socket that it opens, and of each request on an open one."""
+    """Reports each socket that it opens, and each request on an open one, to the running transfer."""
 
     sock: socket.socket | None
     transfer: object = None
@@ -61,6 +61,6 @@ class WatchedHTTPSConnectionPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
 
 
 def watch_connections(client: Any) -> None:
-    """Have ``client``, which is boto3's, use these. botocore has no public way to do it."""
+    """Make the boto3 ``client`` use these connections. botocore has no public way."""
     pools = client._endpoint.http_session._pool_classes_by_scheme
     pools.update(http=WatchedHTTPConnectionPool, https=WatchedHTTPSConnectionPool)

@@ -13,9 +13,9 @@ S3_OFF = "this box reads and writes no S3: TRIREME_S3_BUCKETS names no bucket"
 
 
 def inline_objects(kind: type[Payload], record: Any, path: str, store: Store | None) -> Any:
-    """``record`` with its main field's data in place of an address; any other record as it is.
+    """Replace an address in ``record``'s main field by the object's data; other records are unchanged.
 
-    As with inline data, ``{"s3_uri": …}`` alone stands for the payload with that main field.
+    As with inline data, ``{"s3_uri": …}`` alone stands for a payload with that main field.
     """
     field = kind.main_field
     if field is None or not isinstance(record, dict):
@@ -29,7 +29,7 @@ def inline_objects(kind: type[Payload], record: Any, path: str, store: Store | N
         raise Forbidden(f"{path}.{name}: {S3_OFF}")
     place = store.at(record[name][URI], f"{path}.{name}.{URI}")
     fields = kind.fields_of_raw(store.read(place))
-    # Under the key that was sent, so that a caller who sent both is told.
+    # Keep the key that was sent, so that a caller who sent both gets the error.
     return {**record, **{name if key == field else key: value for key, value in fields.items()}}
 
 

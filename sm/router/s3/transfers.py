@@ -1,7 +1,7 @@
-"""Run calls to S3 on their own threads, and end them when nobody waits any longer.
+"""Run calls to S3 in threads of their own, and end them when their invocation ends.
 
 boto3 limits the time between two bytes, not the time of a whole answer: an S3 that sends a byte every few
-seconds would hold a thread for hours. So the thread that waits shuts the connection down.
+seconds would hold a thread for hours. So the waiting thread shuts the connection down.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Any, TypeVar
 from sm import deadline
 from sm.errors import NotReady
 
-#: Seconds between two looks at whether the caller still waits.
+#: Seconds between two checks whether the caller still waits.
 POLL_INTERVAL_S = 0.2
 T = TypeVar("T")
-#: Guards whose transfer each connection serves.
+#: Protects the transfer of each connection.
 _lock = threading.Lock()
 
 
 class Transfer:
-    """One call of S3 and the connections that it uses."""
+    """One call to S3 and the connections that it uses."""
 
     def __init__(self) -> None:
         self._is_aborted = False
         self._connections: list[tuple[Any, socket.socket]] = []
 
     def run(self, call: Callable[[], T]) -> T:
-        """``call``; connections of :mod:`sm.router.s3.connections` report to this transfer meanwhile."""
+        """Run ``call``; connections of :mod:`sm.router.s3.connections` report to this transfer meanwhile."""
         token = _current.set(self)
         try:
             return call()
@@ -44,17 +44,18 @@ class Transfer:
             self._forget_connections()
 
     def watch(self, connection: Any, opened: socket.socket) -> None:
-        """The transfer uses ``connection`` from now on; :class:`CancelledError` if it was aborted."""
+        """Add a connection that the transfer uses. Raises :class:`CancelledError` if it was aborted."""
         with _lock:
             if self._is_aborted:
                 raise CancelledError
             connection.transfer = self
-            # A descriptor of its own: who reads may close the connection's, and its number be given away.
+            # A duplicate: the reading thread may close the connection's descriptor, and its number may be
+            # used again.
             handle = socket.socket(fileno=os.dup(opened.fileno()))
             self._connections.append((connection, handle))
 
     def abort(self) -> None:
-        """Shut its connections down: whoever reads from one is told at once. A new one is not made."""
+        """Shut its connections down, so that their readers return at once, and allow no new one."""
         with _lock:
             self._is_aborted = True
             for connection, handle in self._connections:
@@ -74,12 +75,12 @@ _current: ContextVar[Transfer | None] = ContextVar("transfer", default=None)
 
 
 def current() -> Transfer | None:
-    """The transfer that this thread runs, if any."""
+    """Return the transfer that this thread runs, if any."""
     return _current.get()
 
 
 class Transfers:
-    """Runs calls on ``executor``, each for ``timeout_s`` at most and never longer than its invocation.
+    """Runs calls on ``executor``, each for at most ``timeout_s`` and never longer than its invocation.
 
     ``executor`` must not be the one that records run on.
     """
@@ -88,11 +89,11 @@ class Transfers:
         self._executor, self._timeout_s = executor, timeout_s
 
     def run(self, call: Callable[[], T]) -> T:
-        """``call`` beside this thread.
+        """Run ``call`` in another thread and wait for it.
 
         Raises:
-            DeadlinePassed: the invocation's time is over.
-            CallerGone: its caller hung up.
+            DeadlinePassed: The invocation's time is over.
+            CallerGone: The caller disconnected.
             NotReady: S3 takes longer than ``timeout_s``.
         """
         limit, ends_at = deadline.current(), time.monotonic() + self._timeout_s

@@ -4,58 +4,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from sm.errors import Forbidden, WrongPayload
+from sm.s3_uri import S3Uri
 
-SCHEME = "s3://"
-#: The name of each member of a request that holds an address, or the end of it.
+#: The name of members that hold an address, or the end of their name.
 URI = "s3_uri"
+MAX_KEY_BYTES = 1024  # S3 has no longer keys
 
 
-@dataclass(frozen=True)
-class Address:
-    """An object's place."""
-
-    bucket: str
-    key: str
-
-    def __str__(self) -> str:
-        return f"{SCHEME}{self.bucket}/{self.key}"
-
-    def within(self, place: str) -> bool:
-        """Whether it is in ``bucket``, or below ``bucket/prefix`` as if that were a folder."""
-        bucket, _, prefix = place.partition("/")
-        below = f"{prefix.rstrip('/')}/" if prefix else ""
-        return self.bucket == bucket and self.key.startswith(below)
+def is_within(uri: S3Uri, place: str) -> bool:
+    """True if it is in ``bucket``, or below ``bucket/prefix`` as if that were a folder."""
+    bucket, _, prefix = place.partition("/")
+    below = f"{prefix.rstrip('/')}/" if prefix else ""
+    return uri.bucket == bucket and uri.key.startswith(below)
 
 
 def may_have_member(body: bytes, name: str) -> bool:
-    """Whether a JSON body may have a member with ``name`` in its name, told without parsing the body."""
-    return name.encode() in body or (b"\\u00" in body and _escaped(name).search(body) is not None)
+    """True if a JSON body may have a member whose name contains ``name``, without parsing the body."""
+    return name.encode() in body or (b"\\u00" in body and _escape_pattern(name).search(body) is not None)
 
 
 @cache
-def _escaped(name: str) -> re.Pattern[bytes]:
-    """Any character of ``name`` as an escape: nobody writes an ASCII letter so, but to hide it."""
+def _escape_pattern(name: str) -> re.Pattern[bytes]:
+    """Any character of ``name`` as an escape: ASCII letters are escaped only to hide them."""
     codes = "|".join(f"{ord(character):02x}" for character in name)
     return re.compile(rf"(?i)\\u00(?:{codes})".encode())
 
 
-def parse_uri(value: object, allowed: Sequence[str], path: str) -> Address:
-    """Read an address; ``path`` is where it stands in the request.
+def parse_uri(value: object, allowed: Sequence[str], path: str) -> S3Uri:
+    """Parse an address; ``path`` is its place in the request.
 
-    :class:`WrongPayload` for what is none, :class:`Forbidden` for one in none of the ``allowed`` places.
+    Raises :class:`WrongPayload` for an invalid one, and :class:`Forbidden` for one outside of ``allowed``.
     """
-    if not isinstance(value, str) or not value.startswith(SCHEME):
+    try:
+        uri = S3Uri.parse(value if isinstance(value, str) else "")
+    except ValueError:
+        uri = S3Uri("", "")
+    if not uri.key or len(uri.key.encode()) > MAX_KEY_BYTES:
         raise WrongPayload(f"{path}: is no address such as s3://bucket/key", field=path)
-    bucket, _, key = value.removeprefix(SCHEME).partition("/")
-    if not bucket or not key or len(key.encode()) > 1024:
-        raise WrongPayload(f"{path}: is no address such as s3://bucket/key", field=path)
-    found = Address(bucket, key)
-    # To S3 these are names like any other; something on the way might take them for folders.
-    climbs = any(part in (".", "..") for part in key.split("/"))
-    if climbs or not any(found.within(place) for place in allowed):
-        raise Forbidden(f"{path}: {found} is in none of the places that TRIREME_S3_BUCKETS names")
-    return found
+    # For S3 these are ordinary names, but software in between may take them for folders.
+    climbs = any(part in (".", "..") for part in uri.key.split("/"))
+    if climbs or not any(is_within(uri, place) for place in allowed):
+        raise Forbidden(f"{path}: {uri} is in none of the places that TRIREME_S3_BUCKETS names")
+    return uri

@@ -25,16 +25,16 @@ STRING = 7
 
 
 def frame(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """One message, ready to be sent."""
+    """Encode one message."""
     head = b"".join(map(_header, headers, headers.values()))
-    # 12 bytes before the headers, 4 behind the payload.
+    # 12 bytes before the headers, 4 after the payload.
     prelude = struct.pack("!II", 16 + len(head) + len(payload), len(head))
     message = prelude + struct.pack("!I", zlib.crc32(prelude)) + head + payload
     return message + struct.pack("!I", zlib.crc32(message))
 
 
 def frames(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Every chunk as a ``PayloadPart``; an error on the way ends the stream as a ``ModelStreamError``."""
+    """Encode every chunk as a ``PayloadPart``; an error ends the stream as a ``ModelStreamError``."""
     try:
         for chunk in chunks:
             for start in range(0, len(chunk), MAX_PAYLOAD_BYTES):
@@ -46,13 +46,13 @@ def frames(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def part(payload: bytes) -> bytes:
-    """Some bytes of the answer."""
+    """Encode some bytes of the answer."""
     headers = {":message-type": "event", ":event-type": "PayloadPart", ":content-type": BYTES}
     return frame(headers, payload)
 
 
 def failure(error: TriremeError) -> bytes:
-    """The stream ends here, with one of the two reasons that the platform knows."""
+    """Encode the end of a stream after an error, with one of the platform's two reasons."""
     late = isinstance(error, DeadlinePassed)
     body = {
         "Message": error.sentence,

@@ -10,39 +10,43 @@ from sm.client.base import Client
 from sm.client.results import Encoded, Picture
 from sm.errors import ClientFailed, TriremeError
 from sm.router.answer import Answer, dumps, write_error
-from sm.router.invocation import JSON, Invocation
+from sm.router.invocation import JSON, DispatchRequest
 from sm.router.streaming.stream import finish
 
 EVENTS = "text/event-stream"
-#: To the letter, as the platform's own container says it.
+#: Exactly as the platform's own container writes it.
 EVENTS_UTF8 = "text/event-stream; charset=utf-8"
 BYTES = "application/octet-stream"
 
 
-def wants_stream(call: Invocation, client: Client, in_parts: bool) -> bool:
-    """Whether to answer in parts: any client's result as events, else those of a client that has its own."""
+def wants_stream(call: DispatchRequest, client: Client, in_parts: bool) -> bool:
+    """True if the answer is sent in parts: as events for any client, else if the client has parts of
+    its own.
+    """
     return call.accept == EVENTS or (in_parts and client.streams())
 
 
-def write(call: Invocation, parts: Iterator[object]) -> Answer:
-    """The parts of a client's answer in the form that the caller accepts."""
+def write(call: DispatchRequest, parts: Iterator[object]) -> Answer:
+    """Encode the parts of a client's answer in the form that the caller accepts."""
     if call.accept == EVENTS:
         return Answer(events(parts, call.model), EVENTS_UTF8)
     return Answer(plain(parts), BYTES if call.accept == JSON else call.accept)
 
 
 def events(parts: Iterator[object], model: str) -> Iterator[bytes]:
-    """An event for each part. An object is sent as it is, anything else as ``{"modelname", "result"}``."""
-    return _each(parts, lambda part: b"data: " + _event(part, model) + b"\n\n")
+    """Encode an event for each part. An object is sent unchanged, anything else as ``{"modelname",
+    "result"}``.
+    """
+    return _encode_each(parts, lambda part: b"data: " + _event(part, model) + b"\n\n")
 
 
 def plain(parts: Iterator[object]) -> Iterator[bytes]:
-    """The parts one behind the other: bytes as they are, texts in UTF-8, anything else as a line of JSON."""
-    return _each(parts, _bytes)
+    """Join the parts: bytes unchanged, texts in UTF-8, anything else as a line of JSON."""
+    return _encode_each(parts, _bytes)
 
 
 def with_final_error(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes]:
-    """The events in ``chunks``; an error on the way is the last one, ``event: error``."""
+    """Yield the events in ``chunks``; an error becomes the last one, ``event: error``."""
     try:
         yield from chunks
     except TriremeError as error:
@@ -50,20 +54,20 @@ def with_final_error(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes
 
 
 def split_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The events in ``chunks`` one by one, wherever the chunks were cut."""
-    rest = b""
+    """Yield the events in ``chunks`` one by one, wherever the chunks were cut."""
+    partial = b""
     try:
         for chunk in chunks:
-            *events_here, rest = (rest + chunk).split(b"\n\n")
+            *events_here, partial = (partial + chunk).split(b"\n\n")
             for event in events_here:
                 yield event + b"\n\n"
-        if rest:
-            yield rest
+        if partial:
+            yield partial
     finally:
         finish(chunks)
 
 
-def _each(parts: Iterator[object], encode: Callable[[object], bytes]) -> Iterator[bytes]:
+def _encode_each(parts: Iterator[object], encode: Callable[[object], bytes]) -> Iterator[bytes]:
     try:
         for part in parts:
             try:

@@ -1,4 +1,4 @@
-"""An answer whose parts are still being produced, with what must stay open until it ends."""
+"""An answer whose parts are still being produced, and the contexts that stay open until it ends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ class Stream:
 
     So whatever fails before there is anything to send is raised by the constructor, and becomes an ordinary
     error. The rest is made in the context the stream was begun in: the invocation's deadline is in it.
-    ``held`` is left when the stream ends, however it ends; ``sent`` is called after each chunk.
+    ``held`` is left when the stream ends, however it ends; ``sent`` is called with each chunk after it.
     """
 
     def __init__(
-        self, chunks: Iterator[bytes], held: AbstractContextManager[object], sent: Callable[[], object]
+        self,
+        chunks: Iterator[bytes],
+        resources: AbstractContextManager[object],
+        sent: Callable[[bytes], object],
     ) -> None:
         self._context = contextvars.copy_context()
-        self._chunks = _within(chunks, held, sent)
+        self._chunks = _within(chunks, resources, sent)
         self._first: bytes | None = self._context.run(next, self._chunks, None)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -30,25 +33,25 @@ class Stream:
         return self._context.run(next, self._chunks) if chunk is None else chunk
 
     def close(self) -> None:
-        """Make no more chunks: the caller has all, or has gone."""
+        """Stop producing chunks: the caller has all of them, or is gone."""
         self._first = None
         self._context.run(self._chunks.close)
 
 
 def finish(chunks: object) -> None:
-    """Close what a loop over it, left early, would leave open: a generator or a :class:`Stream`."""
+    """Close a generator or a :class:`Stream` that was not read to its end."""
     close = getattr(chunks, "close", None)
     if close:
         close()
 
 
 def _within(
-    chunks: Iterator[bytes], held: AbstractContextManager[object], sent: Callable[[], object]
+    chunks: Iterator[bytes], resources: AbstractContextManager[object], sent: Callable[[bytes], object]
 ) -> Generator[bytes, None, None]:
-    with held:
+    with resources:
         try:
             for chunk in chunks:
                 yield chunk
-                sent()
+                sent(chunk)
         finally:
             finish(chunks)

@@ -1,6 +1,6 @@
 """The server side of a WebSocket (RFC 6455) after the handshake.
 
-The protocol is wsproto's; the socket is the worker's own.
+wsproto implements the protocol, on the worker's own socket.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from wsproto.utilities import RemoteProtocolError
 
 from sm.errors import CallerGone
 
-#: Bytes asked of the kernel at a time.
-CHUNK = 2**18
-#: Seconds between two looks at whether the box stops.
+#: Bytes of one read.
+READ_BYTES = 2**18
+#: Seconds between two checks whether the box stops.
 POLL_INTERVAL_S = 0.5
-#: Seconds that the caller gets to say goodbye, too.
-GOODBYE = 1.0
+#: Seconds that the caller gets for the closing handshake.
+CLOSE_TIMEOUT_S = 1.0
 
 
 class WebSocket:
-    """One conversation, for one thread. Messages of more than ``largest`` bytes end it."""
+    """One connection, for one thread. A message of more than ``largest`` bytes ends it."""
 
     def __init__(self, connection: socket.socket, largest: int) -> None:
         self._socket, self._largest = connection, largest
@@ -39,7 +39,9 @@ class WebSocket:
         self._partial = bytearray()
 
     def messages(self, patience: float, over: Callable[[], bool]) -> Iterator[bytes]:
-        """What the caller says, until it closes, is silent for ``patience`` seconds, or it is ``over``."""
+        """Yield the caller's messages until it closes, is silent for ``patience`` seconds, or ``over``
+        returns True.
+        """
         silent_until = time.monotonic() + patience
         while self._open and not over():
             if self._messages:
@@ -52,7 +54,7 @@ class WebSocket:
         self.close(CloseReason.GOING_AWAY)
 
     def send(self, payload: bytes, text: bool) -> None:
-        """Say something; :class:`CallerGone` to one who does not listen any more."""
+        """Send a message. :class:`CallerGone` if the connection is closed."""
         while self._open and not self._messages and self._listen(0):
             pass
         if not self._open:
@@ -60,12 +62,12 @@ class WebSocket:
         self._write(TextMessage(payload.decode("utf-8", "replace")) if text else BytesMessage(payload))
 
     def close(self, reason: CloseReason) -> None:
-        """End the conversation, if it has not ended: the server is the one that hangs up."""
+        """Close the connection if it is open; the server closes the socket."""
         with contextlib.suppress(OSError):
             if self._open:
                 self._write(CloseConnection(reason))
-                # To hang up on what is not read yet would take the goodbye along.
-                self._listen(GOODBYE)
+                # Closing the socket with unread data would reset it before the close frame is read.
+                self._listen(CLOSE_TIMEOUT_S)
             self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
@@ -73,11 +75,11 @@ class WebSocket:
         return self._protocol.state is ConnectionState.OPEN
 
     def _listen(self, seconds: float) -> bool:
-        """Take in what comes; False if nothing does for so many seconds."""
+        """Read what has arrived; False if nothing arrives for so many seconds."""
         if not self._poll.poll(seconds * 1000):
             return False
         try:
-            self._protocol.receive_data(self._socket.recv(CHUNK) or None)
+            self._protocol.receive_data(self._socket.recv(READ_BYTES) or None)
             for event in self._protocol.events():
                 self._take(event)
         except RemoteProtocolError as error:

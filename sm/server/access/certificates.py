@@ -1,7 +1,7 @@
 """Check a certificate and its private key by a handshake in memory, and copy them for nginx.
 
-nginx reads copies in the run folder, so that it never sees half of a replacement, and so that a front that
-is started again finds a pair that works, whatever has become of the files.
+nginx reads copies in the run folder. So it never sees half of a replacement, and a restarted nginx finds a
+pair that works, whatever happened to the originals.
 """
 
 from __future__ import annotations
@@ -12,46 +12,35 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from sm.server.access.bounded_files import read_bounded
+
 #: Names of the copies.
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
-#: A chain of ten certificates has about 20 KiB.
+#: Bytes; a chain of ten certificates has about 20 KiB.
 MAX_FILE_BYTES = 2**20
 
 
 class CertificateError(ValueError):
-    """The pair cannot be used. The sentence has nothing of what the files contain."""
+    """The pair cannot be used. The message contains nothing of the files."""
 
 
 @dataclass(frozen=True)
 class KeyPair:
-    """What the two files contain, in PEM."""
+    """The contents of the two files, in PEM."""
 
     certificate: bytes
     key: bytes
 
 
 def read(certificate: Path, key: Path) -> KeyPair:
-    """The contents of both files; :class:`CertificateError` if one cannot be read."""
-    return KeyPair(_read(certificate), _read(key))
-
-
-def _read(path: Path) -> bytes:
-    if path.exists() and not path.is_file():  # a fifo would be waited for
-        raise CertificateError(f"{path} is not a file")
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise CertificateError(f"{path} cannot be read: {error.strerror}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise CertificateError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
-    return content
+    """Read both files. Raises :class:`CertificateError`."""
+    return KeyPair(*(read_bounded(file, MAX_FILE_BYTES, CertificateError) for file in (certificate, key)))
 
 
 def install(pair: KeyPair, folder: Path, origin: tuple[Path, Path]) -> str:
-    """Put a pair that works where nginx reads it; a warning if callers will refuse it, else nothing.
+    """Check a pair and copy it for nginx. Returns a warning if callers will refuse it, else an empty text.
 
-    ``origin``: the paths that errors name. :class:`CertificateError` leaves what is there as it is.
+    ``origin``: the paths that errors name. :class:`CertificateError` leaves the installed pair unchanged.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as staging:
@@ -65,16 +54,16 @@ def install(pair: KeyPair, folder: Path, origin: tuple[Path, Path]) -> str:
 
 
 def check(certificate: Path, key: Path, origin: tuple[Path, Path]) -> str:
-    """Try the pair. The warning is empty if the certificate and its chain are valid now, and for servers."""
+    """Check the pair. The warning is empty if the chain is valid now, and valid for servers."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # An encrypted key is an error, not a question at the terminal.
+        # An encrypted key must be an error, not a prompt at the terminal.
         server.load_cert_chain(certificate, key, password=lambda: b"")
     except (ssl.SSLError, ValueError, OSError) as error:
         raise CertificateError(_load_error(error, certificate, origin)) from None
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
-    # Trusts the certificate itself: who issued it is for callers to judge.
+    # Trust the certificate itself: whether to trust its issuer is the callers' decision.
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     client.load_verify_locations(certificate)
     try:
@@ -87,7 +76,7 @@ def check(certificate: Path, key: Path, origin: tuple[Path, Path]) -> str:
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
-    """The server's side of handshakes with the copies in ``folder``."""
+    """Create the TLS context for the copies in ``folder``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / CERTIFICATE, folder / KEY)
     return context
@@ -107,7 +96,7 @@ def _load_error(error: Exception, certificate: Path, origin: tuple[Path, Path]) 
 
 
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    """Until both are done; :class:`ssl.SSLError` from whoever gives up."""
+    """Complete the handshake of both sides. Raises :class:`ssl.SSLError`."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_side=False),

@@ -23,10 +23,10 @@ from sm.settings import Settings
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the key file.
+#: Seconds between two checks of the key file.
 POLL_INTERVAL_S = 1.0
 BACKLOG = 1024
-#: nginx reads no headers that are longer.
+#: Bytes; nginx accepts no longer headers.
 MAX_HEAD_BYTES = 2**17
 RECEIVE_BYTES = 2**16
 END_OF_HEAD = b"\r\n\r\n"
@@ -39,16 +39,16 @@ class KeyStore:
     """The keys of the file, read again when it changes."""
 
     def __init__(self, file: Path, copy: Path, limits: RateLimits) -> None:
-        """``copy``: the last content of ``file`` that was good. The supervisor has written it."""
+        """``copy``: the last valid content of ``file``, written by the supervisor."""
         self._file, self._copy, self._limits = file, copy, limits
         self._content = copy.read_bytes()
-        #: What was last found in the file and could not be used: not to be parsed every second.
+        #: The last content that was invalid, so that it is not parsed every second.
         self._rejected: bytes | None = None
         self._complaint = ""
         self._use(self._content)
 
     def reload(self) -> None:
-        """Use the file if it has changed; a file that cannot be used is reported once, and the keys stay."""
+        """Use the file if it has changed. An invalid file is logged once, and the old keys stay."""
         try:
             content = read_file(self._file)
             if content == self._content:
@@ -74,7 +74,7 @@ class KeyStore:
         return len(keys)
 
     def _save(self, content: bytes) -> None:
-        """Keep what is used for the next start of this process, when the file may be broken."""
+        """Save the content for the next start of this process, when the file may be invalid."""
         try:
             save_copy(self._copy, content)
         except OSError as error:
@@ -95,7 +95,7 @@ class Checker:
         self._store, self._limits = store, limits
 
     def answer(self, head: bytes) -> bytes:
-        """The whole response to a request's head."""
+        """Return the response to a request's head."""
         presented = presented_key(head)
         if presented is None:
             return NO_KEY
@@ -113,7 +113,7 @@ class Checker:
 
 
 def presented_key(head: bytes) -> bytes | None:
-    """The key in ``x-api-key``, else the one in ``Authorization: Bearer``; None if there is neither."""
+    """Return the key in ``x-api-key``, else in ``Authorization: Bearer``; None if there is neither."""
     bearer: bytes | None = None
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
@@ -128,7 +128,7 @@ def presented_key(head: bytes) -> bytes | None:
 
 
 class Server:
-    """Connections of nginx's workers, which keep them open."""
+    """Serves the connections of nginx's workers, which keep them open."""
 
     def __init__(self, listener: socket.socket, answer: Callable[[bytes], bytes]) -> None:
         self._listener, self._answer = listener, answer
@@ -138,7 +138,7 @@ class Server:
         self._received: dict[socket.socket, bytes] = {}
 
     def serve_for(self, seconds: float) -> None:
-        """Answer what comes within ``seconds``."""
+        """Answer requests for ``seconds``."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
@@ -169,13 +169,13 @@ class Server:
         if not data or len(received) > MAX_HEAD_BYTES:
             self._close(connection)
             return
-        head, end, rest = received.partition(END_OF_HEAD)
+        head, end, body_start = received.partition(END_OF_HEAD)
         if not end:
             self._received[connection] = received
             return
-        self._received[connection] = rest
+        self._received[connection] = body_start
         try:
-            # Shorter than any socket's buffer, and nginx asks nothing more before it has read it.
+            # The response fits into a socket's buffer, and nginx sends nothing more before it has read it.
             connection.sendall(self._answer(head))
         except OSError:
             self._close(connection)

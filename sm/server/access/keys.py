@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: So that a leaked key is recognised, by people and by secret scanners.
+from sm.server.access.bounded_files import read_bounded
+
+#: A prefix by which people and secret scanners recognise a leaked key.
 KEY_PREFIX = "trireme_"
 KEY_RANDOM_BYTES = 32
 #: Longer credentials are refused without being hashed.
@@ -18,14 +20,14 @@ MAX_KEY_BYTES = 512
 #: About 40,000 keys. The file is read whole, and every key may have a rate limit in memory.
 MAX_FILE_BYTES = 4 * 2**20
 MAX_RATE = 1_000_000.0
-#: A name stands in the log and in a header as it is.
+#: A name is written unchanged to the log and to a header.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LINE = re.compile(r"(?P<name>\S+)\s+sha256:(?P<hash>[0-9a-f]{64})(?P<options>(\s+[a-z]+=\S+)*)")
 FORM = "NAME sha256:HASH, then rate=N and burst=N if wanted"
 
 
 class KeyFileError(ValueError):
-    """The file cannot be used. The sentence never shows what is in it: that may be a key."""
+    """The file cannot be used. The message never shows its content, which may be a key."""
 
 
 @dataclass(frozen=True)
@@ -34,28 +36,19 @@ class ApiKey:
 
     name: str
     sha256: bytes
-    #: Requests per second, 0 for no limit; None: as the settings say.
+    #: Requests per second, 0 for no limit; None for the setting's.
     rate: float | None = None
-    #: Requests at once; None: as the settings say.
+    #: Requests at once; None for the setting's.
     burst: int | None = None
 
 
 def read_file(path: Path) -> bytes:
-    """The file's content; :class:`KeyFileError` if it cannot be read or is too large."""
-    if path.exists() and not path.is_file():  # a fifo would be waited for
-        raise KeyFileError(f"{path} is not a file")
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise KeyFileError(f"{path} cannot be read: {error.strerror}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise KeyFileError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
-    return content
+    """Read the file. Raises :class:`KeyFileError` if it cannot be read or is too large."""
+    return read_bounded(path, MAX_FILE_BYTES, KeyFileError)
 
 
 def parse(content: bytes, path: Path) -> list[ApiKey]:
-    """The keys of a file's content; :class:`KeyFileError` names ``path`` and the line."""
+    """Parse the keys in a file's content. :class:`KeyFileError` names ``path`` and the line."""
     keys: dict[str, ApiKey] = {}
     hashes: set[bytes] = set()
     for number, line in _lines(content):
@@ -71,7 +64,7 @@ def parse(content: bytes, path: Path) -> list[ApiKey]:
 
 
 def _lines(content: bytes) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, without blank ones and comments."""
+    """Yield numbered lines, without blank ones and comments."""
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         text = line.partition("#")[0].strip()
         if text:
@@ -79,10 +72,10 @@ def _lines(content: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _parse_line(line: str, where: str) -> ApiKey:
-    found = LINE.fullmatch(line)
-    if found is None or not NAME.fullmatch(found["name"]):
+    match = LINE.fullmatch(line)
+    if match is None or not NAME.fullmatch(match["name"]):
         raise KeyFileError(f"{where}: a line is {FORM}")
-    options = dict(word.split("=", 1) for word in found["options"].split())
+    options = dict(word.split("=", 1) for word in match["options"].split())
     try:
         rate = _number(options.pop("rate", None), 0.0)
         burst = _number(options.pop("burst", None), 1.0)
@@ -90,7 +83,7 @@ def _parse_line(line: str, where: str) -> ApiKey:
         raise KeyFileError(f"{where}: {error}") from None
     if options or (burst is not None and burst != int(burst)):
         raise KeyFileError(f"{where}: a line is {FORM}")
-    return ApiKey(found["name"], bytes.fromhex(found["hash"]), rate, None if burst is None else int(burst))
+    return ApiKey(match["name"], bytes.fromhex(match["hash"]), rate, None if burst is None else int(burst))
 
 
 def _number(text: str | None, lowest: float) -> float | None:
@@ -106,10 +99,10 @@ def _number(text: str | None, lowest: float) -> float | None:
 
 
 class KeyRing:
-    """Keys by what callers present.
+    """Finds keys by what callers present.
 
-    The index is keyed with a secret of this process, so that the time of a look-up says nothing of the hashes
-    that are stored, and does not grow with their number.
+    The index is keyed with a secret of this process. So the time of a look-up tells nothing of the stored
+    hashes, and does not grow with their number.
     """
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:
@@ -117,7 +110,7 @@ class KeyRing:
         self._keys = {self._index(key.sha256): key for key in keys}
 
     def find(self, presented: bytes) -> ApiKey | None:
-        """The key that a caller presents; None if there is no such key."""
+        """Return the key that a caller presents; None if it is unknown."""
         if len(presented) > MAX_KEY_BYTES:
             return None
         digest = hashlib.sha256(presented).digest()
@@ -129,12 +122,12 @@ class KeyRing:
 
 
 def generate() -> str:
-    """A new key: 256 random bits. That much cannot be guessed, so that one SHA-256 of it is enough."""
+    """Create a key of 256 random bits, which cannot be guessed; so a single SHA-256 protects it."""
     return KEY_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
 
 
 def format_line(name: str, key: str, rate: float | None = None, burst: int | None = None) -> str:
-    """The line for the file."""
+    """Format the line for the file."""
     options = [f"rate={rate:g}"] if rate is not None else []
     if burst is not None:
         options.append(f"burst={burst}")

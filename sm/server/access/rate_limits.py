@@ -16,7 +16,7 @@ class TokenBucket:
         self._tokens, self._updated = float(burst), now
 
     def take(self, now: float) -> float:
-        """Seconds until a request is allowed; 0 if this one is, and then it is counted."""
+        """Count a request if it is allowed. Returns the seconds to wait; 0 if it is allowed."""
         self._tokens = min(self.burst, self._tokens + (now - self._updated) * self.rate)
         self._updated = now
         if self._tokens >= 1:
@@ -26,28 +26,28 @@ class TokenBucket:
 
 
 class RateLimits:
-    """The buckets of all keys; no more than there are keys, whatever callers send."""
+    """The buckets of all keys. Their number does not depend on what callers send."""
 
     def __init__(self, rate: float, burst: int, clock: Callable[[], float]) -> None:
-        """``rate`` (0: no limit) and ``burst`` (0: one second's worth) of keys without their own."""
+        """``rate`` (0: no limit) and ``burst`` (0: one second's requests) are for keys without their own."""
         self._rate, self._burst, self._clock = rate, burst, clock
         self._buckets: dict[str, TokenBucket] = {}
 
     def replace_keys(self, keys: Iterable[ApiKey]) -> None:
-        """Limit ``keys`` and no others; a bucket stays as full as it is where its limit stays."""
+        """Limit exactly these keys. A bucket keeps its tokens if its limit is unchanged."""
         now, before = self._clock(), self._buckets
         self._buckets = {}
         for key in keys:
             rate = self._rate if key.rate is None else key.rate
             if not rate:
                 continue
-            # A burst of the settings belongs to the rate of the settings.
+            # The settings' burst goes with the settings' rate only.
             burst = key.burst or (self._burst if key.rate is None else 0) or math.ceil(rate)
             bucket = before.get(key.name)
             same = bucket is not None and (bucket.rate, bucket.burst) == (rate, burst)
             self._buckets[key.name] = bucket if bucket and same else TokenBucket(rate, burst, now)
 
     def seconds_to_wait(self, name: str) -> int:
-        """Whole seconds until the key may be used again; 0 if it may now, and then the use is counted."""
+        """Count a use of the key if it is allowed. Returns whole seconds to wait; 0 if it is allowed."""
         bucket = self._buckets.get(name)
         return math.ceil(bucket.take(self._clock())) if bucket else 0

@@ -10,10 +10,10 @@ from sm.settings import Settings
 
 
 def prepare(settings: Settings, box: Box) -> list[str]:
-    """Copy certificate and keys into the run folder; :class:`StartError` if they cannot be used.
+    """Copy certificate and keys into the run folder. Raises :class:`StartError` if they cannot be used.
 
     Returns:
-        Warnings: what works, but not as its owner may think.
+        Warnings about settings that work but may surprise.
     """
     warnings = []
     try:

@@ -1,4 +1,4 @@
-"""Work out from memory and descriptors how many callers nginx takes at once."""
+"""Compute from memory and descriptors how many callers nginx serves at once."""
 
 from __future__ import annotations
 
@@ -11,30 +11,34 @@ from pathlib import Path
 from sm.errors import StartError
 from sm.settings import Settings
 
-#: Bytes of a body that nginx keeps in memory, as large as the platform's largest outside of batch transform:
-#: spooling a 400 KB picture to a file costs 0.9 ms.
-BODY_BUFFER = 25 * 2**20
-#: Connections of one process of nginx. Beyond, its tables only cost memory.
+#: Bytes of a body that nginx keeps in memory: the platform's limit outside of batch transform. Writing a 400
+#: KB picture to a file costs 0.9 ms.
+BODY_BUFFER_BYTES = 25 * 2**20
+#: Connections of one nginx process. More would only enlarge its tables.
 MAX_CONNECTIONS = 8192
-#: Descriptors without which the box does not start.
+#: Descriptors below which the box does not start.
 MIN_FILES = 96
-#: Descriptors that a worker and Triton have open when idle, with some to spare.
+#: Descriptors that an idle worker and an idle Triton have open, with some to spare.
 WORKER_FILES, TRITON_FILES = 48, 80
-#: What each thread of a worker adds to both: a caller's connection, and Triton's HTTP and gRPC.
-THREAD_FILES, TRITON_THREAD_FILES = 3, 2
-#: Bytes. Bodies from here on are counted while nginx receives them; see ``nginx.conf``.
+#: What each request adds: its caller's connection; and, while it is served, Triton's HTTP and gRPC, on both
+#: sides.
+REQUEST_FILES, TRITON_REQUEST_FILES = 1, 2
+#: Requests that the workers have not looked at yet. Each is refused or given to its model within
+#: milliseconds, so that a model that is flooded keeps nobody out.
+MAX_UNSEEN = 512
+#: Bytes. Larger bodies are counted while nginx receives them; see ``nginx.conf``.
 MEDIUM_BODY, LARGE_BODY = 100_000, 1_000_000
-#: Of the memory there is, the part that bodies being received may take, half of it for each of the two sizes.
+#: The share of memory for bodies that are being received, half of it for each of the two sizes.
 BODY_MEMORY_SHARE = 1 / 8
-#: Least and most bodies of a size that are received at once.
+#: Least and most bodies of each size that are received at once.
 MEDIUM_BODIES, LARGE_BODIES = (64, 4096), (16, 512)
-#: The memory limit of the container's control group, in its second form and in its first.
+#: The memory limit of the container's control group, version 2 and version 1.
 MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What nginx is told. A body counts as medium or large until its request is answered."""
+    """The limits for nginx. A body counts as medium or large until its request is answered."""
 
     connections: int
     in_flight: int
@@ -43,20 +47,23 @@ class Capacity:
 
 
 def capacity(settings: Settings, memory: int, files: int) -> Capacity:
-    """The limits for a machine with ``memory`` bytes and a process with ``files`` descriptors."""
-    # Each takes two descriptors, its caller's and the one behind: half is left to callers that get 429.
-    in_flight = min(requests_wanted(settings), files // 4)
+    """Compute the limits for a machine with ``memory`` bytes and a process with ``files`` descriptors."""
+    # Each request takes two descriptors, the caller's and the worker's. Half of all is left for callers that
+    # get 429.
+    in_flight = min(in_workers(settings) + MAX_UNSEEN, files // 4)
+    # Of those that are not looked at yet nginx has the bodies too, and bounds them by their bytes.
+    concurrent_requests = min(in_flight, settings.worker_count * settings.max_invocations)
     share = memory * BODY_MEMORY_SHARE / 2
     return Capacity(
         connections=min(MAX_CONNECTIONS, files),
         in_flight=in_flight,
-        medium_bodies=in_flight + clamp(share / LARGE_BODY, *MEDIUM_BODIES),
-        large_bodies=in_flight + clamp(share / body_buffer(settings), *LARGE_BODIES),
+        medium_bodies=concurrent_requests + clamp(share / LARGE_BODY, *MEDIUM_BODIES),
+        large_bodies=concurrent_requests + clamp(share / body_buffer(settings), *LARGE_BODIES),
     )
 
 
 def fit_to_descriptors(settings: Settings, files: int) -> Settings:
-    """The settings with as many threads as a process with ``files`` descriptors can serve.
+    """Return the settings with the threads and the queue that ``files`` descriptors of a process allow.
 
     Raises:
         StartError: There are too few for the box to work at all.
@@ -66,48 +73,52 @@ def fit_to_descriptors(settings: Settings, files: int) -> Settings:
             f"A process may open {files} files (ulimit -n), and the box needs {MIN_FILES}: allow more, as "
             "with docker run --ulimit nofile=1024."
         )
-    of_worker = (files - WORKER_FILES) // THREAD_FILES
-    of_triton = (files - TRITON_FILES) // (TRITON_THREAD_FILES * settings.worker_count)
-    return replace(settings, threads=max(1, min(settings.threads, of_worker, of_triton)))
+    of_worker = (files - WORKER_FILES) // (4 * REQUEST_FILES + 2 * TRITON_REQUEST_FILES)
+    of_triton = (files - TRITON_FILES) // (2 * TRITON_REQUEST_FILES * settings.worker_count)
+    threads = max(1, min(settings.threads, of_worker, of_triton))
+    spare = files - WORKER_FILES - threads * (4 * REQUEST_FILES + 2 * TRITON_REQUEST_FILES)
+    return replace(settings, threads=threads, queue=max(0, min(settings.queue, spare // REQUEST_FILES)))
 
 
-def describe_limits(asked: Settings, fitted: Settings, limits: Capacity, files: int) -> tuple[str, str]:
-    """Level and text of the line that says at start what the box takes at once."""
+def describe_limits(requested: Settings, fitted: Settings, limits: Capacity, files: int) -> tuple[str, str]:
+    """Return level and text of the log line about the limits."""
     text = (
-        f"at once: {limits.in_flight} requests, {fitted.threads} threads in each of {fitted.worker_count} "
-        f"workers, {limits.connections} connections of each nginx process, {limits.medium_bodies} bodies of "
+        f"at once: {limits.in_flight} requests, {fitted.threads} threads for a model and "
+        f"{fitted.max_invocations} invocations in each of {fitted.worker_count} workers, "
+        f"{limits.connections} connections of each nginx process, {limits.medium_bodies} bodies of "
         f"100 KB and {limits.large_bodies} of 1 MB and more; a process may open {files} files"
     )
-    if fitted.threads < asked.threads or limits.in_flight < requests_wanted(asked):
+    is_reduced = (fitted.threads, fitted.queue) < (requested.threads, requested.queue)
+    if is_reduced or limits.in_flight < in_workers(requested):
         return "warning", f"{text}, too few for the requests and threads that are set (ulimit -n)"
     return "info", text
 
 
-def requests_wanted(settings: Settings) -> int:
-    """Requests in the workers' hands and in the queue, by the settings alone."""
-    return min(65535, settings.worker_count * settings.request_threads + settings.queue)
+def in_workers(settings: Settings) -> int:
+    """Return the requests that the workers have in hand, by the settings alone."""
+    return min(65535, settings.worker_count * settings.max_threads)
 
 
 def body_buffer(settings: Settings) -> int:
-    """Bytes of a body that nginx keeps in memory; what is larger goes to a file."""
-    return max(1024, min(BODY_BUFFER, settings.max_body))
+    """Return the bytes of a body that nginx keeps in memory; a larger one goes to a file."""
+    return max(1024, min(BODY_BUFFER_BYTES, settings.max_body))
 
 
 def memory_limit(limits: tuple[Path, ...] = MEMORY_LIMITS) -> int:
-    """Bytes that the box may use: the machine's, or less where its control group says so."""
-    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Return the bytes that the box may use: the machine's, or its control group's limit."""
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in limits:
-        # "max" where there is no limit.
+        # The file says "max" if there is no limit.
         with contextlib.suppress(OSError, ValueError):
-            found = min(found, int(path.read_text()))
-    return found
+            memory_bytes = min(memory_bytes, int(path.read_text()))
+    return memory_bytes
 
 
 def descriptor_limit() -> int:
-    """Files that a process of the box may have open; children have the same limit."""
+    """Return how many files a process of the box may open; children have the same limit."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def clamp(value: float, least: int, most: int) -> int:
-    """The integer below ``value`` that is within the bounds."""
+    """Return the largest integer up to ``value`` within the bounds."""
     return max(least, min(most, int(value)))

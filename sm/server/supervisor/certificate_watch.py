@@ -1,4 +1,4 @@
-"""Replace the certificate while the box runs: check the new pair, then have nginx read it."""
+"""Replace the certificate while the box runs: check the new pair, then make nginx read it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POLL_INTERVAL_S = 1.0
 
 
 class CertificateWatch:
-    """Looks at the two files once a second."""
+    """Checks the two files once a second."""
 
     def __init__(
         self,
@@ -22,17 +22,17 @@ class CertificateWatch:
         reload: Callable[[], None],
         say: Callable[[str, str], None],
     ) -> None:
-        """``files``: certificate and key; ``folder``: nginx's copies; ``reload`` has nginx read them."""
+        """``files``: certificate and key. ``folder``: nginx's copies. ``reload`` makes nginx read them."""
         self._files, self._folder = files, folder
         self._clock, self._reload, self._say = clock, reload, say
         self._used = certificates.read(folder / certificates.CERTIFICATE, folder / certificates.KEY)
-        self._seen = self._used
+        self._last_checked = self._used
         self._rejected: KeyPair | None = None
         self._complaint = ""
         self._next = 0.0
 
     def poll(self) -> None:
-        """To be called often. A pair that cannot be used is reported once, and the old one stays."""
+        """Check if it is time; to be called often. An invalid pair is logged once, and the old one stays."""
         now = self._clock()
         if now < self._next:
             return
@@ -46,8 +46,8 @@ class CertificateWatch:
 
     def _look(self) -> None:
         pair = certificates.read(*self._files)
-        # Two files are not replaced in one step: one look later both are there.
-        changed, self._seen = pair != self._seen, pair
+        # The two files are not replaced in one step, so a change must be the same in two checks.
+        changed, self._last_checked = pair != self._last_checked, pair
         if pair == self._used:
             self._rejected, self._complaint = None, ""
         elif not changed and pair != self._rejected:

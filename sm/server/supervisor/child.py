@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, field
 
-#: Seconds over which deaths count against the budget.
+#: Seconds within which deaths count against the restart limit.
 RESTART_WINDOW_S = 300.0
-#: Seconds before a restart: the first, and the most.
-BACK_OFF, LONGEST = 0.1, 5.0
-#: Seconds between two looks at a child that is starting.
+#: Seconds before a restart: the first, and the longest.
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
+#: Seconds between two probes of a child that is starting.
 PROBE_INTERVAL_S = 0.1
 
 WAITING, STARTING, READY, RESTARTING, STOPPED = "waiting", "starting", "ready", "restarting", "stopped"
@@ -25,10 +25,10 @@ class Child:
     restarts: int = 0
     #: When it was last started.
     since: float = 0.0
-    #: Not to be started, or looked at, before.
+    #: Do not start or probe it before this time.
     not_before: float = 0.0
     ever_ready: bool = False
-    #: Its next end is our doing and costs nothing.
+    #: True if the supervisor ends it, so that its exit is not counted.
     expected_exit: bool = False
     deaths: list[float] = field(default_factory=list)
 
@@ -40,11 +40,11 @@ class Child:
         self.state, self.ever_ready = READY, True
 
     def mark_unready(self, now: float) -> None:
-        """It was asked and is not ready yet."""
+        """Record that a probe found it not ready."""
         self.not_before = now + PROBE_INTERVAL_S
 
     def mark_exited(self, now: float) -> None:
-        """It is gone, and is to be started again after the back-off."""
+        """Record its exit; it is started again after the back-off."""
         self.pid = None
         self.state = RESTARTING if self.ever_ready or not self.expected_exit else WAITING
         if self.expected_exit:
@@ -52,27 +52,27 @@ class Child:
             return
         self.restarts += 1
         self.deaths = [at for at in self.deaths if at > now - RESTART_WINDOW_S] + [now]
-        self.not_before = now + min(LONGEST, BACK_OFF * 2 ** min(len(self.deaths) - 1, 10))
+        self.not_before = now + min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(len(self.deaths) - 1, 10))
 
     def mark_stopped(self) -> None:
         self.pid, self.state = None, STOPPED
 
     def restart_limit_reached(self, budget: int) -> bool:
-        """Whether it died more often than it may."""
+        """True if it died more often than allowed."""
         return len(self.deaths) > budget
 
     def overdue(self, now: float, limit: float) -> bool:
-        """Whether it has been starting for too long."""
+        """True if it has been starting for too long."""
         return self.pid is not None and self.state != READY and now > self.since + limit
 
 
 def exit_code(status: int) -> int:
-    """A child's end (negative: a signal) as the box's own: a failure in any case."""
+    """Translate a child's exit (negative: a signal) to the box's exit code, which is never 0."""
     return 128 - status if status < 0 else status or 1
 
 
 def describe_exit(status: int) -> str:
-    """A child's end in words."""
+    """Describe a child's exit in words."""
     if status >= 0:
         return f"exit code {status}"
     return f"signal {-status} ({signal.Signals(-status).name})"

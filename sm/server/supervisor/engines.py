@@ -1,7 +1,7 @@
 """Build the TensorRT plans that this GPU needs before Triton starts (``TRIREME_BUILD_ENGINES``).
 
-The repository may be read-only, so the plans go into the cache, and Triton serves a repository there that
-has the new plans and, for all else, links to the one that was given. ``/ping`` says how far it is.
+The repository may be read-only, so plans go into the cache. Triton serves a repository there with the new
+plans and links to everything else. ``/ping`` shows the progress.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sm.server.supervisor.processes import Command, Processes
 from sm.server.supervisor.signals import STOPPING, Signals
 from sm.server.supervisor.unavailable_responder import UnavailableResponder
 from sm.server.supervisor.watchdog import Watchdog
-from sm.settings import HERE, Settings
+from sm.settings import PACKAGE, Settings
 
-#: Seconds between two looks, between two lines of the log, and for the last callers to read their answer.
-TICK, TELL, PARTING = 0.05, 30.0, 0.5
+#: Seconds between two checks, between two lines of the log, and for the last callers to read their answer.
+POLL_INTERVAL_S, PROGRESS_INTERVAL_S, CLOSE_GRACE_S = 0.05, 30.0, 0.5
 
 
 class Stopping(Exception):
-    """Somebody wants the box to stop."""
+    """The box is told to stop."""
 
 
 class PlanBuilder:
@@ -48,12 +48,14 @@ class PlanBuilder:
         self._root = settings.cache.expanduser().absolute() / "engines"
         self._selector, self._signals, self._processes = selector, signals, processes
         self._guard, self._log = guard, log
-        #: What ``/ping`` says meanwhile.
+        #: The reason that ``/ping`` gives meanwhile.
         self.reason = "the box is starting"
         self._doorman = UnavailableResponder(listener, selector, lambda: self.reason, time.monotonic)
 
     def run(self, repository: Path) -> Path | None:
-        """The repository to serve, None if the box was told to stop; :class:`StartError` if a build fails."""
+        """Build the plans. Returns the repository to serve, None if the box is told to stop. Raises
+        :class:`StartError`.
+        """
         wanting = find_missing_plans(repository)
         if not wanting:
             return repository
@@ -72,12 +74,12 @@ class PlanBuilder:
                 "that can be written."
             ) from error
         finally:
-            self._part()
+            self._finish_answers()
         return merged
 
     def _build(self, version: Path, built: Path, which: str) -> bool:
-        """False if the box was told to stop."""
-        name, started, told = version.parent.name, time.monotonic(), -TELL
+        """Build a plan. Returns False if the box is told to stop."""
+        name, started, reported_at = version.parent.name, time.monotonic(), -PROGRESS_INTERVAL_S
         usual = _seconds(version)
         command = (
             sys.executable,
@@ -87,20 +89,22 @@ class PlanBuilder:
             str(built),
             str(self._root / "times"),
         )
-        pid, output = self._processes.spawn(Command(command, {**os.environ, "PYTHONPATH": str(HERE)}))
+        pid, output = self._processes.spawn(
+            Command(command, {**os.environ, "PYTHONPATH": str(PACKAGE.parent)})
+        )
         if self._guard:
             self._guard.group(pid)
         try:
             while (status := self._status(pid)) is None:
-                spent = time.monotonic() - started
-                self.reason = progress(name, spent, usual)
-                if spent - told >= TELL:
-                    told = spent
+                elapsed = time.monotonic() - started
+                self.reason = progress(name, elapsed, usual)
+                if elapsed - reported_at >= PROGRESS_INTERVAL_S:
+                    reported_at = elapsed
                     self._log.log("info", f"{self.reason} (plan {which}, log: {built / LOG})")
-                self._turn()
+                self._answer_callers()
             if status:
-                said = os.read(output, 1 << 16).decode(errors="replace").strip()
-                raise StartError(said.splitlines()[-1] if said else f"{name}: its plan could not be built.")
+                text = os.read(output, 1 << 16).decode(errors="replace").strip()
+                raise StartError(text.splitlines()[-1] if text else f"{name}: its plan could not be built.")
         except Stopping:
             self._processes.kill(pid)
             return False
@@ -112,30 +116,30 @@ class PlanBuilder:
         return True
 
     def _status(self, pid: int) -> int | None:
-        """How the process ended, None while it runs; :class:`Stopping` if the box is to stop."""
+        """Return the process's exit status, None while it runs. Raises :class:`Stopping`."""
         if any(number in STOPPING for number in self._signals.take()):
             raise Stopping
         return dict(self._processes.reap()).get(pid)
 
-    def _turn(self, wanted: bool = True) -> None:
-        """Answer who asks, for a tick."""
-        self._doorman.serve(wanted)
+    def _answer_callers(self, active: bool = True) -> None:
+        """Answer callers for one interval."""
+        self._doorman.serve(active)
         registered = self._selector.get_map()
-        for key, _ in self._selector.select(TICK):
-            # An event before this one may have closed what this one is about.
+        for key, _ in self._selector.select(POLL_INTERVAL_S):
+            # An earlier event of this round may have closed this one's file.
             if registered.get(key.fd) is key:
                 key.data()
 
-    def _part(self) -> None:
-        """The last callers get to read their answer."""
-        end = time.monotonic() + PARTING
+    def _finish_answers(self) -> None:
+        """Let the last callers read their answer."""
+        end = time.monotonic() + CLOSE_GRACE_S
         while self._doorman.busy and time.monotonic() < end:
-            self._turn(wanted=False)
+            self._answer_callers(active=False)
 
 
-def progress(model: str, spent: float, usual: float | None) -> str:
-    """What ``/ping`` and the log say; ``usual`` is what the plan took when it was last built, in seconds."""
-    minutes = int(spent // 60)
+def progress(model: str, elapsed: float, usual: float | None) -> str:
+    """Format the progress for ``/ping`` and the log; ``usual`` is the seconds of the last build."""
+    minutes = int(elapsed // 60)
     if usual is None:
         return f"building {model}: {minutes} min so far"
     return f"building {model}: {minutes} of {max(minutes, 1, round(usual / 60))} min"
@@ -143,7 +147,7 @@ def progress(model: str, spent: float, usual: float | None) -> str:
 
 def _seconds(version: Path) -> float | None:
     try:
-        said = json.loads((version / "manifest.json").read_bytes()).get("seconds")
+        seconds = json.loads((version / "manifest.json").read_bytes()).get("seconds")
     except (OSError, ValueError, AttributeError):
         return None
-    return said if isinstance(said, (int, float)) else None
+    return seconds if isinstance(seconds, (int, float)) else None

@@ -12,26 +12,28 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sm.errors import StartError
-from sm.request_ids import INFERENCE_ID, TRACE_ID
+from sm.request_ids import INFERENCE_ID, REQUEST_ID, TRACE_ID
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box
 from sm.server.access.certificates import CERTIFICATE, KEY
 from sm.server.supervisor.capacity import body_buffer, capacity, descriptor_limit, memory_limit
 from sm.settings import HERE, Settings, cores, names_of
 
 TEMPLATE = HERE / "nginx.conf"
-#: nginx is often where only root's PATH looks.
+#: nginx is often installed where only root's PATH points.
 NGINX_PATHS = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin"
-#: Seconds by which nginx waits longer than what is behind it.
+#: Seconds that nginx waits longer than the router.
 TIMEOUT_MARGIN_S = 5
 MODELS_NEED_NGINX = (
     "multi-model mode (SAGEMAKER_MULTI_MODEL=true) needs nginx, which has one process load all the models"
 )
-#: Settings that protect the port, and so may not be passed over in silence.
+#: Settings that protect the port. If nginx is missing they stop the start.
 NGINX_SETTINGS = ("tls_certificate", "api_keys_file", "cors_origins")
-#: Headers of answers that a page of another origin may read.
+#: Response headers that pages of other origins may read.
 EXPOSED_HEADERS = (
     "Retry-After",
     "WWW-Authenticate",
+    "X-Request-Id",
+    "traceresponse",
     "X-Amzn-SageMaker-Session-Id",
     "X-Amzn-SageMaker-New-Session-Id",
     "X-Amzn-SageMaker-Closed-Session-Id",
@@ -46,20 +48,20 @@ WITHOUT_NGINX = (
 
 
 def choose(settings: Settings) -> Path | None:
-    """The nginx to use; None where gunicorn is the front."""
+    """Find the nginx to use; None if gunicorn is the front."""
     if settings.nginx == "off":
         if settings.multi_model:
             raise StartError(f"TRIREME_NGINX=off: {MODELS_NEED_NGINX}.")
         _check_nginx_settings(settings, "TRIREME_NGINX=off")
         return None
-    found = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:{NGINX_PATHS}")
-    if found is None and settings.nginx == "on":
+    nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:{NGINX_PATHS}")
+    if nginx is None and settings.nginx == "on":
         raise StartError("TRIREME_NGINX=on, but there is no nginx on PATH: install it, or set it to auto.")
-    if found is None and settings.multi_model:
+    if nginx is None and settings.multi_model:
         raise StartError(f"There is no nginx on PATH: {MODELS_NEED_NGINX}.")
-    if found is None:
+    if nginx is None:
         _check_nginx_settings(settings, "There is no nginx on PATH")
-    return Path(found) if found else None
+    return Path(nginx) if nginx else None
 
 
 def _check_nginx_settings(settings: Settings, why: str) -> None:
@@ -69,7 +71,7 @@ def _check_nginx_settings(settings: Settings, why: str) -> None:
 
 
 def prepare(nginx: Path, settings: Settings, box: Box) -> tuple[str, ...]:
-    """Write nginx's configuration into the run folder, have nginx check it, and give its command line."""
+    """Write nginx's configuration into the run folder, test it with nginx, and return its command line."""
     folder = box.run / "nginx"
     for name in ("body", "proxy", "fastcgi", "uwsgi", "scgi"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -83,26 +85,27 @@ def prepare(nginx: Path, settings: Settings, box: Box) -> tuple[str, ...]:
 
 
 def render(settings: Settings, box: Box) -> str:
-    """The configuration for this box. Only ``${name}`` is ours: ``$name`` is nginx's own."""
+    """Fill in the configuration. ``${name}`` is ours, ``$name`` is nginx's own."""
     filled = values(settings, box)
-    return re.sub(r"\$\{([a-z_]+)\}", lambda found: str(filled[found[1]]), TEMPLATE.read_text())
+    return re.sub(r"\$\{([a-z_]+)\}", lambda match: str(filled[match[1]]), TEMPLATE.read_text())
 
 
 def values(settings: Settings, box: Box) -> Mapping[str, object]:
-    """What the template leaves open. Sizes in bytes, times in seconds."""
+    """Return the values of the template. Sizes are in bytes, times in seconds."""
     patience = int(settings.timeout) + TIMEOUT_MARGIN_S
     processes = max(1, min(4, cores() // 4))
     limits = capacity(settings, memory_limit(), descriptor_limit())
     return {
         "user": _user(),
         "processes": processes,
-        # One process needs no shared count, which would be wrong for ever once a process is killed.
+        # A single process needs no shared count, which would stay wrong after a process was killed.
         "shared_count": "zone data_plane 64k;" if processes > 1 else "",
         "connections": limits.connections,
         "run": box.run / "nginx",
         "draining": box.draining_file,
         "inference_id": INFERENCE_ID,
         "trace_id": TRACE_ID,
+        "named_id": REQUEST_ID,
         "port": settings.port,
         "data_socket": box.data_socket,
         "control_socket": box.control_socket,
@@ -116,37 +119,37 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "timeout": patience,
         "stream_timeout": int(settings.longest_stream) + TIMEOUT_MARGIN_S,
         "all_streamed": int(_all_streamed(settings)),
-        # Unloading a model may take the platform's 360 s, loading one what is set.
+        # Unloading a model may take the platform's 360 s, loading one as long as is set.
         "control_timeout": max(
             patience, 360 + TIMEOUT_MARGIN_S, int(settings.load_timeout) + TIMEOUT_MARGIN_S
         ),
-        "with_tls": _enabled(settings.tls),
+        "with_tls": _line_prefix(settings.tls),
         "tls_port": settings.tls_port,
         "http_two": " http2" if settings.http2 else "",
         "certificate": box.tls_folder / CERTIFICATE,
         "certificate_key": box.tls_folder / KEY,
-        "with_keys": _enabled(settings.api_keys_file is not None),
+        "with_keys": _line_prefix(settings.api_keys_file is not None),
         "keys_socket": box.keys_socket,
-        "with_cors": _enabled(bool(settings.cors_origins)),
+        "with_cors": _line_prefix(bool(settings.cors_origins)),
         "origins": " ".join(f'"{origin}" $http_origin;' for origin in settings.cors_origins),
         "exposed_headers": ", ".join(EXPOSED_HEADERS),
     }
 
 
-def _enabled(on: bool) -> str:
-    """What stands before a line of the template that is for one setting."""
+def _line_prefix(on: bool) -> str:
+    """Return the prefix that enables or disables the template's lines for a setting."""
     return "" if on else "# "
 
 
 def _all_streamed(settings: Settings) -> bool:
-    """Whether a request need not ask for a stream to get one."""
+    """True if answers are streamed without a request for it."""
     return settings.inference_type == "generate_stream" or settings.default_accept == "text/event-stream"
 
 
 def _user() -> str:
-    """nginx's workers stay who the supervisor is.
+    """Return the user of nginx's workers: the supervisor's.
 
-    They need its sockets; and the router beside them, which decodes what strangers send, has the same rights.
+    They need its sockets. The router, which decodes data from strangers, has the same rights.
     """
     if os.geteuid() != 0:
         return ""
@@ -154,11 +157,11 @@ def _user() -> str:
 
 
 def _error_log(nginx: Path) -> tuple[str, ...]:
-    """Keeps nginx from the log file it was built with, where it knows how (1.19.5)."""
-    shown = subprocess.run([nginx, "-v"], capture_output=True, text=True, check=False, timeout=30).stderr
-    found = re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", shown)
-    known = found is not None and tuple(map(int, found.groups())) >= (1, 19, 5)
-    return ("-e", "stderr") if known else ()
+    """Keep nginx from its compiled-in log file, if it has the option (1.19.5)."""
+    version = subprocess.run([nginx, "-v"], capture_output=True, text=True, check=False, timeout=30).stderr
+    match = re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", version)
+    supported = match is not None and tuple(map(int, match.groups())) >= (1, 19, 5)
+    return ("-e", "stderr") if supported else ()
 
 
 def _first_complaint(output: str) -> str:

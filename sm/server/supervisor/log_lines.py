@@ -1,4 +1,4 @@
-"""Parse what children print: JSON, Triton's and nginx's forms, Python tracebacks, anything else."""
+"""Parse the output of children: JSON, Triton's and nginx's forms, Python tracebacks, and other text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 
 from sm.logs import LEVELS
 
-#: Bytes of a line, or of a traceback's lines together, that are kept.
+#: Bytes kept of a line, or of a traceback's lines together.
 MAX_LINE_BYTES = 64 * 1024
 
 #: ``I1121 10:43:08.123456 99 server.cc:273] "text"``, and with --log-format=ISO8601.
@@ -26,7 +26,7 @@ NGINX = re.compile(
     r"^(?:\d{4}/\d\d/\d\d \d\d:\d\d:\d\d|nginx:) \[(?P<level>\w+)\] (?:\d+#\d+: )?(?P<text>.*)$", re.S
 )
 QUERY = re.compile(r"\?[^\s\"]*")
-#: Triton draws tables of its options and models, sixty lines of what other lines have said.
+#: Triton prints tables of its options and models, which repeat other lines.
 TABLE = ("+--", "| ")
 TRACEBACK = "Traceback (most recent call last):"
 
@@ -37,12 +37,13 @@ Members = dict[str, Any]
 
 
 def parse(line: str) -> Members:
-    """A line's ``level`` and ``message``, and what a JSON line has besides. The child's own ``time`` is
-    kept where it is a whole one; Triton's has no year and nginx's no zone."""
+    """Return a line's ``level`` and ``message``, and further members of a JSON line. The child's ``time`` is
+    kept if it is complete; Triton's has no year and nginx's no zone.
+    """
     for read in (_json, _triton, _nginx):
-        found = read(line)
-        if found is not None:
-            return found
+        members = read(line)
+        if members is not None:
+            return members
     if line.startswith(TABLE):
         return {"level": "debug", "message": line}
     return {"level": "error" if line.startswith(TRACEBACK) else "info", "message": line}
@@ -51,7 +52,7 @@ def parse(line: str) -> Members:
 def _json(line: str) -> Members | None:
     if not line.startswith("{"):
         return None
-    members = _loaded(line)
+    members = _parse_json(line)
     if not isinstance(members, dict) or not isinstance(members.get("message"), str):
         return None
     if members.get("level") not in LEVELS:
@@ -61,8 +62,8 @@ def _json(line: str) -> Members | None:
     return members
 
 
-def _loaded(line: str) -> Any:
-    """None for what is no JSON; Python's own is a little more."""
+def _parse_json(line: str) -> Any:
+    """Parse JSON; None if it is none. Python's parser accepts a little more."""
     for loads in (orjson.loads, json.loads):
         try:
             return loads(line)
@@ -88,7 +89,7 @@ def _triton(line: str) -> Members | None:
             text = str(json.loads(text))
         except ValueError:
             text = text.strip('"')
-    # Above a table stands a line of nothing.
+    # Triton prints an empty line above a table.
     level = LETTERS[match["letter"] or match["iso"]] if text.strip() else "debug"
     return {"level": level, "message": text, "place": match["place"]}
 
@@ -98,32 +99,32 @@ def _nginx(line: str) -> Members | None:
     if match is None:
         return None
     level = WORDS.get(match["level"], match["level"])
-    # A query may hold a key.
+    # A query may contain a key.
     return {"level": level if level in LEVELS else "info", "message": QUERY.sub("?…", match["text"])}
 
 
 class Lines:
-    """Bytes of one child to lines: cut, decoded, a Python traceback as one."""
+    """Turns the bytes of one child into lines: cut, decoded, with a traceback as one record."""
 
     def __init__(self, emit: Callable[[Members], None]) -> None:
         self._emit = emit
-        self._rest = b""
+        self._partial_line = b""
         self._cut = False
         self._traceback: list[str] = []
 
     def feed(self, data: bytes) -> None:
-        """Whatever was read from the pipe."""
-        *whole, rest = (self._rest + data).split(b"\n")
-        for line in whole:
+        """Add bytes that were read from the pipe."""
+        *lines, partial = (self._partial_line + data).split(b"\n")
+        for line in lines:
             self._line(line)
-        # What comes of a line beyond the limit is dropped as it comes.
-        self._rest = rest[: MAX_LINE_BYTES + 1]
+        # The part of a line beyond the limit is dropped.
+        self._partial_line = partial[: MAX_LINE_BYTES + 1]
 
     def end(self) -> None:
-        """The pipe is closed: what is there is all there will be."""
-        if self._rest:
-            self._line(self._rest)
-            self._rest = b""
+        """Handle the rest after the pipe was closed."""
+        if self._partial_line:
+            self._line(self._partial_line)
+            self._partial_line = b""
         self._end_traceback()
 
     def _line(self, raw: bytes) -> None:

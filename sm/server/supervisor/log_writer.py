@@ -1,4 +1,4 @@
-"""Write to standard output without blocking, though it may be slow or closed."""
+"""Write to standard output without blocking, even if it is slow or closed."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from selectors import EVENT_WRITE, BaseSelector
 from typing import Any
 
 from sm.logs import Formatter
+from sm.server.supervisor.log_file import LogFile
 
-#: Bytes that wait for a slow reader at most. What comes on top is dropped and counted: lost lines are better
-#: than children that stand still because nobody reads their logs.
+#: Bytes that wait for a slow reader. Further lines are dropped and counted: otherwise the children would
+#: block because their output is not read.
 MAX_BUFFERED_BYTES = 4 * 2**20
 #: A pipe that is ready takes this much without blocking (PIPE_BUF).
-CHUNK = 4096
+PIPE_BUF_BYTES = 4096
 
 
 class NonBlockingWriter:
-    """Writes to a file descriptor when it is ready, never waiting for it.
+    """Writes to a file descriptor when it is ready, and never waits.
 
-    The descriptor is not made non-blocking: that would be so for everybody who shares the terminal.
+    The descriptor is not made non-blocking, as that would apply to every process that shares the terminal.
     """
 
     def __init__(self, descriptor: int, selector: BaseSelector, lost: Callable[[int], bytes]) -> None:
-        """``lost(n)`` is the line that tells of ``n`` dropped ones."""
+        """``lost(n)`` returns the line that reports ``n`` dropped lines."""
         self.descriptor, self.selector, self.lost = descriptor, selector, lost
         self._waiting: deque[bytes] = deque()
         self._size = 0
         self._dropped = 0
-        self._gone = False
+        self._reader_gone = False
 
     def write(self, line: bytes) -> None:
-        """One whole line, its end included."""
-        if self._gone:
+        """Write one line with its line end."""
+        if self._reader_gone:
             return
         if self._size + len(line) > MAX_BUFFERED_BYTES:
             self._dropped += 1
@@ -46,7 +48,7 @@ class NonBlockingWriter:
         self._append(line)
 
     def flush(self, seconds: float) -> None:
-        """Write what waits, for at most so long."""
+        """Write what is waiting, for at most ``seconds``."""
         end = time.monotonic() + seconds
         poll = select.poll()
         poll.register(self.descriptor, select.POLLOUT)
@@ -65,7 +67,7 @@ class NonBlockingWriter:
         self._size += len(line)
 
     def _write(self) -> None:
-        chunk = b"".join(self._take(CHUNK))
+        chunk = b"".join(self._take(PIPE_BUF_BYTES))
         try:
             written = os.write(self.descriptor, chunk)
         except BlockingIOError:  # somebody else made it non-blocking
@@ -80,7 +82,7 @@ class NonBlockingWriter:
             self.selector.unregister(self.descriptor)
 
     def _take(self, most: int) -> list[bytes]:
-        taken: list[bytes] = []
+        lines: list[bytes] = []
         while self._waiting and most > 0:
             line = self._waiting.popleft()
             self._size -= len(line)
@@ -88,13 +90,13 @@ class NonBlockingWriter:
                 self._waiting.appendleft(line[most:])
                 self._size += len(line) - most
                 line = line[:most]
-            taken.append(line)
+            lines.append(line)
             most -= len(line)
-        return taken
+        return lines
 
     def _give_up(self) -> None:
-        """Nobody will ever read again."""
-        self._gone = True
+        """Stop writing: the reader is gone for good."""
+        self._reader_gone = True
         if self.descriptor in self.selector.get_map():
             self.selector.unregister(self.descriptor)
         self._waiting.clear()
@@ -102,25 +104,46 @@ class NonBlockingWriter:
 
 
 class Log:
-    """Lines of all processes on one output. Works before the event loop does."""
+    """Writes the lines of all processes to one output, also before the event loop runs."""
 
-    def __init__(self, formatter: Formatter, selector: BaseSelector, descriptor: int = 1) -> None:
-        self._formatter = formatter
+    def __init__(
+        self,
+        formatter: Formatter,
+        selector: BaseSelector,
+        descriptor: int = 1,
+        file: tuple[Formatter, LogFile] | None = None,
+    ) -> None:
+        """``file``: where the lines go too, and their form there."""
+        self._formatter, self._file = formatter, file
         self.sink = NonBlockingWriter(descriptor, selector, self._count_lost)
 
     def write(self, process: str, members: Mapping[str, Any]) -> None:
         line = self._formatter.line(process, members)
         if line:
             self.sink.write(line)
+        if line and self._file:
+            form, file = self._file
+            file.write(form.line(process, members))
 
     def log(self, level: str, message: str) -> None:
-        """In the supervisor's own name."""
+        """Log a line of the supervisor itself."""
         self.write("serve", {"level": level, "message": message})
 
     def fail(self, message: str, traceback: str) -> None:
-        """An error with its traceback, in the supervisor's own name."""
+        """Log an error of the supervisor with its traceback."""
         self.write("serve", {"level": "critical", "message": message, "traceback": traceback})
 
     def _count_lost(self, count: int) -> bytes:
         message = f"{count} lines were dropped: standard output is read too slowly"
         return self._formatter.line("serve", {"level": "error", "message": message})
+
+
+def open_log_file(path: Path, level: str) -> tuple[Formatter, LogFile]:
+    """Open a file for the log, as JSON lines. Raises OSError."""
+    form = Formatter(level, text=False, colour=False)
+
+    def count_lost(count: int) -> bytes:
+        message = f"{count} lines were lost: this file could not be written"
+        return form.line("serve", {"level": "error", "message": message})
+
+    return form, LogFile(path, count_lost)

@@ -19,6 +19,7 @@ from sm.run_state import Box, write_whole
 from sm.server.access import certificates
 from sm.server.supervisor.certificate_watch import CertificateWatch
 from sm.server.supervisor.commands import Commands
+from sm.server.supervisor.gpu_lines import GpuLines
 from sm.server.supervisor.log_lines import Lines
 from sm.server.supervisor.log_writer import Log
 from sm.server.supervisor.oom_kills import OomKills, count_kills
@@ -33,22 +34,22 @@ from sm.settings import Settings
 from sm.triton.shared_memory_cleanup import make_private
 from sm.triton.stub_processes import DeadStub, StubWatch
 
-#: Seconds between two looks at what is due.
+#: Seconds between two ticks of the rules.
 TICK_S = 0.05
 #: Seconds between two heartbeats for the workers; see sm.generation.
 HEARTBEAT_INTERVAL_S = 0.1
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5
-#: Seconds for which a process is dead before anybody is told.
+#: Seconds that a process must be dead before it is reported.
 DEAD_IMPORT_S = 1.0
-#: Bytes taken from a child's pipe at a time.
+#: Bytes of one read from a child's pipe.
 CHUNK = 1 << 16
-#: Seconds in which lines gather: to be woken for each would cost more than the line, here and in its writer.
-GATHER = 0.02
+#: Seconds in which lines are collected: waking up for each would cost more than the line itself.
+LOG_BATCH_S = 0.02
 
 
 class Loop:
-    """Runs the children of one box to their end."""
+    """Runs the children of one box until they have ended."""
 
     def __init__(
         self,
@@ -64,23 +65,26 @@ class Loop:
         guard: Watchdog | None,
         generation: SharedGeneration,
         log: Log,
+        has_gpu: bool = True,
         when_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """``when_ready`` is called once, when the box is ready for the first time."""
+        """``when_ready`` is called once, when the box is ready for the first time. Without ``has_gpu``
+        Triton's complaints about that are no errors.
+        """
         self._box, self._commands, self._selector, self._signals = box, commands, selector, signals
         self._processes, self._guard, self._generation, self._log = processes, guard, generation, log
-        self._when_ready = when_ready
+        self._when_ready, self._has_gpu = when_ready, has_gpu
         self._probes = Probes(box, settings.port)
         self._memory = OomKills(count_kills, time.monotonic)
         self._stubs = StubMonitor(0)
         self._imports = StubWatch(box.overlay or box.repository)
         self._dead_imports: tuple[DeadStub, ...] = ()
         self._outputs: dict[int, tuple[int, Lines]] = {}
-        #: A child prints faster than is read: no time to rest.
+        #: True while a child prints faster than its output is read; the loop then does not sleep.
         self._behind = False
         keys = (KEYS,) if settings.api_keys_file else ()
         front = (*keys, NGINX) if box.fronted else ()
-        self.crew = ProcessManager(
+        self.manager = ProcessManager(
             self,
             time.monotonic,
             (CONTROL, *front, TRITON, DATA),
@@ -88,13 +92,15 @@ class Loop:
             startup=settings.startup_timeout,
             drain=settings.drain,
         )
-        self._doormen = [UnavailableResponder(listener, selector, lambda: self.crew.reason, time.monotonic)]
+        self._doormen = [
+            UnavailableResponder(listener, selector, lambda: self.manager.reason, time.monotonic)
+        ]
         if tls_listener:
             self._doormen.append(
                 TlsUnavailableResponder(
                     tls_listener,
                     selector,
-                    lambda: self.crew.reason,
+                    lambda: self.manager.reason,
                     time.monotonic,
                     lambda: certificates.server_context(box.tls_folder),
                 )
@@ -111,69 +117,71 @@ class Loop:
         selector.register(signals.reading, EVENT_READ, self._take_signals)
 
     def run(self) -> int:
-        """Until all is over; the exit code."""
+        """Run until everything has ended; return the exit code."""
         self._generation.beat()
-        while self.crew.exit_code is None:
+        while self.manager.exit_code is None:
             self._heartbeat()
-            self.crew.tick()
+            self.manager.tick()
             for doorman in self._doormen:
-                doorman.serve(self.crew.rejecting)
-            # A front that is only starting would die of SIGHUP.
-            if self._certificates and self.crew.front_is_ready and not self.crew.shutdown:
+                doorman.serve(self.manager.rejecting)
+            # nginx would die of SIGHUP while it starts.
+            if self._certificates and self.manager.front_is_ready and not self.manager.shutdown:
                 self._certificates.poll()
-            if self.crew.ever_ready:
+            if self.manager.ever_ready:
                 when_ready, self._when_ready = self._when_ready, lambda: None
                 when_ready()
-            if self.crew.steady and not self._answering:
-                self._rest()
+            if self.manager.steady and not self._answering:
+                self._wait()
             else:
-                self._turn(TICK_S)
-        self._part()
-        return self.crew.exit_code
+                self._handle_events(TICK_S)
+        self._close_port()
+        return self.manager.exit_code
 
     def _heartbeat(self) -> None:
-        """Tell the workers that the machine runs, and the rules if it stood still since the last time."""
+        """Write the heartbeat for the workers, and tell the rules if the machine stood still since the last
+        one.
+        """
         age = self._generation.heartbeat_age()
         if age > STANDSTILL_S:
-            self.crew.handle_standstill(age)
+            self.manager.handle_standstill(age)
         self._generation.beat()
 
-    def _rest(self) -> None:
-        """Until the next heartbeat nothing is due but what happens: lines of a child, or its end."""
+    def _wait(self) -> None:
+        """Handle events until the next heartbeat, as long as nothing else is due."""
         end = time.monotonic() + HEARTBEAT_INTERVAL_S
-        while self.crew.steady and (left := end - time.monotonic()) > 0:
-            self._turn(left)
+        while self.manager.steady and (left := end - time.monotonic()) > 0:
+            self._handle_events(left)
             if not self._behind:
-                time.sleep(GATHER)
+                time.sleep(LOG_BATCH_S)
 
-    def _turn(self, seconds: float) -> None:
-        """Wait for something to happen, and see to it."""
+    def _handle_events(self, seconds: float) -> None:
+        """Wait for events and handle them."""
         registered, self._behind = self._selector.get_map(), False
         for key, _ in self._selector.select(seconds):
-            # An event before this one may have closed what this one is about.
+            # An earlier event of this round may have closed this one's file.
             if registered.get(key.fd) is key:
                 key.data()
 
-    def _part(self) -> None:
-        """Give the port back; the last callers get to read why."""
+    def _close_port(self) -> None:
+        """Close the port, and let the last callers read why."""
         for doorman in self._doormen:
             doorman.close()
         end = time.monotonic() + STOP_NOTICE_S
         while self._answering and time.monotonic() < end:
-            self._turn(TICK_S)
+            self._handle_events(TICK_S)
 
     @property
     def _answering(self) -> bool:
-        """Whether a caller is being told that nobody else answers."""
+        """True while the supervisor itself answers a caller."""
         return any(doorman.busy for doorman in self._doormen)
 
     def _reload_front(self) -> None:
-        """nginx reads its configuration, and with it the certificate, again."""
-        pid = self.crew.children[NGINX].pid
+        """Make nginx read its configuration, and with it the certificate, again."""
+        pid = self.manager.children[NGINX].pid
         if pid is not None:
             self.signal(pid, signal.SIGHUP)
 
-    # The hands.
+    # The process backend.
 
     def spawn(self, name: str) -> int:
         if name == TRITON:
@@ -185,7 +193,8 @@ class Loop:
             raise StartError(f"{name} cannot be started: {error}.") from error
         if self._guard:
             self._guard.group(pid)
-        lines = Lines(partial(self._log.write, name))
+        emit = partial(self._log.write, name)
+        lines = Lines(GpuLines(emit, self._has_gpu) if name == TRITON else emit)
         self._outputs[pid] = (output, lines)
         self._selector.register(output, EVENT_READ, partial(self._read, pid))
         return pid
@@ -209,13 +218,13 @@ class Loop:
         if self._stubs.has_just_searched:
             make_private(f"trireme-{self._box.id}-py")
         self._generation.watch(self.has_stubs())
-        # Where many models come and go, the control plane has the one loaded again.
+        # In multi-model mode the control plane reloads that model alone.
         if condition is StubCondition.DEAD and self._box.multi_model:
             return StubCondition.HEALTHY
         return condition
 
     def dead_import(self, pid: int) -> str:
-        # Triton asks the ones that it has ended itself how, in a moment.
+        # Triton itself will wait for the ones that it has ended, within a moment.
         settled = time.monotonic() - DEAD_IMPORT_S
         self._dead_imports = tuple(stub for stub in self._imports.find(pid) if stub.since < settled)
         return next((self._tell_import(stub) for stub in self._dead_imports), "")
@@ -234,14 +243,14 @@ class Loop:
 
     def _tell_import(self, stub: DeadStub) -> str:
         scripts = self._box.repository.glob("*/*/model.py")
-        # One that died before it was seen is the only one that was not seen, if there is only one.
-        unseen = {path.parent.parent.name for path in scripts} - self._imports.seen
+        # If only one process died before it was seen, it belongs to the only model that was not seen.
+        unseen = {path.parent.parent.name for path in scripts} - self._imports.recorded_models
         name = stub.model or (unseen.pop() if len(unseen) == 1 else "")
         which = f"the model {name!r}" if name else "a Python model"
         return f"{which} cannot be loaded: {stub.sentence}"
 
     def has_stubs(self) -> bool:
-        # In multi-model mode the next one may be there before it is found.
+        # In multi-model mode the next model may be loaded before its process is found.
         return self._box.multi_model or self._stubs.has_stubs
 
     def answers_in_doubt(self) -> bool:
@@ -254,7 +263,7 @@ class Loop:
         return self._memory.oom_killed(patience)
 
     def keep_answering(self) -> None:
-        # On a full disk callers learn it from the connection's end.
+        # On a full disk, callers notice by the end of their connection.
         with contextlib.suppress(OSError):
             self._box.draining_file.touch()
 
@@ -263,7 +272,7 @@ class Loop:
         try:
             write_whole(self._box.state_file, text)
         except OSError:
-            # The disk is full. The old file has room of its own; who reads it half written asks again.
+            # The disk is full. The old file has its space; a reader that finds it half written reads again.
             with self._box.state_file.open("r+") as file:
                 file.write(text)
                 file.truncate()
@@ -271,18 +280,18 @@ class Loop:
     def say(self, level: str, message: str) -> None:
         self._log.log(level, message)
 
-    # What happens.
+    # Events.
 
     def _take_signals(self) -> None:
         for number in self._signals.take():
             if number in STOPPING:
-                self.crew.handle_signal(number)
+                self.manager.handle_signal(number)
         for pid, status in self._processes.reap():
             self._finish(pid)
-            self.crew.handle_exit(pid, status)
+            self.manager.handle_exit(pid, status)
 
     def _read(self, pid: int) -> bool:
-        """Take what a child printed; False if there is no more for now."""
+        """Read what a child printed. Returns False if there is nothing more for now."""
         output, lines = self._outputs[pid]
         try:
             data = os.read(output, CHUNK)
@@ -299,7 +308,7 @@ class Loop:
         return False
 
     def _finish(self, pid: int) -> None:
-        """A child is dead: its last lines before anything is said of its end."""
+        """Handle a child's death: log its last lines before its exit."""
         if self._guard:
             self._guard.forget(pid)
         while pid in self._outputs and self._read(pid):

@@ -9,18 +9,19 @@ from collections.abc import Generator, Iterable
 from sm.errors import StartError
 from sm.settings import Settings, names_of
 
-#: Connections the kernel keeps for whoever accepts next (it caps this at net.core.somaxconn).
+#: Connections that the kernel queues for the next accept (it caps this at net.core.somaxconn).
 BACKLOG = 4096
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104
-#: Where callers look for Triton's HTTP, gRPC and metrics.
+#: The usual ports of Triton's HTTP, gRPC and metrics.
 OPEN_HTTP, OPEN_GRPC, OPEN_METRICS = 8000, 8001, 8002
 FIELDS = ("triton_http_port", "triton_grpc_port", "triton_metrics_port")
 
 
 def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket:
-    """A public port, which ``variable`` sets. The supervisor holds it and lends it to the front, so that a
-    connection made while the front restarts or stops waits in the kernel's queue instead of being lost."""
+    """Open a public port, which ``variable`` sets. The supervisor holds it and lends it to the front, so that
+    a connection waits in the kernel's queue while the front restarts or stops.
+    """
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -34,10 +35,10 @@ def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket
 
 
 def choose_ports(settings: Settings) -> tuple[int, int, int]:
-    """Triton's HTTP, gRPC and metrics ports: what is set, else free ones."""
-    wanted = requested_ports(settings)
-    taken = {settings.port, *filter(None, (settings.tls and settings.tls_port, *wanted))}
-    for field, port in zip(FIELDS, wanted, strict=True):
+    """Choose Triton's HTTP, gRPC and metrics ports: those that are set, else free ones."""
+    requested = requested_ports(settings)
+    used = {settings.port, *filter(None, (settings.tls and settings.tls_port, *requested))}
+    for field, port in zip(FIELDS, requested, strict=True):
         name = names_of(field)[0]
         _check_range(settings, name, port)
         sock = _try(port, EVERYWHERE if settings.triton_ports == "all" else LOOPBACK)
@@ -47,9 +48,9 @@ def choose_ports(settings: Settings) -> tuple[int, int, int]:
                 "that is free."
             )
         sock.close()
-    free = _free(settings, taken)
+    free = _free(settings, used)
     try:
-        http, grpc, metrics = [port or next(free) for port in wanted]
+        http, grpc, metrics = [port or next(free) for port in requested]
     except StopIteration:
         low, high = settings.safe_ports or (0, 0)
         raise StartError(
@@ -61,18 +62,20 @@ def choose_ports(settings: Settings) -> tuple[int, int, int]:
 
 
 def requested_ports(settings: Settings) -> tuple[int, int, int]:
-    """The three ports; 0 for one that may be any. An open one is where callers look for it, unless the safe
-    range has the word."""
-    known, opened = settings.safe_ports is None, settings.triton_ports != "off"
+    """Return the three ports; 0 for any. A port that is open to callers has its usual number, unless the safe
+    range excludes it.
+    """
+    any_port, opened = settings.safe_ports is None, settings.triton_ports != "off"
     return (
         settings.triton_http_port or (OPEN_HTTP if opened else 0),
-        settings.triton_grpc_port or (OPEN_GRPC if opened or (settings.allow_grpc and known) else 0),
-        settings.triton_metrics_port or (OPEN_METRICS if opened or (settings.allow_metrics and known) else 0),
+        settings.triton_grpc_port or (OPEN_GRPC if opened or (settings.allow_grpc and any_port) else 0),
+        settings.triton_metrics_port
+        or (OPEN_METRICS if opened or (settings.allow_metrics and any_port) else 0),
     )
 
 
 def _check_range(settings: Settings, variable: str, port: int) -> None:
-    """:class:`StartError` if a port that TRIREME_TRITON_PORTS means is not in the safe range."""
+    """Raise :class:`StartError` if a port of TRIREME_TRITON_PORTS is not in the safe range."""
     low, high = settings.safe_ports or (0, 65535)
     if port and not low <= port <= high:
         raise StartError(
@@ -81,24 +84,24 @@ def _check_range(settings: Settings, variable: str, port: int) -> None:
         )
 
 
-def _free(settings: Settings, taken: set[int]) -> Generator[int, None, None]:
-    """Free ports, each once: held until the last is drawn, so that no two are the same."""
-    held: list[socket.socket] = []
+def _free(settings: Settings, used: set[int]) -> Generator[int, None, None]:
+    """Yield distinct free ports: each is held until the last is drawn."""
+    reserved: list[socket.socket] = []
     try:
         for candidate in _candidates(settings):
-            if candidate in taken or (sock := _try(candidate)) is None:
+            if candidate in used or (sock := _try(candidate)) is None:
                 continue
-            held.append(sock)
+            reserved.append(sock)
             port = sock.getsockname()[1]
-            if port not in taken:
+            if port not in used:
                 yield port
     finally:
-        for sock in held:
+        for sock in reserved:
             sock.close()
 
 
 def _candidates(settings: Settings) -> Iterable[int]:
-    """The safe range, or the kernel's choice as often as asked (port 0)."""
+    """Yield the ports of the safe range, or port 0 for the kernel's choice."""
     if settings.safe_ports:
         return range(settings.safe_ports[0], settings.safe_ports[1] + 1)
     return iter(int, 1)
@@ -106,7 +109,7 @@ def _candidates(settings: Settings) -> Iterable[int]:
 
 def _try(port: int, address: str = LOOPBACK) -> socket.socket | None:
     sock = socket.socket()
-    # Triton does so too: a connection of an earlier run in TIME_WAIT does not make a port unusable.
+    # As Triton does: a connection of an earlier run in TIME_WAIT does not block the port.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((address, port))

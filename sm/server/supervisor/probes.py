@@ -11,7 +11,7 @@ from sm.run_state import Box
 from sm.server.supervisor.process_manager import CONTROL, DATA, KEYS, TRITON
 from sm.triton import server
 
-#: Seconds; the supervisor does nothing else meanwhile.
+#: Seconds. The supervisor does nothing else meanwhile.
 PROBE_TIMEOUT_S = 0.25
 
 
@@ -22,11 +22,11 @@ class Probes:
         self._box, self._port = box, port
 
     def ready(self, name: str) -> bool:
-        """Whether the child does its work. The front is asked from outside, as callers do."""
+        """True if the child serves. The front is probed through the public port, as callers use it."""
         if name == TRITON:
-            # Where only life is asked for, one model that does not load is no reason to hold up the others.
-            asked = server.live if self._box.ping == "live" else server.ready
-            return asked(self._box.http_port, self._box.http_keys)
+            # If only liveness is required, one model that does not load must not delay the others.
+            probe = server.live if self._box.ping == "live" else server.ready
+            return probe(self._box.http_port, self._box.http_keys)
         if name == CONTROL:
             return is_listening(self._box.control_socket)
         if name == KEYS:
@@ -36,11 +36,13 @@ class Probes:
         return is_listening(("127.0.0.1", self._port))
 
     def failure(self, name: str) -> str:
-        """What Triton could not load, or the router's clients, with the reason, in one sentence."""
+        """Return in one sentence what Triton or the router's clients could not load, with the reason."""
         if name == DATA:
             return self._refusal()
-        found = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}
-        reasons = [f"the model {model!r} cannot be loaded: {why.rstrip('.')}" for model, why in found.items()]
+        faults = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}
+        reasons = [
+            f"the model {model!r} cannot be loaded: {why.rstrip('.')}" for model, why in faults.items()
+        ]
         return f"{'; '.join(reasons)}." if reasons else ""
 
     def _refusal(self) -> str:
@@ -51,7 +53,7 @@ class Probes:
 
 
 def is_listening(address: Path | tuple[str, int]) -> bool:
-    """Whether anything that speaks HTTP is there: any answer will do."""
+    """True if something that speaks HTTP answers; any answer will do."""
     family = socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET
     with socket.socket(family) as sock, contextlib.suppress(OSError, http.client.HTTPException):
         sock.settimeout(PROBE_TIMEOUT_S)

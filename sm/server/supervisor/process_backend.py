@@ -9,52 +9,56 @@ from sm.server.supervisor.stub_monitor import StubCondition
 
 
 class ProcessBackend(Protocol):
-    """What the rules can do."""
+    """The actions and queries of the rules."""
 
     def spawn(self, name: str) -> int:
-        """Start a child; its process id, which is also its group's."""
+        """Start a child. Returns its process id, which is also its group's."""
 
     def signal(self, pid: int, number: int) -> None:
-        """To the child alone: it knows its own."""
+        """Send a signal to the child alone; it stops its own children."""
 
     def kill(self, pid: int) -> None:
-        """The child and its whole group, at once."""
+        """Kill the child and its whole group at once."""
 
     def ready(self, name: str) -> bool:
-        """Whether the child answers. Bounded in time."""
+        """True if the child serves. Bounded in time."""
 
     def failure(self, name: str) -> str:
-        """A sentence if the child will never be ready, else nothing."""
+        """Return a sentence if the child will never be ready, else an empty text."""
 
     def stub_condition(self, pid: int) -> StubCondition:
-        """How the processes of Triton's Python models are, as far as that is the supervisor's concern."""
+        """Return the condition of the processes of Triton's Python models, as far as the supervisor handles
+        it.
+        """
 
     def dead_import(self, pid: int) -> str:
-        """Why Triton, which is starting, will never be ready: a sentence about a process it waits for."""
+        """Return a sentence if a starting Triton will never be ready, because it waits for a dead process."""
 
     def leave_out_dead_import(self) -> bool:
-        """Have Triton started without that model the next time; False if it must not, or cannot, be."""
+        """Exclude that model from Triton's next start; False if that is not allowed or not possible."""
 
     def replacement_wanted(self) -> str:
-        """Why the control plane wants Triton started again, told once; else nothing."""
+        """Return the control plane's reason to start Triton again, once; else an empty text."""
 
     def has_stubs(self) -> bool:
-        """Whether Triton runs models in processes of their own, which can stall."""
+        """True if Triton runs models in processes of their own, which can stall."""
 
     def answers_in_doubt(self) -> bool:
-        """Whether a worker saw that the answers of the running Triton may be mixed up."""
+        """True if a worker reported that the running Triton may mix up answers."""
 
     def put_answers_in_doubt(self) -> None:
-        """Have no worker deliver an answer of the running Triton any more."""
+        """Make the workers reject every answer of the running Triton."""
 
     def oom_killed(self, patience: float) -> bool:
-        """Whether the kernel killed for want of memory, so many seconds ago or more; told once."""
+        """True if the kernel killed a process for lack of memory at least so many seconds ago;
+        reported once.
+        """
 
     def keep_answering(self) -> None:
-        """Have the front end the connections that callers keep."""
+        """Make the front close the connections that callers keep open."""
 
     def publish(self, state: Mapping[str, Any]) -> None:
-        """Let the control plane know."""
+        """Write the state for the control plane."""
 
     def say(self, level: str, message: str) -> None:
-        """Log."""
+        """Log a line."""

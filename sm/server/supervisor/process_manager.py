@@ -1,6 +1,6 @@
-"""The supervisor's rules: what starts when, what a death means, how a stop goes. Touches no process.
+"""The supervisor's rules: the order of starts, the reaction to a death, the course of a stop.
 
-Whatever the rules want done goes through :class:`ProcessBackend`, so that a test is a table of events.
+The rules touch no process. All actions go through :class:`ProcessBackend`, so a test is a table of events.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from sm.server.supervisor.shutdown import Shutdown, Stage
 from sm.server.supervisor.stub_monitor import StubCondition
 
 NGINX, CONTROL, KEYS, TRITON, DATA = "nginx", "control", "keys", "triton", "data"
-#: gunicorn's exit codes of a worker that did not boot and of an application that did not load.
+#: gunicorn's exit codes for a worker that did not boot and an application that did not load.
 CANNOT_LOAD = (3, 4)
 #: Seconds that running requests get when the box gives up.
 SHORT_DRAIN_S = 2.0
-#: Seconds in which callers on kept connections are told to come back on new ones, before the front stops.
+#: Seconds in which callers on kept connections are told to reconnect, before the front stops.
 LINGER_S = 0.5
 #: Seconds between two polls of the processes of Triton's Python models ("stubs").
 STUB_POLL_INTERVAL_S = 0.2
-#: How long a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and from then on its
-#: answers may be mixed up (see sm.generation): with a poll to spare, nobody has had one by then.
+#: Seconds that a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and may mix up
+#: answers from then on (see sm.generation). This leaves time for one more poll.
 STOPPED_STUB_GRACE_S = 0.2
-#: How long a stub may be dead: one that Triton has ended itself is gone by then.
+#: Seconds that a stub may be dead: Triton itself has waited for one that it ended by then.
 DEAD_STUB_GRACE_S = 0.4
-#: How long a stub may be dead while Triton starts. One that fails to initialize is asked for within 3 s.
+#: Seconds that a stub may be dead while Triton starts. Triton waits within 3 s for one that fails to
+#: initialize.
 DEAD_IMPORT_GRACE_S = 5.0
-#: Seconds for a Triton that was killed to be gone, before its stubs are looked at again.
+#: Seconds for a killed Triton to end, before its stubs are polled again.
 KILL_GRACE_S = 1.0
 #: Attribute an OOM kill to a worker after this many seconds.
 OOM_ATTRIBUTION_S = 3.0
@@ -45,7 +46,7 @@ class ProcessManager:
 
     def __init__(
         self,
-        hands: ProcessBackend,
+        backend: ProcessBackend,
         clock: Callable[[], float],
         names: tuple[str, ...],
         *,
@@ -53,11 +54,11 @@ class ProcessManager:
         startup: float,
         drain: float,
     ) -> None:
-        """``names`` in the order of start, ``startup`` and ``drain`` in seconds."""
-        self.hands, self.clock = hands, clock
+        """``names`` are in start order; ``startup`` and ``drain`` are in seconds."""
+        self.backend, self.clock = backend, clock
         self.budget, self.startup, self.drain = budget, startup, drain
         self.children = {name: Child(name) for name in names}
-        #: Set when all is over.
+        #: Set when everything has ended.
         self.exit_code: int | None = None
         self.shutdown: Shutdown | None = None
         self.ever_ready = False
@@ -68,7 +69,7 @@ class ProcessManager:
         self._dead_import, self._dead_import_since = "", 0.0
         self._published: dict[str, Any] = {}
 
-    # What happens.
+    # Events.
 
     def tick(self) -> None:
         """Do what is due."""
@@ -87,18 +88,18 @@ class ProcessManager:
                     self._watch_imports(child, now)
                 if self.shutdown:
                     break
-                # Not before its first callers: a stub that fails while the models load is Triton's to report.
+                # Only after the first start: while models load, Triton itself reports a stub that fails.
                 if child.name == TRITON and child.pid is not None and child.ever_ready:
                     self._watch_stubs(child, now)
-            # Until all models are loaded it is most likely one of theirs, and its end a reason to give up.
-            if self.children[TRITON].ever_ready and self.hands.oom_killed(OOM_ATTRIBUTION_S):
-                self.hands.say(
+            # While models load, the victim is probably one of theirs, and its end is a reason to give up.
+            if self.children[TRITON].ever_ready and self.backend.oom_killed(OOM_ATTRIBUTION_S):
+                self.backend.say(
                     "error", f"a process of the router's or of nginx has died{OOM_KILLED}: it is replaced"
                 )
         self.publish()
 
     def handle_exit(self, pid: int, status: int) -> None:
-        """A process is gone: ``status`` is its exit code, or minus the signal that killed it."""
+        """Handle a process's end. ``status`` is its exit code, or minus the signal that killed it."""
         child = next((child for child in self.children.values() if child.pid == pid), None)
         if child is None:
             return
@@ -109,36 +110,37 @@ class ProcessManager:
         self.publish()
 
     def handle_signal(self, number: int) -> None:
-        """Somebody wants the box to stop."""
+        """Handle a signal to stop the box."""
         if self.shutdown is None:
-            self.hands.say("info", "stopping: running requests are finished first")
+            self.backend.say("info", "stopping: running requests are finished first")
             self._stop(0, self.drain)
         elif number == SIGINT and not self.shutdown.forced:
-            self.hands.say("warning", "interrupted again: stopping at once")
+            self.backend.say("warning", "interrupted again: stopping at once")
             self.shutdown.force(130)
         self.publish()
 
     def handle_standstill(self, seconds: float) -> None:
-        """The supervisor, and so most likely the whole machine, did not run for so long.
+        """Handle a pause of the supervisor, and so most likely of the whole machine, of ``seconds``.
 
-        Triton took it for a stall of its models' processes. It is nobody's fault: the restart costs nothing.
+        Triton took it for a stall of its models' processes. No process is at fault, so the restart is not
+        counted.
         """
         triton = self.children[TRITON]
-        if triton.pid is None or not triton.ever_ready or not self.hands.has_stubs():
+        if triton.pid is None or not triton.ever_ready or not self.backend.has_stubs():
             return
         if self.shutdown:
-            self.hands.put_answers_in_doubt()
+            self.backend.put_answers_in_doubt()
             return
         triton.expected_exit = True
         self._replace_triton(
             triton, self.clock(), f"the box stood still for {seconds:.1f} s: {ANSWERS_IN_DOUBT}"
         )
 
-    # What is to be seen.
+    # State.
 
     @property
     def steady(self) -> bool:
-        """Nothing is due until something happens."""
+        """True if nothing is due until an event happens."""
         return not self.shutdown and all(child.state == READY for child in self.children.values())
 
     @property
@@ -147,7 +149,7 @@ class ProcessManager:
 
     @property
     def reason(self) -> str:
-        """Why the box is not ready, in a sentence; empty if it is."""
+        """The reason why the box is not ready, in a sentence; empty if it is."""
         if self.shutdown:
             return self._failed or "the box is stopping"
         sentences = {
@@ -165,20 +167,20 @@ class ProcessManager:
 
     @property
     def front_is_ready(self) -> bool:
-        """Whether nginx serves the public port."""
+        """True if nginx serves the public port."""
         front = self.children.get(NGINX)
         return front is not None and front.state == READY
 
     @property
     def rejecting(self) -> bool:
-        """Whether nobody but the supervisor answers at the public port."""
+        """True if only the supervisor answers at the public port."""
         front = self.children.get(NGINX)
         if front.state == WAITING if front else self.children[DATA].state != READY:
             return True
         return self.shutdown is not None and not self.shutdown.lingering
 
     def publish(self) -> None:
-        """Tell of the state if it is another one than before."""
+        """Publish the state if it has changed."""
         state = {
             "ready": self.ready,
             "draining": self.shutdown is not None,
@@ -190,32 +192,32 @@ class ProcessManager:
         }
         if state != self._published:
             self._published = state
-            self.hands.publish(state)
+            self.backend.publish(state)
 
-    # The rules.
+    # Rules.
 
     def _start_when_due(self, child: Child, now: float) -> None:
         if now < child.not_before:
             return
-        # A client looks at its model when it is loaded.
+        # A client compares itself with its model when it is loaded.
         if child.name == DATA and self.children[TRITON].state != READY:
             return
-        # Until then the supervisor itself says at the port why the box is not ready.
+        # Until then the supervisor itself answers at the port, with the reason.
         if child.name == NGINX and not self.children[CONTROL].ever_ready:
             return
-        child.mark_started(self.hands.spawn(child.name), now)
+        child.mark_started(self.backend.spawn(child.name), now)
 
     def _probe(self, child: Child, now: float) -> None:
-        if self.hands.ready(child.name):
+        if self.backend.ready(child.name):
             child.mark_ready()
             self._log(child, now)
             return
         child.mark_unready(now)
-        # A data plane that cannot load ends by itself; Triton stays, without the model.
-        failure = self.hands.failure(child.name) if child.name == TRITON or not child.ever_ready else ""
+        # A data plane that cannot load ends by itself. A Triton that cannot load a model stays.
+        failure = self.backend.failure(child.name) if child.name == TRITON or not child.ever_ready else ""
         if failure and child.ever_ready:
-            # It could be loaded before: what is in the way, such as a full /dev/shm, may pass.
-            self.hands.say("error", f"{failure.removesuffix('.')}: Triton is started again")
+            # The model loaded before, so the cause, such as a full /dev/shm, may pass.
+            self.backend.say("error", f"{failure.removesuffix('.')}: Triton is started again")
             self._kill(child)
         elif failure:
             why = self._model_killed_for_memory(child)
@@ -224,67 +226,70 @@ class ProcessManager:
             self._check_startup_timeout(child)
 
     def _watch_stubs(self, triton: Child, now: float) -> None:
-        """Replace a Triton whose Python models have lost their process, or may answer the wrong caller.
+        """Replace a Triton whose Python models lost their process, or that may answer the wrong caller.
 
-        Triton 2.51 lives on without the process of a Python model, and fails that model for ever.
+        Triton 2.51 keeps running without the process of a Python model, and fails every request for that
+        model.
         """
         if now < self._next_stub_poll:
             return
         self._next_stub_poll = now + STUB_POLL_INTERVAL_S
-        condition = self.hands.stub_condition(triton.pid or 0)
+        condition = self.backend.stub_condition(triton.pid or 0)
         if condition is not self._stub_condition:
             self._stub_condition, self._stub_condition_since = condition, now
         seconds = now - self._stub_condition_since
         if condition is StubCondition.STOPPED and seconds >= STOPPED_STUB_GRACE_S:
             self._replace_triton(triton, now, f"{STALLED_STUB}: {ANSWERS_IN_DOUBT}")
-        elif wanted := self.hands.replacement_wanted():
+        elif reason := self.backend.replacement_wanted():
             triton.expected_exit = True
-            self._replace_triton(triton, now, wanted)
-        elif self.hands.answers_in_doubt():
+            self._replace_triton(triton, now, reason)
+        elif self.backend.answers_in_doubt():
             self._replace_triton(triton, now, f"{MISMATCHED_ANSWER}: {ANSWERS_IN_DOUBT}")
         elif condition is StubCondition.DEAD and seconds >= DEAD_STUB_GRACE_S:
-            why = OOM_KILLED if self.hands.oom_killed(0.0) else ""
+            why = OOM_KILLED if self.backend.oom_killed(0.0) else ""
             sentence = f"the process of a python model has died{why}: Triton is started again"
             self._replace_triton(triton, now, sentence)
 
     def _watch_imports(self, triton: Child, now: float) -> None:
-        """End a start that never would: Triton 2.51 waits for ever for a model.py whose process is dead.
+        """Give up a start that would never end: Triton 2.51 waits for ever for a model.py whose process is
+        dead.
 
-        At each tick, as such a process may live for a tenth of a second, and nobody tells later whose it was.
+        It polls at each tick, as such a process may live for a tenth of a second, and cannot be identified
+        later.
         """
-        sentence = self.hands.dead_import(triton.pid or 0)
+        sentence = self.backend.dead_import(triton.pid or 0)
         if sentence != self._dead_import:
             self._dead_import, self._dead_import_since = sentence, now
         if not sentence or now - self._dead_import_since < DEAD_IMPORT_GRACE_S:
             return
         self._dead_import = ""
-        if self.hands.leave_out_dead_import():
+        if self.backend.leave_out_dead_import():
             triton.expected_exit = True
             self._replace_triton(triton, now, f"{sentence}: Triton is started without it")
         elif triton.ever_ready:
-            self.hands.say("error", f"{sentence}: Triton is started again")
+            self.backend.say("error", f"{sentence}: Triton is started again")
             self._kill(triton)
         else:
             self._give_up(1, f"{sentence}. Its last lines are above.")
 
     def _replace_triton(self, triton: Child, now: float, sentence: str) -> None:
-        """Kill it at once: what it has not answered yet cannot be trusted, or would never be answered."""
-        self.hands.put_answers_in_doubt()
-        self.hands.say("error", sentence)
+        """Kill Triton at once: its outstanding answers cannot be trusted, or would never come."""
+        self.backend.put_answers_in_doubt()
+        self.backend.say("error", sentence)
         self._kill(triton)
         self._next_stub_poll = now + KILL_GRACE_S
 
     def _log(self, child: Child, now: float) -> None:
-        self.hands.say("info", f"{child.name} is ready after {now - child.since:.1f} s")
+        self.backend.say("info", f"{child.name} is ready after {now - child.since:.1f} s")
         if self.ready and child.name in (TRITON, DATA):
             after = "" if self.ever_ready else f" after {now - self.began:.1f} s"
             self.ever_ready = True
-            self.hands.say("info", f"the box is ready{after}")
+            self.backend.say("info", f"the box is ready{after}")
 
     def _check_startup_timeout(self, child: Child) -> None:
         sentence = f"{child.name} was not ready within {self.startup:g} s (set by SAGEMAKER_STARTUP_TIMEOUT)."
         if child.ever_ready:
-            self.hands.say("error", sentence)
+            self.backend.say("error", sentence)
             self._kill(child)
         else:
             self._give_up(1, sentence)
@@ -299,9 +304,9 @@ class ProcessManager:
             return
         if first and self._is_permanent_failure(child, status):
             why = f"{child.name} cannot start ({describe_exit(status)}): its last lines above say why."
-            self._give_up(1, self.hands.failure(child.name) or why)
+            self._give_up(1, self.backend.failure(child.name) or why)
             return
-        self.hands.say("error", self._end(child, status))
+        self.backend.say("error", self._end(child, status))
         if child.restart_limit_reached(self.budget):
             self._give_up(
                 exit_code(status),
@@ -312,24 +317,28 @@ class ProcessManager:
             self._expect_data_exit()
 
     def _end(self, child: Child, status: int) -> str:
-        """How it ended, in a sentence."""
-        starved = status == -SIGKILL and self.hands.oom_killed(0.0)
+        """Describe how a process ended, in a sentence."""
+        starved = status == -SIGKILL and self.backend.oom_killed(0.0)
         why = OOM_KILLED if starved else self._model_killed_for_memory(child)
-        refusal = self.hands.failure(child.name) if status in CANNOT_LOAD else ""
+        refusal = self.backend.failure(child.name) if status in CANNOT_LOAD else ""
         return refusal or f"{child.name} ended: {describe_exit(status)}{why}"
 
     def _model_killed_for_memory(self, child: Child) -> str:
-        """Why Triton fails, if that is why: 2.51 crashes when one of two instances dies in its warm-up."""
-        return MODEL_OOM_KILLED if child.name == TRITON and self.hands.oom_killed(0.0) else ""
+        """Return the reason if memory ran out: Triton 2.51 crashes when one of two instances dies in its
+        warm-up.
+        """
+        return MODEL_OOM_KILLED if child.name == TRITON and self.backend.oom_killed(0.0) else ""
 
     def _is_permanent_failure(self, child: Child, status: int) -> bool:
-        """Whether trying again would end the same: a wrong option, a client that cannot load."""
+        """True if a restart would fail in the same way: a wrong option, or a client that cannot load."""
         if child.name == DATA:
             return status in CANNOT_LOAD
         return child.name == TRITON and status > 0
 
     def _expect_data_exit(self) -> None:
-        """Workers that serve stay and wait for Triton; ones that are loading cannot go on without it."""
+        """Workers that serve stay and wait for Triton. Workers that are loading cannot go on without it, so
+        their exit is expected.
+        """
         data = self.children[DATA]
         if data.pid is not None and data.state != READY and not data.expected_exit:
             data.expected_exit = True
@@ -337,11 +346,11 @@ class ProcessManager:
 
     def _kill(self, child: Child) -> None:
         if child.pid is not None:
-            self.hands.kill(child.pid)
+            self.backend.kill(child.pid)
 
     def _give_up(self, code: int, sentence: str) -> None:
         self._failed = sentence.rstrip(".")
-        self.hands.say("error", sentence)
+        self.backend.say("error", sentence)
         self._stop(code, min(SHORT_DRAIN_S, self.drain))
         if self.shutdown and not self.ever_ready:  # nobody has anything to lose
             self.shutdown.force(code)
@@ -351,11 +360,11 @@ class ProcessManager:
         front = self.children.get(NGINX)
         linger = LINGER_S if front and front.state == READY and self.ready else 0.0
         if linger:
-            self.hands.keep_answering()
+            self.backend.keep_answering()
         end = now + drain
         stages = [
             Stage(NGINX, SIGQUIT, drain, end),
-            # Behind nginx nothing runs any more but what its caller has left.
+            # Behind nginx, only requests are left whose caller has gone.
             Stage(DATA, SIGTERM, 3.0 if front else drain, end + 1.0),
             # The platform kills everything 30 s after its SIGTERM.
             Stage(TRITON, SIGTERM, 5.0, end + 3.5),
@@ -387,10 +396,10 @@ class ProcessManager:
                 continue
             if not stage.sent:
                 stage.sent = True
-                self.hands.signal(child.pid, stage.signal)
+                self.backend.signal(child.pid, stage.signal)
             elif stage.is_over(shutdown.entered, now) and not stage.killed:
                 stage.killed = True
-                self.hands.say("warning", f"{stage.name} did not stop in time: killed")
+                self.backend.say("warning", f"{stage.name} did not stop in time: killed")
                 self._kill(child)
             return False
         return not shutdown.lingering

@@ -10,7 +10,8 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from sm.process_table import children
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -18,7 +19,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True)
 class Command:
-    """What to execute, with which environment (all of it) and which open files besides the three."""
+    """What to execute, with its whole environment and the open files that it inherits."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
@@ -26,10 +27,10 @@ class Command:
 
 
 class Processes:
-    """The children of this process, and theirs."""
+    """The children of this process, and their descendants."""
 
     def __init__(self) -> None:
-        # Looked up now: between fork and exec there is no time for the dynamic linker.
+        # Loaded now: the dynamic linker must not run between fork and exec.
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -38,7 +39,9 @@ class Processes:
         self._prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def spawn(self, command: Command) -> tuple[int, int]:
-        """Start it in a group of its own. Its process id, and the end of a pipe with all it prints."""
+        """Start a process in a group of its own. Returns its process id, and the end of a pipe with its
+        output.
+        """
         output, its_end = os.pipe()
         try:
             child = subprocess.Popen(
@@ -48,7 +51,7 @@ class Processes:
                 stdout=its_end,
                 stderr=its_end,
                 pass_fds=command.files,
-                # A Ctrl-C in the terminal is for the supervisor, who asks the children in order.
+                # A Ctrl-C in the terminal goes to the supervisor only, which stops the children in order.
                 start_new_session=True,
                 preexec_fn=self._die_with(os.getpid()),
             )
@@ -62,20 +65,20 @@ class Processes:
         return child.pid, output
 
     def signal(self, pid: int, number: int) -> None:
-        """To one process."""
+        """Send a signal to one process."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
     def kill(self, pid: int) -> None:
-        """Its whole group, at once."""
+        """Kill a process's whole group at once."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
 
     def reap(self) -> Iterator[tuple[int, int]]:
-        """Children of ours that are over, with exit code or minus the signal; orphans are just buried.
+        """Reap children and return their exit code, or minus the signal; orphans are reaped silently.
 
-        The rest of a dead child's group is killed before the child is waited for: until then its number
-        cannot be another process's.
+        The rest of a dead child's group is killed before the child is waited for: until then no other process
+        can get its number.
         """
         for pid in _over():
             if pid in self._running:
@@ -87,20 +90,20 @@ class Processes:
                 yield pid, status
 
     def kill_all(self) -> None:
-        """Every group that is still there, at once."""
+        """Kill every group that still exists."""
         for pid in self._running:
             self.kill(pid)
 
     def empty(self, seconds: float, but: int | None = None) -> bool:
-        """Bury until no child is left, ``but`` one; False if some still are after ``seconds``.
+        """Reap until no child but ``but`` is left. Returns False if some are left after ``seconds``.
 
-        Orphans are children of ours too, so this is about every descendant.
+        Orphans are children of this process too, so this covers every descendant.
         """
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for _ in self.reap():
                 pass
-            if children() <= {but}:
+            if children(os.getpid()) <= {but}:
                 return True
             time.sleep(0.01)
         return False
@@ -116,25 +119,16 @@ class Processes:
         return prepare
 
 
-def children() -> set[int]:
-    """The children of this process; none where the kernel does not tell (it was built without)."""
-    try:
-        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    except OSError:
-        return set()
-    return set(map(int, text.split()))
-
-
 def _over() -> Iterator[int]:
-    """Children that have ended, each until it is buried."""
+    """Yield children that have ended and are not reaped."""
     while True:
         try:
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            status = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if found is None:
+        if status is None:
             return
-        yield found.si_pid
+        yield status.si_pid
 
 
 def _reap(pid: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Stage:
-    """Ask ``name`` to end with ``signal``; kill it ``seconds`` later, or at the time ``latest``."""
+    """Send ``signal`` to ``name``; kill it ``seconds`` later, or at the time ``latest``."""
 
     name: str
     signal: int
@@ -25,17 +25,17 @@ class Shutdown:
     """The stages that are left. Times are seconds on the supervisor's clock."""
 
     stages: list[Stage]
-    #: What the box exits with.
+    #: The box's exit code.
     code: int
-    #: When the present stage was entered.
+    #: When the current stage began.
     entered: float
-    #: Until then the front goes on as before.
+    #: Until this time the front serves as before.
     linger_until: float
     lingering: bool = True
     forced: bool = False
 
     def stage(self, now: float) -> Stage | None:
-        """The present stage; None while the front lingers, and when all are over."""
+        """The current stage; None while the front still serves, and at the end."""
         self.lingering = now < self.linger_until
         return None if self.lingering or not self.stages else self.stages[0]
 
@@ -44,5 +44,5 @@ class Shutdown:
         self.entered = now
 
     def force(self, code: int) -> None:
-        """Ask no more."""
+        """Kill at once from now on."""
         self.forced, self.lingering, self.code = True, False, code

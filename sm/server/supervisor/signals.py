@@ -1,4 +1,4 @@
-"""Signals as events: a handler does nothing but put a byte into a pipe."""
+"""Signals as events: a handler only writes a byte into a pipe."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import contextlib
 import signal
 import socket
 
-#: Somebody wants the box to stop.
+#: Signals that stop the box.
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Signals:
-    """``reading`` is readable when signals have come."""
+    """``reading`` is readable when signals have arrived."""
 
     def __init__(self) -> None:
         self.reading, writing = socket.socketpair()
@@ -23,7 +23,7 @@ class Signals:
             signal.signal(number, lambda *_: None)
 
     def take(self) -> list[int]:
-        """The numbers that came since the last call."""
+        """Return the numbers of the signals since the last call."""
         with contextlib.suppress(BlockingIOError):
             return list(self.reading.recv(4096))
         return []

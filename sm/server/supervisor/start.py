@@ -1,7 +1,7 @@
 """``serve``: PID 1 of the box. Decides what runs, then starts, watches, restarts and drains it.
 
-Here is the start and the clean end; the rules are in :mod:`process_manager`, the event loop in :mod:`loop`,
-and the reasons in docs/inside/supervisor.md.
+This module is the start and the clean end. The rules are in :mod:`process_manager`, the event loop in
+:mod:`loop`, and the reasons in docs/inside/supervisor.md.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import resource
 import secrets
 import shutil
@@ -20,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from selectors import PollSelector
 
+from sm import __version__
 from sm.errors import StartError
 from sm.generation import SharedGeneration
 from sm.inspection import overlay, problems
@@ -30,12 +32,13 @@ from sm.run_state import (
     BAKED_REPOSITORY,
     SHARED_MEMORY,
     Box,
+    check_client_folders,
     check_default_model,
     find_repository,
     shared_bytes,
 )
 from sm.server.access import setup
-from sm.server.supervisor import demo, front, ports
+from sm.server.supervisor import demo, front, ports, ready_message
 from sm.server.supervisor.capacity import (
     capacity,
     describe_limits,
@@ -45,19 +48,21 @@ from sm.server.supervisor.capacity import (
 )
 from sm.server.supervisor.commands import Commands
 from sm.server.supervisor.engines import PlanBuilder
-from sm.server.supervisor.log_writer import Log
+from sm.server.supervisor.log_file import LogFile
+from sm.server.supervisor.log_writer import Log, open_log_file
 from sm.server.supervisor.loop import Loop
 from sm.server.supervisor.processes import Processes
 from sm.server.supervisor.signals import Signals
 from sm.server.supervisor.watchdog import Watchdog
 from sm.settings import Settings, names_of
+from sm.tracing import variables as tracing_variables
 from sm.triton import restricted_apis, shared_memory_cleanup
 
-#: Open files: callers, sockets behind them, models. Beyond, tables of this size only cost memory.
+#: The highest limit of open files; larger tables would only cost memory.
 MAX_OPEN_FILES = 65536
-#: Seconds that the last lines may take to be written, and the last processes to be buried.
+#: Seconds to write the last lines, and to reap the last processes.
 FLUSH_TIMEOUT_S = 2.0
-#: What ``serve`` takes beside the platform's word.
+#: Options of ``serve``. The platform passes none.
 FLAGS = ("--demo", "--examples", "--reload")
 RELOADING = (
     "reload is on: a client whose files change is made anew, and its callers read what is wrong with it; "
@@ -66,20 +71,20 @@ RELOADING = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the box; its exit code."""
+    """Run the box; return its exit code."""
     selector = PollSelector()  # unlike epoll it takes an output that is a plain file
     terminal = os.isatty(1)
     log = Log(Formatter("info", text=terminal, colour=False), selector)
     try:
-        shown, examples = is_demo(arguments), "--examples" in arguments
+        demo_mode, examples = is_demo(arguments), "--examples" in arguments
         reload = "--reload" in arguments
         settings = Settings.read(os.environ)
-        text = terminal or shown if settings.log_format == "auto" else settings.log_format == "text"
-        log = Log(Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ), selector)
-        if shown and settings.repository is None:
+        text = terminal or demo_mode if settings.log_format == "auto" else settings.log_format == "text"
+        formatter = Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ)
+        log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
+        if demo_mode and settings.repository is None:
             settings = replace(settings, repository=demo.repository(settings, examples))
-        lines = demo.lines(settings, examples) if shown else ""
-        return run(settings, selector, log, lines, reload)
+        return run(settings, selector, log, text or demo_mode, reload)
     except StartError as error:
         log.log("error", str(error))
         return 1
@@ -90,27 +95,44 @@ def main(arguments: Sequence[str]) -> int:
         log.sink.flush(FLUSH_TIMEOUT_S)
 
 
+def open_file(settings: Settings, local: bool) -> tuple[Formatter, LogFile] | None:
+    """Open the file of the log. Without a setting, a box that a person starts has one in the cache."""
+    if settings.log_file:
+        try:
+            return open_log_file(settings.log_file.absolute(), settings.level)
+        except OSError as error:
+            raise StartError(
+                f"TRIREME_LOG_FILE={str(settings.log_file)!r} cannot be written: {error.strerror}."
+            ) from None
+    if local:
+        with contextlib.suppress(OSError):
+            kept = settings.cache.expanduser().absolute() / "logs" / f"{settings.port}.jsonl"
+            return open_log_file(kept, settings.level)
+    return None
+
+
 def is_demo(arguments: Sequence[str]) -> bool:
-    """Whether the demo is asked for. The platform starts the box with the one word ``serve``."""
+    """True if the demo is requested. The platform starts the box with the single word ``serve``."""
     unknown = [word for word in arguments if word not in ("serve", *FLAGS)]
     if unknown:
         raise StartError(f"serve takes no {unknown[0]!r}: only the word serve, {', '.join(FLAGS)}.")
     return "--demo" in arguments or "--examples" in arguments
 
 
-def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload: bool) -> int:
-    """Everything between the first process and the last; ``lines`` are shown when the box is ready."""
+def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, reload: bool) -> int:
+    """Start and run everything. ``for_people``: print a command for each client when the box is ready."""
     if reload and settings.multi_model:
         raise StartError("--reload is for clients in folders: in multi-model mode load the archive again.")
+    check_client_folders(settings)
     with contextlib.ExitStack() as stack:
-        # As PID 1 the end of this process is the end of all.
+        # If this process is PID 1, its end is the end of all processes.
         guard = stack.enter_context(with_watchdog()) if os.getpid() != 1 else None
         signals = Signals()
         processes = Processes()
         processes.adopt_orphans()
         raise_file_limit()
-        asked, files = settings, descriptor_limit()
-        settings = fit_to_descriptors(asked, files)
+        requested, files = settings, descriptor_limit()
+        settings = fit_to_descriptors(requested, files)
         repository = None if settings.multi_model else find_repository(settings)
         if repository:
             check_default_model(settings, repository)
@@ -138,17 +160,21 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
             log.log("warning", front.WITHOUT_NGINX)
         if reload:
             log.log("warning", RELOADING)
+        if line := tracing_variables.describe(os.environ):
+            log.log(*line)
         for warning in setup.prepare(settings, box):
             log.log("warning", warning)
-        lent = tuple(each.fileno() for each in (listener, tls_listener) if each)
+        lent = tuple(sock.fileno() for sock in (listener, tls_listener) if sock)
         # The workers read the settings themselves.
-        environment = {**os.environ, names_of("threads")[0]: str(settings.threads)}
+        fitted = {name: str(getattr(settings, name)) for name in ("threads", "queue")}
+        environment = {**os.environ, **{names_of(name)[0]: value for name, value in fitted.items()}}
         commands = Commands(settings, box, nginx, lent, environment)
+        log.log("info", f"trireme-serving {__version__} on Python {platform.python_version()}")
         log.log("info", f"port {settings.port}: {log_startup(settings, repository)}")
         if settings.triton_ports != "off":
             log.log("info", opened_ports(settings, box))
         if nginx:
-            log.log(*describe_limits(asked, settings, capacity(settings, memory_limit(), files), files))
+            log.log(*describe_limits(requested, settings, capacity(settings, memory_limit(), files), files))
         loop = Loop(
             settings,
             box,
@@ -161,17 +187,26 @@ def run(settings: Settings, selector: PollSelector, log: Log, lines: str, reload
             guard=guard,
             generation=generation,
             log=log,
-            when_ready=lambda: log.sink.write(lines.encode()) if lines else None,
+            has_gpu=machine.has_gpu,
+            when_ready=lambda: announce(settings, box, log, for_people),
         )
         code = loop.run()
         log.log("info", "stopped")
         return code
 
 
-def check(repository: Path, machine: Machine, settings: Settings, log: Log) -> None:
-    """Say the problems that Triton would meet. :class:`StartError` is the last of those that stop the start.
+def announce(settings: Settings, box: Box, log: Log, for_people: bool) -> None:
+    """Say what is served: commands for a person, one line for a log."""
+    if for_people:
+        log.sink.write(ready_message.message(settings, box).encode())
+    else:
+        log.log("info", ready_message.summary(settings, box))
 
-    Where ``/ping`` asks for life alone, a model that cannot load stops nobody else.
+
+def check(repository: Path, machine: Machine, settings: Settings, log: Log) -> None:
+    """Log the problems that Triton would meet. Raises :class:`StartError` with the last that stops the start.
+
+    If ``/ping`` requires liveness only, a model that cannot load does not stop the others.
     """
     refusals = []
     for problem in problems.find(repository, machine):
@@ -186,7 +221,7 @@ def check(repository: Path, machine: Machine, settings: Settings, log: Log) -> N
 
 
 def log_startup(settings: Settings, repository: Path | None) -> str:
-    """What is about to be served, in words."""
+    """Log what is about to be served."""
     if repository is None:
         return f"multi-model mode: models come by POST /models from below {settings.archives}"
     baked = settings.repository is None and repository == BAKED_REPOSITORY
@@ -195,7 +230,7 @@ def log_startup(settings: Settings, repository: Path | None) -> str:
 
 
 def opened_ports(settings: Settings, box: Box) -> str:
-    """Where Triton itself answers callers."""
+    """Return the ports at which Triton itself answers callers."""
     address = ports.EVERYWHERE if settings.triton_ports == "all" else ports.LOOPBACK
     return (
         f"Triton's own ports, without TLS and keys: HTTP {box.http_port}, gRPC {box.grpc_port}, "
@@ -205,7 +240,7 @@ def opened_ports(settings: Settings, box: Box) -> str:
 
 @contextlib.contextmanager
 def with_watchdog() -> Iterator[Watchdog]:
-    """A guard, dismissed when all is clean."""
+    """Start a watchdog, and dismiss it after a clean end."""
     guard = Watchdog.start()
     try:
         yield guard
@@ -219,11 +254,11 @@ def with_watchdog() -> Iterator[Watchdog]:
 def prepare_box(
     settings: Settings, repository: Path | None, nginx: Path | None, guard: Watchdog | None, reload: bool
 ) -> Iterator[tuple[Box, SharedGeneration]]:
-    """The box, written down; removed afterwards with its files in shared memory."""
+    """Create the box's run folder and record; both are removed at the end, with its shared memory."""
     http, grpc, metrics = ports.choose_ports(settings)
     identity = secrets.token_hex(4)
     lock = acquire_instance_lock(identity)
-    # Short: the path of a Unix socket may have 107 bytes. Only for us: mode 0700.
+    # A short path, as a Unix socket's may have 107 bytes. Its mode is 0700.
     run_folder = Path(tempfile.mkdtemp(prefix="trireme-"))
     if guard:
         for path in (
@@ -259,7 +294,7 @@ def prepare_box(
 
 
 def create_generation(identity: str, run_folder: Path) -> SharedGeneration:
-    """In shared memory, which no slow disk holds up; in the run folder where it has no room."""
+    """Create the file in shared memory, which no slow disk delays; in the run folder if that is full."""
     name = f"trireme-{identity}-generation"
     try:
         return SharedGeneration.create(SHARED_MEMORY / name)
@@ -268,31 +303,38 @@ def create_generation(identity: str, run_folder: Path) -> SharedGeneration:
 
 
 def acquire_instance_lock(identity: str) -> shared_memory_cleanup.InstanceLock | None:
-    """Take the box's lock in shared memory, and clear away what dead boxes have left."""
+    """Take the box's lock in shared memory, and remove what dead boxes left."""
     if not SHARED_MEMORY.is_dir():
         return None
     shared_memory_cleanup.sweep(SHARED_MEMORY)
     for file in Path(tempfile.gettempdir()).glob("trireme-*/box.json"):
-        # Its id is all there is to know: a box of another version may say more, or less.
+        # Only the id is needed: a box of another version may have written other members.
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             if not (SHARED_MEMORY / f"trireme-{json.loads(file.read_text())['id']}.lock").exists():
                 shutil.rmtree(file.parent, ignore_errors=True)
-    return shared_memory_cleanup.acquire_instance_lock(identity, SHARED_MEMORY)
+    try:
+        return shared_memory_cleanup.acquire_instance_lock(identity, SHARED_MEMORY)
+    except (PermissionError, FileNotFoundError) as error:
+        # A volume that was mounted there and belongs to root.
+        raise StartError(
+            f"{SHARED_MEMORY} does not let this user ({os.getuid()}) create files: mount it so that every "
+            "user may write (mode 1777), or run as another user."
+        ) from error
 
 
 def reap_all(processes: Processes, log: Log, guard: Watchdog | None) -> None:
-    """No process of the box may be left, whatever went wrong."""
+    """Kill and reap every process of the box, whatever went wrong."""
     processes.kill_all()
     if not processes.empty(FLUSH_TIMEOUT_S, but=guard.pid if guard else None):
         log.log("error", "a process of the box does not end, not even killed")
 
 
 def raise_file_limit() -> None:
-    """As many open files as we may have."""
+    """Raise the limit of open files as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
-    if soft == resource.RLIM_INFINITY or wanted > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    target = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft == resource.RLIM_INFINITY or target > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
 if __name__ == "__main__":

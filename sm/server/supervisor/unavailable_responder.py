@@ -1,7 +1,7 @@
-"""Answers 503 at the public port while nobody else does: during a stop, and before gunicorn alone is up.
+"""Answers 503 at the public port while no server does: during a stop, and before gunicorn alone is up.
 
-The supervisor holds the listening socket. A connection that comes in while the front is on its way out
-would be reset if the socket were just closed; here it is told to come back.
+The supervisor holds the listening socket. If it were just closed, connections that arrive while the front
+stops would be reset; here they are told to come back.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ import uuid
 from collections.abc import Callable
 from selectors import EVENT_READ, BaseSelector
 
-#: Connections that may be finishing at once; beyond, they wait in the kernel's queue.
+from sm.errors import NotReady, error_body
+
+#: Connections that are answered at once; further ones wait in the kernel's queue.
 MAX_CONNECTIONS = 256
-#: Seconds between two looks at the queue: callers who come back at once are not to keep the cores busy
-#: that the last requests need.
+#: Seconds between two accepts: callers that retry at once must not use the processor time that the last
+#: requests need.
 POLL_INTERVAL_S = 0.05
-#: Seconds in which a caller may finish sending what nobody will read.
+#: Seconds that a caller gets to finish sending its request, which is discarded.
 CLIENT_TIMEOUT_S = 1.0
 
 
 class UnavailableResponder:
-    """``reason`` gives the sentence for the caller. Lives in the supervisor's event loop."""
+    """Answers callers in the supervisor's event loop. ``reason`` returns the sentence."""
 
     def __init__(
         self,
@@ -37,12 +39,12 @@ class UnavailableResponder:
         self._guests: dict[socket.socket, float] = {}
         self._next = 0.0
 
-    def serve(self, wanted: bool) -> None:
-        """To be called often: answer who waits if that is ``wanted``, let go who takes too long."""
+    def serve(self, active: bool) -> None:
+        """Accept and answer callers if ``wanted``, and drop slow ones; to be called often."""
         now = self._clock()
         for guest in [guest for guest, until in self._guests.items() if now >= until]:
             self._leave(guest)
-        if wanted and now >= self._next:
+        if active and now >= self._next:
             self._next = now + POLL_INTERVAL_S
             for guest in self._accept():
                 self._answer(guest)
@@ -52,7 +54,7 @@ class UnavailableResponder:
         return bool(self._guests)
 
     def close(self) -> None:
-        """Give the port back, then answer the last who had come before."""
+        """Close the port, then answer the callers that had connected before."""
         last = self._accept()
         self._listener.close()
         for guest in last:
@@ -74,7 +76,8 @@ class UnavailableResponder:
         self._selector.register(guest, EVENT_READ, lambda: self._read(guest))
         with contextlib.suppress(OSError):
             guest.send(refusal(self._reason()))
-            # No more from this side; closing now would reset the connection under the answer.
+            # Close the sending side only: a full close now would reset the connection before the answer is
+            # read.
             guest.shutdown(socket.SHUT_WR)
 
     def _read(self, guest: socket.socket) -> None:
@@ -94,7 +97,7 @@ class UnavailableResponder:
 
 
 class TlsUnavailableResponder(UnavailableResponder):
-    """The same at the port with TLS. ``context`` makes the server's side of a handshake."""
+    """The same at the port with TLS. ``context`` returns the server's TLS context."""
 
     def __init__(
         self,
@@ -135,11 +138,12 @@ class TlsUnavailableResponder(UnavailableResponder):
 
 
 def refusal(reason: str) -> bytes:
-    """The contract's 503, whole."""
-    error = {"error": reason, "code": "not_ready", "request_id": uuid.uuid4().hex}
-    body = json.dumps(error).encode()
+    """Return the complete 503 response."""
+    request_id = uuid.uuid4().hex
+    body = json.dumps(error_body(reason, NotReady.code, request_id)).encode()
     head = (
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+        f"X-Request-Id: {request_id}\r\nContent-Length: {len(body)}\r\nRetry-After: 1\r\n"
+        "Connection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -1,7 +1,7 @@
-"""Cleans up after a supervisor that was killed: a small process that waits for it to be gone.
+"""Cleans up after a supervisor that was killed: a small process that waits for its end.
 
-The kernel kills the supervisor's children with it (``PR_SET_PDEATHSIG``), but not theirs: nginx's workers,
-for one, would live on and keep the public port. As PID 1 of a container none of this is needed.
+The kernel kills the supervisor's children with it (``PR_SET_PDEATHSIG``), but not their children: nginx's
+workers, for example, would keep the public port. As PID 1 of a container none of this is needed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import TextIO
 
 
 class Watchdog:
-    """The supervisor's end of a pipe to the guard; the pipe closes when the supervisor is no more."""
+    """The supervisor's end of a pipe to the watchdog process; the pipe closes when the supervisor dies."""
 
     def __init__(self, pid: int, pipe: TextIO) -> None:
         self.pid, self._pipe = pid, pipe
 
     @classmethod
     def start(cls) -> Watchdog:
-        """Call it before anything is opened or started: the guard keeps what is open."""
+        """Start the process before anything else is opened or started, as it inherits what is open."""
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -37,25 +37,25 @@ class Watchdog:
         return cls(pid, os.fdopen(writing, "w", buffering=1))
 
     def group(self, pid: int) -> None:
-        """A process group to kill."""
+        """Add a process group to kill."""
         self._tell("group", pid)
 
     def forget(self, pid: int) -> None:
-        """A group that is no more."""
+        """Remove a process group that has ended."""
         self._tell("forget", pid)
 
     def path(self, path: Path) -> None:
-        """A file or folder to remove; a name that ends in ``*`` stands for all that begin so."""
+        """Add a file or folder to remove; ``*`` at the end stands for any suffix."""
         self._tell("path", path)
 
     def dismiss(self) -> None:
-        """The supervisor has cleaned up itself."""
+        """End the process: the supervisor has cleaned up itself."""
         self._tell("done", "")
         with contextlib.suppress(OSError):
             self._pipe.close()
 
     def _tell(self, word: str, what: object) -> None:
-        # Without its guard the box works as well.
+        # The box also works without its watchdog.
         with contextlib.suppress(OSError, ValueError):
             self._pipe.write(f"{word} {what}\n")
 
@@ -81,10 +81,10 @@ def _watch(orders: TextIO) -> None:
 
 
 def remove(path: Path) -> None:
-    """A file, a folder, or all files that begin like ``path`` where it ends in ``*``; nothing is fine too."""
-    for found in path.parent.glob(path.name) if path.name.endswith("*") else [path]:
-        if found.is_dir():
-            shutil.rmtree(found, ignore_errors=True)
+    """Remove a file, a folder, or all files that match a path with ``*`` at its end, if there are any."""
+    for entry in path.parent.glob(path.name) if path.name.endswith("*") else [path]:
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
         else:
             with contextlib.suppress(OSError):
-                found.unlink()
+                entry.unlink()

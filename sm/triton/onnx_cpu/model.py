@@ -64,7 +64,7 @@ class TritonPythonModel:
             if len(placed) > 1:
                 return [answer for each in placed for answer in self.answer([each])]
             # What the graph cannot take, such as a word that is not in its vocabulary, is the caller's.
-            theirs = isinstance(error, InvalidArgument)
+            theirs = isinstance(error, InvalidArgument | UnicodeDecodeError)
             code = triton.TritonError.INVALID_ARG if theirs else triton.TritonError.INTERNAL
             responses = [failed(f"{type(error).__name__}: {error}", code)]
         return list(zip((place for place, _ in placed), responses, strict=True))
@@ -85,7 +85,7 @@ class TritonPythonModel:
         ]
 
     def tensors(self, request: Any) -> dict[str, Any]:
-        return {name: triton.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
+        return {name: text(triton.get_input_tensor_by_name(request, name).as_numpy()) for name in self.inputs}
 
     def response(self, request: Any, outputs: dict[str, Any]) -> Any:
         """A response with the outputs that this request asked for."""
@@ -124,6 +124,14 @@ def cores() -> int:
 def join(tensors: list[Any]) -> Any:
     """Along the batch axis; a lone tensor as it is, without a copy."""
     return tensors[0] if len(tensors) == 1 else np.concatenate(tensors)
+
+
+def text(array: Any) -> Any:
+    """Texts as ONNX Runtime takes them, as ``str``; Triton gives their bytes. Numbers stay as they are."""
+    if array.dtype != np.object_:
+        return array
+    decoded = [each.decode() for each in array.ravel()]
+    return np.array(decoded, np.object_).reshape(array.shape)
 
 
 def failed(reason: str, code: int) -> Any:

@@ -1,1 +1,1 @@
-"""A folder for ``sys.path``, behind all others: what is in it counts where the real thing is missing."""
+"""A folder at the end of ``sys.path``: its packages are used if the real ones are missing."""

@@ -1,1 +1,1 @@
-"""Training is not the box's part: scripts that can train as well import this name."""
+"""Scripts that can also train import this name; the box does not train."""

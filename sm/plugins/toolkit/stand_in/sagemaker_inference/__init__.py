@@ -1,4 +1,4 @@
-"""The part of the SageMaker inference toolkit that scripts import, for a machine without the toolkit.
+"""The part of the SageMaker inference toolkit that scripts import, for a box without the toolkit.
 
-Its names and their meaning are the toolkit's; the work is done by :mod:`sm.plugins.toolkit`.
+Names and meaning are the toolkit's; :mod:`sm.plugins.toolkit` does the work.
 """

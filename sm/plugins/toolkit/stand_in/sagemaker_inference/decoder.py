@@ -11,7 +11,7 @@ from . import errors
 
 
 def decode(obj: str | bytes, content_type: str) -> Any:
-    """An array of what is encoded in one of the toolkit's content types.
+    """Decode one of the toolkit's content types to an array.
 
     Raises :class:`errors.UnsupportedFormatError` for another type.
     """

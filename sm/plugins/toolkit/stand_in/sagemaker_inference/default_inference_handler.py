@@ -1,4 +1,4 @@
-"""The default functions as a class, for scripts that build on it."""
+"""The default functions as a class that scripts can subclass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import decoder, encoder, errors, utils
 
 
 class DefaultInferenceHandler:
-    """Decodes and encodes; a model and what to do with it are its subclasses' part."""
+    """Decodes and encodes; subclasses load a model and call it."""
 
     def default_model_fn(self, model_dir: str, context: Any = None) -> Any:
         raise NotImplementedError("the script has to have a model_fn(model_dir) that returns the model")
@@ -20,7 +20,7 @@ class DefaultInferenceHandler:
         raise NotImplementedError("the script has to have a predict_fn(data, model) that returns the result")
 
     def default_output_fn(self, prediction: Any, accept: str, context: Any = None) -> Any:  # noqa: ARG002
-        """What is encoded, and its content type: the first of ``accept`` that there is an encoder for."""
+        """Return the encoded value and its content type: the first of ``accept`` that has an encoder."""
         for content_type in utils.parse_accept(accept):
             if content_type in encoder.SUPPORTED_CONTENT_TYPES:
                 return encoder.encode(prediction, content_type), content_type

@@ -13,7 +13,7 @@ SUPPORTED_CONTENT_TYPES = set(codecs.ENCODERS)
 
 
 def encode(array_like: Any, content_type: str) -> str | bytes:
-    """An array, or what can become one, in one of :data:`SUPPORTED_CONTENT_TYPES`.
+    """Encode an array, or a value that can become one, in one of :data:`SUPPORTED_CONTENT_TYPES`.
 
     Raises :class:`errors.UnsupportedFormatError` for another type.
     """

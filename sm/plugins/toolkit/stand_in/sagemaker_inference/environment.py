@@ -1,4 +1,4 @@
-"""What the environment variables say, and where the model lies."""
+"""Values of the environment variables, and the model's folder."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ code_dir = os.path.join(model_dir, "code")  # noqa: PTH118
 
 
 class Environment:
-    """The variables as they are when it is made."""
+    """The variables at the time of creation."""
 
     def __init__(self) -> None:
-        given = os.environ.get
-        self.module_name = given(parameters.USER_PROGRAM_ENV, DEFAULT_MODULE_NAME).removesuffix(".py")
+        getenv = os.environ.get
+        self.module_name = getenv(parameters.USER_PROGRAM_ENV, DEFAULT_MODULE_NAME).removesuffix(".py")
         self.model_server_timeout = int(
-            given(parameters.MODEL_SERVER_TIMEOUT_ENV, DEFAULT_MODEL_SERVER_TIMEOUT)
+            getenv(parameters.MODEL_SERVER_TIMEOUT_ENV, DEFAULT_MODEL_SERVER_TIMEOUT)
         )
-        self.model_server_workers = given(parameters.MODEL_SERVER_WORKERS_ENV)
-        self.default_accept = given(parameters.DEFAULT_INVOCATIONS_ACCEPT_ENV, content_types.JSON)
-        self.inference_http_port = given(parameters.BIND_TO_PORT_ENV, DEFAULT_HTTP_PORT)
+        self.model_server_workers = getenv(parameters.MODEL_SERVER_WORKERS_ENV)
+        self.default_accept = getenv(parameters.DEFAULT_INVOCATIONS_ACCEPT_ENV, content_types.JSON)
+        self.inference_http_port = getenv(parameters.BIND_TO_PORT_ENV, DEFAULT_HTTP_PORT)
         self.management_http_port = self.inference_http_port
-        self.safe_port_range = given(parameters.SAFE_PORT_RANGE_ENV)
+        self.safe_port_range = getenv(parameters.SAFE_PORT_RANGE_ENV)

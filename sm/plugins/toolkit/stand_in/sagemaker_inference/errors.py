@@ -1,9 +1,8 @@
-"""What a script raises to choose its answer.
+"""Errors that a script raises to choose its answer.
 
-:func:`sm.plugins.toolkit.script_functions.to_trireme_error` makes it the box's own.
-
-The codecs of the stand-in raise these too, as kinds that are the box's own errors as well: where a script
-does not catch one, its caller gets the status and the sentence.
+:func:`sm.plugins.toolkit.script_functions.to_trireme_error` translates them. The stand-in's codecs raise
+subclasses that are also the box's own errors: if a script does not catch one, its caller gets the status and
+the sentence.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from sm import errors
 
 
 class UnsupportedFormatError(Exception):
-    """A content type that the script does not take, or cannot give."""
+    """A content type that the script cannot read or write."""
 
     def __init__(self, content_type: str, **_: object) -> None:
         super().__init__(f"the script does not know the content type {content_type!r}")
 
 
 class BaseInferenceToolkitError(Exception):
-    """An error with a status of the script's choice."""
+    """An error with a status that the script chose."""
 
     def __init__(self, status_code: int, message: str, phrase: str) -> None:
         self.status_code, self.message, self.phrase = status_code, message, phrase
@@ -27,11 +26,11 @@ class BaseInferenceToolkitError(Exception):
 
 
 class GenericInferenceToolkitError(BaseInferenceToolkitError):
-    """The same, with what is not said filled in."""
+    """The same with defaults."""
 
     def __init__(self, status_code: int, message: str | None = None, phrase: str | None = None) -> None:
-        said = message or "Invalid Request"
-        super().__init__(status_code, said, phrase or said)
+        text = message or "Invalid Request"
+        super().__init__(status_code, text, phrase or text)
 
 
 class UnsupportedBody(UnsupportedFormatError, errors.UnsupportedType):
@@ -49,8 +48,8 @@ class UnsupportedAnswer(UnsupportedFormatError, errors.NotAcceptable):
 
 
 class UnreadableBody(errors.BadInput, ValueError):
-    """A body that is not what its content type says. The toolkit raises some kind of ValueError."""
+    """A body that does not match its content type. The toolkit raises some kind of ValueError."""
 
 
 class UnwritableAnswer(errors.ClientFailed, TypeError, ValueError):
-    """A value that has no form in its content type. The toolkit raises either of the two."""
+    """A value that the content type cannot express. The toolkit raises either of the two."""

@@ -1,4 +1,4 @@
-"""The toolkit's logger. Its lines go where the box's go."""
+"""The toolkit's logger; its lines go to the box's log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 
 def configure_logger() -> None:
-    """Nothing is left to do: the box has set up the log."""
+    """Do nothing: the box has configured logging."""
 
 
 def get_logger() -> logging.Logger:

@@ -21,15 +21,15 @@ def write_file(path: str, data: Any, mode: str = "w") -> None:
 
 
 def retrieve_content_type_header(request_property: Mapping[str, str]) -> str | None:
-    """The value of the header, however its name is spelled."""
+    """Return the header's value, in any spelling of its name."""
     return next((value for name, value in request_property.items() if CONTENT_TYPE_REGEX.match(name)), None)
 
 
 def parse_accept(accept: str) -> list[str]:
-    """The content types in an ``Accept`` header."""
+    """Parse the content types of an ``Accept`` header."""
     return accept.replace(" ", "").split(",")
 
 
 def remove_crlf(illegal_string: str) -> str:
-    """A text that may stand in a header."""
+    """Remove line ends, so that a text can be a header's value."""
     return illegal_string.replace("\r", " ").replace("\n", " ")

@@ -1,4 +1,4 @@
-"""Training is not the box's part: scripts that can train as well import from here and call nothing of it."""
+"""Scripts that can also train import from here but call nothing of it: the box does not train."""
 
 from __future__ import annotations
 

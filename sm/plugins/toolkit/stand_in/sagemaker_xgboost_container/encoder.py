@@ -20,7 +20,9 @@ __all__ = [
 
 
 def decode(obj: str | bytes, content_type: str) -> Any:
-    """A ``DMatrix`` of CSV, LibSVM or RecordIO. :class:`UnsupportedFormatError` for another type."""
+    """Decode CSV, LibSVM or RecordIO to a ``DMatrix``. Raises :class:`UnsupportedFormatError` for another
+    type.
+    """
     kind = content_type.partition(";")[0].strip()
     if kind == codecs.CSV:
         return csv_to_dmatrix(obj)
@@ -32,7 +34,7 @@ def decode(obj: str | bytes, content_type: str) -> Any:
 
 
 def json_to_jsonlines(json_data: Any) -> bytes:
-    """A line for each entry of the one list in a JSON object."""
+    """Return a line for each entry of the only list in a JSON object."""
     members = json_data if isinstance(json_data, dict) else json.loads(json_data)
     if len(members) != 1:
         raise ValueError("the JSON object has to have one member, a list")

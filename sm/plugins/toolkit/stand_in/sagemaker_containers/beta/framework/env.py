@@ -1,4 +1,4 @@
-"""What the environment variables say."""
+"""Values of the environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script raises or catches."""
+"""Errors that a script raises or catches."""
 
 from sagemaker_inference.errors import UnsupportedFormatError
 

@@ -1,1 +1,1 @@
-"""Modules are imported by the box itself: scripts import this name and call nothing of it."""
+"""Scripts import this name but call nothing of it: the box imports modules itself."""

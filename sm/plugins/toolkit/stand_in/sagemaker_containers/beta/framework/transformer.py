@@ -1,1 +1,1 @@
-"""A script's functions are called by the box itself: scripts import this name and call nothing of it."""
+"""Scripts import this name but call nothing of it: the box calls a script's functions itself."""

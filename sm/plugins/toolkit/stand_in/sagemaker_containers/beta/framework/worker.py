@@ -1,4 +1,4 @@
-"""What a script answers with."""
+"""The response that a script may return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from werkzeug import wrappers
 
 
 class Response(wrappers.Response):
-    """A body with its content type. :mod:`sm.plugins.toolkit.script_functions` takes it apart."""
+    """A body with its content type; read by :mod:`sm.plugins.toolkit.script_functions`."""
 
     def __init__(
         self,

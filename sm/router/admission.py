@@ -1,0 +1,299 @@
+"""Admit invocations model by model: a queue and a bounded share of a worker's threads for each model.
+
+The rules are a dynamic threshold and a longest-queue drop, as switches share their buffers among ports:
+
+- A model is served up to ``share`` times at once, and never more often than there are places free. So a
+  model alone has its whole share, several have equal parts, and stalled ones always leave a place.
+- A model that is not being served begins at once.
+- Whatever waits, waits in its model's own queue. A place that falls free goes to the model that is served
+  least; among equals, to the one whose turn is longest ago.
+- When nobody else can wait, the newest request of the model with the longest queue is refused (429).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import Literal
+
+from sm import deadline, metrics
+from sm.errors import Overloaded
+
+#: Seconds between two checks whether the caller of a waiting request is still connected.
+POLL_INTERVAL_S = 0.2
+
+#: Stands for every model that the router does not know: Triton may know it, or the answer is a 404.
+UNKNOWN = "-"
+
+Outcome = Literal["waiting", "admitted", "refused"]
+
+
+class _Waiter:
+    """A request in a queue. ``changed`` is released when ``outcome`` is no longer ``waiting``."""
+
+    __slots__ = ("changed", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome: Outcome = "waiting"
+        self.changed = threading.Lock()
+        self.changed.acquire()
+
+    def decide(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.changed.release()
+
+
+class _Model:
+    """A model's state while it has requests; ``served`` includes borrowed places."""
+
+    __slots__ = ("name", "queue", "served")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.served = 0
+        self.queue: deque[_Waiter] = deque()
+
+
+class FairGate:
+    """Decides when an invocation may be served. One for all threads of a worker.
+
+    Args:
+        share: Invocations of one model that are served at once. All models together have twice as many
+            places, and one more each for those that are not being served.
+        room: Invocations that may wait, of all models together. Served and waiting ones are never more than
+            twice ``share`` plus ``room``.
+        model_room: Invocations of one model that may wait.
+    """
+
+    def __init__(self, share: int, room: int, model_room: int | None = None) -> None:
+        self._share, self._places = share, 2 * share
+        self._model_room = room if model_room is None else min(room, model_room)
+        self._capacity = self._places + room
+        self._lock = threading.Lock()
+        #: Models with requests, and those of them that wait, the longest without a turn first.
+        self._models: dict[str, _Model] = {}
+        self._waiting: OrderedDict[str, _Model] = OrderedDict()
+        #: Places taken, and requests at hand: served ones without borrowed places, and waiting ones.
+        self._places_in_use = self._requests = 0
+
+    @property
+    def has_queue(self) -> bool:
+        """True if requests wait. Read without a lock, so it may be out of date."""
+        return bool(self._waiting)
+
+    def enter(self, name: str, limit: Callable[[], deadline.Deadline | None] = deadline.current) -> None:
+        """Take a place for a model's request when it is its turn; ``limit`` ends the wait.
+
+        Raises:
+            Overloaded: No further request of this model can wait.
+            DeadlinePassed, CallerGone: The invocation ended while it waited.
+        """
+        with self._lock:
+            model = self._models.get(name)
+            if model is None:
+                model = self._models[name] = _Model(name)
+            if self._requests >= self._capacity and not self._make_room(model):
+                self._forget_idle(model)
+                raise self._refuse(name)
+            if not model.queue and self._may_serve(model):
+                self._requests += 1
+                self._serve(model)
+                return
+            if len(model.queue) >= self._model_room:
+                raise self._refuse(name)
+            waiter = _Waiter()
+            model.queue.append(waiter)
+            self._waiting.setdefault(name, model)
+            self._requests += 1
+        metrics.waiting(name).inc()
+        try:
+            with metrics.stage(name, metrics.QUEUE):
+                self._wait(model, waiter, limit())
+        finally:
+            metrics.waiting(name).dec()
+
+    def leave(self, name: str) -> None:
+        """Give back a request's place."""
+        with self._lock:
+            self._requests -= 1
+            self._release(self._models[name])
+
+    def borrow(self, name: str) -> bool:
+        """Take a further place for a request that has one, if its model may have it and no request waits."""
+        with self._lock:
+            model = self._models[name]
+            if model.queue or not self._may_serve(model):
+                return False
+            self._serve(model)
+            return True
+
+    def is_wanted_back(self, name: str) -> bool:
+        """True if a waiting request should get a borrowed place."""
+        with self._lock:
+            model = self._models[name]
+            return bool(model.queue) or model.served > max(1, self._places - self._places_in_use + 1)
+
+    def give_back(self, name: str) -> None:
+        """Give back a borrowed place."""
+        with self._lock:
+            self._release(self._models[name])
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many models have requests, how many places are taken, and how many requests wait."""
+        with self._lock:
+            return (
+                len(self._models),
+                self._places_in_use,
+                sum(len(model.queue) for model in self._models.values()),
+            )
+
+    def _wait(self, model: _Model, waiter: _Waiter, running: deadline.Deadline | None) -> None:
+        try:
+            while not waiter.changed.acquire(timeout=self._patience(running)):
+                if running is not None:
+                    running.check()
+        except BaseException:
+            with self._lock:
+                if waiter.outcome == "waiting":
+                    model.queue.remove(waiter)
+                    self._after_queue_change(model)
+                    self._requests -= 1
+                    self._forget_idle(model)
+                elif waiter.outcome == "admitted":
+                    self._requests -= 1
+                    self._release(model)
+            raise
+        if waiter.outcome == "refused":
+            metrics.rejected(model.name).inc()
+            raise _overloaded(model.name)
+
+    @staticmethod
+    def _patience(running: deadline.Deadline | None) -> float:
+        return POLL_INTERVAL_S if running is None else min(POLL_INTERVAL_S, running.remaining())
+
+    def _may_serve(self, model: _Model) -> bool:
+        return model.served == 0 or model.served < min(self._share, self._places - self._places_in_use)
+
+    def _serve(self, model: _Model) -> None:
+        model.served += 1
+        self._places_in_use += 1
+        metrics.served(model.name).inc()
+
+    def _release(self, model: _Model) -> None:
+        model.served -= 1
+        self._places_in_use -= 1
+        metrics.served(model.name).dec()
+        self._hand_out()
+        self._forget_idle(model)
+
+    def _hand_out(self) -> None:
+        """Give free places to the requests whose turn it is."""
+        while self._waiting:
+            model = min(self._waiting.values(), key=lambda waiting_model: waiting_model.served)
+            if not self._may_serve(model):
+                return
+            waiter = model.queue.popleft()
+            self._waiting.move_to_end(model.name)
+            self._after_queue_change(model)
+            self._serve(model)
+            waiter.decide("admitted")
+
+    def _make_room(self, arriving: _Model) -> bool:
+        """Refuse the newest request of the longest queue, if that is longer than the arriving request's."""
+        longest = max(
+            self._waiting.values(), key=lambda waiting_model: len(waiting_model.queue), default=None
+        )
+        if longest is None or len(longest.queue) <= len(arriving.queue):
+            return False
+        longest.queue.pop().decide("refused")
+        self._requests -= 1
+        self._after_queue_change(longest)
+        return True
+
+    def _after_queue_change(self, model: _Model) -> None:
+        if not model.queue:
+            self._waiting.pop(model.name, None)
+
+    def _forget_idle(self, model: _Model) -> None:
+        if not model.served and not model.queue:
+            self._models.pop(model.name, None)
+
+    @staticmethod
+    def _refuse(name: str) -> Overloaded:
+        metrics.rejected(name).inc()
+        return _overloaded(name)
+
+
+def _overloaded(name: str) -> Overloaded:
+    return Overloaded(f"more requests for {name!r} are waiting than there is room for", model=name)
+
+
+class Loan:
+    """A further place of a request. It may outlast the request's own."""
+
+    __slots__ = ("_gate", "_model")
+
+    def __init__(self, gate: FairGate | None, model: str) -> None:
+        self._gate, self._model = gate, model
+
+    def is_wanted_back(self) -> bool:
+        """True if the thread should end, because another request waits for its place."""
+        return self._gate is not None and self._gate.is_wanted_back(self._model)
+
+    def end(self) -> None:
+        if self._gate is not None:
+            self._gate.give_back(self._model)
+
+
+class Admission:
+    """The place of one request. ``gate`` is None for a request that is limited elsewhere."""
+
+    __slots__ = ("_gate", "_model", "_token")
+
+    def __init__(self, gate: FairGate | None) -> None:
+        self._gate = gate
+        self._model = ""
+        self._token: Token[Admission | None] | None = None
+
+    @property
+    def is_contended(self) -> bool:
+        """True if other requests wait for their place."""
+        return self._gate is not None and self._gate.has_queue
+
+    def enter(self, model: str, limit: Callable[[], deadline.Deadline | None] = deadline.current) -> None:
+        """Take a place of ``model`` and return any other; see :meth:`FairGate.enter`."""
+        if self._gate is None or model == self._model:
+            return
+        self.leave()
+        self._gate.enter(model, limit)
+        self._model = model
+
+    def leave(self) -> None:
+        """Give back the place, if there is one."""
+        model, self._model = self._model, ""
+        if self._gate is not None and model:
+            self._gate.leave(model)
+
+    def borrow(self) -> Loan | None:
+        """Borrow a place for another thread of this request; None if there is none."""
+        if self._gate is None or not self._model:
+            return Loan(None, "")
+        return Loan(self._gate, self._model) if self._gate.borrow(self._model) else None
+
+    def __enter__(self) -> Admission:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        _current.reset(self._token)
+
+
+_current: ContextVar[Admission | None] = ContextVar("admission", default=None)
+
+
+def current() -> Admission | None:
+    """Return the admission of the invocation that this thread serves, if any."""
+    return _current.get()

@@ -1,0 +1,340 @@
+"""Decide what a request is: parse its body at most once and return one of five types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from sm import decoded_base64
+from sm.client.sessions import Session
+from sm.errors import BadInput, UnknownModel, UnsupportedType, WrongPayload
+from sm.router.invocation import (
+    BINARY,
+    HEADER_PREFIX,
+    JSON,
+    JSON_LINES,
+    OBJECT,
+    SESSION_HEADER,
+    Address,
+    DispatchRequest,
+    GenerateRequest,
+    LinesRequest,
+    Message,
+    RawRecord,
+    RecordLimit,
+    SessionCommand,
+    TritonRequest,
+    check_not_empty,
+    choose_accept,
+    read_address,
+)
+
+#: The members of a dispatch request.
+MEMBERS = frozenset({"modelname", "version", "payload", "parameters", "result_s3_uri"})
+#: Those of them that the query may have too; whatever else is in it is a parameter.
+ADDRESS_MEMBERS = ("modelname", "version")
+#: What members may be that may be left out; null is as good as that.
+KINDS: Mapping[str, Any] = {"modelname": str, "version": (str, int), "parameters": dict, "result_s3_uri": str}
+#: A body that begins with one of these members is v2, and need not be parsed to know it.
+STARTS_AS_V2 = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
+#: A body that begins like this is a dispatch request, and need not be searched: usually a picture follows.
+STARTS_AS_DISPATCH = re.compile(rb'\s*\{\s*("modelname"\s*:\s*"[^"\\]*"\s*,\s*)?"payload"\s*:')
+#: The model of most dispatch requests, known before the rest is parsed.
+STARTS_WITH_MODEL = re.compile(rb'\s*\{\s*"modelname"\s*:\s*"([^"\\]*)"')
+#: The platform's words to open and to close a session.
+NEW, CLOSE = "NEW_SESSION", "CLOSE"
+#: Bytes: the longest body that opens or closes a session.
+MAX_COMMAND_BYTES = 1024
+
+#: A request for a model; a line of JSON lines may be one too.
+ModelRequest = DispatchRequest | TritonRequest | GenerateRequest
+ClassifiedRequest = ModelRequest | LinesRequest | SessionCommand
+
+
+class Models(Protocol):
+    """The served models, as :class:`~sm.plugins.registry.Registry` knows them."""
+
+    def is_served(self, name: str) -> bool: ...
+    def unknown(self, name: str) -> UnknownModel: ...
+    def takes_bodies(self, name: str) -> bool: ...
+    def claims(self, name: str, content_type: str) -> bool: ...
+    def served_without_client(self, name: str) -> bool: ...
+
+
+class OpenSessions(Protocol):
+    """The open sessions; see :class:`~sm.client.sessions.Sessions`."""
+
+    def get(self, identity: str) -> Session: ...
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """The rules for the models that are served. ``default_model``: the model of a request that names none."""
+
+    models: Models
+    default_model: str = ""
+    default_accept: str = JSON
+    #: How Triton handles JSON bodies: ``infer``, ``generate`` or ``generate_stream``.
+    inference_type: str = "infer"
+    #: None if sessions are off.
+    sessions: OpenSessions | None = None
+    #: Records that a request may have; None for no limit.
+    max_records: int | None = None
+
+    def parse(self, message: Message) -> ClassifiedRequest:
+        """The request that ``message`` is.
+
+        Raises :class:`BadInput` for a body that cannot be understood, :class:`WrongPayload`, with the path of
+        the field, for one of the wrong shape, :class:`~sm.errors.TooLarge` for too many records,
+        :class:`UnsupportedType` for a content type that the model does not take, and
+        :class:`~sm.errors.UnknownModel` where the path names none that is served.
+        """
+        session = None
+        identity = message.headers.get(SESSION_HEADER)
+        if identity is not None:
+            if self.sessions is None:
+                raise BadInput(
+                    "stateful sessions are off; SAGEMAKER_ENABLE_STATEFUL_SESSIONS=true turns them on"
+                )
+            command = read_session_command(identity, message.body)
+            if command is not None:
+                return command
+            session = self.sessions.get(identity)
+        limit = None if self.max_records is None else RecordLimit(self.max_records)
+        if message.content_type == JSON_LINES and not self.models.takes_bodies(self._name(message)):
+            return LinesRequest(message, session, limit)
+        return self._parse_model_request(message, session, limit)
+
+    def look_at(self, message: Message) -> str:
+        """Return a request's model without parsing its body; empty if unknown.
+
+        It is the path's, else that of the first member of a JSON body (or of the first line), else that of
+        the headers.
+        """
+        body, name = message.body, message.model
+        if SESSION_HEADER in message.headers:
+            return ""  # it may be for the session alone
+        if not name and (match := STARTS_WITH_MODEL.match(body)):
+            name = match[1].decode(errors="replace")
+        elif not name and b'"modelname"' not in body:
+            name = self._name(message)
+        return name if self.models.is_served(name) else ""
+
+    def parse_line(self, line: Message, lines: LinesRequest) -> ModelRequest:
+        """Classify a line: like any other request, or a bare payload. It is never streamed."""
+        return self._parse_model_request(line, lines.session, lines.limit, is_line=True)
+
+    def _name(self, message: Message) -> str:
+        return read_address(message).model or self.default_model
+
+    def _parse_model_request(
+        self, message: Message, session: Session | None, limit: RecordLimit | None, is_line: bool = False
+    ) -> ModelRequest:
+        models, content_type = self.models, message.content_type
+        # Check before the body is read: the platform loads a model again when it gets a 404.
+        if message.model and not models.is_served(message.model):
+            raise models.unknown(message.model)
+        address = read_address(message)
+        name = address.model or self.default_model
+        takes_json, body = content_type == JSON, JsonBody(message.body, is_line)
+        if models.takes_bodies(name):
+            # Such a client gets every body unchanged, except a dispatch request that names a model.
+            if takes_json and body.is_dispatch(naming_model=True):
+                return self._dispatch(message, address, body.dispatch_members(), session, limit)
+            return self._raw(message, address, session, limit)
+        if is_binary(message):
+            return TritonRequest(message, name, address.version)
+        if not takes_json and models.claims(name, content_type):
+            return self._raw(message, address, session, limit)
+        if self.inference_type == "infer":
+            if body.is_v2():
+                return TritonRequest(message, name, address.version)
+        elif (takes_json or OBJECT.match(message.body)) and not body.is_dispatch():
+            streamed = self.inference_type == "generate_stream" and not is_line
+            return GenerateRequest(message, name, address.version, streamed)
+        if takes_json:
+            return self._dispatch(message, address, body.dispatch_members(), session, limit)
+        if models.served_without_client(name):
+            raise UnsupportedType(
+                f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
+            )
+        return self._raw(message, address, session, limit)
+
+    def _raw(
+        self, message: Message, address: Address, session: Session | None, limit: RecordLimit | None
+    ) -> DispatchRequest:
+        """Classify a body that is the record itself, if the model's client accepts its type."""
+        record = RawRecord(message.body, message.content_type)
+        return self._dispatch(message, address, {"payload": record}, session, limit)
+
+    def _dispatch(
+        self,
+        message: Message,
+        address: Address,
+        members: Mapping[str, Any],
+        session: Session | None,
+        limit: RecordLimit | None,
+    ) -> DispatchRequest:
+        payload = members["payload"]
+        many = isinstance(payload, list)
+        if limit is not None:
+            limit.add(len(payload) if many else 1)
+        accept = choose_accept(message.headers.get("accept", ""), "")
+        parameters = members.get("parameters") or {}
+        if message.query:
+            query = {name: value for name, value in message.query.items() if name not in ADDRESS_MEMBERS}
+            parameters = {**query, **parameters}
+        return DispatchRequest(
+            model=message.model or members.get("modelname") or address.model or self.default_model,
+            version=str(members.get("version") or address.version),
+            records=payload if many else [payload],
+            many=many,
+            parameters=parameters,
+            attributes=address.attributes,
+            accept=accept or self.default_accept,
+            accept_named=bool(accept),
+            headers={
+                name: value for name, value in message.headers.items() if name.startswith(HEADER_PREFIX)
+            },
+            request_id=message.request_id,
+            session=session,
+            result_s3_uri=members.get("result_s3_uri") or "",
+        )
+
+
+def read_dispatch(body: bytes, request_id: str) -> DispatchRequest:
+    """Read a dispatch request that names its model, without HTTP headers."""
+    members = JsonBody(body).dispatch_members()
+    payload = members["payload"]
+    many = isinstance(payload, list)
+    return DispatchRequest(
+        model=members.get("modelname") or "",
+        records=payload if many else [payload],
+        many=many,
+        version=str(members.get("version") or ""),
+        parameters=members.get("parameters") or {},
+        accept_named=False,
+        request_id=request_id,
+        result_s3_uri=members.get("result_s3_uri") or "",
+    )
+
+
+class JsonBody:
+    """A body that may be JSON. It is parsed when a rule needs it, and at most once.
+
+    ``bare``: it may be a payload without a dispatch request around it.
+    """
+
+    __slots__ = ("_bare", "_body", "_error", "_parsed", "_value")
+
+    def __init__(self, body: bytes, bare: bool = False) -> None:
+        self._body, self._bare = body, bare
+        self._parsed, self._value = False, None
+        self._error: orjson.JSONDecodeError | None = None
+
+    def is_dispatch(self, naming_model: bool = False) -> bool:
+        """True if it is certainly a dispatch request; with ``naming_model``, one that names its model."""
+        if b'"payload"' not in self._body or (naming_model and b'"modelname"' not in self._body):
+            return False
+        value = self._parse()
+        return has_payload(value) and (not naming_model or "modelname" in value)
+
+    def is_v2(self) -> bool:
+        """True if it is a JSON object with ``inputs`` and without ``payload``."""
+        body = self._body
+        if not OBJECT.match(body) or STARTS_AS_DISPATCH.match(body) or b'"inputs"' not in body:
+            return False
+        if STARTS_AS_V2.match(body):
+            return True
+        value = self._parse()
+        return isinstance(value, dict) and "inputs" in value and "payload" not in value
+
+    def dispatch_members(self) -> Mapping[str, Any]:
+        """Return the members of the dispatch request; a bare payload becomes its ``payload``."""
+        check_not_empty(self._body)
+        value = self._parse()
+        if self._error is not None:
+            raise BadInput(f"the body is not JSON: {self._error}") from None
+        if self._bare and self._is_bare(value):
+            value = {"payload": value}
+        return check_members(value)
+
+    def _parse(self) -> Any:
+        """Return the value; None also if the body is not JSON."""
+        if not self._parsed:
+            self._parsed = True
+            try:
+                self._value = decoded_base64.parse(self._body, self._is_bare if self._bare else None)
+            except orjson.JSONDecodeError as error:
+                self._error = error
+        return self._value
+
+    def _is_bare(self, value: Any) -> bool:
+        """True if ``value`` is a payload without a dispatch request around it."""
+        return b'"payload"' not in self._body or not has_payload(value)
+
+
+def has_payload(value: Any) -> bool:
+    """True if a JSON value is a dispatch request: an object with a payload and no unknown member."""
+    return isinstance(value, dict) and "payload" in value and MEMBERS.issuperset(value)
+
+
+def check_members(body: Any) -> Mapping[str, Any]:
+    """Check a dispatch request, ``{"modelname", "version", "payload", "parameters"}``. The error names the
+    fault.
+    """
+    if not isinstance(body, dict):
+        raise BadInput(f"the body must be a JSON object with modelname and payload, not {_kind(body)}")
+    if not MEMBERS.issuperset(body):
+        name = next(name for name in body if name not in MEMBERS)
+        raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
+    for name, kinds in KINDS.items():
+        value = body.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
+            raise WrongPayload(f"{name}: may not be {_kind(value)}", field=name)
+    if "payload" not in body:
+        raise WrongPayload("payload: is missing", field="payload")
+    if body["payload"] == []:
+        raise WrongPayload("payload: the list is empty", field="payload")
+    return body
+
+
+def is_binary(message: Message) -> bool:
+    """True if the content type is Triton's binary form, even a malformed one."""
+    return BINARY in message.headers.get("content-type", "").lower()
+
+
+def read_session_command(identity: str, body: bytes) -> SessionCommand | None:
+    """Return the command in a request of the session ``identity``; None if it is an ordinary request."""
+    request_type = _request_type(body)
+    if identity == NEW:
+        if request_type != NEW:
+            raise BadInput(f'a new session is opened by the body {{"requestType":"{NEW}"}} and no other')
+        return SessionCommand()
+    if request_type is None:
+        return None
+    if request_type != CLOSE:
+        raise BadInput(
+            f"requestType {str(request_type)[:64]!r} is for no session that is open; there is {CLOSE}"
+        )
+    return SessionCommand(close=identity)
+
+
+def _request_type(body: bytes) -> object:
+    """Return the type in a body ``{"requestType": ...}``; None for any other body."""
+    if len(body) > MAX_COMMAND_BYTES or b'"requestType"' not in body:
+        return None
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return value["requestType"] if isinstance(value, dict) and value.keys() == {"requestType"} else None
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

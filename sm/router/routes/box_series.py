@@ -1,0 +1,81 @@
+"""The series of the box as a whole, which the control plane knows, beside those that the workers count."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from sm import __version__, process_table
+from sm.run_state import SHARED_MEMORY, Box, read_json
+
+RESTARTS = "trireme_restarts"
+
+
+class BoxSeries(Collector):
+    """Collects the series of one scrape. ``is_ready`` says what ``/ping`` would."""
+
+    def __init__(self, box: Box, is_ready: Callable[[], bool], shared_memory: Path = SHARED_MEMORY) -> None:
+        self._box, self._is_ready, self._shared_memory = box, is_ready, shared_memory
+
+    def collect(self) -> Iterator[Metric]:
+        processes = read_json(self._box.state_file, {}).get("processes", {})
+        yield build_info()
+        yield GaugeMetricFamily(
+            "trireme_ready", "1 if the box can serve, as /ping says it.", float(self._is_ready())
+        )
+        yield from self._folder_space()
+        yield _resident(processes)
+        yield from self._counted(processes)
+
+    def _counted(self, processes: Mapping[str, Any]) -> Iterator[Metric]:
+        """What the workers counted, and the supervisor's restarts among it: one series has one family."""
+        counted: Iterable[Metric] = MultiProcessCollector(  # type: ignore[no-untyped-call]
+            None, path=str(self._box.metrics_folder)
+        ).collect()
+        for family in counted:
+            if family.name == RESTARTS:
+                for name, process in processes.items():
+                    family.add_sample(f"{RESTARTS}_total", {"process": name}, float(process["restarts"]))
+            yield family
+
+    def _folder_space(self) -> Iterator[Metric]:
+        """The folder of shared memory, which Triton and its Python models fill too."""
+        with contextlib.suppress(OSError):
+            space = os.statvfs(self._shared_memory)
+            size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
+            yield GaugeMetricFamily("trireme_dev_shm_size_bytes", "Size of /dev/shm.", size)
+            yield GaugeMetricFamily("trireme_dev_shm_free_bytes", "Free space in /dev/shm.", free)
+
+
+def build_info() -> Metric:
+    """Which version answers."""
+    family = GaugeMetricFamily("trireme_build_info", "The version of the box.", labels=["version"])
+    family.add_metric([__version__], 1.0)
+    return family
+
+
+def _resident(processes: Mapping[str, Any]) -> Metric:
+    family = GaugeMetricFamily(
+        "trireme_process_resident_bytes",
+        "Memory in RAM of a process and those below it; what they share counts for each.",
+        labels=["process"],
+    )
+    for name, process in processes.items():
+        if process["pid"]:
+            family.add_metric(
+                [name], sum(map(process_table.resident_bytes, _with_descendants(process["pid"])))
+            )
+    return family
+
+
+def _with_descendants(pid: int) -> Iterator[int]:
+    yield pid
+    for child in process_table.children(pid):
+        yield from _with_descendants(child)

@@ -1,0 +1,186 @@
+"""Metrics for CloudWatch as log lines in its embedded metric format, so that no agent is needed.
+
+The control plane writes them, because it alone sees the series of all workers: every interval a line for each
+model and class of status that had requests. The format:
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from sm.logs import as_json
+from sm.metrics import BUCKETS, TOTAL
+from sm.polling import Poll
+from sm.run_state import PLATFORM_REPOSITORY, Box
+from sm.settings import Settings
+
+INTERVAL_S = 15.0
+#: The histogram from which all numbers are taken.
+FAMILY = "trireme_invocation_duration_seconds"
+#: SageMaker sets this variable in every container with a role.
+CREDENTIALS = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
+METRICS = (
+    {"Name": "Requests", "Unit": "Count"},
+    {"Name": "Errors", "Unit": "Count"},
+    {"Name": "Latency", "Unit": "Milliseconds"},
+)
+
+
+@dataclass
+class Totals:
+    """The requests so far of one model and class of status."""
+
+    seconds: float = 0.0
+    #: Requests by the upper bound of their time, in seconds; each counts once, in the lowest that holds it.
+    buckets: dict[float, float] = field(default_factory=dict)
+
+    def since(self, before: Totals) -> Totals:
+        """Return what came after ``before``. A number that fell began anew."""
+        buckets = {
+            bound: count - before.buckets.get(bound, 0.0)
+            for bound, count in self.buckets.items()
+            if count > before.buckets.get(bound, 0.0)
+        }
+        return Totals(max(0.0, self.seconds - before.seconds), buckets)
+
+
+class EmbeddedMetrics:
+    """Writes a line for each model and class of status that had requests since the last time.
+
+    Args:
+        collect: Returns the router's series of all workers.
+        write: Writes a line.
+        namespace: CloudWatch's namespace of the metrics.
+        endpoint: The endpoint's name as a dimension; empty for none.
+        clock: Returns the seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        collect: Callable[[], Iterable[Metric]],
+        write: Callable[[str], object],
+        namespace: str,
+        endpoint: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._collect, self._write, self._clock = collect, write, clock
+        self._namespace, self._endpoint = namespace, endpoint
+        self._lock = threading.Lock()
+        # What was counted before this process began is in an earlier one's lines.
+        self._before = totals(collect())
+
+    def look(self) -> None:
+        """Write what is new."""
+        with self._lock:
+            now, before = totals(self._collect()), self._before
+            self._before = now
+        for (model, status), counted in sorted(now.items()):
+            new = counted.since(before.get((model, status), Totals()))
+            if new.buckets:
+                self._write(as_json(self.document(model, status, new)) + "\n")
+
+    def document(self, model: str, status: str, new: Totals) -> dict[str, Any]:
+        """Return the line: a record of the log that CloudWatch reads too."""
+        endpoint = {"Endpoint": self._endpoint} if self._endpoint else {}
+        names = list(endpoint)
+        requests = int(sum(new.buckets.values()))
+        return {
+            "level": "info",
+            "message": "metrics",
+            "_aws": {
+                "Timestamp": int(self._clock() * 1000),
+                "CloudWatchMetrics": [
+                    {
+                        "Namespace": self._namespace,
+                        "Dimensions": [[*names, "Model", "Status"], [*names, "Model"], names],
+                        "Metrics": list(METRICS),
+                    }
+                ],
+            },
+            **endpoint,
+            "Model": model,
+            "Status": status,
+            "Requests": requests,
+            # Of every request one of the two, so that their average is the error rate too.
+            "Errors": requests if status == "5xx" else 0,
+            "Latency": latency(new),
+        }
+
+
+def totals(families: Iterable[Metric]) -> dict[tuple[str, str], Totals]:
+    """Return the totals of whole requests, by model and class of status."""
+    found: dict[tuple[str, str], Totals] = {}
+    cumulative: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    samples = (sample for family in families if family.name == FAMILY for sample in family.samples)
+    for sample in samples:
+        if sample.labels.get("stage") != TOTAL:
+            continue
+        key = sample.labels["model"], sample.labels["status"]
+        if sample.name == f"{FAMILY}_sum":
+            found.setdefault(key, Totals()).seconds = sample.value
+        elif sample.name == f"{FAMILY}_bucket":
+            cumulative.setdefault(key, []).append((float(sample.labels["le"]), sample.value))
+    for key, bounds in cumulative.items():
+        below = 0.0
+        counted = found.setdefault(key, Totals())
+        for bound, count in sorted(bounds):
+            counted.buckets[bound], below = count - below, count
+    return found
+
+
+def latency(new: Totals) -> dict[str, Any]:
+    """Return the times in milliseconds: the middle of each bucket with its count, and the exact sum."""
+    bounds = sorted(new.buckets)
+    values = [round(1000 * _middle(bound), 3) for bound in bounds]
+    return {
+        "Values": values,
+        "Counts": [int(new.buckets[bound]) for bound in bounds],
+        "Min": values[0],
+        "Max": values[-1],
+        "Count": int(sum(new.buckets.values())),
+        "Sum": round(1000 * new.seconds, 3),
+    }
+
+
+def _middle(bound: float) -> float:
+    """Return the middle of a bucket; of the last, which has no end, its beginning."""
+    lower = max((other for other in BUCKETS if other < bound), default=0.0)
+    return lower if bound == float("inf") else (lower + bound) / 2
+
+
+def is_on(settings: Settings, environment: Mapping[str, str], platform: Path = PLATFORM_REPOSITORY) -> bool:
+    """True if the setting says so or, without one, on SageMaker."""
+    if settings.emf == "auto":
+        return CREDENTIALS in environment and platform.parent.is_dir()
+    return settings.emf == "on"
+
+
+def start(settings: Settings, box: Box) -> EmbeddedMetrics | None:
+    """Write the metrics from now on, if they are on."""
+    if not is_on(settings, os.environ):
+        return None
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, path=str(box.metrics_folder))  # type: ignore[no-untyped-call]
+    # Past Python's logging, whose level would drop the lines. The supervisor reads them, and never blocks.
+    metrics = EmbeddedMetrics(
+        registry.collect, partial(_print, sys.stderr.fileno()), settings.emf_namespace, settings.endpoint_name
+    )
+    Poll("embedded-metrics", INTERVAL_S, metrics.look).start()
+    return metrics
+
+
+def _print(descriptor: int, line: str) -> None:
+    # In one call: a line of less than PIPE_BUF is not mixed with another thread's.
+    os.write(descriptor, line.encode())

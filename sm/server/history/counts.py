@@ -1,0 +1,173 @@
+"""The router's series at one moment, and what happened between two moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from sm.metrics import TOTAL
+
+#: The series that are read, see sm.metrics.
+ANSWERS, IN_FLIGHT = "trireme_invocations", "trireme_in_flight"
+MODEL_THREADS, MODEL_QUEUE = "trireme_model_in_flight", "trireme_model_queue_length"
+DURATIONS = "trireme_invocation_duration_seconds"
+#: The shares of invocations that are as fast as a percentile, or faster.
+PERCENTILES = {"p50_ms": 0.50, "p95_ms": 0.95, "p99_ms": 0.99}
+#: Stages of a model that are kept apart; a client may name any number. The longest are kept.
+MAX_STAGES = 10
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The series of all workers, added up. All mappings but ``threads`` and ``queues`` only grow."""
+
+    #: Unix time.
+    at: float
+    #: Answers by model and status.
+    answers: dict[tuple[str, str], float] = field(default_factory=dict)
+    #: Invocations by model and upper bound in seconds: those that took so long, or less.
+    durations: dict[str, dict[float, float]] = field(default_factory=dict)
+    #: Seconds by model and stage.
+    stages: dict[tuple[str, str], float] = field(default_factory=dict)
+    #: Threads that work for a model, and requests in its queue.
+    threads: dict[str, float] = field(default_factory=dict)
+    queues: dict[str, float] = field(default_factory=dict)
+    in_flight: float = 0.0
+
+    @classmethod
+    def read(cls, folder: Path, at: float) -> Counts:
+        """Read the workers' files."""
+        collector = MultiProcessCollector(CollectorRegistry(), path=str(folder))  # type: ignore[no-untyped-call]
+        return cls.of(collector.collect(), at)  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def of(cls, families: Iterable[Metric], at: float) -> Counts:
+        counts, in_flight = cls(at), 0.0
+        for family in families:
+            if family.name == IN_FLIGHT:
+                in_flight = sum(sample.value for sample in family.samples)
+            elif family.name in (MODEL_THREADS, MODEL_QUEUE):
+                gauges = counts.threads if family.name == MODEL_THREADS else counts.queues
+                gauges.update({sample.labels["model"]: sample.value for sample in family.samples})
+            elif family.name == ANSWERS:
+                for sample in family.samples:
+                    counts.answers[sample.labels["model"], sample.labels["status"]] = sample.value
+            elif family.name == DURATIONS:
+                counts._add_durations(family)
+        return cls(**{**vars(counts), "in_flight": in_flight})
+
+    def _add_durations(self, family: Metric) -> None:
+        """Add the histograms of whole invocations and of stages. Those of several statuses are added up."""
+        for sample in family.samples:
+            model, stage = sample.labels["model"], sample.labels["stage"]
+            if sample.name.endswith("_bucket") and stage == TOTAL:
+                bounds, bound = self.durations.setdefault(model, {}), float(sample.labels["le"])
+                bounds[bound] = bounds.get(bound, 0.0) + sample.value
+            elif sample.name.endswith("_sum") and stage != TOTAL:
+                self.stages[model, stage] = self.stages.get((model, stage), 0.0) + sample.value
+
+
+def describe(before: Counts, after: Counts) -> dict[str, Any]:
+    """Describe what happened from one moment to a later one, by model and of all together.
+
+    A model is in it only if something happened, so a box with hundreds of idle models has short descriptions.
+    """
+    by_model: dict[str, dict[str, float]] = {}
+    by_status: dict[str, float] = {}
+    for (model, status), number in after.answers.items():
+        grown = number - before.answers.get((model, status), 0.0)
+        if grown > 0:
+            by_model.setdefault(model, {})[status] = grown
+            by_status[status] = by_status.get(status, 0.0) + grown
+    durations = {
+        model: _grown(before.durations.get(model, {}), after.durations.get(model, {})) for model in by_model
+    }
+    busy = {model for gauge in (after.threads, after.queues) for model in gauge if gauge[model] > 0}
+    models = {
+        model: {
+            **_describe_answers(by_model.get(model, {})),
+            **_percentiles([durations.get(model, {})]),
+            "threads": round(after.threads.get(model, 0)),
+            "queue": round(after.queues.get(model, 0)),
+            "stages_ms": _stages(before, after, model),
+        }
+        for model in sorted(by_model.keys() | busy)
+    }
+    return {
+        "at": round(after.at, 3),
+        "seconds": round(after.at - before.at, 3),
+        "all": {
+            **_describe_answers(by_status),
+            **_percentiles(list(durations.values())),
+            "in_flight": round(after.in_flight),
+            "queue": round(sum(after.queues.values())),
+        },
+        "models": models,
+    }
+
+
+def _grown(before: Mapping[float, float], after: Mapping[float, float]) -> dict[float, float]:
+    return {bound: after[bound] - before.get(bound, 0.0) for bound in after}
+
+
+def _describe_answers(by_status: Mapping[str, float]) -> dict[str, Any]:
+    """Return the answers by class of status, such as ``2xx``."""
+    classes: dict[str, int] = {}
+    for status, number in by_status.items():
+        name = f"{status[:1]}xx"
+        classes[name] = classes.get(name, 0) + round(number)
+    return {"answers": dict(sorted(classes.items()))}
+
+
+def _percentiles(durations: Sequence[Mapping[float, float]]) -> dict[str, float | None]:
+    added: dict[float, float] = {}
+    for bounds in durations:
+        for bound, number in bounds.items():
+            added[bound] = added.get(bound, 0.0) + number
+    return {name: _milliseconds(percentile(added, share)) for name, share in PERCENTILES.items()}
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 2)
+
+
+def percentile(cumulative: Mapping[float, float], share: float) -> float | None:
+    """Estimate a percentile in seconds; None if there was no invocation.
+
+    As Prometheus does: the invocations of a bucket are taken as spread evenly over it, and what is beyond the
+    last bound counts as that bound.
+
+    Args:
+        cumulative: invocations by upper bound in seconds, the last of which is infinite.
+        share: from 0 to 1.
+    """
+    bounds = sorted(cumulative)
+    total = cumulative[bounds[-1]] if bounds else 0.0
+    if total <= 0:
+        return None
+    rank, lower, below = share * total, 0.0, 0.0
+    for bound in bounds:
+        number = cumulative[bound]
+        if number >= rank and number > below:
+            if bound == float("inf"):
+                return lower
+            return lower + (bound - lower) * (rank - below) / (number - below)
+        lower, below = bound, number
+    return lower
+
+
+def _stages(before: Counts, after: Counts, model: str) -> dict[str, float]:
+    """Return the milliseconds of the model's stages, the longest first."""
+    spent = {
+        stage: 1000 * (seconds - before.stages.get((name, stage), 0.0))
+        for (name, stage), seconds in after.stages.items()
+        if name == model
+    }
+    longest = sorted((stage for stage in spent if spent[stage] > 0), key=lambda stage: -spent[stage])
+    return {stage: round(spent[stage], 2) for stage in longest[:MAX_STAGES]}

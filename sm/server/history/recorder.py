@@ -1,0 +1,122 @@
+"""Look at the box every few seconds, and keep an hour of what was seen.
+
+The control plane owns the record: it lives as long as the box, while workers come and go.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from sm import __version__
+from sm.polling import Poll
+from sm.router.answer import dumps
+from sm.router.routes.control_routes import read_state
+from sm.run_state import Box
+from sm.server.history import box_processes
+from sm.server.history.changes import Changes
+from sm.server.history.counts import Counts, describe
+from sm.server.history.served_models import ServedModels
+
+POINT_INTERVAL_S = 5.0
+KEPT_S = 3600.0
+MAX_POINTS = int(KEPT_S / POINT_INTERVAL_S)
+#: Points in the numbers of the last minute, from which tables are made: a single point may have no request.
+RECENT_POINTS = 12
+MAX_EVENTS = 100
+
+
+class Recorder:
+    """The points, the events and the present state of one box.
+
+    A point is kept compressed: with 65 busy models, as many as have series of their own, it takes about 3 KB.
+    """
+
+    def __init__(self, box: Box, clock: Callable[[], float] = time.time) -> None:
+        self._box, self._clock = box, clock
+        self._models, self._changes = ServedModels(box), Changes()
+        self._lock = threading.Lock()
+        self._counts: deque[Counts] = deque(maxlen=RECENT_POINTS + 1)
+        self._points: deque[tuple[float, bytes]] = deque(maxlen=MAX_POINTS)
+        self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
+        self._present: dict[str, Any] = _describe_start(clock())
+
+    def watch(self) -> None:
+        """Look from now on, in a thread of its own."""
+        Poll("history", POINT_INTERVAL_S, self.look, at_once=True).start()
+
+    def look(self) -> None:
+        """Add a point, and what has changed."""
+        now, state = self._clock(), read_state(self._box)
+        counts = Counts.read(self._box.metrics_folder, now)
+        groups = box_processes.find(state, int((self._box.run / "supervisor.pid").read_text()))
+        models, is_complete = self._models.find()
+        shared = box_processes.shared_memory(self._box.id)
+        ready, reason = bool(state["ready"]), str(state.get("reason", ""))
+        events = [*self._changes.of_box(ready, reason), *self._changes.of_processes(groups)]
+        if is_complete:
+            events += self._changes.of_models(models)
+        with self._lock:
+            self._events += ({"at": round(now, 3), "text": text} for text in events)
+            if self._counts:
+                memory = {group.name: group.memory for group in groups}
+                point = {
+                    **describe(self._counts[-1], counts),
+                    "memory": memory,
+                    "shared_memory": shared["used"],
+                }
+                self._points.append((now, zlib.compress(dumps(point))))
+            self._counts.append(counts)
+            self._present = {
+                "at": round(now, 3),
+                "version": __version__,
+                "ready": ready,
+                "reason": reason,
+                "models": models,
+                "processes": [
+                    {
+                        "name": group.name,
+                        "state": group.state,
+                        "pid": group.pid,
+                        "processes": group.processes,
+                        "stopped": group.stopped,
+                        "restarts": self._changes.restarts(group),
+                        "memory": group.memory,
+                    }
+                    for group in groups
+                ],
+                "shared_memory": shared,
+                "last_minute": describe(self._counts[0], counts),
+            }
+
+    def read(self, since: float) -> bytes:
+        """Return JSON: the present state, all events, and the points after ``since`` (Unix time)."""
+        with self._lock:
+            present, events = self._present, list(self._events)
+            points = [point for at, point in self._points if at > since]
+        head = dumps({"interval_seconds": POINT_INTERVAL_S, "box": present, "events": events})
+        return head[:-1] + b',"points":[' + b",".join(map(zlib.decompress, points)) + b"]}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the points."""
+        with self._lock:
+            return sum(len(point) for _, point in self._points)
+
+
+def _describe_start(now: float) -> dict[str, Any]:
+    """Return the present state before the first look."""
+    return {
+        "at": round(now, 3),
+        "version": __version__,
+        "ready": False,
+        "reason": "the box is starting",
+        "models": [],
+        "processes": [],
+        "shared_memory": {"used": 0, "size": 0, "free": 0},
+        "last_minute": describe(Counts(now), Counts(now)),
+    }

@@ -1,0 +1,61 @@
+"""The models of a box with their versions and their state, as Triton reports them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sm.multimodel.load_records import Records
+from sm.router.routes.control_routes import describe_served, read_index
+from sm.run_state import Box
+
+READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
+
+
+class ServedModels:
+    """Looks at the models again and again. While Triton does not answer, they are those of the last look."""
+
+    def __init__(self, box: Box) -> None:
+        self._box, self._records = box, Records(box.models_file)
+        self._rows: list[dict[str, Any]] = []
+
+    def find(self) -> tuple[list[dict[str, Any]], bool]:
+        """Return the models, and whether Triton answered.
+
+        Where the list of models is restricted there are none: not everybody may read this one.
+        """
+        if self._box.repository_keys:
+            return [], False
+        index = read_index(self._box)
+        if index is None:
+            silent = {"state": UNKNOWN, "reason": "Triton does not answer"}
+            return [{**row, **silent} for row in self._rows], False
+        self._rows = self._archives(index) if self._box.multi_model else self._clients(index)
+        return self._rows, True
+
+    def _clients(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        rows = []
+        for row in describe_served(self._box, index):
+            models = row.get("models", [row["modelName"]])
+            entries = [entry for entry in index if entry["name"] in models]
+            rows.append(_describe(row["modelName"], row["client"], entries))
+        return rows
+
+    def _archives(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        rows = []
+        for record in self._records.read().loaded():
+            models = set(record.models.values())
+            entries = [entry for entry in index if entry["name"] in models]
+            rows.append(_describe(record.name, record.client and record.client.rpartition("/")[2], entries))
+        return rows
+
+
+def _describe(name: str, client: str | None, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    ready = bool(entries) and all(entry.get("state") == "READY" for entry in entries)
+    reasons = (str(entry["reason"]) for entry in entries if entry.get("reason"))
+    return {
+        "name": name,
+        "client": client or None,
+        "versions": sorted({str(entry["version"]) for entry in entries if entry.get("version")}),
+        "state": READY if ready else NOT_READY,
+        "reason": "" if ready else next(reasons, "")[:200],
+    }

@@ -1,0 +1,104 @@
+"""What a person reads when the box is ready: a command for each client from its sample, and the page."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sm.repository import models
+from sm.run_state import Box
+from sm.settings import HERE, Settings
+
+#: Characters of a sample that is shown inside its command; a longer one is read from its file.
+MAX_INLINE_CHARACTERS = 300
+#: The sample that every client may have.
+PAYLOAD = "payload.json"
+
+
+def message(settings: Settings, box: Box) -> str:
+    """Return the lines for a terminal. The commands work from any folder of this machine."""
+    if box.multi_model:
+        return f"\nThe box is ready. Load a model with POST {origin(settings)}/models.\n"
+    clients, samples = _read(box.clients_file, []), _read(box.samples_file, {})
+    lines = ["", f"The box is ready. The page to try it: {origin(settings)}/"]
+    for client in sorted(clients, key=lambda row: str(row["name"])):
+        lines += ["", f"# {client['name']}: {client['description'] or client['client']}"]
+        lines.append(command(settings, client, samples.get(client["name"], {})))
+    used = {model for client in clients for model in client["models"]}
+    alone = [name for name in models.names(box.repository) if name not in used]
+    if alone:
+        lines += [
+            "",
+            f"# No client calls {', '.join(alone)}: the page shows how, and {origin(settings)}/docs",
+        ]
+    return "\n".join([*lines, "", ""])
+
+
+def summary(settings: Settings, box: Box) -> str:
+    """Return the same for a log: one line without commands."""
+    names = sorted(str(client["name"]) for client in _read(box.clients_file, []))
+    return (
+        f"{origin(settings)} serves the clients {', '.join(names) or 'none'}; the page: {origin(settings)}/"
+    )
+
+
+def command(settings: Settings, client: Mapping[str, Any], samples: Mapping[str, str]) -> str:
+    """Return a command that sends a sample of the client's to the box."""
+    example = HERE / "examples" / str(client["name"]) / "curl.txt"
+    if any(HERE / "examples" in Path(file).parents for file in samples.values()) and example.is_file():
+        return _of_example(settings, example)
+    curl, address = _curl(settings), f"{_base(settings)}/invocations"
+    for name, file in samples.items():
+        kind = mimetypes.guess_type(name)[0]
+        if name != PAYLOAD and kind in client["content_types"]:
+            query = shlex.quote(f"{address}?modelname={client['name']}")
+            return f"{curl} --data-binary {shlex.quote(f'@{file}')} -H 'Content-Type: {kind}' {query}"
+    if PAYLOAD not in samples:
+        return f"# it has no sample; what it takes: {origin(settings)}/docs"
+    file, begin = samples[PAYLOAD], f'{{"modelname":"{client["name"]}","payload":'
+    payload = _read(Path(file), None)
+    inline = f"{begin}{json.dumps(payload, ensure_ascii=False)}}}"
+    as_json = f"-H 'Content-Type: application/json' {address}"
+    if len(inline) <= MAX_INLINE_CHARACTERS:
+        return f"{curl} --data {shlex.quote(inline)} {as_json}"
+    whole = f"{{ printf %s {shlex.quote(begin)}; cat {shlex.quote(file)}; printf '}}'; }}"
+    return f"{whole} | {curl} --data-binary @- {as_json}"
+
+
+def origin(settings: Settings) -> str:
+    """Return the address of the box with its scheme."""
+    return _base(settings) if settings.tls else f"http://{_base(settings)}"
+
+
+def _base(settings: Settings) -> str:
+    return f"https://localhost:{settings.tls_port}" if settings.tls else f"localhost:{settings.port}"
+
+
+def _curl(settings: Settings) -> str:
+    """Return the curl command with its options: the certificate to trust, and where the key comes from."""
+    return " ".join(_words(settings))
+
+
+def _words(settings: Settings) -> Iterator[str]:
+    yield "curl -s"
+    if settings.tls:
+        yield f"--cacert {shlex.quote(str(settings.tls_certificate))}"
+    if settings.api_keys_file:
+        yield '-H "x-api-key: $KEY"'
+
+
+def _of_example(settings: Settings, file: Path) -> str:
+    text = file.read_text(encoding="utf-8").strip()
+    text = text.replace("{address}", _base(settings)).replace("{folder}", shlex.quote(str(file.parent)))
+    return text.replace("curl -s", _curl(settings), 1)
+
+
+def _read(file: Path, otherwise: Any) -> Any:
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return otherwise

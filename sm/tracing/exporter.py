@@ -1,0 +1,254 @@
+"""Decide which requests are traced, and send their traces: the only module that imports OpenTelemetry.
+
+A request that is not sampled costs the decision and nothing else. The SDK's own way starts a span, parses the
+caller's headers and then drops both, which is more than the 3 % of a request that it may cost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.propagators.textmap import Getter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import Event as SdkEvent
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, ParentBased
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+)
+
+from sm import __version__
+from sm.tracing.request_trace import DROPPED, SERVER, RequestTrace, Span
+from sm.tracing.variables import service_name, shown_url
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a worker's end waits for its last traces; the supervisor gives a worker 3 s to end.
+FLUSH_TIMEOUT_S = 1.0
+#: Seconds between two lines about a collector that takes no traces.
+LOG_INTERVAL_S = 300.0
+#: Characters of a ``tracestate``; a longer one is dropped, as the specification allows.
+MAX_STATE_CHARACTERS = 512
+#: Characters of a reason in the log.
+MAX_REASON_CHARACTERS = 200
+#: A ``traceparent`` of any version, with its flags.
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
+#: The propagators whose headers can be judged without the SDK.
+W3C_PROPAGATORS = {"tracecontext", "baggage"}
+EMPTY = Context()
+KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
+SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+
+class Headers(Getter["WSGIEnvironment"]):
+    """Reads a request's headers for a propagator."""
+
+    def get(self, carrier: WSGIEnvironment, key: str) -> list[str] | None:
+        value = carrier.get(f"HTTP_{key.upper().replace('-', '_')}")
+        if value is None or (key == "tracestate" and len(value) > MAX_STATE_CHARACTERS):
+            return None
+        return [value]
+
+    def keys(self, carrier: WSGIEnvironment) -> list[str]:
+        return [name[5:].lower().replace("_", "-") for name in carrier if name.startswith("HTTP_")]
+
+
+class Sampling:
+    """Whether a request is traced, as ``OTEL_TRACES_SAMPLER`` says."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        # The SDK has no public function that reads the variable.
+        self._sampler = TracerProvider(shutdown_on_exit=False).sampler
+        name = environment.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
+        self._never = name == "always_off"
+        self._follows_parent = name.startswith("parentbased_")
+        propagators = environment.get("OTEL_PROPAGATORS", "tracecontext,baggage").split(",")
+        self._only_w3c = {each.strip() for each in propagators} <= W3C_PROPAGATORS
+        self._headers = Headers()
+
+    def begin(self, environ: WSGIEnvironment) -> tuple[RequestTrace, Context] | None:
+        """Return a new trace with the caller's context; None if the request is not traced."""
+        if self._never:
+            return None
+        context, trace_id = EMPTY, 0
+        parent = environ.get("HTTP_TRACEPARENT")
+        if self._only_w3c and parent is None:
+            trace_id = random.getrandbits(128) or 1
+        else:
+            if self._only_w3c and self._follows_parent and _is_unsampled(parent):
+                return None
+            context = propagate.extract(environ, EMPTY, self._headers)
+            remote = trace.get_current_span(context).get_span_context()
+            trace_id = remote.trace_id if remote.is_valid else random.getrandbits(128) or 1
+        sampled = self._sampler.should_sample(context, trace_id, "request", SpanKind.SERVER)
+        if sampled.decision is not Decision.RECORD_AND_SAMPLE:
+            return None
+        if context is EMPTY:
+            context = propagate.extract(environ, EMPTY, self._headers)
+        remote = trace.get_current_span(context).get_span_context()
+        root = Span("request", SERVER, remote.span_id if remote.is_valid else 0)
+        return RequestTrace(trace_id, sampled.trace_state, root), context
+
+
+def _is_unsampled(parent: object) -> bool:
+    """True for a well-formed ``traceparent`` whose trace is not recorded."""
+    match = TRACEPARENT.fullmatch(parent) if isinstance(parent, str) else None
+    return match is not None and not int(match[1], 16) & 1
+
+
+class Tracer:
+    """Traces a worker's requests. Create it after the fork: it has a thread."""
+
+    def __init__(self, environment: Mapping[str, str], instance: str) -> None:
+        """``instance``: names this worker among all. Raises ValueError for variables that contradict."""
+        self._sampling = Sampling(environment)
+        named = OTELResourceDetector().detect().attributes
+        defaults = {
+            "service.name": service_name(environment),
+            "service.version": __version__,
+            "service.instance.id": instance,
+        }
+        self._resource = Resource.create(
+            {name: value for name, value in defaults.items() if name not in named}
+        )
+        self._scope = InstrumentationScope("trireme", __version__)
+        self._exporter = WatchedExporter(OTLPSpanExporter(), shown_url(environment))
+        self._processor = BatchSpanProcessor(self._exporter)
+        # For spans of a client's own code: they belong to a traced request, or are none.
+        provider = TracerProvider(
+            sampler=ParentBased(ALWAYS_OFF), resource=self._resource, shutdown_on_exit=False
+        )
+        provider.add_span_processor(self._processor)
+        trace.set_tracer_provider(provider)
+
+    def begin(self, environ: WSGIEnvironment) -> tuple[RequestTrace, Context] | None:
+        """Return a new trace with the caller's context; None if the request is not traced."""
+        return self._sampling.begin(environ)
+
+    def context_for(self, request: RequestTrace, context: Context) -> Context:
+        """Return the context in which a client's own code finds the request's span."""
+        return trace.set_span_in_context(
+            NonRecordingSpan(self._identity(request, request.root.span_id)), context
+        )
+
+    def finish(self, request: RequestTrace) -> None:
+        """Hand the spans of a request that has ended to the thread that sends them."""
+        if request.dropped:
+            request.root.attributes[DROPPED] = request.dropped
+        for span in tuple(request.spans):
+            self._processor.on_end(self._readable(request, span))
+
+    def close(self) -> None:
+        """Send what is left, for at most :data:`FLUSH_TIMEOUT_S`, unless the collector takes nothing."""
+        if self._exporter.lost:
+            self._exporter.shutdown()
+            return
+        # The SDK's own shutdown waits up to 30 s for a collector that does not answer.
+        thread = threading.Thread(target=self._processor.shutdown, name="last-traces", daemon=True)
+        thread.start()
+        thread.join(FLUSH_TIMEOUT_S)
+        if thread.is_alive():
+            self._exporter.shutdown()
+
+    def _identity(self, request: RequestTrace, span_id: int, remote: bool = False) -> SpanContext:
+        state = request.state if isinstance(request.state, TraceState) else None
+        return SpanContext(request.trace_id, span_id, remote, SAMPLED, state)
+
+    def _readable(self, request: RequestTrace, span: Span) -> ReadableSpan:
+        parent = self._identity(request, span.parent, span is request.root) if span.parent else None
+        if span.error:
+            span.attributes["error.type"] = span.error
+        return ReadableSpan(
+            span.name,
+            self._identity(request, span.span_id),
+            parent,
+            self._resource,
+            span.attributes,
+            [
+                SdkEvent(event.name, dict(event.attributes), event.at + request.offset)
+                for event in span.events
+            ],
+            kind=KINDS[span.role],
+            status=Status(StatusCode.ERROR) if span.error else Status(),
+            start_time=span.start + request.offset,
+            # A thread that outlasts its request has not ended its span.
+            end_time=(span.end or request.root.end) + request.offset,
+            instrumentation_scope=self._scope,
+        )
+
+
+class WatchedExporter(SpanExporter):
+    """Sends spans, and logs at intervals that the collector takes none. The SDK logs each attempt."""
+
+    def __init__(self, exporter: SpanExporter, url: str) -> None:
+        self._exporter, self._url = exporter, url
+        self._reasons = LastMessage()
+        #: Spans that were not delivered since the last delivery.
+        self.lost = 0
+        self._silent_until = 0.0
+        loggers = logging.getLogger("opentelemetry")
+        # Also what a propagator says about a caller's headers, which any caller could fill the log with.
+        loggers.handlers, loggers.propagate = [self._reasons], False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        if result is SpanExportResult.SUCCESS:
+            if self.lost:
+                log.info("the collector takes traces again; %d spans were lost", self.lost)
+            self.lost, self._silent_until = 0, 0.0
+            return result
+        self.lost += len(spans)
+        now = time.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + LOG_INTERVAL_S
+            log.warning(
+                "traces are not delivered to %s: %s", self._url, self._reasons.text[:MAX_REASON_CHARACTERS]
+            )
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+
+class LastMessage(logging.Handler):
+    """Keeps the last line that the SDK would have logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = "no reason is known"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage()
+
+
+def open_tracer(instance: str) -> Tracer | None:
+    """Create the worker's tracer. If the variables contradict each other, the worker serves without one."""
+    try:
+        return Tracer(os.environ, instance)
+    except Exception as error:
+        log.warning("traces are off: %s", error)
+        return None
