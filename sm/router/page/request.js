@@ -1,0 +1,168 @@
+// What is sent, and the same as code. A request is {path, headers, body, json, file, modelname, parameters}.
+import { toBase64 } from "./dom.js";
+
+/** records: objects whose values may be files. One file alone goes as it is, anything else as JSON. */
+export async function buildRequest(client, records, parameters, streamed) {
+  const headers = { "X-Trireme-Timing": "1" };
+  if (streamed) headers.Accept = "text/event-stream";
+  if (client.tensors) return asJson(client, records[0], headers, `invocations?${new URLSearchParams({ modelname: client.name })}`);
+  const raw = records.length === 1 ? rawFile(client, records[0], parameters) : null;
+  if (raw) {
+    headers["Content-Type"] = raw.type;
+    const query = new URLSearchParams({ modelname: client.name, ...parameters });
+    return { path: `invocations?${query}`, headers, body: raw, file: raw.name || "payload", name: client.name, parameters };
+  }
+  const payloads = [];
+  for (const record of records) payloads.push(client.wholeBody ? record.body : await encoded(record));
+  const said = { modelname: client.name, payload: payloads.length === 1 ? payloads[0] : payloads };
+  if (Object.keys(parameters).length) said.parameters = parameters;
+  return asJson(client, said, headers, "invocations");
+}
+
+function asJson(client, json, headers, path) {
+  headers["Content-Type"] = "application/json";
+  return { path, headers, json, body: JSON.stringify(json), name: client.name };
+}
+
+function rawFile(client, record, parameters) {
+  const keys = Object.keys(record), file = record[client.mainField];
+  const plain = Object.values(parameters).every(value => typeof value !== "object");
+  const taken = file instanceof Blob && (client.contentTypes.includes(file.type) || (client.contentTypes.includes("*/*") && file.type));
+  return plain && keys.length === 1 && taken ? file : null;
+}
+
+async function encoded(value) {
+  if (value instanceof Blob) return toBase64(value);
+  if (Array.isArray(value)) return Promise.all(value.map(encoded));
+  if (value && typeof value === "object") {
+    const given = {};
+    for (const [key, each] of Object.entries(value)) given[key] = await encoded(each);
+    return given;
+  }
+  return value;
+}
+
+/** Longer JSON is read from a file in the code that is shown. */
+const LONGEST = 3000;
+export const needsFile = request => request.json !== undefined && request.body.length > LONGEST;
+
+const shell = text => `'${text.replaceAll("'", "'\\''")}'`;
+const fileOf = request => (request.file ? request.file : "request.json");
+const isFile = request => Boolean(request.file) || needsFile(request);
+
+function python(value, depth = 0) {
+  const pad = "    ".repeat(depth + 1), end = "    ".repeat(depth);
+  if (value === null) return "None";
+  if (value === true || value === false) return value ? "True" : "False";
+  if (Array.isArray(value)) return `[${value.map(each => python(each, depth)).join(", ")}]`;
+  if (typeof value === "object") {
+    const rows = Object.entries(value).map(([key, each]) => `${pad}${JSON.stringify(key)}: ${python(each, depth + 1)},\n`);
+    return rows.length ? `{\n${rows.join("")}${end}}` : "{}";
+  }
+  return JSON.stringify(value);
+}
+
+const target = request => (request.file
+  ? [`modelname=${request.name}`, ...Object.entries(request.parameters).map(([key, value]) => `${key}=${value}`)].join(";")
+  : request.path.includes("?") ? `modelname=${request.name}` : "");
+
+const LANGUAGES = {
+  curl(request, origin, keyed) {
+    const lines = [`curl ${shell(`${origin}${request.path}`)}`, `-H ${shell(`Content-Type: ${request.headers["Content-Type"]}`)}`];
+    if (request.headers.Accept) lines.push(`-N -H ${shell(`Accept: ${request.headers.Accept}`)}`);
+    if (keyed) lines.push('-H "x-api-key: $API_KEY"');
+    lines.push(isFile(request) ? `--data-binary @${shell(fileOf(request))}` : `-d ${shell(request.body)}`);
+    return lines.join(" \\\n  ");
+  },
+  "Python requests"(request, origin, keyed) {
+    const headers = { "Content-Type": request.headers["Content-Type"] };
+    if (request.headers.Accept) headers.Accept = request.headers.Accept;
+    let shown = python(headers);
+    if (keyed) shown = shown.replace(/}$/, '    "x-api-key": os.environ["API_KEY"],\n}');
+    const body = isFile(request) ? `open(${JSON.stringify(fileOf(request))}, "rb")` : `json.dumps(${python(request.json)})`;
+    const imports = [keyed ? "import os" : null, isFile(request) ? null : "import json"].filter(Boolean).join("\n");
+    const streamed = Boolean(request.headers.Accept);
+    return `${imports ? `${imports}\n\n` : ""}import requests
+
+answer = requests.post(
+    ${JSON.stringify(`${origin}${request.path}`)},
+    headers=${shown.replaceAll("\n", "\n    ")},
+    data=${body.replaceAll("\n", "\n    ")},
+    timeout=60,${streamed ? "\n    stream=True," : ""}
+)
+answer.raise_for_status()
+${streamed ? "for line in answer.iter_lines():\n    print(line.decode())" : "print(answer.json())"}
+`;
+  },
+  "Python boto3"(request, origin) {
+    const body = isFile(request) ? `open(${JSON.stringify(fileOf(request))}, "rb").read()` : `json.dumps(${python(request.json)})`;
+    const attributes = target(request);
+    return `${isFile(request) ? "" : "import json\n\n"}import boto3
+
+# Without endpoint_url it is an endpoint of yours on SageMaker.
+runtime = boto3.client(
+    "sagemaker-runtime",
+    region_name="eu-west-1",
+    endpoint_url=${JSON.stringify(origin.replace(/\/$/, ""))},
+)
+answer = runtime.invoke_endpoint(
+    EndpointName="trireme",
+    ContentType=${JSON.stringify(request.headers["Content-Type"])},${attributes ? `\n    CustomAttributes=${JSON.stringify(attributes)},` : ""}
+    Body=${body.replaceAll("\n", "\n    ")},
+)
+print(answer["Body"].read().decode())
+`;
+  },
+  JavaScript(request, origin, keyed) {
+    const headers = [`"Content-Type": ${JSON.stringify(request.headers["Content-Type"])}`];
+    if (request.headers.Accept) headers.push(`Accept: ${JSON.stringify(request.headers.Accept)}`);
+    if (keyed) headers.push('"x-api-key": apiKey');
+    const body = isFile(request) ? `file,  // ${fileOf(request)}, as of an <input type="file">` : `JSON.stringify(${JSON.stringify(request.json, null, 2).replaceAll("\n", "\n  ")}),`;
+    return `const answer = await fetch(${JSON.stringify(`${origin}${request.path}`)}, {
+  method: "POST",
+  headers: { ${headers.join(", ")} },
+  body: ${body}
+});
+console.log(await answer.${request.headers.Accept ? "text" : "json"}());
+`;
+  },
+  "AWS CLI"(request, origin) {
+    const attributes = target(request);
+    // --body text means other things to version 1 and 2 of the command; a file is one thing to both.
+    return [
+      `${isFile(request) ? "" : `printf %s ${shell(request.body)} | `}aws sagemaker-runtime invoke-endpoint`,
+      `--endpoint-url ${shell(origin.replace(/\/$/, ""))}`,
+      "--region eu-west-1",
+      "--endpoint-name trireme",
+      `--content-type ${shell(request.headers["Content-Type"])}`,
+      attributes ? `--custom-attributes ${shell(attributes)}` : null,
+      `--body ${isFile(request) ? shell(`fileb://${fileOf(request)}`) : "fileb:///dev/stdin"}`,
+      "answer.json",
+    ].filter(Boolean).join(" \\\n  ");
+  },
+};
+export const languages = Object.keys(LANGUAGES);
+export const code = (language, request, origin, keyed) => LANGUAGES[language](request, origin, keyed);
+
+/** The events of a stream as they come: each is {event, data}. */
+export async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    rest += value || "";
+    const blocks = rest.split("\n\n");
+    rest = done ? "" : blocks.pop();
+    for (const block of blocks) if (block.trim()) yield event(block);
+    if (done) return;
+  }
+}
+
+function event(block) {
+  const said = { event: "message", data: "" };
+  for (const line of block.split("\n")) {
+    const colon = line.indexOf(":");
+    if (colon > 0) said[line.slice(0, colon)] = line.slice(colon + 1).trimStart();
+  }
+  return said;
+}
