@@ -1,4 +1,4 @@
-"""Whether an answer is its client's golden one, which another runtime gave."""
+"""Compare an answer with its client's golden one, which another runtime gave."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import json
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
-#: Runtimes differ in the last digits. Numbers above 1 are pixels, others and the scores of rows are scores.
-PIXELS, SCORE = 1.0, 0.01
+#: Tolerances: runtimes differ in the last digits. Numbers above 1 are pixels; others, and the scores of rows,
+#: are scores.
+TOLERANCE_PX, SCORE_TOLERANCE = 1.0, 0.01
 
 
-def differences(found: Any, golden: Any, place: str = "result") -> Iterator[str]:
-    """Where an answer is another than the golden one: in shape, words, or numbers beyond the tolerance."""
+def differences(actual: Any, golden: Any, place: str = "result") -> Iterator[str]:
+    """Describe where an answer differs from the golden one: in shape, words, or numbers beyond the
+    tolerance.
+    """
     if isinstance(golden, list | dict):
         keys = _keys(golden)
-        if type(found) is not type(golden) or _keys(found) != keys:
-            yield f"{place} is {short(found)}, not {short(golden)}"
+        if type(actual) is not type(golden) or _keys(actual) != keys:
+            yield f"{place} is {short(actual)}, not {short(golden)}"
             return
         for key in keys:
-            yield from differences(found[key], golden[key], f"{place}[{key!r}]")
-    elif not _alike(found, golden):
-        yield f"{place} is {short(found)}, not {short(golden)}"
+            yield from differences(actual[key], golden[key], f"{place}[{key!r}]")
+    elif not _are_equal(actual, golden):
+        yield f"{place} is {short(actual)}, not {short(golden)}"
 
 
 def _keys(value: list[Any] | dict[str, Any]) -> list[Any]:
@@ -33,19 +36,19 @@ def short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _alike(found: Any, golden: Any) -> bool:
-    if _is_number(found) and _is_number(golden):
-        return abs(found - golden) <= (PIXELS if abs(golden) > 1 else SCORE)
-    if isinstance(found, str) and isinstance(golden, str):
-        return found == golden or _are_rows_alike(found, golden)
-    return type(found) is type(golden) and bool(found == golden)
+def _are_equal(actual: Any, golden: Any) -> bool:
+    if _is_number(actual) and _is_number(golden):
+        return abs(actual - golden) <= (TOLERANCE_PX if abs(golden) > 1 else SCORE_TOLERANCE)
+    if isinstance(actual, str) and isinstance(golden, str):
+        return actual == golden or _are_rows_alike(actual, golden)
+    return type(actual) is type(golden) and bool(actual == golden)
 
 
-def _are_rows_alike(found: str, golden: str) -> bool:
-    """A row of a classification is ``11.25:250:250:malamute``."""
-    (score, *rest), (known, *others) = found.split(":"), golden.split(":")
+def _are_rows_alike(actual: str, golden: str) -> bool:
+    """Compare rows of a classification, ``11.25:250:250:malamute``."""
+    (score, *fields), (golden_score, *others) = actual.split(":"), golden.split(":")
     try:
-        return rest == others and abs(float(score) - float(known)) <= SCORE
+        return fields == others and abs(float(score) - float(golden_score)) <= SCORE_TOLERANCE
     except ValueError:
         return False
 

@@ -1,4 +1,4 @@
-"""``sm new-key``: makes an API key, shows it once, and writes the line that the box keeps."""
+"""``sm new-key``: create an API key, print it once, and write its line for the box."""
 
 from __future__ import annotations
 
@@ -12,39 +12,44 @@ from sm.server.access import keys
 from sm.server.access.keys import KeyFileError
 
 
-def options(command: argparse.ArgumentParser) -> None:
+def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add its options."""
-    command.add_argument("name", metavar="NAME", help="whose key it is: the log says the name, not the key")
     command.add_argument(
-        "--file", type=Path, metavar="FILE", help="append the line to this file, and print the key alone"
+        "name", metavar="NAME", help="the key's owner: the log shows this name, never the key"
+    )
+    command.add_argument(
+        "--file", type=Path, metavar="FILE", help="append the line to this file and print only the key"
     )
     command.add_argument(
         "--rate", type=float, metavar="N", help="requests per second (default: TRIREME_RATE_LIMIT)"
     )
     command.add_argument(
-        "--burst", type=int, metavar="N", help="requests at once after a pause (default: one second's)"
+        "--burst",
+        type=int,
+        metavar="N",
+        help="requests at once after a pause (default: as many as in one second)",
     )
 
 
-def run(asked: argparse.Namespace) -> int:
-    """Print the key, and the line unless it goes into a file."""
+def run(options: argparse.Namespace) -> int:
+    """Print the key, and its line unless that goes into a file."""
     key = keys.generate()
-    line = keys.format_line(asked.name, key, asked.rate, asked.burst)
+    line = keys.format_line(options.name, key, options.rate, options.burst)
     try:
-        if asked.file is None:
+        if options.file is None:
             keys.parse(line.encode(), Path("the line"))
             sys.stdout.write(f"key:  {key}\nline: {line}\n")
         else:
-            append(line, asked.file)
+            append(line, options.file)
             sys.stdout.write(f"{key}\n")
-            sys.stderr.write(f"{asked.file} has the key's hash; the key itself is shown this once\n")
+            sys.stderr.write(f"{options.file} has the key's hash; the key itself is shown this once\n")
     except KeyFileError as error:
         raise StartError(f"{error}.") from None
     return 0
 
 
 def append(line: str, file: Path) -> None:
-    """Add a line to a key file that a box may be reading; :class:`KeyFileError` if the result is none."""
+    """Add a line to a key file that a box may be reading. :class:`KeyFileError` if the result is invalid."""
     present = keys.read_file(file) if file.exists() else b""
     separator = b"" if not present or present.endswith(b"\n") else b"\n"
     addition = separator + line.encode() + b"\n"

@@ -1,71 +1,110 @@
-"""What a long step shows: one live line on a terminal, else a line every few seconds."""
+"""Show the progress of a long step: rich's live line on a terminal, else a plain line every few seconds."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-#: Seconds between two looks, on a terminal and elsewhere.
-LIVE, PLAIN = 0.2, 5.0
-#: Characters of the bar on a terminal.
-BAR = 20
+from sm.polling import Poll
+
+#: Seconds between two updates, on a terminal and elsewhere.
+LIVE_INTERVAL_S, PLAIN_INTERVAL_S = 0.2, 5.0
+#: Columns of the bar on a terminal.
+BAR_COLUMNS = 24
 
 
 class Progress:
-    """Tells on ``stream`` what is being done, how far it is and how long it took."""
+    """Writes to ``stream`` what is being done, how far it is, and how long it took."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.live = stream.isatty()
+        #: Writes above the bar, while one is shown.
+        self._above: Callable[[str], None] | None = None
 
     def say(self, line: str) -> None:
-        """A line of its own."""
-        print(line, file=self.stream, flush=True)
+        """Write a line."""
+        if self._above:
+            self._above(line)
+        else:
+            print(line, file=self.stream, flush=True)
 
     @contextmanager
-    def step(self, what: str, size: int = 0, done: Callable[[], int] | None = None) -> Iterator[None]:
-        """Show ``what`` while the body runs. ``done()`` is how many of ``size`` bytes are there."""
-        started, over = time.monotonic(), threading.Event()
+    def step(
+        self,
+        what: str,
+        size: int = 0,
+        done: Callable[[], int] | None = None,
+        format_count: Callable[[int], str] | None = None,
+    ) -> Iterator[None]:
+        """Show ``what`` while the body runs. ``done()`` returns how much of ``size`` is done, in bytes or in
+        what ``format_count`` formats.
+        """
+        count = format_count or _megabytes
+        started = time.monotonic()
 
-        def line() -> str:
-            so_far = self._so_far(min(done(), size), size) if done else ""
-            return f"{what} … {so_far}{time.monotonic() - started:.1f} s"
+        def duration() -> str:
+            return f"{time.monotonic() - started:.1f} s"
 
-        def tick() -> None:
-            while not over.wait(LIVE if self.live else PLAIN):
-                self._show(line())
+        def so_far() -> str:
+            return f"{count(min(done(), size))} of {count(size)}, " if done else ""
 
-        ticker = threading.Thread(target=tick, name="progress", daemon=True)
+        try:
+            with self._shown(what, size, done, lambda: f"{so_far()}{duration()}"):
+                yield
+        except BaseException:
+            self.say(f"{what} … {so_far()}{duration()}, not finished")
+            raise
+        # Do not count bytes here: the finished file was moved out of its temporary folder.
+        self.say(f"{what} … {count(size) + ', ' if size else ''}{duration()}")
+
+    @contextmanager
+    def _shown(
+        self, what: str, size: int, done: Callable[[], int] | None, line: Callable[[], str]
+    ) -> Iterator[None]:
+        if self.live:
+            with self._bar(what, size, done, line):
+                yield
+            return
+        ticker = Poll("progress", PLAIN_INTERVAL_S, lambda: self.say(f"{what} … {line()}"))
         ticker.start()
         try:
             yield
-        except BaseException:
-            self._end(over, ticker, f"{line()}, not finished")
-            raise
-        # The bytes are counted no more: the finished file has left its temporary folder.
-        took = f"{time.monotonic() - started:.1f} s"
-        self._end(over, ticker, f"{what} … {_megabytes(size) + ', ' if size else ''}{took}")
+        finally:
+            ticker.stop()
+            ticker.join()
 
-    def _so_far(self, done: int, size: int) -> str:
-        full = BAR * done // max(1, size)
-        bar = f"{'█' * full}{'░' * (BAR - full)} " if self.live else ""
-        return f"{bar}{_megabytes(done)} of {_megabytes(size)}, "
+    @contextmanager
+    def _bar(
+        self, what: str, size: int, done: Callable[[], int] | None, line: Callable[[], str]
+    ) -> Iterator[None]:
+        """Show a bar that disappears at the end. Without a size it moves to and fro."""
+        from rich import progress
+        from rich.console import Console
 
-    def _show(self, line: str) -> None:
-        if self.live:
-            print(f"\r\x1b[2K{line}", end="", file=self.stream, flush=True)
-        else:
-            self.say(line)
+        columns = (
+            progress.TextColumn("{task.description} …", markup=False),
+            progress.BarColumn(BAR_COLUMNS),
+            progress.TextColumn("{task.fields[line]}", markup=False),
+        )
+        console = Console(file=self.stream, highlight=False)
+        with progress.Progress(*columns, console=console, transient=True, auto_refresh=False) as shown:
+            task = shown.add_task(what, total=size if done else None, line=line())
 
-    def _end(self, over: threading.Event, ticker: threading.Thread, line: str) -> None:
-        over.set()
-        ticker.join()
-        self._show(line)
-        if self.live:
-            self.say("")
+            def show() -> None:
+                shown.update(task, completed=min(done(), size) if done else 0, line=line(), refresh=True)
+
+            ticker = Poll("progress", LIVE_INTERVAL_S, show)
+            ticker.start()
+            self._above = lambda text: console.print(text, markup=False, soft_wrap=True)
+            try:
+                yield
+            finally:
+                self._above = None
+                ticker.stop()
+                ticker.join()
 
 
 def _megabytes(size: int) -> str:

@@ -1,7 +1,8 @@
-"""``sm test``: each client's own sample, sent to a box and compared with its golden answer."""
+"""``sm test``: send each client's sample to a box and compare the answer with its golden one."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -17,18 +18,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any
 
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, discover
 from sm.plugins.name_conflicts import select_sources
 from sm.run_state import CODE, choose_repository, find_repository
-from sm.settings import HERE, Settings, names_of
+from sm.settings import PACKAGE, Settings, names_of
 from sm.tools.golden import differences, short
 
-#: Seconds for one answer, and for a box of our own to stop: it drains for 25.
+#: Seconds for one answer, and for a started box to stop: it drains for 25.
 REQUEST_TIMEOUT_S = 60.0
-#: Settings that keep callers out; a box of our own needs none of them.
+#: Why something that the box serves was not tested.
+NO_SAMPLE = "not tested: it has no sample/payload.json with a golden.json beside it"
+NOT_HERE = "not tested: its client is not in TRIREME_CLIENTS and not in code/ of the repository"
+#: Settings that keep callers out; a box for this test needs none of them.
 LOCKS = (
     "tls_certificate",
     "tls_key",
@@ -43,21 +48,30 @@ LOCKS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """One client's: ``differences`` is None where its model is not served."""
+    """The result for one client; ``differences`` is None if it was not tested, for the ``reason``."""
 
     client: str
     differences: tuple[str, ...] | None
     seconds: float = 0.0
+    reason: str = "its model is not served"
 
     def __str__(self) -> str:
         if self.differences is None:
-            return "-  its model is not served"
-        said = f"DIFFERS: {'; '.join(self.differences)}" if self.differences else "equal"
-        return f"{said} ({self.seconds * 1000:.0f} ms)"
+            return f"-  {self.reason}"
+        verdict = f"DIFFERS: {'; '.join(self.differences)}" if self.differences else "equal"
+        return f"{verdict} ({self.seconds * 1000:.0f} ms)"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--url", help="a running box; without it the command starts one and stops it")
+
+
+def main(options: argparse.Namespace) -> int:
+    return run(Settings.read(os.environ), options.url)
 
 
 def run(settings: Settings, url: str | None) -> int:
-    """Print a line for each client; 1 if one differs, or if there was nothing to compare."""
+    """Print a line for each client; return 1 if one differs, or if there was nothing to compare."""
     if url:
         outcomes = tuple(examine(url.rstrip("/"), settings))
     else:
@@ -72,7 +86,7 @@ def run(settings: Settings, url: str | None) -> int:
 
 
 def print_outcomes(outcomes: Sequence[Outcome]) -> int:
-    """Print a line for each client; 1 if one differs."""
+    """Print a line for each client; return 1 if one differs."""
     width = max((len(outcome.client) for outcome in outcomes), default=0)
     for outcome in outcomes:
         sys.stdout.write(f"{outcome.client:<{width}}  {outcome}\n")
@@ -80,28 +94,33 @@ def print_outcomes(outcomes: Sequence[Outcome]) -> int:
 
 
 def examine(url: str, settings: Settings) -> Iterator[Outcome]:
-    """Ask the box at ``url`` once for each client that has a sample."""
+    """Send a request to the box at ``url`` for each client that has a sample."""
     served = {row["modelName"] for row in _ask(f"{url}/models").get("models", ())}
     repository = choose_repository(settings)
-    for name, sample in samples(select_sources(discover((*settings.clients, repository / CODE)))):
+    sources = select_sources(discover((*settings.clients, repository / CODE)))
+    with_sample = dict(samples(sources))
+    for name, sample in with_sample.items():
         if name not in served:
             yield Outcome(name, None)
             continue
         yield compare(name, sample, lambda body: _ask(f"{url}/invocations", body))
+    here = {source.name for source in sources}
+    for name in sorted(served - with_sample.keys()):
+        yield Outcome(name, None, reason=NO_SAMPLE if name in here else NOT_HERE)
 
 
 def compare(name: str, sample: Path, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> Outcome:
-    """Send a client's sample; ``ask`` takes the body of an invocation and gives the answer, or the error."""
+    """Send a client's sample; ``ask`` takes the body of an invocation and returns the answer or error."""
     payload, golden = (json.loads((sample / f"{part}.json").read_bytes()) for part in ("payload", "golden"))
     began = time.monotonic()
     answer = ask({"modelname": name, "payload": payload})
     seconds = time.monotonic() - began
-    found = differences(answer["result"], golden) if "result" in answer else (str(answer.get("error")),)
-    return Outcome(name, tuple(islice(found, 3)), seconds)
+    differing = differences(answer["result"], golden) if "result" in answer else (str(answer.get("error")),)
+    return Outcome(name, tuple(islice(differing, 3)), seconds)
 
 
 def samples(clients: Iterable[ClientSource]) -> Iterator[tuple[str, Path]]:
-    """The clients that have a sample, and its folder."""
+    """Yield the clients that have a sample, with its folder."""
     for client in clients:
         folder = client.file.parent / "sample"
         if client.file.name == "client.py" and (folder / "golden.json").is_file():
@@ -109,7 +128,7 @@ def samples(clients: Iterable[ClientSource]) -> Iterator[tuple[str, Path]]:
 
 
 def _ask(url: str, body: Any = None) -> dict[str, Any]:
-    """The answer's JSON, an error's too; :class:`StartError` where nobody answers in JSON."""
+    """Return the JSON of an answer or error. Raises :class:`StartError` if there is none."""
     if not url.startswith(("http://", "https://")):
         raise StartError(f"{url} is no address of a box: it begins with http:// or https://.")
     data = None if body is None else json.dumps(body).encode()
@@ -130,25 +149,49 @@ def _ask(url: str, body: Any = None) -> dict[str, Any]:
 
 
 @contextmanager
-def own_box(settings: Settings) -> Iterator[str]:
-    """A box on a free port for as long as this lasts; :class:`StartError` says why it does not start."""
+def own_box(settings: Settings, **variables: str) -> Iterator[str]:
+    """Run a box on a free port. Raises :class:`StartError` if it does not start.
+
+    ``variables`` are added to its environment. Ctrl-C reaches this process alone, which then stops the box.
+    """
     find_repository(settings)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     locks = {name for field in LOCKS for name in names_of(field)}
     unlocked = {name: value for name, value in os.environ.items() if name not in locks}
-    environment = {**unlocked, "SAGEMAKER_BIND_TO_PORT": str(port), "TRIREME_LOG_FORMAT": "json"}
+    environment = {**unlocked, "SAGEMAKER_BIND_TO_PORT": str(port), "TRIREME_LOG_FORMAT": "json", **variables}
+    paths = [str(PACKAGE.parent), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with tempfile.TemporaryFile() as log:
-        command = [sys.executable, str(HERE / "serve")]
-        box = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        command = [sys.executable, "-m", "sm.server.supervisor.start"]
+        box: subprocess.Popen[bytes] | None = None
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the box is stopped too
         try:
+            with defer_interrupt():
+                box = subprocess.Popen(
+                    command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                )
             _wait_ready(box, port, log)
             yield f"http://127.0.0.1:{port}"
         finally:
-            box.terminate()
-            box.wait(REQUEST_TIMEOUT_S)
-            signal.signal(signal.SIGTERM, before)
+            with defer_interrupt():
+                if box is not None:
+                    box.terminate()
+                    box.wait(REQUEST_TIMEOUT_S)
+                signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def defer_interrupt() -> Iterator[None]:
+    """Hold Ctrl-C back until the block ends: within it a box would be left running."""
+    interrupts: list[tuple[int, FrameType | None]] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupts and callable(before):
+        before(*interrupts[0])
 
 
 def _wait_ready(box: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
@@ -161,5 +204,7 @@ def _wait_ready(box: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None
             time.sleep(0.1)
     log.seek(0)
     lines = [json.loads(line) for line in log.read().splitlines() if line.startswith(b"{")]
-    said = [line["message"] for line in lines if line.get("process") == "serve" and line["level"] == "error"]
-    raise StartError(said[-1] if said else f"the box ended with exit code {box.returncode}.")
+    errors = [
+        line["message"] for line in lines if line.get("process") == "serve" and line["level"] == "error"
+    ]
+    raise StartError(errors[-1] if errors else f"the box ended with exit code {box.returncode}.")

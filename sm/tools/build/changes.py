@@ -13,19 +13,21 @@ from sm.tools.build import masks, model_config, pixels, suppression
 from sm.tools.build.onnx_graph import Graph
 
 NAMES: tuple[Change, ...] = get_args(Change)
-#: Words of sm build-model that belong to a model, for every target; beside its config.pbtxt in git.
+#: Options of sm build-model that belong to a model, for every target; the file is beside its config.pbtxt in
+#: git.
 OPTIONS = "build.options"
-#: What the description of a picture is called.
+#: The file that describes a picture's preprocessing.
 DESCRIPTION = "preprocess.json"
-#: Where a language model has its vocabulary.
+#: The file with a language model's vocabulary.
 TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True)
 class Changes:
-    """``uint8``: the input is the picture's bytes. ``nms``: boxes are suppressed in the graph.
+    """Changes of a graph. ``uint8``: the input is the picture's bytes. ``nms``: boxes are suppressed in the
+    graph.
 
-    ``masks``: a language model gives the best words of its masks alone.
+    ``masks``: a language model gives only the best words of its masks.
     """
 
     uint8: bool = False
@@ -34,7 +36,7 @@ class Changes:
 
     @classmethod
     def read(cls, model: Path) -> Changes:
-        """What the model's folder in git says of the demo's build."""
+        """Read the changes from the model's folder in git."""
         words = options(model / OPTIONS)
         unknown = set(words) - {f"--{name}" for name in NAMES}
         if unknown:
@@ -43,7 +45,7 @@ class Changes:
 
     @property
     def names(self) -> tuple[Change, ...]:
-        """For the manifest."""
+        """The names of the changes, for the manifest."""
         return tuple(name for name in NAMES if getattr(self, name))
 
     def graphs(
@@ -55,53 +57,54 @@ class Changes:
         plugin: bool = False,
         tokenizer: Path | None = None,
     ) -> Graphs:
-        """Made in ``workshop``; ``description`` is what ``preprocess.json`` is to be read.
+        """Change the graph in ``workshop``. ``description`` is the ``preprocess.json`` to use.
 
-        ``tokenizer``, beside it if None, is read for ``masks`` alone.
+        ``tokenizer``, by default beside it, is read for ``masks`` only.
         """
-        given = pixels.given(source, description, workshop / "pixels.onnx") if self.uint8 else source
-        if self.masks and not masks.within(given):
+        prepared = pixels.given(source, description, workshop / "pixels.onnx") if self.uint8 else source
+        if self.masks and not masks.within(prepared):
             vocabulary = masks.Vocabulary.read(description, tokenizer or description.with_name(TOKENIZER))
-            served = masks.added(given, vocabulary, workshop / "masks.onnx")
+            served = masks.added(prepared, vocabulary, workshop / "masks.onnx")
         else:
-            served = self.suppressed(given, workshop, plugin=plugin)
-        # What the source has inside already, having been built so, comes back as it is.
-        ends = served is not given
-        made = Changes(given is not source, self.nms and ends, self.masks and ends)
-        return Graphs(source, given, served, made)
+            served = self.suppressed(prepared, workshop, plugin=plugin)
+        # A change that the source already contains is not made again.
+        ends = served is not prepared
+        applied = Changes(prepared is not source, self.nms and ends, self.masks and ends)
+        return Graphs(source, prepared, served, applied)
 
     def suppressed(self, graph: Graph, workshop: Path, *, plugin: bool) -> Graph:
-        """TensorRT takes a ``plugin``, ONNX Runtime the operator."""
+        """Suppress boxes, with a ``plugin`` for TensorRT, or with the operator for ONNX Runtime."""
         return suppression.added(graph, workshop / "objects.onnx", plugin=plugin) if self.nms else graph
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """``given`` has the input of ``served`` and the outputs of ``source``: both can be compared with it.
+    """``prepared`` has the input of ``served`` and the outputs of ``source``, so both can be compared with
+    it.
 
-    ``made``: how ``served`` differs from ``source``.
+    ``made``: the changes from ``source`` to ``served``.
     """
 
     source: Graph
-    given: Graph
+    prepared: Graph
     served: Graph
     made: Changes
 
 
 def options(path: Path) -> list[str]:
-    """The words in a file of options; none where there is no file."""
+    """Return the words in a file of options; none if there is no file."""
     return shlex.split(path.read_text(), comments=True) if path.is_file() else []
 
 
 def retold(written: Any, changes: Changes, graph: Graph) -> Any:
-    """A configuration of the plain graph for one with ``changes``: the tensors that these touch are its."""
-    made = type(written)()
-    made.CopyFrom(written)
+    """Adapt a configuration of the unchanged graph: tensors that ``changes`` affect are described anew."""
+    adapted = type(written)()
+    adapted.CopyFrom(written)
     for tensors, values, others in (
-        (made.input, graph.inputs, changes.uint8 or changes.nms),
-        (made.output, graph.outputs, changes.nms or changes.masks),
+        (adapted.input, graph.inputs, changes.uint8 or changes.nms),
+        (adapted.output, graph.outputs, changes.nms or changes.masks),
     ):
         if others:
             del tensors[:]
             model_config.tell(tensors, values, batched=graph.batched)
-    return made
+    return adapted

@@ -1,7 +1,7 @@
-"""Become a command that dies with its parent: ``python child.py PARENT COMMAND...``.
+"""Run a command that dies with its parent: ``python child.py PARENT COMMAND...``.
 
-A download that outlived a killed ``sm prepare`` would write into a folder that the next one has removed.
-Run as a file, before the command, since a hook between fork and exec is unsafe beside threads.
+If a download outlived a killed ``sm prepare``, it would write into a folder that the next one has removed.
+This runs as a program before the command, as a hook between fork and exec is unsafe with threads.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Does not return."""
+    """Replace this process by the command; does not return."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the call
         sys.exit(1)

@@ -1,9 +1,11 @@
-"""The configuration of a built model: the graph's own, under what a person wrote; the difference shown."""
+"""Merge the configuration of a built model from the graph and from what a person wrote, and show the
+difference.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,75 +14,93 @@ from sm.tools.build import build_request, model_config
 from sm.tools.build.build_request import BuildRequest, Range
 from sm.tools.build.changes import Graphs, retold
 from sm.tools.build.onnx_graph import Graph
+from sm.tools.build.random_inputs import Sizes
 
-#: A configuration that begins with this line is ours to write anew; one without it is somebody's work.
+#: A configuration that begins with this line may be overwritten; one without it is a person's.
 OURS = "# Written by sm build-model. Without this line it is yours: it will be kept as it is.\n"
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """``final`` is the ``ModelConfig``; ``kept`` where it is the repository's own, not to be written."""
+    """``final`` is the ``ModelConfig``. ``is_hand_written``: it is the user's and must not be written."""
 
     final: Any
-    kept: bool
-    #: By the name of each free size that is known.
+    is_hand_written: bool
+    #: The known ranges, by the names of free sizes.
     ranges: Mapping[str, Range]
 
 
+@dataclass(frozen=True)
+class WarmUp:
+    """The sizes of the first, slow call that Triton makes before it is ready. ``possible`` is False if none
+    are known that the graph takes.
+    """
+
+    sizes: Sizes = field(default_factory=dict)
+    possible: bool = True
+
+
 def configure(
-    wanted: BuildRequest, graphs: Graphs, models: Path, say: Callable[[str], None]
+    request: BuildRequest, graphs: Graphs, models: Path, say: Callable[[str], None], warm_up: WarmUp
 ) -> Configuration:
-    """Made for ``wanted``; :class:`StartError` where what a person wrote does not fit graph or order."""
+    """Configure for the request. Raises :class:`StartError` if a person's configuration does not fit it."""
     graph = graphs.served
-    own = wanted.out / wanted.model / "config.pbtxt"
-    if own.is_file() and not own.read_text(errors="replace").startswith(OURS):
-        return _kept(wanted, graph, own, say)
-    path = models / wanted.model / "config.pbtxt"
+    own_config = request.out / request.model / "config.pbtxt"
+    if own_config.is_file() and not own_config.read_text(errors="replace").startswith(OURS):
+        return _use_existing(request, graph, own_config, say, warm_up)
+    path = models / request.model / "config.pbtxt"
     if not path.is_file():
-        ranges = build_request.ranges(wanted, graph, build_request.MAX_BATCH)
-        return Configuration(_generated(wanted, graph, ranges), False, ranges)
-    written = retold(model_config.read(path), wanted.changes, graph)
-    ranges = build_request.ranges(wanted, graph, written.max_batch_size or build_request.MAX_BATCH)
-    generated = _generated(wanted, graph, ranges)
-    if generated.max_batch_size and (wanted.batch or wanted.shapes):
+        ranges = build_request.ranges(request, graph, build_request.MAX_BATCH)
+        return Configuration(_generated(request, graph, ranges, warm_up), False, ranges)
+    written = retold(model_config.read(path), request.changes, graph)
+    ranges = build_request.ranges(request, graph, written.max_batch_size or build_request.MAX_BATCH)
+    generated = _generated(request, graph, ranges, warm_up)
+    if generated.max_batch_size and (request.batch or request.shapes):
         written.max_batch_size = generated.max_batch_size  # the order's own word
-    final = _of_target(wanted, graph, model_config.merged(generated, written))
+    final = _of_target(request, graph, model_config.merged(generated, written))
     return _checked(Configuration(final, False, ranges), graph, generated, path, say)
 
 
-def _kept(wanted: BuildRequest, graph: Graph, path: Path, say: Callable[[str], None]) -> Configuration:
+def _use_existing(
+    request: BuildRequest, graph: Graph, path: Path, say: Callable[[str], None], warm_up: WarmUp
+) -> Configuration:
     final = model_config.parse(path)
-    backend = model_config.backend(wanted.target)
+    backend = model_config.backend(request.target)
     if final.backend != backend:
         raise StartError(
             f"{path} is not sm build-model's to change, and has the backend {final.backend!r} where "
-            f"{wanted.target} wants {backend!r}: change it there, or build with another --out."
+            f"{request.target} wants {backend!r}: change it there, or build with another --out."
         )
-    ranges = build_request.ranges(wanted, graph, final.max_batch_size or build_request.MAX_BATCH)
-    return _checked(Configuration(final, True, ranges), graph, _generated(wanted, graph, ranges), path, say)
+    ranges = build_request.ranges(request, graph, final.max_batch_size or build_request.MAX_BATCH)
+    generated = _generated(request, graph, ranges, warm_up)
+    return _checked(Configuration(final, True, ranges), graph, generated, path, say)
 
 
 def _checked(
-    made: Configuration, graph: Graph, generated: Any, path: Path, say: Callable[[str], None]
+    configuration: Configuration, graph: Graph, generated: Any, path: Path, say: Callable[[str], None]
 ) -> Configuration:
-    model_config.check(made.final, graph.path, path)
-    if made.final.max_batch_size > generated.max_batch_size:
+    model_config.check(configuration.final, graph.path, path)
+    if configuration.final.max_batch_size > generated.max_batch_size:
         raise StartError(
-            f"{path} has max_batch_size {made.final.max_batch_size}, which is more than the "
+            f"{path} has max_batch_size {configuration.final.max_batch_size}, which is more than the "
             f"{generated.max_batch_size} asked for: change it there, or ask for more with --batch."
         )
-    for line in model_config.difference(generated, made.final, str(path)):
+    for line in model_config.difference(generated, configuration.final, str(path)):
         say(line)
-    return made
+    return configuration
 
 
-def _generated(wanted: BuildRequest, graph: Graph, ranges: Mapping[str, Range]) -> Any:
+def _generated(request: BuildRequest, graph: Graph, ranges: Mapping[str, Range], warm_up: WarmUp) -> Any:
     _, best, largest = ranges[str(graph.inputs[0].sizes[0])] if graph.batched else (1, 1, 1)
-    preferred = best if wanted.target == "tensorrt" and best < largest else 0
-    return _of_target(wanted, graph, model_config.of_graph(graph, wanted.model, largest, preferred, ranges))
+    preferred = best if request.target == "tensorrt" and best < largest else 0
+    known = {name: (size, size, size) for name, size in warm_up.sizes.items()} | dict(ranges)
+    config = model_config.of_graph(graph, request.model, largest, preferred, known)
+    if not warm_up.possible:
+        config.ClearField("model_warmup")
+    return _of_target(request, graph, config)
 
 
-def _of_target(wanted: BuildRequest, graph: Graph, said: Any) -> Any:
-    if wanted.target == "cpu":
-        return model_config.for_processors(said, graph)
-    return model_config.for_target(said, wanted.target)
+def _of_target(request: BuildRequest, graph: Graph, config: Any) -> Any:
+    if request.target == "cpu":
+        return model_config.for_processors(config, graph)
+    return model_config.for_target(config, request.target)

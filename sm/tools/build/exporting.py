@@ -1,7 +1,7 @@
-"""From PyTorch to ONNX: a torchvision model by its name, a transformers model by its hub id or folder.
+"""Export PyTorch models to ONNX: torchvision models by name, transformers models by hub id or folder.
 
-torch is imported here alone, and only when such a source is asked for. What was exported is compared with
-the module at sizes other than the one it was traced at: exporters have been seen to be wrong by far.
+torch is imported only here, and only for such a source. The export is compared with the module at other sizes
+than it was traced with, as exporters have produced wrong graphs.
 """
 
 from __future__ import annotations
@@ -16,55 +16,56 @@ from types import ModuleType
 from typing import Any
 
 from sm.errors import StartError
-from sm.tools.build.accuracy import Comparison, Feed
+from sm.tools.build.accuracy import Comparison
 from sm.tools.build.onnx_graph import Graph
+from sm.tools.build.random_inputs import Feed
 from sm.tools.progress import Progress
 
 TORCHVISION = "torchvision:"
-#: torch takes a size of 1 for a constant, so a model is traced with two records, of so many words.
+#: torch treats a size of 1 as a constant, so a model is traced with two records, of so many words.
 TRACED, WORDS = 2, 12
-#: The largest length where the model does not say one.
+#: The longest text if the model does not set a limit.
 MAX_TOKENS = 512
 OPSET = 18
 
 
 @dataclass(frozen=True)
 class Module:
-    """A PyTorch module that takes ``inputs`` in order and answers with one tensor, ``output``."""
+    """A PyTorch module that takes ``inputs`` in order and returns one tensor, ``output``."""
 
     module: Any
     inputs: Mapping[str, Any]
     output: str
-    #: What torch calls the free sizes of each input, by place.
+    #: torch's names of each input's free sizes, by position.
     free: Mapping[int, Any]
 
     def run(self, _: list[str], feed: Feed, /) -> list[Any]:
-        """As an ONNX Runtime session does, for the comparison."""
-        torch = needed("torch")
+        """Run it as an ONNX Runtime session does, for the comparison."""
+        torch = import_needed("torch")
         with torch.inference_mode():
             return [self.module(*(torch.from_numpy(feed[name]) for name in self.inputs)).numpy()]
 
 
 def is_torch(source: str) -> bool:
-    """Whether a source is PyTorch's: no ONNX file, but a name for torchvision, a hub id, a folder."""
+    """True if a source is PyTorch's: a torchvision name, a hub id or a folder."""
     return source.startswith(TORCHVISION) or (not source.endswith(".onnx") and not Path(source).is_file())
 
 
 def export(source: str, path: Path, progress: Progress) -> Path:
-    """The source as ONNX at ``path``, compared with it; :class:`StartError` says why there is none."""
+    """Export the source to ``path`` and compare the two. Raises :class:`StartError` with the reason."""
     with progress.step(f"loading {source}"):
         loaded = torchvision(source) if source.startswith(TORCHVISION) else transformers(source)
     with progress.step(f"exporting {source} to ONNX"), redirect_stdout(progress.stream):
         _export(source, loaded, path)
     with progress.step(f"comparing the graph with {source}"):
-        found = Comparison(Graph.read(path), 8).against(path, loaded)
-    progress.say(f"the graph differs from PyTorch by at most {found.max_error:.2g}")
+        accuracy = Comparison(Graph.read(path), 8).against(path, loaded)
+    progress.say(f"the graph differs from PyTorch by at most {accuracy.max_error:.2g}")
     return path
 
 
 def torchvision(source: str) -> Module:
-    """``torchvision:resnet18``, with its newest weights."""
-    torch, models = needed("torch"), needed("torchvision").models
+    """Load ``torchvision:resnet18`` with its newest weights."""
+    torch, models = import_needed("torch"), import_needed("torchvision").models
     name = source.removeprefix(TORCHVISION)
     if name not in models.list_models():
         raise StartError(
@@ -72,8 +73,8 @@ def torchvision(source: str) -> Module:
         )
     weights = models.get_model_weights(name).DEFAULT
     side = weights.transforms().crop_size[0]
-    module = _reached(source, lambda: models.get_model(name, weights=weights)).eval()
-    answering = _answering(module, lambda inner, given: inner(*given))
+    module = _load_or_explain(source, lambda: models.get_model(name, weights=weights)).eval()
+    answering = _answering(module, lambda inner, example_inputs: inner(*example_inputs))
     return Module(
         answering,
         {"input": torch.rand(TRACED, 3, side, side)},
@@ -83,31 +84,33 @@ def torchvision(source: str) -> Module:
 
 
 def transformers(source: str) -> Module:
-    """A hub id such as ``google-bert/bert-base-uncased``, or a checkpoint's folder; of texts or pictures."""
-    torch, library = needed("torch"), needed("transformers")
-    config = _reached(source, lambda: library.AutoConfig.from_pretrained(source))
+    """Load a hub id such as ``google-bert/bert-base-uncased``, or a checkpoint's folder, for texts or
+    pictures.
+    """
+    torch, library = import_needed("torch"), import_needed("transformers")
+    config = _load_or_explain(source, lambda: library.AutoConfig.from_pretrained(source))
     architecture = (config.architectures or ["AutoModel"])[0]
-    module = _reached(source, lambda: getattr(library, architecture).from_pretrained(source)).eval()
+    module = _load_or_explain(source, lambda: getattr(library, architecture).from_pretrained(source)).eval()
     output = "last_hidden_state" if architecture.endswith("Model") else "logits"
-    taken = inspect.signature(module.forward).parameters
+    parameters = inspect.signature(module.forward).parameters
     batch = torch.export.Dim("batch")
-    if "pixel_values" in taken:
+    if "pixel_values" in parameters:
         inputs = {"pixel_values": torch.rand(TRACED, 3, config.image_size, config.image_size)}
         free = {0: batch}
     else:
-        names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken]
-        # A tensor each: torch takes one that is given twice for one input.
+        names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in parameters]
+        # Separate tensors: torch takes one that is passed twice for a single input.
         inputs = {name: torch.ones(TRACED, WORDS, dtype=torch.int64) for name in names}
         longest = getattr(config, "max_position_embeddings", MAX_TOKENS)
         free = {0: batch, 1: torch.export.Dim("length", max=longest)}
     answering = _answering(
-        module, lambda inner, given: inner(**dict(zip(inputs, given, strict=True)))[output]
+        module, lambda inner, arguments: inner(**dict(zip(inputs, arguments, strict=True)))[output]
     )
     return Module(answering, inputs, output, free)
 
 
-def needed(name: str) -> ModuleType:
-    """A package that this needs and the box does not."""
+def import_needed(name: str) -> ModuleType:
+    """Import a package that the box itself does not need."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -117,7 +120,7 @@ def needed(name: str) -> ModuleType:
         ) from None
 
 
-def _reached(source: str, load: Callable[[], Any]) -> Any:
+def _load_or_explain(source: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except Exception as error:  # each library has classes of its own for a hub that is not there
@@ -129,8 +132,8 @@ def _reached(source: str, load: Callable[[], Any]) -> Any:
 
 
 def _answering(module: Any, call: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
-    """A module that takes tensors in order and gives one tensor."""
-    torch = needed("torch")
+    """Wrap a module so that it takes tensors in order and returns one tensor."""
+    torch = import_needed("torch")
 
     class Answering(torch.nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -144,8 +147,8 @@ def _answering(module: Any, call: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
 
 
 def _export(source: str, loaded: Module, path: Path) -> None:
-    torch = needed("torch")
-    needed("onnxscript")
+    torch = import_needed("torch")
+    import_needed("onnxscript")
     try:
         torch.onnx.export(
             loaded.module,

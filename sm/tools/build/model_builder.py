@@ -1,4 +1,4 @@
-"""``sm build-model``: a graph, from a recipe or a file, to a model that Triton serves on one target."""
+"""Build a model that Triton serves on one target, from a recipe or an ONNX file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sm.cache import Cache
@@ -14,169 +15,253 @@ from sm.repository import manifest
 from sm.repository.manifest import Accuracy, Manifest
 from sm.settings import HERE
 from sm.tools.build import build_request, model_config, suppression, targets
-from sm.tools.build.accuracy import Comparison, session
+from sm.tools.build.accuracy import Comparison
 from sm.tools.build.build_request import BuildRequest, Range
 from sm.tools.build.changes import DESCRIPTION, TOKENIZER, Graphs
-from sm.tools.build.configuring import OURS, configure
+from sm.tools.build.configuring import OURS, WarmUp, configure
 from sm.tools.build.exporting import export
 from sm.tools.build.fetch import sha256
+from sm.tools.build.graph_runner import Runner, session
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.prepare import Preparation
+from sm.tools.build.random_inputs import Sizes, named_sizes
 from sm.tools.build.recipes import Recipe
 from sm.tools.build.repository_assembly import GRAPH, descriptions, link
 from sm.tools.build.samples import InProcess, agreement
-from sm.tools.build.targets import BuiltModel
+from sm.tools.build.size_search import SizeSearch, label
+from sm.tools.build.targets import PROGRAM, BuiltModel
+from sm.tools.build.triton_tensors import adapt
 from sm.tools.progress import Progress
 
-#: What is built goes into this version folder; others stay.
+#: The version folder that is built; others stay.
 VERSION = "1"
+#: A source whose tensors had to be adapted to Triton.
+ADAPTED = "adapted.onnx"
+NOT_COMPARED = "It was not compared with its source (--no-compare)."
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What running the graph on random inputs has shown. ``runner`` is None if it was not run."""
+
+    runner: Runner | None = None
+    found: tuple[Sizes, ...] = ()
+    warm_up: WarmUp = field(default_factory=WarmUp)
 
 
 class ModelBuilder:
-    """Build one :class:`BuildRequest`; ``models`` holds recipes and configurations."""
+    """Builds one :class:`BuildRequest`. ``models`` has recipes and configurations."""
 
     def __init__(self, cache: Cache, models: Path, progress: Progress) -> None:
         self.cache = cache
         self.models = models
         self.progress = progress
 
-    def build(self, wanted: BuildRequest) -> Path:
-        """The model's folder in ``wanted.out``; :class:`StartError` says in a sentence why there is none."""
-        with self._staged(wanted) as workshop, self._staged(wanted) as staged:
-            source, name = self._source(wanted, workshop)
-            self._describe(wanted, source, staged)
-            graphs = wanted.changes.graphs(
-                Graph.read(source),
-                self._described(wanted, DESCRIPTION, self.models / wanted.model),
+    def build(self, request: BuildRequest) -> Path:
+        """Return the model's folder in ``wanted.out``. Raises :class:`StartError` with the reason."""
+        with self._stage(request) as workshop, self._stage(request) as staged:
+            source, name = self._source(request, workshop)
+            self._describe(request, source, staged)
+            graphs = request.changes.graphs(
+                Graph.read(adapt(source, workshop / ADAPTED, self.progress.say)),
+                self._source_of_description(request, DESCRIPTION, self.models / request.model),
                 workshop,
-                plugin=wanted.target == "tensorrt",
-                tokenizer=self._described(wanted, TOKENIZER, staged),
+                plugin=request.target == "tensorrt",
+                tokenizer=self._source_of_description(request, TOKENIZER, staged),
             )
-            configuration = configure(wanted, graphs, self.models, self.progress.say)
+            trial = self._try(request, graphs)
+            configuration = configure(request, graphs, self.models, self.progress.say, trial.warm_up)
             version = staged / VERSION
             version.mkdir()
-            made = self._make(wanted, graphs, version, configuration.ranges)
-            self._write_manifest(wanted, graphs, name, made, configuration.final.max_batch_size, version)
-            if not configuration.kept:
+            largest = configuration.final.max_batch_size
+            built = self._make(request, graphs, version, configuration.ranges, largest)
+            accuracy = None
+            if (
+                request.compare
+                and trial.runner
+                and any((version / name).exists() for name in (GRAPH, PROGRAM))
+            ):
+                with self.progress.step(f"{request.model}: comparing with its source"):
+                    accuracy = self._accuracy(request, graphs, trial, largest, version)
+                self.progress.say(f"{request.model}: {accuracy}")
+            origin = manifest.Source(name=name, sha256=sha256(source))
+            self._write_manifest(request, graphs, origin, built, accuracy, version)
+            if not configuration.is_hand_written:
                 (staged / "config.pbtxt").write_text(OURS + model_config.text(configuration.final))
-            self._place(staged, wanted.out / wanted.model)
-        return wanted.out / wanted.model
+            self._place(staged, request.out / request.model)
+        return request.out / request.model
 
-    def _source(self, wanted: BuildRequest, workshop: Path) -> tuple[Path, str]:
-        """The graph, and what the manifest calls it."""
-        if isinstance(wanted.source, Path):
-            return wanted.source, wanted.source.name
-        if wanted.source:
-            return export(wanted.source, workshop / GRAPH, self.progress), wanted.source
-        folder = self.models / wanted.model
+    def _source(self, request: BuildRequest, workshop: Path) -> tuple[Path, str]:
+        """Return the graph, and its name for the manifest."""
+        if isinstance(request.source, Path):
+            return request.source, request.source.name
+        if request.source:
+            return export(request.source, workshop / GRAPH, self.progress), request.source
+        folder = self.models / request.model
         if not (folder / "recipe" / "recipe.py").is_file():
             raise StartError(f"{folder} has no recipe: name an ONNX file or a hub id with --source.")
         with self.cache.locked(self.progress.say):
             artifact = Preparation(self.cache, self.models, self.progress).build(Recipe.load(folder))
-        return artifact / GRAPH, f"model/{wanted.model}/recipe, {artifact.name}"
+        return artifact / GRAPH, f"model/{request.model}/recipe, {artifact.name}"
 
-    def _described(self, wanted: BuildRequest, name: str, folder: Path) -> Path:
-        """What says how the model is asked: that of ``folder``, else the repository's own."""
-        ours, own = folder / name, wanted.out / wanted.model / name
-        return own if own.is_file() and not ours.is_file() else ours
+    def _source_of_description(self, request: BuildRequest, name: str, folder: Path) -> Path:
+        """Return the configuration's source: that of ``folder``, else the repository's own."""
+        ours, own_file = folder / name, request.out / request.model / name
+        return own_file if own_file.is_file() and not ours.is_file() else ours
 
     def _make(
-        self, wanted: BuildRequest, graphs: Graphs, version: Path, ranges: Mapping[str, Range]
+        self,
+        request: BuildRequest,
+        graphs: Graphs,
+        version: Path,
+        ranges: Mapping[str, Range],
+        largest: int,
     ) -> BuiltModel:
-        with self.progress.step(f"{wanted.model}: building for {wanted.target}"):
-            if wanted.target == "tensorrt":
-                for size in build_request.fixed(graphs.given, ranges):
-                    self.progress.say(f"{wanted.model}: the plan takes {size}; callers have to pad to it")
-                return targets.tensorrt(graphs.given, version, wanted, ranges)
-            if wanted.precision != "fp32":
-                raise StartError(f"--precision {wanted.precision} is for --target tensorrt.")
-            return (targets.cpu if wanted.target == "cpu" else targets.onnxruntime)(graphs.served, version)
+        with self.progress.step(f"{request.model}: building for {request.target}"):
+            if request.target == "tensorrt":
+                for size in build_request.fixed(graphs.prepared, ranges):
+                    self.progress.say(f"{request.model}: the plan takes {size}; callers have to pad to it")
+                return targets.tensorrt(graphs.prepared, version, request, ranges)
+            if request.target == "torch":
+                if request.precision not in ("fp32", "fp16"):
+                    raise StartError("--target torch takes --precision fp32 or fp16.")
+                return targets.torch(graphs.served, version, request, max(1, largest))
+            if request.precision != "fp32":
+                raise StartError(f"--precision {request.precision} is for --target tensorrt or torch.")
+            return (targets.cpu if request.target == "cpu" else targets.onnxruntime)(graphs.served, version)
+
+    def _try(self, request: BuildRequest, graphs: Graphs) -> Trial:
+        """Run the graph on random inputs, to learn which sizes it takes."""
+        # A graph that came with its suppression or masks inside is served unchanged: it takes no random
+        # thresholds, and its rows for masks cannot be stacked.
+        if (graphs.made.nms, graphs.made.masks) != (request.changes.nms, request.changes.masks):
+            return Trial()
+        ranges = build_request.ranges(request, graphs.prepared, build_request.MAX_BATCH)
+        try:
+            runner = session(graphs.prepared.path, optimized=False)
+            search = SizeSearch(graphs.prepared, runner, ranges)
+            found = search.find()
+        except StartError as error:
+            if request.compare:
+                raise
+            self.progress.say(f"{request.model}: warning: {error}")
+            return Trial(warm_up=WarmUp(possible=False))
+        if search.refused:
+            self.progress.say(
+                f"{request.model}: answers at {', '.join(map(label, found))}; "
+                f"not at {', '.join(search.refused[:5])} ({search.refusal})"
+            )
+        # The second of three: the best one of those that were asked for.
+        ordered = [*found[1:2], *found]
+        warm = next((sizes for sizes in ordered if search.answers_zeros(sizes)), None)
+        if warm is None:
+            return Trial(runner, found, WarmUp(possible=False))
+        return Trial(runner, found, WarmUp(named_sizes(graphs.served, warm)))
 
     def _write_manifest(
-        self, wanted: BuildRequest, graphs: Graphs, name: str, made: BuiltModel, largest: int, version: Path
+        self,
+        request: BuildRequest,
+        graphs: Graphs,
+        source: manifest.Source,
+        built: BuiltModel,
+        accuracy: Accuracy | None,
+        version: Path,
     ) -> None:
-        accuracy = None
-        # A graph that came with its end inside is served as it came: it takes no random thresholds, and its
-        # rows for masks cannot be stacked.
-        whole = (graphs.made.nms, graphs.made.masks) == (wanted.changes.nms, wanted.changes.masks)
-        if (version / GRAPH).exists() and whole:
-            with self.progress.step(f"{wanted.model}: comparing with its source"):
-                accuracy = self._accuracy(wanted, graphs, largest, version)
-            self.progress.say(f"{wanted.model}: {accuracy}")
+        warnings = () if request.compare else (NOT_COMPARED,)
+        for warning in warnings:
+            self.progress.say(f"{request.model}: warning: {warning}")
         Manifest(
-            model=wanted.model,
-            target=wanted.target,
-            source=manifest.Source(name=name, sha256=sha256(graphs.source.path)),
-            tool=made.tool,
-            precision=wanted.precision,
+            model=request.model,
+            target=request.target,
+            source=source,
+            tool=built.tool,
+            precision=request.precision,
             changes=graphs.made.names,
-            gpu=made.gpu,
-            profiles=made.profiles,
-            strongly_typed=wanted.strongly_typed,
-            seconds=made.seconds,
+            gpu=built.gpu,
+            profiles=built.profiles,
+            strongly_typed=request.strongly_typed,
+            seconds=built.seconds,
             built=manifest.now(),
             accuracy=accuracy,
+            warnings=warnings,
         ).write(version)
 
-    def _accuracy(self, wanted: BuildRequest, graphs: Graphs, largest: int, version: Path) -> Accuracy:
-        """On random inputs; and, of a model with a recipe, on the samples of its client.
+    def _accuracy(
+        self, request: BuildRequest, graphs: Graphs, trial: Trial, largest: int, version: Path
+    ) -> Accuracy:
+        """Compare on random inputs and, for a model with a recipe, on its client's samples.
 
-        Suppression makes jumps of small differences, so the rows before it are compared, and the answers;
-        of the masks there are the best words, so the logits of all are compared.
+        Suppression turns small differences into large ones, so the rows before it are compared, and the
+        answers. For masks, the logits of all words are compared instead of the best ones.
         """
         with tempfile.TemporaryDirectory() as folder:
             served = plain = version / GRAPH
             if graphs.made.nms:
-                plain = suppression.removed(served, graphs.given, Path(folder) / GRAPH)
+                plain = suppression.removed(served, graphs.prepared, Path(folder) / GRAPH)
             elif graphs.made.masks:
-                plain = graphs.given.path
-            found = Comparison(graphs.given, max(1, largest), wanted.precision).against(plain)
-            if wanted.source:
-                return found
+                plain = graphs.prepared.path
+            ranges = build_request.ranges(request, graphs.prepared, build_request.MAX_BATCH)
+            comparison = Comparison(graphs.prepared, max(1, largest), request.precision, ranges)
+            program = self._program(request, graphs, version)
+            accuracy = comparison.against(program or plain, trial.runner, trial.found)
+            if request.source:
+                return accuracy
             repository = Path(folder) / "repository"
             repository.mkdir()
-            (repository / wanted.model).symlink_to(version.parent)
-            # No processor runs TensorRT's plugin.
-            built = Graph.read(plain if wanted.target == "tensorrt" else served)
+            (repository / request.model).symlink_to(version.parent)
+            # TensorRT's plugin does not run on a CPU.
+            if program:
+                built, runner = graphs.served, program
+            else:
+                built = Graph.read(plain if request.target == "tensorrt" else served)
+                runner = session(built.path, optimized=request.precision == "fp32")
             alike = agreement(
-                HERE / "clients" / wanted.model,
+                HERE / "clients" / request.model,
                 repository,
                 InProcess(graphs.source, session(graphs.source.path, optimized=False)),
-                InProcess(built, session(built.path, optimized=wanted.precision == "fp32")),
+                InProcess(built, runner),
             )
-        if wanted.precision == "fp32" and alike and alike[0] < alike[1]:
+        if request.precision == "fp32" and alike and alike[0] < alike[1]:
             raise StartError(
-                f"{wanted.model} as built answers {alike[1] - alike[0]} of {alike[1]} samples otherwise than "
-                "its source does: leave out what changes the graph."
+                f"{request.model} as built answers {alike[1] - alike[0]} of {alike[1]} samples otherwise "
+                "than its source does: leave out what changes the graph."
             )
-        return found.model_copy(update={"samples": alike})
+        return accuracy.model_copy(update={"samples": alike})
 
-    def _describe(self, wanted: BuildRequest, source: Path, staged: Path) -> None:
-        """Labels, a vocabulary and preprocessing, where the recipe or the team has them."""
-        if wanted.source is None:
+    def _program(self, request: BuildRequest, graphs: Graphs, version: Path) -> Runner | None:
+        """Return what runs the artifact if it is no graph."""
+        if request.target != "torch":
+            return None
+        from sm.tools.build.torch_graph import TorchProgram
+
+        return TorchProgram(version / PROGRAM, graphs.served)
+
+    def _describe(self, request: BuildRequest, source: Path, staged: Path) -> None:
+        """Copy labels, vocabulary and preprocessing, if the recipe or the team has them."""
+        if request.source is None:
             for path in source.parent.iterdir():
                 if path.name != GRAPH:
                     link(path, staged / path.name)
-        folder = self.models / wanted.model
+        folder = self.models / request.model
         for path in descriptions(folder) if folder.is_dir() else ():
             shutil.copy(path, staged / path.name)
-        if wanted.changes.nms and wanted.target == "tensorrt":
+        if request.changes.nms and request.target == "tensorrt":
             suppression.describe(staged)
 
     @contextmanager
-    def _staged(self, wanted: BuildRequest) -> Iterator[Path]:
-        """A folder beside its later place, on the same disk; gone if the build fails."""
+    def _stage(self, request: BuildRequest) -> Iterator[Path]:
+        """Yield a folder beside its final place, on the same disk; it is removed if the build fails."""
         try:
-            wanted.out.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=wanted.out, prefix=".building-") as folder:
+            request.out.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=request.out, prefix=".building-") as folder:
                 yield Path(folder)
         except OSError as error:
             raise StartError(
-                f"{wanted.out} cannot be written ({error.strerror}): name another folder with --out."
+                f"{request.out} cannot be written ({error.strerror}): name another folder with --out."
             ) from error
 
     def _place(self, staged: Path, target: Path) -> None:
-        """The version folder in one step each way; files beside it are replaced, others stay."""
+        """Move the version folder into place in one step. Files beside it are replaced, others stay."""
         target.mkdir(exist_ok=True)
         if (target / VERSION).exists():
             (target / VERSION).rename(staged / "old")
@@ -187,5 +272,5 @@ class ModelBuilder:
 
 
 def default_out(cache: Path, target: str) -> Path:
-    """Where ``sm build-model`` builds if nobody says: apart from what ``sm prepare`` made."""
+    """The default folder of ``sm build-model``, apart from that of ``sm prepare``."""
     return cache.expanduser().absolute() / "built" / target

@@ -57,7 +57,7 @@ def parse(path: Path) -> Any:
 
 def backend(target: Target) -> str:
     """Triton's backend that runs the target's models."""
-    return "python" if target == "cpu" else target
+    return "python" if target in ("cpu", "torch") else target
 
 
 def for_target(config: Any, target: Target) -> Any:
@@ -68,7 +68,7 @@ def for_target(config: Any, target: Target) -> Any:
     for group in made.instance_group or [made.instance_group.add(count=1)]:
         if target == "cpu":
             group.kind = Groups.KIND_CPU
-        elif target == "tensorrt" and group.kind == Groups.KIND_AUTO:
+        elif target in ("tensorrt", "torch") and group.kind == Groups.KIND_AUTO:
             group.kind = Groups.KIND_GPU
     return made
 

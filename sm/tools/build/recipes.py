@@ -24,7 +24,7 @@ from types import ModuleType
 from sm.errors import StartError
 from sm.tools.build.package_sources import Source
 
-#: The recipes' packages live under this name, apart from everything a user can import.
+#: The package name of recipes, apart from everything that a user can import.
 PACKAGE = "trireme_recipes"
 
 Build = Callable[[Mapping[str, Path], Path], None]
@@ -32,7 +32,7 @@ Build = Callable[[Mapping[str, Path], Path], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one model is built. ``key`` changes with everything that the result depends on."""
+    """How to build one model. ``key`` changes with everything that the result depends on."""
 
     model: str
     folder: Path
@@ -42,7 +42,7 @@ class Recipe:
 
     @classmethod
     def load(cls, model: Path) -> Recipe:
-        """The recipe of the model folder ``model``; :class:`StartError` if it is none."""
+        """Load the recipe of the model folder ``model``. Raises :class:`StartError`."""
         folder = model / "recipe"
         try:
             module = _import(model.name.replace("-", "_"), folder)
@@ -54,13 +54,15 @@ class Recipe:
 
 
 def find(models: Path) -> tuple[Path, ...]:
-    """The folders of ``models`` that have a recipe, in the order of their names."""
+    """Return the folders of ``models`` that have a recipe, sorted by name."""
     return tuple(sorted(path.parent.parent for path in models.glob("*/recipe/recipe.py")))
 
 
 def _import(name: str, folder: Path) -> ModuleType:
     package = ModuleType(f"{PACKAGE}.{name}")
-    for stale in [known for known in sys.modules if known.startswith(f"{package.__name__}.")]:
+    for stale in [
+        module_name for module_name in sys.modules if module_name.startswith(f"{package.__name__}.")
+    ]:
         del sys.modules[stale]
     package.__path__ = [str(folder)]
     sys.modules[package.__name__] = package
@@ -84,7 +86,9 @@ def _digest(folder: Path, by_hand: tuple[str, ...], sources: tuple[Source, ...])
 
 
 def _files(folder: Path, by_hand: tuple[str, ...]) -> Iterator[Path]:
-    """All but what is named as run by hand: a name forgotten there rebuilds too often, not too seldom."""
+    """Yield the recipe's files, without those for manual use. A file that is not excluded causes a rebuild
+    too many, never one too few.
+    """
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
         left_out = path.suffix in (".md", ".pyc") or str(relative) in by_hand

@@ -1,4 +1,4 @@
-"""Whether a model's client answers its samples alike with what was built and with the graph it is from."""
+"""Compare a client's answers with the built model and with the graph it comes from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sm.client.base import Array, Client, ModelMetadata, TensorMetadata, Tensors
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.router.answer import dumps
-from sm.tools.build.accuracy import Runner
+from sm.tools.build.graph_runner import Runner
 from sm.tools.build.onnx_graph import Graph, Value
 from sm.tools.golden import differences
 
@@ -19,7 +19,7 @@ PICTURES = (".png", ".jpg", ".jpeg")
 
 
 class InProcess:
-    """What a client asks of Triton, answered by a graph's runner in this process."""
+    """Triton's interface for a client, backed by a graph in this process."""
 
     def __init__(self, graph: Graph, runner: Runner) -> None:
         self.graph, self.runner = graph, runner
@@ -57,28 +57,28 @@ class InProcess:
 
 
 def agreement(folder: Path, repository: Path, source: InProcess, built: InProcess) -> tuple[int, int] | None:
-    """How many samples are answered alike, of how many; None where ``folder`` is no client with samples.
+    """Return how many samples have equal answers, and how many there are; None if the client has no samples.
 
-    ``repository`` has the model's folder with its labels. Alike is what :mod:`sm.tools.golden` calls so.
-    The two graphs may take and give other tensors, as long as the client knows both forms.
+    ``repository`` has the model's folder with its labels. :mod:`sm.tools.golden` decides what is equal. The
+    two graphs may have different tensors if the client supports both.
     """
     file = folder / "client.py"
     if not (file.is_file() and (folder / "sample").is_dir()):
         return None
     ours, theirs = (_answers(ClientSource(folder.name, file), repository, model) for model in (built, source))
-    alike = [not list(differences(found, known)) for found, known in zip(ours, theirs, strict=True)]
+    alike = [not list(differences(actual, expected)) for actual, expected in zip(ours, theirs, strict=True)]
     return (sum(alike), len(alike)) if alike else None
 
 
-def _answers(found: ClientSource, repository: Path, triton: InProcess) -> Iterator[Any]:
-    client = load(found, triton, repository)
-    check(client, found, triton)
-    for payload in _samples(client, found.file.parent / "sample"):
+def _answers(source: ClientSource, repository: Path, triton: InProcess) -> Iterator[Any]:
+    client = load(source, triton, repository)
+    check(client, source, triton)
+    for payload in _samples(client, source.file.parent / "sample"):
         yield json.loads(dumps(client.inference(client.payload.model_validate(payload))))
 
 
 def _samples(client: Client, folder: Path) -> Iterator[dict[str, Any]]:
-    """The payload of ``sm test``, and each picture beside it where the client takes pictures."""
+    """Yield the payload of ``sm test``, and each picture beside it if the client takes pictures."""
     if (folder / "payload.json").is_file():
         yield json.loads((folder / "payload.json").read_bytes())
     if "image" in client.payload.model_fields:

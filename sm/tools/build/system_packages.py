@@ -1,6 +1,7 @@
-"""What the box needs of the operating system: nginx, and the Python library that Triton's stub embeds.
+"""Packages of the operating system that the box needs: nginx, and the Python library that Triton's stub
+embeds.
 
-As root they are installed with apt-get; otherwise a sentence names the one command to run.
+As root they are installed with apt-get; otherwise a sentence names the command to run.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from sm.errors import StartError
 from sm.tools.progress import Progress
 from sm.triton import wheel
 
-ATTEMPTS = 3
-#: Debian's maintainer scripts would start nginx on port 80: exit status 101 of this file forbids it.
+MAX_ATTEMPTS = 3
+#: Debian's maintainer scripts would start nginx on port 80; this file's exit status 101 forbids it.
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def provide(progress: Progress) -> None:
-    """Install what is missing, or say how. The box can do without nginx, not without the library."""
+    """Install what is missing, or print the command. The box can run without nginx, but not without the
+    library.
+    """
     missing = [*([] if has_nginx() else ["nginx-light"]), *([] if has_libpython() else [library_package()])]
     if not missing:
         return
@@ -38,7 +41,7 @@ def provide(progress: Progress) -> None:
 
 
 def has_nginx() -> bool:
-    """Whether nginx is there; an ordinary user's PATH has no sbin."""
+    """True if nginx is installed; an ordinary user's PATH does not contain sbin."""
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") is not None
 
 
@@ -59,24 +62,24 @@ def can_install() -> bool:
 
 
 def install(packages: list[str]) -> None:
-    """``apt-get install``, tried again on a weak network, with no service started."""
+    """Run ``apt-get install`` with retries, and without starting services."""
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     reason = ""
     with no_services():
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             subprocess.run(["apt-get", "update", "-qq"], env=quiet, capture_output=True, check=False)
             command = ["apt-get", "install", "-y", "-qq", *packages]
-            done = subprocess.run(command, env=quiet, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
+            process = subprocess.run(command, env=quiet, capture_output=True, text=True, check=False)
+            if process.returncode == 0:
                 return
-            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
             time.sleep(2 * attempt)
     raise StartError(f"apt-get could not install {', '.join(packages)}: {reason}.")
 
 
 @contextmanager
 def no_services() -> Iterator[None]:
-    """Forbid maintainer scripts to start what they install, unless somebody has a policy already."""
+    """Keep maintainer scripts from starting services, unless the machine has a policy already."""
     if POLICY.exists():
         yield
         return

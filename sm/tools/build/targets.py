@@ -1,7 +1,8 @@
-"""What each target makes of a graph: the files of a version folder and what the manifest says of them."""
+"""Write the files of a version folder for each target, and describe them for the manifest."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -11,18 +12,27 @@ from pathlib import Path
 
 from sm import hardware
 from sm.repository.manifest import GpuPart, Profile, Tool, of
-from sm.tensorrt import plans
+from sm.tensorrt.plan_builder import build_plan
 from sm.tensorrt.plans import LOG, PLAN, Plan
 from sm.tools.build import build_request
 from sm.tools.build.build_request import BuildRequest, Range
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.precision import converted
 from sm.tools.build.repository_assembly import GRAPH, copy_runner, link
+from sm.triton import onnx_cpu, torch_program
+
+#: The torch target's program.
+PROGRAM = "model.pt2"
+#: The model that runs it in Triton's python backend, and what it imports.
+TORCH_RUNNER = (
+    Path(torch_program.__file__).with_name("model.py"),
+    Path(onnx_cpu.__file__).with_name("request_token.py"),
+)
 
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """For the manifest: what built the artifact, and for what."""
+    """What built the artifact, and for which hardware; for the manifest."""
 
     tool: Tool
     gpu: GpuPart | None = None
@@ -31,50 +41,65 @@ class BuiltModel:
 
 
 def cpu(graph: Graph, folder: Path) -> BuiltModel:
-    """The graph with the python-backend model that runs it."""
+    """Write the graph and the Python model that runs it."""
     put(graph, folder)
     copy_runner(folder)
     return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 
 def onnxruntime(graph: Graph, folder: Path) -> BuiltModel:
-    """The graph alone, for Triton's own backend; the version is of the library that it was compared with."""
+    """Write the graph for Triton's own backend. The version is that of the library that it was
+    compared with.
+    """
     put(graph, folder)
     return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 
-def tensorrt(graph: Graph, folder: Path, wanted: BuildRequest, known: Mapping[str, Range]) -> BuiltModel:
-    """The plan with the graph that it was built of, from which a start can build it again."""
-    profiles = build_request.profiles(graph, known)
-    weak = not wanted.strongly_typed and wanted.precision != "int8"
+def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[str, Range]) -> BuiltModel:
+    """Write the plan, and the graph from which a start can build it again."""
+    profiles = build_request.profiles(graph, ranges)
+    weak = not request.strongly_typed and request.precision != "int8"
     with tempfile.TemporaryDirectory(dir=folder) as workshop:
         precise = Path(workshop) / GRAPH
-        typed = graph if weak else converted(graph, wanted.precision, wanted.calibration, precise)
-        # Last, since it stays in float32 and no conversion knows the plugin.
-        put(wanted.changes.suppressed(typed, Path(workshop), plugin=True), folder)
+        typed = graph if weak else converted(graph, request.precision, request.calibration, precise)
+        # Last, as it stays in float32 and no converter knows the plugin.
+        put(request.changes.suppressed(typed, Path(workshop), plugin=True), folder)
     started = time.monotonic()
-    made = Plan(
-        model=wanted.model,
+    plan = Plan(
+        model=request.model,
         graph=folder / GRAPH,
         file=folder / PLAN,
-        log=wanted.out / f"{wanted.model}.{LOG}",  # it stays there if the build fails
+        log=request.out / f"{request.model}.{LOG}",  # it stays there if the build fails
         profiles=profiles,
-        precision=wanted.precision,
-        workspace=wanted.workspace,
-        timing_cache=wanted.timing_cache,
-        strongly_typed=wanted.strongly_typed,
+        precision=request.precision,
+        workspace=request.workspace,
+        timing_cache=request.timing_cache,
+        strongly_typed=request.strongly_typed,
     )
-    version = plans.build(made)
+    version = build_plan(plan)
     seconds = round(time.monotonic() - started, 1)
-    made.log.replace(folder / LOG)
+    plan.log.replace(folder / LOG)
     gpus = hardware.gpus()
     return BuiltModel(
         Tool(name="TensorRT", version=version), of(gpus[0]) if gpus else None, profiles, seconds
     )
 
 
+def torch(graph: Graph, folder: Path, request: BuildRequest, largest: int) -> BuiltModel:
+    """Write the graph as a PyTorch program, in the request's precision, and the Python model that runs it."""
+    from sm.tools.build.torch_graph import convert
+
+    with tempfile.TemporaryDirectory(dir=folder) as workshop:
+        precise = Path(workshop) / GRAPH
+        typed = converted(graph, request.precision, request.calibration, precise)
+        version = convert(typed, folder / PROGRAM, largest)
+    for file in TORCH_RUNNER:
+        shutil.copy(file, folder / file.name)
+    return BuiltModel(Tool(name="torch", version=version))
+
+
 def put(graph: Graph, folder: Path) -> None:
-    """A graph into a version folder, with its weights' files."""
+    """Copy a graph with its weight files into a version folder."""
     link(graph.path, folder / GRAPH)
     for path in graph.data:
         link(path, folder / path.name)

@@ -1,4 +1,4 @@
-"""A client asked as a caller asks it: in this process, or in a box that runs."""
+"""Call a client as a caller does: in this process, or through a running box."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from sm.errors import StartError, TriremeError
 from sm.metrics import stage
 from sm.plugins.registry import Registry
 from sm.router.answer import Answer, dumps, write, write_error
+from sm.router.classify import read_dispatch
 from sm.router.dispatch import Dispatcher
-from sm.router.invocation import Message, read
 
-#: Seconds after which an answer that is not there is a hang.
+#: Seconds after which a missing answer counts as a hang.
 REQUEST_TIMEOUT_S = 60.0
-#: The box is full: a caller asks again.
+#: Statuses of a full box: the request is repeated.
 BUSY = (429, 503)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A payload and its parameters, as the dispatch form has them."""
+    """A payload and its parameters in the dispatch form."""
 
     payload: Any
     parameters: Mapping[str, Any] | None = None
 
     def body(self, model: str) -> bytes:
-        asked = {} if self.parameters is None else {"parameters": self.parameters}
-        return dumps({"modelname": model, "payload": self.payload, **asked})
+        options = {} if self.parameters is None else {"parameters": self.parameters}
+        return dumps({"modelname": model, "payload": self.payload, **options})
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Status (0: none in time) and body; ``why`` has what only the log of a box says."""
+    """Status (0: none in time) and body; ``why`` is a reason that only a box's log has."""
 
     status: int
     body: Any = None
@@ -55,23 +55,23 @@ class Reply:
 
     @property
     def sentence(self) -> str:
-        """What went wrong."""
+        """Describe the failure."""
         if not self.status:
             return f"a hang: no answer in {REQUEST_TIMEOUT_S:g} s"
-        said = self.body.get("error", "") if isinstance(self.body, dict) else ""
-        return f"a {self.status}: {self.why or said}"
+        reason = self.body.get("error", "") if isinstance(self.body, dict) else ""
+        return f"a {self.status}: {self.why or reason}"
 
 
 class Caller(Protocol):
-    """Whoever answers for the client."""
+    """Sends requests to the client."""
 
     def ask(self, request: Request) -> Reply:
-        """The reply, in :data:`PATIENCE` whatever happens."""
+        """Return the reply within :data:`REQUEST_TIMEOUT_S`."""
         ...
 
 
 class InProcessCaller:
-    """The router's own way of a request, without its HTTP."""
+    """The router's dispatch without HTTP."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -83,23 +83,23 @@ class InProcessCaller:
 
     def ask(self, request: Request) -> Reply:
         replies: list[Reply] = []
-        # A thread that hangs cannot be ended; a daemon does not keep the process.
+        # A hanging thread cannot be ended; a daemon thread does not keep the process alive.
         thread = threading.Thread(target=lambda: replies.append(self.reply(request)), daemon=True)
         thread.start()
         thread.join(REQUEST_TIMEOUT_S + 5)
         return replies[0] if replies else Reply(0)
 
     def reply(self, request: Request) -> Reply:
-        """The same in the caller's own thread, however long it takes."""
+        """Call in the current thread, without a time limit."""
         self._reasons.forget()
         with deadline.running(deadline.Deadline(time.monotonic() + REQUEST_TIMEOUT_S)):
-            answer = self._answer(Message(request.body(self.client.name), {}, {}, "check"))
+            answer = self._answer(request.body(self.client.name))
         status = 0 if answer.status == 504 else answer.status
         return Reply(status, json.loads(answer.read()), self._reasons.last())
 
-    def _answer(self, message: Message) -> Answer:
+    def _answer(self, body: bytes) -> Answer:
         try:
-            invocation = read(message, "")
+            invocation = read_dispatch(body, "check")
             results = self._dispatcher.run(invocation)
             with stage(self.client.name, "encode"):
                 return write(invocation, results)
@@ -112,7 +112,7 @@ class Reasons(logging.Handler):
 
     def __init__(self, client: Client) -> None:
         super().__init__()
-        self._folder, self._own = str(client.folder), threading.local()
+        self._folder, self._local = str(client.folder), threading.local()
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
@@ -121,17 +121,17 @@ class Reasons(logging.Handler):
         frames = traceback.extract_tb(error.__traceback__)
         theirs = [frame for frame in frames if frame.filename.startswith(self._folder)]
         where = f" ({theirs[-1].filename.rpartition('/')[2]}, line {theirs[-1].lineno})" if theirs else ""
-        self._own.said = f"{type(error).__name__}: {error}{where}"
+        self._local.failure = f"{type(error).__name__}: {error}{where}"
 
     def forget(self) -> None:
-        self._own.said = ""
+        self._local.failure = ""
 
     def last(self) -> str:
-        return str(getattr(self._own, "said", ""))
+        return str(getattr(self._local, "failure", ""))
 
 
 class RemoteCaller:
-    """A box that runs."""
+    """A running box."""
 
     def __init__(self, url: str, model: str) -> None:
         self._url, self._model = url, model
@@ -151,16 +151,16 @@ class RemoteCaller:
         )
         try:
             with urllib.request.urlopen(sent, timeout=seconds) as answer:  # noqa: S310
-                return Reply(answer.status, _parsed(answer.read()))
+                return Reply(answer.status, _parse(answer.read()))
         except urllib.error.HTTPError as error:
-            return Reply(error.code, _parsed(error.read()))
+            return Reply(error.code, _parse(error.read()))
         except TimeoutError:
             return Reply(0)
         except OSError as error:
             raise StartError(f"no box answers at {self._url}: {error}.") from None
 
 
-def _parsed(body: bytes) -> Any:
+def _parse(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:

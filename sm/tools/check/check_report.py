@@ -1,4 +1,4 @@
-"""What was found of a client: lines and a bar chart for the terminal, one object for programs."""
+"""The findings on a client: lines and a bar chart for the terminal, one object for programs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 from sm.tools.bars import bar
 
 
+class CheckSkipped(Exception):
+    """A check cannot be made on this machine; the sentence gives the reason. It is no fault of the client."""
+
+
 @dataclass(frozen=True)
 class Finding:
-    """One check: ``passed`` is None where it was not asked, and ``sentence`` says why then."""
+    """The result of one check. ``passed`` is None if it was not made, and ``sentence`` gives the reason."""
 
     check: str
     passed: bool | None
@@ -25,7 +29,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """All of a client's; ``stages`` in milliseconds of one request."""
+    """All findings on a client; ``stages`` in milliseconds of one request."""
 
     client: str
     findings: list[Finding] = field(default_factory=list)
@@ -36,7 +40,7 @@ class Report:
         return all(finding.passed is not False for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        """For CI."""
+        """Return the report as JSON, for CI."""
         return {
             "client": self.client,
             "passed": self.passed,
@@ -54,15 +58,18 @@ class Report:
 
     def verdict(self) -> str:
         failed = sum(finding.passed is False for finding in self.findings)
-        return f"{self.client} fails {failed} of {len(self.findings)}" if failed else f"{self.client} passes"
+        if failed:
+            return f"{self.client} fails {failed} of {len(self.findings)}"
+        skipped = ", ".join(finding.check for finding in self.findings if finding.passed is None)
+        return f"{self.client} passes" + (f" (not checked: {skipped})" if skipped else "")
 
 
 def chart(stages: Mapping[str, float]) -> Iterator[str]:
-    """A table of the stages with a bar for each, the longest of :data:`sm.tools.bars.WIDTH`."""
+    """Yield a table of the stages with bars; the longest has :data:`sm.tools.bars.MAX_COLUMNS` columns."""
     if not stages:
         return
-    whole, most = sum(stages.values()) or 1.0, max(stages.values()) or 1.0
+    total, most = sum(stages.values()) or 1.0, max(stages.values()) or 1.0
     yield f"{'stage':<12} {'ms':>9} {'share':>6}"
     for name, value in stages.items():
-        yield f"{name:<12} {value:>9.3f} {value / whole:>6.0%}  {bar(value, most)}"
-    yield f"{'all':<12} {whole:>9.3f}"
+        yield f"{name:<12} {value:>9.3f} {value / total:>6.0%}  {bar(value, most)}"
+    yield f"{'all':<12} {total:>9.3f}"

@@ -1,4 +1,4 @@
-"""What every client promises, asked one after the other. Each check gives a sentence for what it found."""
+"""The promises that every client must keep. Each check returns a sentence with its result."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from typing import Any
 
 from sm.client.base import Client, ModelMetadata, TensorClient
 from sm.errors import StartError
-from sm.metrics import STAGE_SECONDS
+from sm.metrics import DURATIONS
 from sm.plugins import registry
 from sm.tools.check import input_mutation, memory_growth, payload_mutations
 from sm.tools.check.calls import Caller, InProcessCaller, Reply, Request
 from sm.tools.check.recording_triton import RecordingTriton
-from sm.tools.golden import PIXELS, SCORE, differences
+from sm.tools.golden import SCORE_TOLERANCE, TOLERANCE_PX, differences
 
-PAYLOADS, THREADS, CALLS, TIMED = 200, 64, 2000, 20
-#: Requests that differ from one another, for the threads and for the calls.
+MUTATED_PAYLOADS, THREADS, MEMORY_CALLS, TIMED_CALLS = 200, 64, 2000, 20
+#: Different requests, for the threads and for the calls.
 VARIANTS = 6
-#: How often the threads ask; a slow model's once, beyond so many seconds.
-ROUNDS, ENOUGH = 3, 5.0
+#: Rounds of requests by threads; one round for a model that takes more seconds than this.
+ROUNDS, MAX_ROUNDS_S = 3, 5.0
 STAGES = ("decode", "preprocess", "own work", "infer", "postprocess", "encode")
 
 
 class CheckFailed(Exception):
-    """A promise that the client does not keep: the sentence names the fault."""
+    """The client breaks a promise; the sentence names the fault."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """``sample/payload.json`` and, beside it, the ``golden.json`` that must come back."""
+    """``sample/payload.json`` and the ``golden.json`` beside it with the expected answer."""
 
     payload: Any
     golden: Any
 
     @classmethod
     def of(cls, folder: Path) -> Sample:
-        """:class:`StartError` names the file that is not there or no JSON."""
+        """Read the sample. :class:`StartError` names a file that is missing or not JSON."""
         return cls(*(_json(folder / name) for name in ("payload.json", "golden.json")))
 
 
@@ -54,48 +54,48 @@ def _json(file: Path) -> Any:
         raise StartError(f"{file} is not JSON: {error}.") from None
 
 
-def declared(client: Client, metadata: ModelMetadata) -> Iterator[str]:
-    """Sentences about tensors that the client names and its model has not, or has otherwise."""
+def find_mismatches(client: Client, metadata: ModelMetadata) -> Iterator[str]:
+    """Describe tensors that the client names and its model lacks, or has in another type or shape."""
     if not isinstance(client, TensorClient) or metadata.name != client.model:
         return
     for sentence in registry.differences(client, metadata):
         served = {**metadata.inputs, **metadata.outputs}
-        named = {**client.inputs, **client.outputs}
+        named_tensors = {**client.inputs, **client.outputs}
         other = any(
             name in served and served[name].datatype not in kinds.split("|")
-            for name, (kinds, _) in named.items()
+            for name, (kinds, _) in named_tensors.items()
         )
         yield f"wrong dtype: {sentence}" if other else f"wrong name or shape: {sentence}"
 
 
 def tensors(asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
-    """What the client names, and what it gives with its sample, is what its models take."""
+    """Check that the tensors of the client, declared and sent, are those of its models."""
     client = asker.client
-    said = [observed.metadata(model) for model in client.required_models()]
-    named = [sentence for metadata in said for sentence in declared(client, metadata)]
-    if not named:
+    served_metadata = [observed.metadata(model) for model in client.required_models()]
+    mismatches = [sentence for metadata in served_metadata for sentence in find_mismatches(client, metadata)]
+    if not mismatches:
         asker.ask(Request(sample.payload))
-    faults = [*named, *observed.faults]
+    faults = [*mismatches, *observed.faults]
     if faults:
         raise CheckFailed("; ".join(faults[:3]))
     return f"names, dtypes and shapes are those of {', '.join(client.required_models()) or 'no model'}"
 
 
 def golden(asker: Caller, sample: Sample) -> str:
-    """The sample gives its golden answer."""
+    """Check that the sample gets its golden answer."""
     reply = asker.ask(Request(sample.payload))
     if reply.status != 200:
         kind = "non-JSON result: " if "cannot be sent" in reply.sentence else ""
         raise CheckFailed(f"{kind}the sample gives {reply.sentence}")
-    found = list(islice(differences(reply.result, sample.golden), 3))
-    tolerance = f"{PIXELS:g} for numbers above 1, {SCORE:g} for others"
-    if found:
-        raise CheckFailed(f"golden drift: {'; '.join(found)} (tolerance: {tolerance})")
+    drift = list(islice(differences(reply.result, sample.golden), 3))
+    tolerance = f"{TOLERANCE_PX:g} for numbers above 1, {SCORE_TOLERANCE:g} for others"
+    if drift:
+        raise CheckFailed(f"golden drift: {'; '.join(drift)} (tolerance: {tolerance})")
     return f"equal (tolerance: {tolerance})"
 
 
-def mutated(asker: Caller, client: Client, sample: Sample) -> str:
-    """Whatever a caller sends by mistake is a result or a 4xx."""
+def mutations(asker: Caller, client: Client, sample: Sample) -> str:
+    """Check that mistaken payloads get a result or a 4xx."""
     bad: list[tuple[Request, Reply]] = []
     results = 0
 
@@ -107,15 +107,15 @@ def mutated(asker: Caller, client: Client, sample: Sample) -> str:
             bad.append((request, reply))
         return bool(reply.status)
 
-    asked = payload_mutations.tell(client, sample.payload, PAYLOADS, ask)
+    count = payload_mutations.try_mutations(client, sample.payload, MUTATED_PAYLOADS, ask)
     if bad:
-        request, reply = min(bad, key=lambda pair: len(payload_mutations.shown(pair[0])))
+        request, reply = min(bad, key=lambda pair: len(payload_mutations.format_request(pair[0])))
         kind = "unhandled null: " if _is_null(request) else ""
         raise CheckFailed(
-            f"{kind}{payload_mutations.shown(request)} gives {reply.sentence}; "
-            f"{len(bad)} of {asked} payloads are no result and no 4xx"
+            f"{kind}{payload_mutations.format_request(request)} gives {reply.sentence}; "
+            f"{len(bad)} of {count} payloads are no result and no 4xx"
         )
-    return f"{asked} mutated payloads: {results} results, {asked - results} refused with a 4xx"
+    return f"{count} mutated payloads: {results} results, {count - results} refused with a 4xx"
 
 
 def _is_null(request: Request) -> bool:
@@ -124,7 +124,7 @@ def _is_null(request: Request) -> bool:
 
 
 def answered(asker: Caller, sample: Sample) -> list[tuple[Request, Any]]:
-    """Requests that differ, each with the answer it gets when nobody else asks."""
+    """Return different requests, each with its answer when it runs alone."""
     replies = [
         (request, asker.ask(request)) for request in payload_mutations.variants(sample.payload, VARIANTS)
     ]
@@ -132,7 +132,7 @@ def answered(asker: Caller, sample: Sample) -> list[tuple[Request, Any]]:
 
 
 def threads(asker: Caller, sample: Sample) -> str:
-    """Many at once get what each gets alone."""
+    """Check that concurrent requests get the same answers as each one alone."""
     alone = answered(asker, sample)
     if not alone:
         raise CheckFailed("not even the sample gives a result")
@@ -141,19 +141,19 @@ def threads(asker: Caller, sample: Sample) -> str:
         began = time.monotonic()
         for _ in range(ROUNDS):
             replies = crowd.map(lambda turn: asker.ask(turn[0]), turns)
-            for reply, (request, wanted) in zip(replies, turns, strict=True):
-                _compare(reply, request, wanted, alone)
-            if time.monotonic() - began > ENOUGH:
+            for reply, (request, expected) in zip(replies, turns, strict=True):
+                _compare(reply, request, expected, alone)
+            if time.monotonic() - began > MAX_ROUNDS_S:
                 break
     return f"{THREADS} threads with {len(alone)} payloads get the answers of one"
 
 
-def _compare(reply: Reply, request: Request, wanted: Any, alone: list[tuple[Request, Any]]) -> None:
+def _compare(reply: Reply, request: Request, expected: Any, alone: list[tuple[Request, Any]]) -> None:
     if reply.status != 200:
         raise CheckFailed(
-            f"among {THREADS} threads {payload_mutations.shown(request)} gives {reply.sentence}"
+            f"among {THREADS} threads {payload_mutations.format_request(request)} gives {reply.sentence}"
         )
-    difference = next(differences(reply.result, wanted), None)
+    difference = next(differences(reply.result, expected), None)
     if difference is None:
         return
     others = [result for other, result in alone if other is not request]
@@ -164,59 +164,62 @@ def _compare(reply: Reply, request: Request, wanted: Any, alone: list[tuple[Requ
     )
 
 
-def untouched(client: Client, sample: Sample) -> str:
-    """The payload is after the call what it was before."""
+def payload_unchanged(client: Client, sample: Sample) -> str:
+    """Check that a call leaves the payload unchanged."""
     try:
-        found = input_mutation.changed(client, Request(sample.payload))
+        change = input_mutation.find_change(client, Request(sample.payload))
     except Exception as error:
         raise CheckFailed(f"the sample gives {type(error).__name__}: {error}") from None
-    if found:
-        raise CheckFailed(found)
+    if change:
+        raise CheckFailed(change)
     return "its input is left as it is; the same payload gives the same answer"
 
 
-def flat(asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
-    """Memory does not grow with the calls. Triton's answers are played again: this is the client's own."""
+def memory_stable(asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
+    """Check that memory does not grow. Triton's answers are replayed, so the memory is the client's."""
     requests = [request for request, _ in answered(asker, sample)] or [Request(sample.payload)]
     observed.replaying = True
     try:
-        found = memory_growth.find_leak(
-            lambda turn: asker.reply(requests[turn % len(requests)]), CALLS, asker.client.folder
+        leak = memory_growth.find_leak(
+            lambda turn: asker.reply(requests[turn % len(requests)]), MEMORY_CALLS, asker.client.folder
         )
     finally:
         observed.replaying = False
-    if found:
-        raise CheckFailed(found)
-    return f"memory is flat over {CALLS:,} calls"
+    if leak:
+        raise CheckFailed(leak)
+    return f"memory is flat over {MEMORY_CALLS:,} calls"
 
 
 def stages(asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> dict[str, float]:
-    """Milliseconds of each stage of one request, the mean of :data:`TIMED`."""
-    began, asked = time.perf_counter(), observed.seconds
-    spent = mean(asker, sample, lambda: own_seconds(asker.client))
-    spent["infer"] = (observed.seconds - asked) / TIMED * 1000
+    """Return the milliseconds of each stage of a request, the mean of :data:`TIMED`."""
+    began, seconds_before = time.perf_counter(), observed.seconds
+    milliseconds = mean(asker, sample, lambda: own_seconds(asker.client))
+    milliseconds["infer"] = (observed.seconds - seconds_before) / TIMED_CALLS * 1000
     if not isinstance(asker.client, TensorClient):
-        # It has no verbs to be told apart: what is not in Triton is its own.
-        whole = (time.perf_counter() - began) / TIMED * 1000
-        spent["own work"] = max(0.0, whole - sum(spent.values()))
-    return {name: spent[name] for name in STAGES if name in spent}
+        # The client has no separate stages: everything outside of Triton is its own.
+        total = (time.perf_counter() - began) / TIMED_CALLS * 1000
+        milliseconds["own work"] = max(0.0, total - sum(milliseconds.values()))
+    return {name: milliseconds[name] for name in STAGES if name in milliseconds}
 
 
 def mean(asker: Caller, sample: Sample, seconds: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """What :data:`TIMED` requests add to ``seconds``, in milliseconds for one, in the order of a request."""
+    """Return the milliseconds of one request by stage, from what :data:`TIMED` requests added to
+    ``seconds``.
+    """
     before = seconds()
-    for _ in range(TIMED):
+    for _ in range(TIMED_CALLS):
         asker.ask(Request(sample.payload))
     after = seconds()
-    spent = {name: (value - before.get(name, 0.0)) / TIMED * 1000 for name, value in after.items()}
-    return {name: spent[name] for name in STAGES if name in spent}
+    milliseconds = {
+        name: (value - before.get(name, 0.0)) / TIMED_CALLS * 1000 for name, value in after.items()
+    }
+    return {name: milliseconds[name] for name in STAGES if name in milliseconds}
 
 
 def own_seconds(client: Client) -> dict[str, float]:
-    """What the router's own series say of the client so far, by stage."""
-    return {
-        sample.labels["stage"]: sample.value
-        for metric in STAGE_SECONDS.collect()
-        for sample in metric.samples
-        if sample.name.endswith("_sum") and sample.labels["client"] == client.name
-    }
+    """Return the router's series of the client so far, by stage."""
+    totals: dict[str, float] = {}
+    for (name, stage, _), seconds in DURATIONS.sums().items():
+        if name == client.name:
+            totals[stage] = totals.get(stage, 0.0) + seconds
+    return totals

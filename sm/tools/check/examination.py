@@ -1,4 +1,4 @@
-"""A client examined: the checks in their order, with a Triton of its own or against a box that runs."""
+"""Examine a client: all checks in order, with a Triton of its own or against a running box."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sm.plugins.registry import check
 from sm.settings import Settings
 from sm.tools.check import client_checks, isolated_load, remote_models
 from sm.tools.check.calls import InProcessCaller, RemoteCaller
-from sm.tools.check.check_report import Finding, Report
+from sm.tools.check.check_report import CheckSkipped, Finding, Report
 from sm.tools.check.client_checks import CheckFailed, Sample
 from sm.tools.check.discovery import choose_models, of_the_box
 from sm.tools.check.recording_triton import RecordingTriton
@@ -23,82 +23,82 @@ from sm.tools.check.triton_server import NoTriton, triton
 
 LOADS, NAMES, GOLDEN, UNTOUCHED = "loads alone", "names and shapes", "golden answer", "its input"
 MUTATED, THREADS, MEMORY = "mutated payloads", "threads", "memory"
-#: What only a client in our own process can be asked.
+#: The note on checks that need the client in this process.
 OWN = "asked without --url: it looks into the process"
 
 
 @dataclass(frozen=True)
 class Examination:
-    """``note`` is called with each finding as it is there."""
+    """One examination. ``note`` is called with each finding."""
 
-    found: ClientSource
+    source: ClientSource
     settings: Settings
     note: Callable[[Finding], None]
 
     def run(self, url: str | None = None) -> Report:
-        """All checks; those after a client that does not load are not asked."""
-        report = Report(self.found.name)
+        """Make all checks; the rest is skipped if the client does not load."""
+        report = Report(self.source.name)
         for finding in self._all(report, url):
             report.findings.append(finding)
             self.note(finding)
         return report
 
     def _all(self, report: Report, url: str | None) -> Iterator[Finding]:
-        sample = Sample.of(self.found.file.parent / "sample")
-        first = timed(LOADS, self._alone)
+        sample = Sample.of(self.source.file.parent / "sample")
+        first = run_check(LOADS, self._alone)
         yield first
         if not first.passed:
             yield Finding(NAMES, None, "not asked: it does not load")
             return
-        client = load(self.found, cast("Triton", NoTriton()), self.found.file.parent)
+        client = load(self.source, cast("Triton", NoTriton()), self.source.file.parent)
         if url:
             yield from self._outside(client, sample, report, url.rstrip("/"))
         else:
             yield from self._inside(client, sample, report)
 
     def _alone(self) -> str:
-        problem = isolated_load.problem(self.found)
+        problem = isolated_load.problem(self.source)
         if problem:
             raise CheckFailed(problem)
         return "with no Triton and no network"
 
     def _inside(self, client: Client, sample: Sample, report: Report) -> Iterator[Finding]:
-        repository = choose_models(self.found, client, self.settings)
+        repository = choose_models(self.source, client, self.settings)
         with triton(client.required_models(), repository, self.settings) as transport:
             observed = RecordingTriton(transport)
-            watched = load(self.found, observed, repository)
+            watched = load(self.source, observed, repository)
             if isinstance(client, TensorClient) and isinstance(watched, TensorClient):
                 watched.model = client.model
             asker = InProcessCaller(watched)
-            names = timed(NAMES, lambda: self._names(asker, observed, sample))
+            names = run_check(NAMES, lambda: self._names(asker, observed, sample))
             yield names
             if not names.passed:
                 return
-            yield timed(GOLDEN, lambda: client_checks.golden(asker, sample))
-            yield timed(UNTOUCHED, lambda: client_checks.untouched(asker.client, sample))
-            yield timed(MUTATED, lambda: client_checks.mutated(asker, asker.client, sample))
-            yield timed(THREADS, lambda: client_checks.threads(asker, sample))
-            yield timed(MEMORY, lambda: client_checks.flat(asker, observed, sample))
+            yield run_check(GOLDEN, lambda: client_checks.golden(asker, sample))
+            yield run_check(UNTOUCHED, lambda: client_checks.payload_unchanged(asker.client, sample))
+            yield run_check(MUTATED, lambda: client_checks.mutations(asker, asker.client, sample))
+            yield run_check(THREADS, lambda: client_checks.threads(asker, sample))
+            yield run_check(MEMORY, lambda: client_checks.memory_stable(asker, observed, sample))
             report.stages = client_checks.stages(asker, observed, sample)
 
     def _names(self, asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
         for model in asker.client.required_models():
-            for sentence in client_checks.declared(asker.client, observed.metadata(model)):
+            for sentence in client_checks.find_mismatches(asker.client, observed.metadata(model)):
                 raise CheckFailed(sentence)
-        check_name(asker.client, self.found, of_the_box(self.settings))
-        check(asker.client, self.found, observed)
+        check_name(asker.client, self.source, of_the_box(self.settings))
+        check(asker.client, self.source, observed)
         return client_checks.tensors(asker, observed, sample)
 
     def _outside(self, client: Client, sample: Sample, report: Report, url: str) -> Iterator[Finding]:
         asker = RemoteCaller(url, client.name)
-        names = timed(NAMES, lambda: _remote_names(client, url))
+        names = run_check(NAMES, lambda: _remote_names(client, url))
         yield names
         if not names.passed:
             return
-        yield timed(GOLDEN, lambda: client_checks.golden(asker, sample))
+        yield run_check(GOLDEN, lambda: client_checks.golden(asker, sample))
         yield Finding(UNTOUCHED, None, OWN)
-        yield timed(MUTATED, lambda: client_checks.mutated(asker, client, sample))
-        yield timed(THREADS, lambda: client_checks.threads(asker, sample))
+        yield run_check(MUTATED, lambda: client_checks.mutations(asker, client, sample))
+        yield run_check(THREADS, lambda: client_checks.threads(asker, sample))
         yield Finding(MEMORY, None, OWN)
         report.stages = client_checks.mean(asker, sample, lambda: remote_models.stages(url, client.name))
 
@@ -107,16 +107,19 @@ def _remote_names(client: Client, url: str) -> str:
     if isinstance(client, TensorClient):
         client.model = remote_models.model_of(url, client.name) or client.model
     for model in client.required_models():
-        for sentence in client_checks.declared(client, remote_models.metadata(url, model)):
+        for sentence in client_checks.find_mismatches(client, remote_models.metadata(url, model)):
             raise CheckFailed(sentence)
     return f"what it names is what {', '.join(client.required_models()) or 'no model'} has"
 
 
-def timed(name: str, ask: Callable[[], str]) -> Finding:
-    """One check's finding, however it ends."""
+def run_check(name: str, ask: Callable[[], str]) -> Finding:
+    """Return the finding of one check, even if it raises."""
     began = time.monotonic()
+    passed: bool | None
     try:
         passed, sentence = True, ask()
+    except CheckSkipped as skipped:
+        passed, sentence = None, str(skipped)
     except (CheckFailed, StartError) as broken:
         passed, sentence = False, str(broken)
     except TriremeError as error:

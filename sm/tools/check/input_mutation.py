@@ -1,4 +1,4 @@
-"""Whether a client leaves alone what it is given."""
+"""Find out whether a client changes its input."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from sm.client.base import Client
 from sm.client.results import Picture
 from sm.errors import TriremeError
 from sm.router.answer import dumps
+from sm.router.classify import read_dispatch
 from sm.router.dispatch import validate_payload
-from sm.router.invocation import Message, read
 from sm.tools.check.calls import Request
 from sm.tools.golden import differences
 
 
-def changed(client: Client, request: Request) -> str | None:
-    """A sentence about the part of the payload that ``inference`` changes; None if there is none."""
-    invocation = read(Message(request.body(client.name), {}, {}, "check"), "")
+def find_change(client: Client, request: Request) -> str | None:
+    """Describe the part of the payload that ``inference`` changes; None if there is none."""
+    invocation = read_dispatch(request.body(client.name), "check")
     payload = validate_payload(client, invocation, invocation.records[0])
     before = copy.deepcopy(_parts(payload))
-    first = _told(client.inference(payload))
+    first = _as_caller_reads(client.inference(payload))
     for name, value in _parts(payload).items():
         if not _same(value, before[name]):
             return f"mutation of its input: payload.{name} is another after the call; work on a copy"
-    if any(differences(_told(client.inference(payload)), first)):
+    if any(differences(_as_caller_reads(client.inference(payload)), first)):
         return "state of an earlier call: the same payload gives another answer the second time"
     return None
 
 
-def _told(result: object) -> Any:
-    """A result as the caller reads it."""
+def _as_caller_reads(result: object) -> Any:
+    """Return a result as the caller reads it."""
     return json.loads(dumps(result.as_json() if isinstance(result, Picture) else result))
 
 
 def _parts(payload: Any) -> dict[str, Any]:
-    """Its fields, and what it works out of them once: a picture's pixels."""
+    """Return the payload's fields and cached properties, such as a picture's pixels."""
     lazy = [
         name
         for kind in type(payload).__mro__
@@ -55,7 +55,7 @@ def _parts(payload: Any) -> dict[str, Any]:
     return parts
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray):
-        return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes())
-    return bool(one == other)
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, np.ndarray):
+        return bool(first.dtype == second.dtype and first.tobytes() == second.tobytes())
+    return bool(first == second)

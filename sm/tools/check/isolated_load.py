@@ -20,39 +20,39 @@ from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.tools.check.triton_server import NoTriton
 
-#: Seconds that an import may take, and after which nobody waits for it any more.
-SLOW, PATIENCE = 3.0, 60.0
+#: Seconds of an import that is reported as slow, and after which it is ended.
+SLOW_IMPORT_S, IMPORT_TIMEOUT_S = 3.0, 60.0
 NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.sendmsg"}
 
 
-def problem(found: ClientSource, seconds: float = SLOW) -> str | None:
-    """What is wrong with how the client loads, in a sentence; None if nothing is."""
-    command = [sys.executable, "-m", "sm.tools.check.isolated_load", found.name, str(found.file)]
+def problem(source: ClientSource, seconds: float = SLOW_IMPORT_S) -> str | None:
+    """Describe what is wrong with loading the client; None if nothing is."""
+    command = [sys.executable, "-m", "sm.tools.check.isolated_load", source.name, str(source.file)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment
+        process = subprocess.run(
+            command, capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False, env=environment
         )
     except subprocess.TimeoutExpired:
-        return f"slow import: it has not loaded in {PATIENCE:g} s; do the work in setup()"
+        return f"slow import: it has not loaded in {IMPORT_TIMEOUT_S:g} s; do the work in setup()"
     try:
-        said = json.loads(done.stdout.splitlines()[-1])
+        outcome = json.loads(process.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        return f"it ends the process it is loaded in (exit code {done.returncode})"
-    if said["network"]:
-        return f"network at import: it wants {said['network']}; a box may have none: bring what it needs"
-    if said["error"]:
-        return str(said["error"])
-    if said["seconds"] > seconds:
+        return f"it ends the process it is loaded in (exit code {process.returncode})"
+    if outcome["network"]:
+        return f"network at import: it wants {outcome['network']}; a box may have none: bring what it needs"
+    if outcome["error"]:
+        return str(outcome["error"])
+    if outcome["seconds"] > seconds:
         return (
-            f"slow import: {said['seconds']:.1f} s, {seconds:g} s at most; do the work in setup(), "
+            f"slow import: {outcome['seconds']:.1f} s, {seconds:g} s at most; do the work in setup(), "
             "which runs once in each worker"
         )
     return None
 
 
 def watch(file: str, note: Callable[[str], None]) -> None:
-    """Refuse every connection from now on, and note the first address that was wanted."""
+    """Refuse every connection from now on, and record the first address."""
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event in NETWORK:
@@ -66,17 +66,17 @@ def watch(file: str, note: Callable[[str], None]) -> None:
 
 def _address(event: str, arguments: tuple[Any, ...]) -> str:
     connects = event in ("socket.connect", "socket.sendto", "socket.sendmsg")
-    wanted = arguments[1] if connects else arguments[:2]
-    if not isinstance(wanted, tuple):
-        return str(wanted)
-    parts = (part.decode(errors="replace") if isinstance(part, bytes) else str(part) for part in wanted[:2])
+    address = arguments[1] if connects else arguments[:2]
+    if not isinstance(address, tuple):
+        return str(address)
+    parts = (part.decode(errors="replace") if isinstance(part, bytes) else str(part) for part in address[:2])
     return ":".join(parts)
 
 
 def main(name: str, file: Path) -> None:
-    """Load it, and print what was seen."""
-    wanted: list[str] = []
-    watch(str(file), wanted.append)
+    """Load the client, and print what happened."""
+    addresses: list[str] = []
+    watch(str(file), addresses.append)
     error = ""
     began = time.perf_counter()
     try:
@@ -84,8 +84,8 @@ def main(name: str, file: Path) -> None:
     except StartError as failed:
         error = str(failed).removesuffix(".")
     seconds = time.perf_counter() - began
-    found = {"error": error, "seconds": seconds, "network": wanted[0] if wanted else ""}
-    sys.stdout.write(f"\n{json.dumps(found)}\n")
+    outcome = {"error": error, "seconds": seconds, "network": addresses[0] if addresses else ""}
+    sys.stdout.write(f"\n{json.dumps(outcome)}\n")
 
 
 if __name__ == "__main__":

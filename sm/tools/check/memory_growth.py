@@ -1,4 +1,4 @@
-"""Whether a call leaves something behind: the process's memory over many calls."""
+"""Find out whether calls leak memory."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-#: Calls before the first look: what is loaded or cached once is there by then.
+#: Calls before the first measurement, so that caches are filled.
 WARM_UP_CALLS = 200
-#: Bytes that all calls together may leave, and objects each: the allocators' own slack is below both.
-BYTES, OBJECTS = 8 * 2**20, 0.5
-#: Calls that are traced to name the line that leaks. It makes them slow.
+#: Bytes that all calls together may leave, and objects per call: the allocators' noise is below both.
+MAX_GROWTH_BYTES, MAX_OBJECTS_PER_CALL = 8 * 2**20, 0.5
+#: Calls that are traced, which is slow, to name the line that leaks.
 TRACED_CALLS = 100
 
 
 def find_leak(call: Callable[[int], object], calls: int, folder: Path) -> str | None:
-    """Call it ``calls`` times; a sentence with the line of ``folder`` that leaks, None if none does."""
+    """Call it ``calls`` times. Returns a sentence with the line of ``folder`` that leaks, or None."""
     for turn in range(WARM_UP_CALLS):
         call(turn)
-    before = _held()
+    before = _measure()
     for turn in range(WARM_UP_CALLS, calls):
         call(turn)
-    after = _held()
+    after = _measure()
     objects, size = after[0] - before[0], after[1] - before[1]
-    if objects < OBJECTS * (calls - WARM_UP_CALLS) and size < BYTES:
+    if objects < MAX_OBJECTS_PER_CALL * (calls - WARM_UP_CALLS) and size < MAX_GROWTH_BYTES:
         return None
     grown = f"{size / 2**20:.1f} MiB and {objects:,} objects more after {calls - WARM_UP_CALLS:,} calls"
     return f"leak: {grown}{_culprit(call, folder)}"
 
 
-def _held() -> tuple[int, int]:
-    """Blocks of Python's own, and bytes resident, once what can be freed is."""
+def _measure() -> tuple[int, int]:
+    """Return Python's allocated blocks and the resident bytes, after freeing what can be freed."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -1,4 +1,6 @@
-"""Payloads that a caller might send by mistake, from a client's schema and its sample; by Hypothesis."""
+"""Generate payloads that a caller might send by mistake, from a client's schema and sample, with
+Hypothesis.
+"""
 
 from __future__ import annotations
 
@@ -13,38 +15,41 @@ import numpy as np
 import pybase64
 
 from sm.client.base import Client
-from sm.errors import StartError
 from sm.tools.check.calls import Request
+from sm.tools.check.check_report import CheckSkipped
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 
-def tell(client: Client, sample: Any, count: int, ask: Callable[[Request], bool]) -> int:
-    """Call ``ask`` with up to ``count`` mutated payloads, the same at each run, until it says False.
+def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Request], bool]) -> int:
+    """Call ``ask`` with up to ``count`` mutated payloads, the same in each run, until it returns False.
 
-    The plain mistakes come first: each field missing, null and of another type. How many were asked.
+    Simple mistakes come first: each field missing, null and of another type. Returns how many were sent.
+
+    Raises:
+        CheckSkipped: Hypothesis is not installed.
     """
     try:
         from hypothesis import HealthCheck, Phase, given, settings
     except ImportError:
-        raise StartError(
-            "check-client makes its payloads with Hypothesis, which is not here: pip install hypothesis."
+        raise CheckSkipped(
+            "not asked: its payloads are made with Hypothesis, which is not installed: pip install hypothesis"
         ) from None
-    asked = 0
+    sent = 0
 
     def once(request: Request) -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal sent
+        sent += 1
         return ask(request)
 
     schema = client.payload.model_json_schema()
     if not all(once(request) for request in islice(plain(schema, sample), count)):
-        return asked
+        return sent
     going = True
 
     @settings(
-        max_examples=max(1, count - asked),
+        max_examples=max(1, count - sent),
         phases=(Phase.generate,),
         database=None,
         deadline=None,
@@ -54,15 +59,15 @@ def tell(client: Client, sample: Any, count: int, ask: Callable[[Request], bool]
     @given(requests(schema, sample))
     def generated(request: Request) -> None:
         nonlocal going
-        if going and asked < count:
+        if going and sent < count:
             going = once(request)
 
     generated()
-    return asked
+    return sent
 
 
 def plain(schema: Mapping[str, Any], sample: Any) -> Iterator[Request]:
-    """Each field, of the payload and of its parameters, once with each mistake; then the payload itself."""
+    """Yield each field of payload and parameters with each simple mistake; then the payload itself."""
     wrong: tuple[Any, ...] = (None, "", 0, -1, True, [], {}, "x", 1e308)
     for place, members, holder in _objects(schema, sample):
         for name in members:
@@ -77,33 +82,33 @@ def plain(schema: Mapping[str, Any], sample: Any) -> Iterator[Request]:
 
 
 def requests(schema: Mapping[str, Any], sample: Any) -> SearchStrategy[Request]:
-    """A request with one field changed: to something of its type, or to any JSON."""
+    """Generate requests with one changed field: another value of its type, or any JSON."""
     from hypothesis import strategies as st
 
     kinds = []
     for place, members, holder in _objects(schema, sample):
         for name, member in members.items():
-            value = st.one_of(typed(_resolved(schema, member)), anything())
+            value = st.one_of(typed(_resolve(schema, member)), anything())
             if holder.get(name) is not None:
                 value = st.one_of(near(holder[name]), value)
-            kinds.append(st.builds(_changed, st.just((sample, place, holder, name)), value))
+            kinds.append(st.builds(_replace_field, st.just((sample, place, holder, name)), value))
     return st.one_of(*kinds) if kinds else anything().map(Request)
 
 
 def variants(sample: Any, count: int) -> Iterator[Request]:
-    """The sample and requests much like it, which differ: for answers that may not be mixed up."""
+    """Yield the sample and different requests like it, whose answers must not be mixed up."""
     yield Request(sample)
     fields = sorted(sample) if isinstance(sample, dict) else []
     for turn in range(count - 1):
         changed = copy.deepcopy(sample)
         for name in fields:
-            changed[name] = _nudged(changed[name], turn + 1)
+            changed[name] = _nudge(changed[name], turn + 1)
         if changed != sample:
             yield Request(changed)
 
 
 def typed(schema: Mapping[str, Any]) -> SearchStrategy[Any]:
-    """Values of a JSON schema's type, on its bounds and a little beyond."""
+    """Generate values of a JSON schema's type, at its bounds and slightly beyond."""
     from hypothesis import strategies as st
 
     if "enum" in schema:
@@ -126,7 +131,7 @@ def typed(schema: Mapping[str, Any]) -> SearchStrategy[Any]:
 
 
 def anything() -> SearchStrategy[Any]:
-    """Any JSON of a modest size."""
+    """Generate JSON of moderate size."""
     from hypothesis import strategies as st
 
     leaves = (
@@ -146,7 +151,7 @@ def anything() -> SearchStrategy[Any]:
 
 
 def near(value: Any) -> SearchStrategy[Any]:
-    """The value cut short, repeated, turned round: what a broken caller makes of it."""
+    """Generate variants of the value: cut short, repeated, reversed."""
     from hypothesis import strategies as st
 
     if isinstance(value, str | list) and value:
@@ -154,36 +159,36 @@ def near(value: Any) -> SearchStrategy[Any]:
         return st.one_of(
             cut.map(lambda at: value[:at]),
             cut.map(lambda at: value[at:]),
-            cut.map(lambda at: _spoiled(value, at)),
-            st.integers(1, 5).map(lambda turn: _nudged(value, turn)),
+            cut.map(lambda at: _spoil(value, at)),
+            st.integers(1, 5).map(lambda turn: _nudge(value, turn)),
         )
-    return st.integers(1, 5).map(lambda turn: _nudged(value, turn))
+    return st.integers(1, 5).map(lambda turn: _nudge(value, turn))
 
 
 def _letters() -> SearchStrategy[str]:
-    """No halves of surrogate pairs: JSON cannot carry them."""
+    """Generate text without surrogates, which JSON cannot carry."""
     from hypothesis import strategies as st
 
     return st.characters(codec="utf-8")
 
 
-def _spoiled(value: str | list[Any], at: int) -> str | list[Any]:
-    """One character, or one item, is not what it was."""
+def _spoil(value: str | list[Any], at: int) -> str | list[Any]:
+    """Change one character or one item."""
     if isinstance(value, str):
         return f"{value[:at]}?{value[at + 1 :]}"
     return [*value[:at], "?", *value[at + 1 :]]
 
 
-def _nudged(value: Any, turn: int) -> Any:
-    """A value of the same kind that differs with ``turn``; unchanged if there is none."""
+def _nudge(value: Any, turn: int) -> Any:
+    """Return a value of the same kind that differs with ``turn``; the same value if there is none."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int | float):
         return value + turn
     if isinstance(value, list):
-        return [_nudged(item, turn) for item in value]
+        return [_nudge(item, turn) for item in value]
     if isinstance(value, dict):
-        return {name: _nudged(item, turn) for name, item in value.items()}
+        return {name: _nudge(item, turn) for name, item in value.items()}
     picture = _picture(value)
     if picture is None:
         return f"{value} {turn}"
@@ -191,7 +196,7 @@ def _nudged(value: Any, turn: int) -> Any:
 
 
 def _picture(text: str) -> Any:
-    """The pixels that a base64 text holds; None if it is no picture."""
+    """Return the pixels in a base64 text; None if it is no picture."""
     if len(text) < 64:
         return None
     try:
@@ -208,36 +213,36 @@ def _base64(content: bytes) -> str:
 def _objects(
     schema: Mapping[str, Any], sample: Any
 ) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
-    """The payload's own fields, then those of its parameters: where, their schemas, what the sample has."""
+    """Yield the payload and its parameters: path, schemas, and the sample's value."""
     members = dict(schema.get("properties", {}))
     parameters = members.pop("parameters", None)
-    held = sample if isinstance(sample, dict) else {}
-    yield "payload", members, held
+    record = sample if isinstance(sample, dict) else {}
+    yield "payload", members, record
     if parameters is not None:
-        yield "parameters", _resolved(schema, parameters).get("properties", {}), {}
+        yield "parameters", _resolve(schema, parameters).get("properties", {}), {}
 
 
-def _resolved(schema: Mapping[str, Any], part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``part`` with its reference followed; of several types the first that is not null."""
+def _resolve(schema: Mapping[str, Any], part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Resolve a reference; of several types, return the first that is not null."""
     for choice in part.get("anyOf", part.get("allOf", ())):
         if choice.get("type") != "null":
-            return _resolved(schema, choice)
+            return _resolve(schema, choice)
     reference = part.get("$ref", "")
-    found: Mapping[str, Any] = schema.get("$defs", {}).get(reference.rpartition("/")[2], part)
-    return found
+    target: Mapping[str, Any] = schema.get("$defs", {}).get(reference.rpartition("/")[2], part)
+    return target
 
 
 def _request(sample: Any, place: str, holder: Mapping[str, Any]) -> Request:
     return Request(dict(holder)) if place == "payload" else Request(sample, holder)
 
 
-def _changed(known: tuple[Any, str, Mapping[str, Any], str], value: Any) -> Request:
-    sample, place, holder, name = known
+def _replace_field(field: tuple[Any, str, Mapping[str, Any], str], value: Any) -> Request:
+    sample, place, holder, name = field
     return _request(sample, place, {**holder, name: value})
 
 
-def shown(request: Request) -> str:
-    """A request in a line, long texts cut."""
+def format_request(request: Request) -> str:
+    """Format a request in one line, with long texts cut."""
     parts = {"payload": request.payload}
     if request.parameters is not None:
         parts = {"parameters": request.parameters}

@@ -1,4 +1,4 @@
-"""A client's Triton, watched: what the client gives it, how long it takes, and its answers played again."""
+"""Record a client's calls to Triton: inputs, times, and answers for a replay."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from sm.triton.tensors import STRINGS, datatype
 
 
 class RecordingTriton:
-    """Stands between a client and the real Triton; a :class:`~sm.client.base.Triton` itself."""
+    """A proxy between a client and the real Triton."""
 
     def __init__(self, triton: Triton) -> None:
         self._triton = triton
         self._lock = Lock()
-        self._known: dict[Hashable, list[dict[str, Array]]] = {}
-        #: Sentences about tensors that no model takes, in the order they were seen.
+        self._recorded: dict[Hashable, list[dict[str, Array]]] = {}
+        #: Sentences about inputs that do not fit their models, in order.
         self.faults: dict[str, None] = {}
         #: Seconds that calls have taken so far.
         self.seconds = 0.0
-        #: Whether a call that was made before is answered with what Triton said then.
+        #: True if repeated calls get the recorded answers.
         self.replaying = False
 
     def infer(
@@ -56,7 +56,9 @@ class RecordingTriton:
         version: str = "",
         outputs: Sequence[str] | None = None,
     ) -> Generator[dict[str, Array], None, None]:
-        """See :meth:`sm.client.base.Triton.stream`. Its time is what the client waits for the answers."""
+        """See :meth:`sm.client.base.Triton.stream`. The recorded time is what the client waits for the
+        answers.
+        """
         self._note(model, version, inputs)
         answers = self._answers(
             ("stream", model, version, outputs),
@@ -81,16 +83,16 @@ class RecordingTriton:
         inputs: Mapping[str, Array],
         ask: Callable[[], Generator[dict[str, Array], None, None]],
     ) -> Generator[dict[str, Array], None, None]:
-        """Triton's, or, where they are played again, those to the same ``call`` before."""
+        """Yield Triton's answers; in a replay, those to the same ``call`` before."""
         if not self.replaying:
             yield from ask()
             return
         method, model, version, outputs = call
         key = (method, model, version, tuple(outputs or ()), *map(_print_of, inputs.items()))
-        if key not in self._known:
-            # Not the views of shared memory: they would be held for good.
-            self._known[key] = [_copied(answer) for answer in ask()]
-        yield from map(_copied, self._known[key])
+        if key not in self._recorded:
+            # Copies, as views would keep the shared memory in use.
+            self._recorded[key] = [_copy(answer) for answer in ask()]
+        yield from map(_copy, self._recorded[key])
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -106,10 +108,10 @@ class RecordingTriton:
             metadata = self._triton.metadata(model, version)
         except TriremeError:
             return  # the call itself will say so
-        self.faults.update((found.sentence, None) for found in input_mismatches(metadata, inputs))
+        self.faults.update((mismatch.sentence, None) for mismatch in input_mismatches(metadata, inputs))
 
 
-def _copied(answer: Mapping[str, Array]) -> dict[str, Array]:
+def _copy(answer: Mapping[str, Array]) -> dict[str, Array]:
     return {name: array.copy() for name, array in answer.items()}
 
 

@@ -1,4 +1,4 @@
-"""The models of a box that runs, as its v2 routes describe them."""
+"""Read a running box's models from its v2 routes."""
 
 from __future__ import annotations
 
@@ -12,36 +12,41 @@ from typing import Any
 from sm.client.base import ModelMetadata, TensorMetadata
 from sm.errors import StartError
 
-SECONDS = 10.0
+CONNECT_TIMEOUT_S = 10.0
 SERIES = re.compile(
-    r'trireme_stage_seconds_sum\{client="(?P<client>[^"]*)",stage="(?P<stage>[^"]*)"\} (?P<value>\S+)'
+    r'trireme_invocation_duration_seconds_sum\{model="(?P<model>[^"]*)",stage="(?P<stage>[^"]*)",'
+    r'status="[^"]*"\} (?P<value>\S+)'
 )
 
 
 def metadata(url: str, model: str) -> ModelMetadata:
-    """What the model takes and gives; :class:`StartError` if the box has none of that name."""
-    said, config = (_get(f"{url}/v2/models/{model}{more}") for more in ("", "/config"))
+    """Describe a model. Raises :class:`StartError` if the box does not have it."""
+    served, config = (_get(f"{url}/v2/models/{model}{more}") for more in ("", "/config"))
     batch = int(config.get("max_batch_size", 0))
     return ModelMetadata(
         model,
-        tuple(said.get("versions", ())),
+        tuple(served.get("versions", ())),
         batch,
-        _tensors(said["inputs"], batch),
-        _tensors(said["outputs"], batch),
+        _tensors(served["inputs"], batch),
+        _tensors(served["outputs"], batch),
     )
 
 
 def model_of(url: str, client: str) -> str:
-    """The model that the box's client of this name calls; empty if it calls none or several."""
+    """Return the model of the box's client; empty if it calls none or several."""
     rows = [row for row in _get(f"{url}/models").get("models", ()) if row.get("modelName") == client]
     models = list(rows[0].get("models") or []) if rows else []
     return str(models[0]) if len(models) == 1 else ""
 
 
 def stages(url: str, client: str) -> dict[str, float]:
-    """Seconds that the box has spent on the client's requests so far, by stage: the router's own series."""
+    """Return the seconds that the box spent on the client's requests, by stage, from ``/metrics``."""
     series = (SERIES.fullmatch(line) for line in _fetch(f"{url}/metrics").decode().splitlines())
-    return {match["stage"]: float(match["value"]) for match in series if match and match["client"] == client}
+    totals: dict[str, float] = {}
+    for match in series:
+        if match and match["model"] == client:
+            totals[match["stage"]] = totals.get(match["stage"], 0.0) + float(match["value"])
+    return totals
 
 
 def _tensors(rows: Sequence[dict[str, Any]], batch: int) -> dict[str, TensorMetadata]:
@@ -62,7 +67,7 @@ def _fetch(url: str) -> bytes:
     if not url.startswith(("http://", "https://")):
         raise StartError(f"{url} is no address of a box: it begins with http:// or https://.")
     try:
-        with urllib.request.urlopen(url, timeout=SECONDS) as answer:  # noqa: S310
+        with urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT_S) as answer:  # noqa: S310
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         raise StartError(

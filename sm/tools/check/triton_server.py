@@ -1,4 +1,4 @@
-"""A Triton of one's own, with the models of one client and no other, for as long as it is needed."""
+"""Run a Triton with the models of one client."""
 
 from __future__ import annotations
 
@@ -27,34 +27,36 @@ from sm.tools.check.discovery import choose_models
 from sm.triton import server, shared_memory_cleanup
 from sm.triton.transport import Transport
 
-#: What Triton's index says of a model that it has not come to yet.
+#: Reasons in Triton's index for a model that it has not loaded yet.
 UNLOADED = ("unloaded", "Triton gives no reason")
 
 
 @contextmanager
 def served(file: Path) -> Iterator[Client]:
-    """The client of ``file``, set up, with its models in a Triton of its own; for a client's own tests."""
-    found = ClientSource(file.parent.name if file.name == "client.py" else file.stem, file)
+    """Yield the client of ``file``, set up, with its models in a Triton of its own; for a client's own
+    tests.
+    """
+    source = ClientSource(file.parent.name if file.name == "client.py" else file.stem, file)
     settings = Settings.read(os.environ)
-    client = load(found, cast("Triton", NoTriton()), file.parent)
-    repository = choose_models(found, client, settings)
+    client = load(source, cast("Triton", NoTriton()), file.parent)
+    repository = choose_models(source, client, settings)
     with triton(client.required_models(), repository, settings) as transport:
-        yield ready(found, transport, repository)
+        yield ready(source, transport, repository)
 
 
-def ready(found: ClientSource, transport: Triton, repository: Path) -> Client:
-    """Load a client, compare it with its models, set it up; :class:`StartError` says what is wrong."""
-    client = load(found, transport, repository)
+def ready(source: ClientSource, transport: Triton, repository: Path) -> Client:
+    """Load a client, compare it with its models, and set it up. Raises :class:`StartError`."""
+    client = load(source, transport, repository)
     try:
-        check(client, found, transport)
+        check(client, source, transport)
     except ModelMissing as missing:
-        raise StartError(f"{found.shown}: {missing}.") from None
+        raise StartError(f"{source.display_path}: {missing}.") from None
     return client
 
 
 @contextmanager
 def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Iterator[Transport]:
-    """A Triton on free ports that has loaded ``models`` (of an ensemble, its steps too)."""
+    """Run a Triton on free ports with ``models`` and, for an ensemble, its steps."""
     settings = replace(
         settings,
         triton_ports="off",
@@ -114,7 +116,7 @@ def _process(settings: Settings, box: Box, models: tuple[str, ...]) -> Iterator[
 
 
 def _wait(process: subprocess.Popen[bytes], settings: Settings, box: Box, models: tuple[str, ...]) -> None:
-    """Until its models are ready; :class:`StartError` with Triton's own reason if one cannot be."""
+    """Wait until its models are ready. Raises :class:`StartError` with Triton's reason."""
     end = time.monotonic() + settings.startup_timeout
     while not server.ready(box.http_port):
         for model, reason in server.failures(box.http_port).items():
@@ -129,7 +131,7 @@ def _wait(process: subprocess.Popen[bytes], settings: Settings, box: Box, models
 
 
 class NoTriton:
-    """Where there is no Triton yet: a client asks it when it is set up, never when it is made."""
+    """Stands for Triton before it runs: a client may call it in ``setup``, but not when it is created."""
 
     def __getattr__(self, name: str) -> object:
         raise StartError(f"it asks Triton ({name}) while it is loaded; do so in setup().")

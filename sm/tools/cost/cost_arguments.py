@@ -1,4 +1,4 @@
-"""What ``sm cost`` takes."""
+"""Arguments of ``sm cost``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import argparse
 from pathlib import Path
 
 
-def take(command: argparse.ArgumentParser) -> None:
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--plan", type=Path, metavar="FILE", help="models, instances and hours, in JSON (an example's)"
+        "--plan", type=Path, metavar="FILE", help="a JSON file with models, instances and hours (an example)"
     )
     command.add_argument(
         "--region",
         action="append",
         metavar="REGION",
-        help="instead of the plan's; may be given several times",
+        help="use this Region instead of the plan's; repeatable",
     )
-    command.add_argument("--live", action="store_true", help="today's prices, from AWS's price list")
-    command.add_argument("--profile", metavar="PROFILE", help="with --live: of the AWS configuration")
+    command.add_argument("--live", action="store_true", help="use today's prices from AWS's price list")
+    command.add_argument("--profile", metavar="PROFILE", help="with --live: the AWS profile")
+    command.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the costs")

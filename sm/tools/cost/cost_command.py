@@ -1,13 +1,14 @@
-"""``sm cost``: the table, a Region at a time."""
+"""``sm cost``: a table of costs for each Region."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
+from sm.tools import bars, plots
 from sm.tools.cost import hosting_plan as plans
 from sm.tools.cost import prices
 from sm.tools.cost.hosting_plan import Plan, Running
@@ -18,64 +19,99 @@ EXAMPLE = Path(__file__).with_name("example.json")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show what the plan costs."""
+    """Print the costs of the plan, with bars, and draw them with ``--plot``."""
+    if options.plot:
+        plots.check(options.plot)
     plan = plans.read(options.plan or EXAMPLE)
-    known = asked(options.profile) if options.live else choose(plan, prices.dated())
+    price_list = fetch_prices(options.profile) if options.live else choose(plan, prices.dated_prices())
     regions = tuple(options.region or plan.regions)
-    lines = [line for region in regions for line in table(plan, region, known.of)]
-    sys.stdout.write(f"USD a month of {plan.days} days, by {known.source}\n")
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    lines = [
+        line
+        for region in regions
+        for line in (*table(plan, region, price_list.of), "", *chart(costs_of(plan, region, price_list.of)))
+    ]
+    sys.stdout.write(f"USD a month of {plan.days} days, by {price_list.source}\n")
+    bars.show(lines, sys.stdout)
+    if options.plot:
+        panels = {region: costs_of(plan, region, price_list.of) for region in regions}
+        title = f"USD a month of {plan.days} days"
+        plots.bars(
+            options.plot,
+            title,
+            {name: {k: float(v) for k, v in rows.items()} for name, rows in panels.items()},
+            "USD",
+        )
     return 0
 
 
-def asked(profile: str | None) -> Prices:
-    """AWS's own. boto3 is loaded only for these."""
+def fetch_prices(profile: str | None) -> Prices:
+    """Fetch AWS's prices. boto3 is imported only for them."""
     from sm.tools.deploy import aws
 
-    return prices.live(aws.session(prices.HOME, profile))
+    return prices.live_prices(aws.session(prices.HOME, profile))
 
 
 def choose(plan: Plan, other: Prices) -> Prices:
-    """The plan's own prices, in its Region, before the others."""
-    given = {one.instance: one.price for one in (*plan.models, plan.shared) if one.price is not None}
-    if not given:
+    """Choose prices: the plan's own, in its Region, take precedence."""
+    plan_prices = {
+        machine.instance: machine.price
+        for machine in (*plan.models, plan.shared)
+        if machine.price is not None
+    }
+    if not plan_prices:
         return other
 
     def price(region: str, instance: str) -> Decimal:
-        own = given.get(instance) if region in plan.regions else None
-        return other.of(region, instance) if own is None else own
+        plan_price = plan_prices.get(instance) if region in plan.regions else None
+        return other.of(region, instance) if plan_price is None else plan_price
 
     return Prices(f"the plan's own prices and {other.source}", price)
 
 
 def table(plan: Plan, region: str, price: Price) -> Iterator[str]:
-    """What it costs in one Region, and what is saved."""
-    priced = [(one, price(region, one.instance)) for one in (*plan.models, plan.shared)]
-    costs = [month(one, hour, plan.days) for one, hour in priced]
-    width = max(len(one.name) for one, _ in priced)
-    rows = [_row(one, hour, cost, width) for (one, hour), cost in zip(priced, costs, strict=True)]
-    apart, shared = cents(sum(costs[:-1], Decimal())), cents(costs[-1])
+    """Yield the table for one Region, with the savings."""
+    priced = [(machine, price(region, machine.instance)) for machine in (*plan.models, plan.shared)]
+    costs = [month(machine, hour, plan.days) for machine, hour in priced]
+    width = max(len(machine.name) for machine, _ in priced)
+    rows = [_row(machine, hour, cost, width) for (machine, hour), cost in zip(priced, costs, strict=True)]
+    separate, shared = cents(sum(costs[:-1], Decimal())), cents(costs[-1])
     yield ""
-    yield f"{region}: each model on its own endpoint {apart:>10}"
+    yield f"{region}: each model on its own endpoint {separate:>10}"
     yield from rows[:-1]
     yield f"{region}: all on one shared endpoint     {shared:>10}"
     yield rows[-1]
-    share = f" ({abs(apart - shared) / apart:.1%})" if apart else ""
-    what = "saving" if shared <= apart else "the shared endpoint costs more by"
-    yield f"{region}: {what} {abs(apart - shared)}{share}"
+    share = f" ({abs(separate - shared) / separate:.1%})" if separate else ""
+    what = "saving" if shared <= separate else "the shared endpoint costs more by"
+    yield f"{region}: {what} {abs(separate - shared)}{share}"
 
 
-def month(one: Running, hour: Decimal, days: int) -> Decimal:
-    """USD of ``days`` days, not rounded."""
-    return hour * one.hours * days * one.count
+def costs_of(plan: Plan, region: str, price: Price) -> dict[str, Decimal]:
+    """Return the month's cost of each model's endpoint, of all together, and of the shared one."""
+    costs = {
+        machine.name: month(machine, price(region, machine.instance), plan.days) for machine in plan.models
+    }
+    shared = month(plan.shared, price(region, plan.shared.instance), plan.days)
+    return {**costs, "each on its own": sum(costs.values(), Decimal()), "all on one": shared}
+
+
+def chart(costs: Mapping[str, Decimal]) -> Iterator[str]:
+    """Yield a bar for each cost."""
+    width, most = max(map(len, costs)), max(costs.values()) or Decimal(1)
+    for name, cost in costs.items():
+        yield f"  {name:<{width}} {cents(cost):>10}  {bars.bar(float(cost), float(most))}".rstrip()
+
+
+def month(machine: Running, hour: Decimal, days: int) -> Decimal:
+    """Return USD for ``days`` days, not rounded."""
+    return hour * machine.hours * days * machine.count
 
 
 def cents(amount: Decimal) -> Decimal:
     return amount.quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 
-def _row(one: Running, hour: Decimal, cost: Decimal, width: int) -> str:
+def _row(machine: Running, hour: Decimal, cost: Decimal, width: int) -> str:
     return (
-        f"  {one.name:<{width}}  {one.count} × {one.instance:<16} {one.hours.normalize():f} h a day"
-        f" at {hour.normalize():f}: {cents(cost)}"
+        f"  {machine.name:<{width}}  {machine.count} × {machine.instance:<16} "
+        f"{machine.hours.normalize():f} h a day at {hour.normalize():f}: {cents(cost)}"
     )

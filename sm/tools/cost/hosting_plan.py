@@ -16,7 +16,7 @@ ROW = {"name", "instance", "count", "hours", "price"}
 
 @dataclass(frozen=True)
 class Running:
-    """Instances of one endpoint; ``hours`` of a day, ``price`` in USD of an instance and hour, if given."""
+    """Instances of one endpoint: ``hours`` a day, ``price`` in USD for an instance and hour, if given."""
 
     name: str
     instance: str
@@ -37,33 +37,33 @@ class Plan:
 
 
 def read(file: Path) -> Plan:
-    """The plan in ``file``; :class:`StartError` names the member that is wrong."""
+    """Read the plan in ``file``. :class:`StartError` names the wrong member."""
     try:
-        found = json.loads(file.read_bytes(), parse_float=Decimal)
+        document = json.loads(file.read_bytes(), parse_float=Decimal)
     except OSError as error:
         raise StartError(f"{file} cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise StartError(f"{file} is not JSON: {error}.") from None
     try:
-        return _plan(found)
+        return _plan(document)
     except ValueError as error:
         raise StartError(f"{file}: {error}. There is an example in docs/deploy/invoke-and-cost.md.") from None
 
 
-def _plan(found: Any) -> Plan:
-    _check(found, "the plan", MEMBERS)
-    models, regions = found.get("models"), found.get("regions")
+def _plan(document: Any) -> Plan:
+    _check(document, "the plan", MEMBERS)
+    models, regions = document.get("models"), document.get("regions")
     if not isinstance(models, list) or not models:
         raise ValueError("models is a list of one model at least")
-    if not isinstance(regions, list) or not regions or not all(isinstance(one, str) for one in regions):
+    if not isinstance(regions, list) or not regions or not all(isinstance(entry, str) for entry in regions):
         raise ValueError("regions is a list of Regions, such as us-east-1")
     plan = Plan(
         tuple(regions),
-        int(_number(found, "the plan", "days", 30, 1, 31)),
+        int(_number(document, "the plan", "days", 30, 1, 31)),
         tuple(_running(model, f"models[{place}]") for place, model in enumerate(models)),
-        _running(found.get("shared"), "shared"),
+        _running(document.get("shared"), "shared"),
     )
-    if len(regions) > 1 and any(one.price is not None for one in (*plan.models, plan.shared)):
+    if len(regions) > 1 and any(entry.price is not None for entry in (*plan.models, plan.shared)):
         raise ValueError("a plan for several Regions gives no price: it would be the same in all of them")
     return plan
 
@@ -89,12 +89,12 @@ def _check(row: Any, place: str, members: set[str]) -> None:
 
 
 def _number(row: dict[str, Any], place: str, name: str, usual: int, low: int, high: int) -> Decimal:
-    """A price may be a text: 0.736 is no binary fraction."""
-    given = row.get(name, usual)
+    """Parse a number. A price may be a string: 0.736 is no binary fraction."""
+    raw = row.get(name, usual)
     try:
-        value = Decimal("x" if isinstance(given, bool) else str(given))
+        value = Decimal("x" if isinstance(raw, bool) else str(raw))
         if low <= value <= high:
             return value
     except InvalidOperation:
         pass
-    raise ValueError(f"{place}.{name} is {given!r}: it is a number from {low} to {high}")
+    raise ValueError(f"{place}.{name} is {raw!r}: it is a number from {low} to {high}")

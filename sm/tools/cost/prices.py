@@ -1,4 +1,4 @@
-"""What an instance costs: by a file with its date, or by AWS's own price list."""
+"""Prices of instances: from a file with a date, or from AWS's price list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from sm.errors import StartError
 
 FILE = Path(__file__).with_name("prices.json")
-#: The price list is asked for in few Regions, whatever Region it is asked about.
+#: The price list is served in few Regions, for all Regions.
 HOME = "us-east-1"
 
 #: USD of an instance and hour, by Region and instance type.
@@ -23,38 +23,38 @@ Price = Callable[[str, str], Decimal]
 
 @dataclass(frozen=True)
 class Prices:
-    """Where prices come from, in words, and the prices."""
+    """Prices, and a description of their source."""
 
     source: str
     of: Price
 
 
-def dated() -> Prices:
-    """Those of the file."""
-    found = json.loads(FILE.read_bytes())
-    known = {(row["region"], row["instance"]): Decimal(row["price"]) for row in found["prices"]}
+def dated_prices() -> Prices:
+    """Read the prices in the file."""
+    document = json.loads(FILE.read_bytes())
+    by_instance = {(row["region"], row["instance"]): Decimal(row["price"]) for row in document["prices"]}
 
     def price(region: str, instance: str) -> Decimal:
-        if (region, instance) not in known:
+        if (region, instance) not in by_instance:
             raise StartError(
-                f"the prices of {found['date']} have no {instance} in {region}. "
+                f"the prices of {document['date']} have no {instance} in {region}. "
                 'Ask AWS with --live, or say "price" in the plan.'
             )
-        return known[region, instance]
+        return by_instance[region, instance]
 
-    return Prices(f"prices written down on {found['date']}", price)
+    return Prices(f"prices written down on {document['date']}", price)
 
 
-def live(session: Any) -> Prices:
-    """Those of AWS's price list; the permission is ``pricing:GetProducts``."""
+def live_prices(session: Any) -> Prices:
+    """Read AWS's price list; needs the permission ``pricing:GetProducts``."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from sm.tools.deploy import aws
 
     @cache
     def price(region: str, instance: str) -> Decimal:
-        asked = {"regionCode": region, "instanceName": instance, "component": "Hosting"}
-        filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in asked.items()]
+        criteria = {"regionCode": region, "instanceName": instance, "component": "Hosting"}
+        filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in criteria.items()]
         try:
             pages = session.client("pricing", region_name=HOME).get_paginator("get_products")
             rows = [
@@ -72,10 +72,11 @@ def live(session: Any) -> Prices:
 
 
 def hourly(rows: list[dict[str, Any]], region: str, instance: str) -> Decimal:
-    """The price on demand of the one product that is an hour of a real-time endpoint's instance."""
+    """Return the on-demand price of an hour of a real-time endpoint's instance."""
     for row in rows:
         usage = row["product"]["attributes"].get("usagetype", "")
-        # "USE1-Host:ml.g5.xlarge"; in us-east-1 some have no prefix. Asynchronous ones are "AsyncInf:".
+        # The usage type is "USE1-Host:ml.g5.xlarge", in us-east-1 sometimes without prefix; "AsyncInf:" for
+        # asynchronous ones.
         if not re.fullmatch(rf"(\w+-)?Host:{re.escape(instance)}", usage):
             continue
         for term in row["terms"].get("OnDemand", {}).values():

@@ -1,4 +1,4 @@
-"""An account in a Region: looks are always made, changes are made or, in a dry run, printed."""
+"""An AWS account in a Region: reads are always made, changes are made or, in a dry run, printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sm.tools.deploy import aws
 from sm.tools.progress import Progress
 
-#: How services say that something is not there, beside SageMaker's "Could not find".
+#: Error codes for something that does not exist, beside SageMaker's "Could not find".
 ABSENT = {
     "404",
     "ImageNotFoundException",
@@ -29,9 +29,9 @@ ABSENT = {
 
 
 class Account:
-    """Speaks to AWS; each error becomes a :class:`StartError` that says what it stopped.
+    """Calls AWS; each error becomes a :class:`StartError` that says which action failed.
 
-    ``dry``: no change is made; the call is printed as an ``aws`` command on ``results``.
+    ``dry``: changes are not made but printed as ``aws`` commands on ``results``.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Account:
         return self._clients[service]
 
     def describe(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any] | None:
-        """What is there; None if it is not."""
+        """Describe a resource; None if it does not exist."""
         try:
             return dict(getattr(self.client(service), operation)(**arguments))
         except ClientError as error:
@@ -65,7 +65,7 @@ class Account:
             raise aws.explain(error, doing) from None
 
     def paginate(self, service: str, operation: str, key: str, doing: str, **arguments: Any) -> Iterator[Any]:
-        """The members of ``key`` on all pages."""
+        """Yield the members of ``key`` on all pages."""
         try:
             for page in self.client(service).get_paginator(operation).paginate(**arguments):
                 yield from page.get(key, ())
@@ -76,22 +76,22 @@ class Account:
             raise aws.explain(error, doing) from None
 
     def create(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any]:
-        """Create what was not there a moment ago: that another run was quicker is no error."""
+        """Create a resource. It is no error if another run has created it meanwhile."""
         return self._change(service, operation, doing, _is_there_already, arguments)
 
     def remove(self, service: str, operation: str, doing: str, **arguments: Any) -> None:
-        """Delete what may be gone already."""
+        """Delete a resource that may be gone already."""
         self._change(service, operation, doing, _is_absent, arguments)
 
     def call(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any]:
-        """One call; any error is one."""
+        """Make one call."""
         try:
             return dict(getattr(self.client(service), operation)(**arguments) or {})
         except (ClientError, BotoCoreError) as error:
             raise aws.explain(error, doing) from None
 
     def show(self, *words: str) -> None:
-        """A command that a dry run does not run."""
+        """Print a command that a dry run does not execute."""
         self.results.say(f"aws {shlex.join(words)} --region {self.region}")
 
     def _change(

@@ -1,4 +1,4 @@
-"""CloudWatch alarms that undo an update: those of your choice, or two that we make."""
+"""CloudWatch alarms: those that undo an update, given or created, and those that watch an endpoint."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 from sm.errors import StartError
 from sm.tools.deploy import aws, resource_names
 from sm.tools.deploy.account import Account
+from sm.tools.deploy.watch import ENDINGS
 
 OWN = re.compile(r"errors|latency:(\d+)")
 
 
-def chosen(account: Account, name: str, wanted: list[str]) -> list[str]:
-    """The alarms' names. ``errors`` and ``latency:MS`` are made, any other must be there."""
-    made = []
-    for each in wanted:
-        if found := OWN.fullmatch(each):
-            made.append(_make(account, name, int(found[1]) if found[1] else None))
+def choose(account: Account, name: str, requested: list[str]) -> list[str]:
+    """Return the alarms' names. ``errors`` and ``latency:MS`` are created, others must exist."""
+    names = []
+    for alarm in requested:
+        if match := OWN.fullmatch(alarm):
+            names.append(_make(account, name, int(match[1]) if match[1] else None))
         else:
-            _check(account, each)
-            made.append(each)
-    return made
+            _check(account, alarm)
+            names.append(alarm)
+    return names
 
 
 def _make(account: Account, name: str, milliseconds: int | None) -> str:
-    """Put the alarm; one of the same name becomes this."""
+    """Create the alarm, or replace the one of its name."""
     alarm = f"{name}-errors" if milliseconds is None else f"{name}-latency"
     what: dict[str, Any] = {"MetricName": "Invocation5XXErrors", "Statistic": "Sum", "Threshold": 0.0}
     if milliseconds is not None:  # SageMaker measures microseconds
@@ -44,31 +45,37 @@ def _make(account: Account, name: str, milliseconds: int | None) -> str:
         EvaluationPeriods=1,
         ComparisonOperator="GreaterThanThreshold",
         TreatMissingData="notBreaching",
-        Tags=aws.named({resource_names.TAG: name}),
+        Tags=aws.to_tags({resource_names.TAG: name}),
         **what,
     )
     return alarm
 
 
+def watch(account: Account, requested: list[dict[str, Any]]) -> None:
+    """Create alarms, or replace those of their names."""
+    for alarm in requested:
+        account.create("cloudwatch", "put_metric_alarm", f"make alarm {alarm['AlarmName']}", **alarm)
+
+
 def _check(account: Account, alarm: str) -> None:
-    found = account.call("cloudwatch", "describe_alarms", f"look at alarm {alarm}", AlarmNames=[alarm])
-    if not found.get("MetricAlarms") and not found.get("CompositeAlarms"):
+    response = account.call("cloudwatch", "describe_alarms", f"look at alarm {alarm}", AlarmNames=[alarm])
+    if not response.get("MetricAlarms") and not response.get("CompositeAlarms"):
         raise StartError(
             f"there is no alarm {alarm!r} in {account.region}; make it, or take 'errors' or 'latency:MS'."
         )
 
 
-def own(account: Account, name: str) -> list[dict[str, Any]]:
-    """Those that were made for this deployment. Who may not look has made none."""
-    wanted = [f"{name}-{kind}" for kind in ("errors", "latency", "backlog")]
+def find_own(account: Account, name: str) -> list[dict[str, Any]]:
+    """Return the alarms that were created for this deployment; none without the permission to list them."""
+    names = [f"{name}-{kind}" for kind in ("errors", "latency", "backlog", *ENDINGS)]
     try:
-        found = account.call("cloudwatch", "describe_alarms", "look at the alarms", AlarmNames=wanted)
+        response = account.call("cloudwatch", "describe_alarms", "look at the alarms", AlarmNames=names)
     except aws.ServiceUnavailable:
         raise
     except StartError as error:
         account.progress.say(f"not checked: {error}")
         return []
-    return [dict(alarm) for alarm in found.get("MetricAlarms", ())]
+    return [dict(alarm) for alarm in response.get("MetricAlarms", ())]
 
 
 def remove(account: Account, alarms: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""How many instances an endpoint has: by requests, CPU, GPU, or where it is asynchronous by its backlog."""
+"""Scale an endpoint by requests, CPU or GPU, or if it is asynchronous by its backlog."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sm.tools.deploy.scaling import INSTANCE_METRICS, REQUESTS, UTILISATION, Sca
 
 SERVICE = "application-autoscaling"
 DIMENSION = "sagemaker:variant:DesiredInstanceCount"
-#: Seconds: instances come quickly and go slowly, as starting one takes minutes.
-OUT, IN = 60, 300
+#: Seconds of cooldown: scale out quickly and in slowly, as an instance takes minutes to start.
+SCALE_OUT_COOLDOWN_S, SCALE_IN_COOLDOWN_S = 60, 300
 
 
-def what(name: str) -> dict[str, Any]:
-    """Which thing is scaled, as each call wants to know."""
+def scalable_resource(name: str) -> dict[str, Any]:
+    """Return the resource that is scaled, as each call needs it."""
     return {
         "ServiceNamespace": "sagemaker",
         "ResourceId": f"endpoint/{name}/variant/{resource_names.VARIANT}",
@@ -24,32 +24,32 @@ def what(name: str) -> dict[str, Any]:
 
 
 def target(account: Account, name: str) -> dict[str, Any] | None:
-    """The limits as they are; None where the endpoint is not scaled."""
-    wanted = what(name)
-    wanted["ResourceIds"] = [wanted.pop("ResourceId")]
-    found = account.call(SERVICE, "describe_scalable_targets", "look at the autoscaling", **wanted)
-    return next(iter(found.get("ScalableTargets", ())), None)
+    """Return the current limits; None if the endpoint is not scaled."""
+    query = scalable_resource(name)
+    query["ResourceIds"] = [query.pop("ResourceId")]
+    response = account.call(SERVICE, "describe_scalable_targets", "look at the autoscaling", **query)
+    return next(iter(response.get("ScalableTargets", ())), None)
 
 
 def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> None:
-    """Set limits and policy, whatever they were."""
+    """Set limits and policy."""
     account.create(
         SERVICE,
         "register_scalable_target",
         "set the autoscaling's limits",
-        **what(name),
+        **scalable_resource(name),
         MinCapacity=scaling.least,
         MaxCapacity=scaling.most,
     )
-    for each in scaling.targets:
+    for tracked in scaling.targets:
         account.create(
             SERVICE,
             "put_scaling_policy",
             "set the autoscaling's policy",
-            PolicyName=policy_name(name, each),
+            PolicyName=policy_name(name, tracked),
             PolicyType="TargetTrackingScaling",
-            TargetTrackingScalingPolicyConfiguration=tracking(name, each, asynchronous),
-            **what(name),
+            TargetTrackingScalingPolicyConfiguration=tracking(name, tracked, asynchronous),
+            **scalable_resource(name),
         )
     _remove_others(account, name, scaling)
     if asynchronous and scaling.least == 0:
@@ -57,8 +57,8 @@ def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> 
 
 
 def remove(account: Account, name: str) -> None:
-    """Limits, policies and the alarms of these, which AWS keeps together."""
-    account.remove(SERVICE, "deregister_scalable_target", "remove the autoscaling", **what(name))
+    """Remove limits, policies and their alarms, which AWS deletes together."""
+    account.remove(SERVICE, "deregister_scalable_target", "remove the autoscaling", **scalable_resource(name))
 
 
 def policy_name(name: str, target: Target) -> str:
@@ -66,29 +66,29 @@ def policy_name(name: str, target: Target) -> str:
 
 
 def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
-    """Policies of ours for targets that are no longer wanted: an old one would still add instances."""
-    wanted = {policy_name(name, each) for each in scaling.targets}
-    known = {policy_name(name, Target(kind, 0)) for kind in (REQUESTS, *UTILISATION)}
-    found = account.call(
+    """Remove our policies for other targets: an old one would still add instances."""
+    current = {policy_name(name, tracked) for tracked in scaling.targets}
+    possible = {policy_name(name, Target(kind, 0)) for kind in (REQUESTS, *UTILISATION)}
+    response = account.call(
         SERVICE,
         "describe_scaling_policies",
         "look at the autoscaling's policies",
         ServiceNamespace="sagemaker",
-        ResourceId=what(name)["ResourceId"],
+        ResourceId=scalable_resource(name)["ResourceId"],
     )
-    for row in found.get("ScalingPolicies", ()):
-        if row["PolicyName"] in known - wanted:
+    for row in response.get("ScalingPolicies", ()):
+        if row["PolicyName"] in possible - current:
             account.remove(
                 SERVICE,
                 "delete_scaling_policy",
                 f"remove the autoscaling's policy {row['PolicyName']}",
                 PolicyName=row["PolicyName"],
-                **what(name),
+                **scalable_resource(name),
             )
 
 
 def tracking(name: str, target: Target, asynchronous: bool) -> dict[str, Any]:
-    """The policy: so many requests for each instance, so much of its CPU or GPU, or so long a backlog."""
+    """Return the policy: requests for each instance, CPU or GPU percent, or length of the backlog."""
     if target.kind in UTILISATION:
         metric: dict[str, Any] = {"CustomizedMetricSpecification": _utilisation(name, target.kind)}
     elif asynchronous:
@@ -96,7 +96,12 @@ def tracking(name: str, target: Target, asynchronous: bool) -> dict[str, Any]:
     else:
         kind = "SageMakerVariantInvocationsPerInstance"
         metric = {"PredefinedMetricSpecification": {"PredefinedMetricType": kind}}
-    return {"TargetValue": target.value, **metric, "ScaleOutCooldown": OUT, "ScaleInCooldown": IN}
+    return {
+        "TargetValue": target.value,
+        **metric,
+        "ScaleOutCooldown": SCALE_OUT_COOLDOWN_S,
+        "ScaleInCooldown": SCALE_IN_COOLDOWN_S,
+    }
 
 
 def _utilisation(name: str, kind: str) -> dict[str, Any]:
@@ -122,37 +127,37 @@ def _backlog(name: str, metric: str) -> dict[str, Any]:
 
 
 def _wake(account: Account, name: str) -> None:
-    """A backlog per instance says nothing while there is no instance, so another alarm starts the first."""
-    made = account.create(
+    """With no instance there is no backlog per instance, so another alarm starts the first."""
+    policy = account.create(
         SERVICE,
         "put_scaling_policy",
         "set the policy that starts the first instance",
         PolicyName=f"{name}-wake",
         PolicyType="StepScaling",
         StepScalingPolicyConfiguration=waking(),
-        **what(name),
+        **scalable_resource(name),
     )
     account.create(
         "cloudwatch",
         "put_metric_alarm",
         "make the alarm that starts the first instance",
         **waking_alarm(name),
-        AlarmActions=[made.get("PolicyARN", "ARN-OF-THE-POLICY")],
+        AlarmActions=[policy.get("PolicyARN", "ARN-OF-THE-POLICY")],
     )
 
 
 def waking() -> dict[str, Any]:
-    """The policy that starts the first instance."""
+    """Return the policy that starts the first instance."""
     return {
         "AdjustmentType": "ChangeInCapacity",
         "MetricAggregationType": "Average",
-        "Cooldown": IN,
+        "Cooldown": SCALE_IN_COOLDOWN_S,
         "StepAdjustments": [{"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}],
     }
 
 
 def waking_alarm(name: str) -> dict[str, Any]:
-    """The alarm for that policy."""
+    """Return the alarm for that policy."""
     return {
         "AlarmName": f"{name}-backlog",
         **_backlog(name, "HasBacklogWithoutCapacity"),
@@ -162,5 +167,5 @@ def waking_alarm(name: str) -> dict[str, Any]:
         "DatapointsToAlarm": 2,
         "ComparisonOperator": "GreaterThanOrEqualToThreshold",
         "TreatMissingData": "missing",
-        "Tags": aws.named({resource_names.TAG: name}),
+        "Tags": aws.to_tags({resource_names.TAG: name}),
     }

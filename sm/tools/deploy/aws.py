@@ -1,4 +1,4 @@
-"""AWS itself: the session to speak to it, and what its errors mean for the one who asked."""
+"""The session with AWS, and the translation of its errors for the user."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from sm.errors import StartError
+from sm.s3_uri import S3Uri
 
 try:
     import boto3
@@ -20,16 +21,16 @@ try:
         UnknownRegionError,
     )
 except ModuleNotFoundError:
-    raise StartError("this command needs boto3: pip install 'trireme[deploy]'.") from None
+    raise StartError("this command needs boto3: pip install 'trireme-serving[deploy]'.") from None
 
-#: Seconds until a host that is silent counts as away. boto3's own are 60, five times over.
-CONNECT_TIMEOUT = 10
-#: Characters of AWS's words that are repeated.
-LONGEST = 400
+#: Seconds until a silent host counts as away. boto3's default is 60, five times.
+CONNECT_TIMEOUT_S = 10
+#: Characters of AWS's message that are repeated.
+MAX_MESSAGE_LENGTH = 400
 SIGN_IN = "run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
-#: botocore's two families of errors for an answer that did not come.
+#: botocore's two families of errors for a missing answer.
 UNREACHED = (HTTPClientError, ConnectionError)
-#: Error codes by what there is to do; each service has its own words.
+#: Error codes by the action that they need; each service has its own.
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "RequestExpiredException"}
 UNKNOWN_KEY = {
     "AuthFailure",
@@ -48,32 +49,40 @@ THROTTLED = {
     "ThrottledException",
     "TooManyRequestsException",
 }
-#: The permission that an operation needs, where it is not the operation's own name.
+#: The permission of an operation, if it is not the operation's name.
 PERMISSIONS = {"HeadObject": "GetObject", "HeadBucket": "ListBucket", "ListObjectsV2": "ListBucket"}
 
 
 class ServiceUnavailable(StartError):
-    """AWS did not answer, or asks to wait: the same call may well do later."""
+    """AWS did not answer, or asks to wait: the same call may succeed later."""
 
 
 def session(region: str | None = None, profile: str | None = None) -> boto3.Session:
-    """A session whose Region is known. AWS_ENDPOINT_URL and the rest of boto3's variables hold.
+    """Open a session whose Region is known. AWS_ENDPOINT_URL and boto3's other variables apply.
 
-    :class:`StartError` where there is no such profile, or no Region is set.
+    Raises :class:`StartError` for an unknown profile, and if no Region is set.
     """
     try:
-        made = boto3.Session(region_name=region, profile_name=profile)
-        if not made.region_name:
+        created = boto3.Session(region_name=region, profile_name=profile)
+        if not created.region_name:
             raise NoRegionError
-        made.get_partition_for_region(made.region_name)
+        created.get_partition_for_region(created.region_name)
     except BotoCoreError as error:
         raise explain(error, "open a session") from None
-    made._session.set_default_client_config(Config(connect_timeout=CONNECT_TIMEOUT))
-    return made
+    created._session.set_default_client_config(Config(connect_timeout=CONNECT_TIMEOUT_S))
+    return created
+
+
+def s3_place(url: str) -> S3Uri:
+    """Parse bucket and key of an S3 URL. Raises :class:`StartError`."""
+    try:
+        return S3Uri.parse(url)
+    except ValueError as error:
+        raise StartError(f"{error}. 'sm package' makes an archive.") from None
 
 
 def explain(error: ClientError | BotoCoreError, doing: str) -> StartError:
-    """One sentence: what could not be done (``doing``: "create the model"), why, and what to do."""
+    """Explain an error in one sentence: what failed (``doing``: "create the model"), why, and what to do."""
     if isinstance(error, ClientError):
         kind = ServiceUnavailable if code(error) in THROTTLED else StartError
         return kind(f"cannot {doing}: {_refusal(error)}")
@@ -82,37 +91,37 @@ def explain(error: ClientError | BotoCoreError, doing: str) -> StartError:
 
 
 def code(error: ClientError) -> str:
-    """The error's code, such as ``AccessDeniedException``."""
+    """Return the error's code, such as ``AccessDeniedException``."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def message(error: ClientError) -> str:
-    """AWS's own words, on one line; some list all that would do."""
-    said = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
-    said = f"{said[:LONGEST]} …" if len(said) > LONGEST else said
-    return said.rstrip(".") or f"AWS says {code(error) or 'nothing more'}"
+    """Return AWS's message on one line; some list all valid values."""
+    text = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
+    text = f"{text[:MAX_MESSAGE_LENGTH]} …" if len(text) > MAX_MESSAGE_LENGTH else text
+    return text.rstrip(".") or f"AWS says {code(error) or 'nothing more'}"
 
 
 def _refusal(error: ClientError) -> str:
-    found = code(error)
-    if found in DENIED:
+    error_code = code(error)
+    if error_code in DENIED:
         return (
             f"these AWS credentials may not do {_action(error)}. Have it granted: 'sm iam' prints the policy."
         )
-    if found in EXPIRED:
+    if error_code in EXPIRED:
         return f"the AWS credentials have expired; {SIGN_IN}."
-    if found in UNKNOWN_KEY:
+    if error_code in UNKNOWN_KEY:
         return f"AWS does not know these credentials; {SIGN_IN}. A Region that is not enabled says the same."
-    if found in THROTTLED:
+    if error_code in THROTTLED:
         return "AWS asks to slow down, after several attempts. Run the same command again in a minute."
-    if found == "ResourceLimitExceeded":
+    if error_code == "ResourceLimitExceeded":
         return (
             f"a quota of the account is used up ({message(error)}). "
             "Ask for more under Service Quotas, or use another --instance-type."
         )
-    if found == "NoSuchBucket":
+    if error_code == "NoSuchBucket":
         return f"{message(error)}. Look at the bucket's spelling, or make it: aws s3 mb s3://BUCKET."
-    if found in {
+    if error_code in {
         "301",
         "PermanentRedirect",
         "AuthorizationHeaderMalformed",
@@ -122,13 +131,13 @@ def _refusal(error: ClientError) -> str:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if status >= 500:
         return f"AWS itself failed ({message(error)}). Nothing is lost: run the same command again."
-    return f"{message(error)} ({found})."
+    return f"{message(error)} ({error_code})."
 
 
 def _action(error: ClientError) -> str:
-    """``sagemaker:CreateModel``, by AWS's own words or by the operation."""
-    if said := re.search(r"perform:? `?([a-z0-9-]+:\w+)", message(error)):
-        return said[1]
+    """Return ``sagemaker:CreateModel``, from AWS's message or from the operation."""
+    if match := re.search(r"perform:? `?([a-z0-9-]+:\w+)", message(error)):
+        return match[1]
     operation = str(error.operation_name)
     return PERMISSIONS.get(operation, operation)
 
@@ -151,11 +160,11 @@ def _trouble(error: BotoCoreError) -> str:
     return f"{error}."
 
 
-def named(parts: dict[str, str]) -> list[dict[str, str]]:
-    """Tags as AWS takes them."""
+def to_tags(parts: dict[str, str]) -> list[dict[str, str]]:
+    """Return tags in AWS's form."""
     return [{"Key": key, "Value": value} for key, value in parts.items()]
 
 
 def by_name(tags: list[dict[str, Any]]) -> dict[str, str]:
-    """Tags as AWS gives them, by their names."""
+    """Return AWS's tags by name."""
     return {str(tag["Key"]): str(tag["Value"]) for tag in tags}

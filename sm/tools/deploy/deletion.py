@@ -1,4 +1,4 @@
-"""Everything that a deployment has, removed: listed first, and asked for."""
+"""Remove everything that a deployment has: list it, ask, delete."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from dataclasses import dataclass
 from functools import partial
 
 from sm.errors import StartError
-from sm.tools.deploy import alarms, autoscaling, endpoint_logs
+from sm.s3_uri import S3Uri
+from sm.tools.deploy import alarms, autoscaling, aws, endpoint_logs
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.resources import Resources
-from sm.tools.deploy.upload import FOLDER, Place, default_bucket
+from sm.tools.deploy.upload import FOLDER, default_bucket
 from sm.tools.deploy.waiting import Waiter
 
 
 @dataclass(frozen=True)
 class Resource:
-    """``what`` it is, for the list; ``remove`` it, which is no error if it is gone."""
+    """A resource with its description; ``remove`` is no error if it is gone."""
 
     what: str
     remove: Callable[[], None]
 
 
 class Deletion:
-    """Finds a deployment's things by name and tag, so that what a killed run has left is found, too."""
+    """Finds a deployment's resources by name and tag, including those of an interrupted run."""
 
     def __init__(self, account: Account, name: str, waiter: Waiter) -> None:
         self._account, self._name, self._waiter = account, name, waiter
@@ -32,7 +33,7 @@ class Deletion:
 
     def run(self, is_sure: bool) -> None:
         """List, ask, remove."""
-        things = list(self._found())
+        things = list(self._resources())
         if not things:
             raise StartError(
                 f"there is nothing of {self._name!r} in {self._account.region}; look at name and --region."
@@ -55,44 +56,48 @@ class Deletion:
         if sys.stdin.readline().strip() != self._name:
             raise StartError("nothing was removed.")
 
-    def _found(self) -> Iterator[Resource]:
-        """In the order in which they can go: archives are found by the models, so these go last."""
+    def _resources(self) -> Iterator[Resource]:
+        """Yield the resources in the order of deletion: archives last, as they are found through the
+        models.
+        """
         account, name, things = self._account, self._name, self._things
         endpoint = things.endpoint()
         if autoscaling.target(account, name):
             yield Resource(f"autoscaling of {name}", partial(autoscaling.remove, account, name))
         if endpoint:
             yield Resource(f"endpoint {name} ({endpoint['EndpointStatus']})", self._remove_endpoint)
-        if own := [alarm["AlarmName"] for alarm in alarms.own(account, name)]:
-            yield Resource(f"alarms {', '.join(own)}", partial(alarms.remove, account, own))
-        for each in things.configurations():
-            yield Resource(f"configuration {each}", partial(things.remove_configuration, each))
+        if own_alarms := [alarm["AlarmName"] for alarm in alarms.find_own(account, name)]:
+            yield Resource(f"alarms {', '.join(own_alarms)}", partial(alarms.remove, account, own_alarms))
+        for resource_name in things.configurations():
+            yield Resource(
+                f"configuration {resource_name}", partial(things.remove_configuration, resource_name)
+            )
         models = things.models()
         for place in self._archives(models):
             yield Resource(f"archive {place}", partial(self._remove_archive, place))
-        for each in models:
-            yield Resource(f"model {each}", partial(things.remove_model, each))
+        for resource_name in models:
+            yield Resource(f"model {resource_name}", partial(things.remove_model, resource_name))
 
     def _remove_endpoint(self) -> None:
-        """An endpoint that is being made or updated cannot be deleted; SageMaker says so itself otherwise."""
+        """SageMaker refuses to delete an endpoint while it is being created or updated."""
         self._waiter.wait(self._name)
         self._things.remove_endpoint()
         self._waiter.wait(self._name)
 
-    def _archives(self, models: list[str]) -> Iterator[Place]:
-        """Those that 'sm deploy' has sent: an archive that was named by its URL is not ours to remove."""
+    def _archives(self, models: list[str]) -> Iterator[S3Uri]:
+        """Yield archives that 'sm deploy' uploaded; one that was given by URL is not removed."""
         ours = f"{FOLDER}/{self._name}/"
         buckets = {default_bucket(self._account)}  # a run that was killed early has left no model
         for name in models:
             model = self._things.model(name) or {}
             url = str(model.get("PrimaryContainer", {}).get("ModelDataUrl", ""))
-            if url.startswith("s3://") and Place.read(url).key.startswith(ours):
-                buckets.add(Place.read(url).bucket)
+            if url.startswith("s3://") and aws.s3_place(url).key.startswith(ours):
+                buckets.add(aws.s3_place(url).bucket)
         for bucket in sorted(buckets):
-            found = self._account.paginate(
+            objects = self._account.paginate(
                 "s3", "list_objects_v2", "Contents", f"list bucket {bucket}", Bucket=bucket, Prefix=ours
             )
-            yield from (Place(bucket, each["Key"]) for each in found)
+            yield from (S3Uri(bucket, entry["Key"]) for entry in objects)
 
-    def _remove_archive(self, place: Place) -> None:
+    def _remove_archive(self, place: S3Uri) -> None:
         self._account.remove("s3", "delete_object", f"remove {place}", Bucket=place.bucket, Key=place.key)

@@ -1,4 +1,4 @@
-"""The commands and what they take. Apart, so that boto3 is loaded by the one that is run."""
+"""Arguments of ``sm deploy``, ``status``, ``logs``, ``delete``, ``images``. Importing it loads no boto3."""
 
 from __future__ import annotations
 
@@ -9,57 +9,76 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sm.errors import StartError
+from sm.tools.deploy.watch import Watch
 
-#: Of the largest instance that SageMaker has.
+#: The cores of SageMaker's largest instance.
 MAX_CORES = 192
-#: Megabytes that SageMaker gives a serverless endpoint.
+#: Megabytes of a serverless endpoint that SageMaker offers.
 MEMORY = tuple(range(1024, 6145, 1024))
 
 
-def deploying(command: argparse.ArgumentParser) -> None:
+def add_deploy_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the endpoint's name")
-    describing(command)
-    command.add_argument("--bucket", help="where a folder's archive goes (sagemaker-REGION-ACCOUNT)")
-    updating(command)
-    command.add_argument("--dry-run", action="store_true", help="print the calls that would be made")
-    account(command)
+    add_description_arguments(command)
+    command.add_argument("--bucket", help="the bucket for a folder's archive (sagemaker-REGION-ACCOUNT)")
+    add_update_arguments(command)
+    command.add_argument("--dry-run", action="store_true", help="print the AWS calls, make none")
+    add_account_arguments(command)
 
 
-def describing(command: argparse.ArgumentParser) -> None:
-    """What is to be there, whoever makes it: ``sm template`` takes the same."""
-    command.add_argument("--image", metavar="URI", help="the image, in this Region's ECR")
+def add_description_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that describe the deployment; ``sm template`` has the same."""
+    command.add_argument("--image", metavar="URI", help="the image's URI in this Region's ECR")
     command.add_argument(
         "--model-data",
         metavar="s3://…|DIR",
         help="an archive on S3 (with --mme a prefix), or a model repository; none if the image has models",
     )
     command.add_argument("--instance-type", default="ml.g5.xlarge", metavar="TYPE")
-    command.add_argument("--count", type=number("count", 1, 10_000), default=1, metavar="N", help="instances")
     command.add_argument(
-        "--role", metavar="ARN", help="SageMaker's role (the endpoint's present one, or one named trireme)"
+        "--count", type=number("count", 1, 10_000), default=1, metavar="N", help="number of instances"
     )
     command.add_argument(
-        "--env", type=pair, action="append", default=[], metavar="K=V", help="a variable of the box"
+        "--role", metavar="ARN", help="SageMaker's role (the endpoint's current one, or one named trireme)"
     )
     command.add_argument(
-        "--mme", action="store_true", help="a multi-model endpoint: an archive for each model"
+        "--env",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="an environment variable of the box",
     )
+    command.add_argument("--mme", action="store_true", help="a multi-model endpoint: one archive per model")
     kind = command.add_mutually_exclusive_group()
     kind.add_argument(
-        "--async", dest="output", type=bucket, metavar="s3://…", help="asynchronous; answers go there"
+        "--async",
+        dest="output",
+        type=bucket,
+        metavar="s3://…",
+        help="an asynchronous endpoint; answers go to this place",
     )
     kind.add_argument(
         "--serverless",
         type=serverless,
         metavar="MEMORY:CONCURRENCY",
-        help="no instances; MB and requests at once",
+        help="a serverless endpoint: its memory in MB and its concurrent requests",
     )
-    command.add_argument("--autoscale", type=limits, metavar="MIN:MAX", help="instances")
+    command.add_argument(
+        "--alarms",
+        type=watch,
+        nargs="?",
+        const=Watch(),
+        metavar="PERCENT:MS",
+        help="two CloudWatch alarms on the box's own metrics: errors over PERCENT of the requests, and a p99 "
+        "over MS milliseconds (1:1000)",
+    )
+    command.add_argument("--autoscale", type=limits, metavar="MIN:MAX", help="number of instances")
     command.add_argument(
         "--target-invocations",
         type=float,
         metavar="N",
-        help="with --autoscale: requests a minute for each instance (with --async: waiting requests)",
+        help="with --autoscale: requests per minute and instance (with --async: waiting requests)",
     )
     for unit, parts in (("cpu", "cores"), ("gpu", "GPUs")):
         command.add_argument(
@@ -72,71 +91,76 @@ def describing(command: argparse.ArgumentParser) -> None:
         "--startup-timeout",
         type=number("startup timeout", 60, 3600),
         metavar="S",
-        help="seconds until /ping says 200",
+        help="seconds until /ping must answer 200",
     )
     command.add_argument("--tags", type=pair, nargs="+", action="extend", default=[], metavar="K=V")
 
 
-def updating(command: argparse.ArgumentParser) -> None:
-    """How an endpoint that is there changes."""
+def add_update_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments for updates."""
     command.add_argument(
-        "--rollback", action="store_true", help="serve again what was served before the last update"
+        "--rollback", action="store_true", help="go back to what was served before the last update"
     )
     steps = command.add_mutually_exclusive_group()
     steps.add_argument(
-        "--canary", type=number("canary", 1, 50), metavar="PERCENT", help="move so much first, then all"
+        "--canary",
+        type=number("canary", 1, 50),
+        metavar="PERCENT",
+        help="move this share of the traffic first, then all",
     )
     steps.add_argument(
-        "--linear", type=number("linear", 10, 50), metavar="PERCENT", help="move so much each time"
+        "--linear",
+        type=number("linear", 10, 50),
+        metavar="PERCENT",
+        help="move this share of the traffic in each step",
     )
     command.add_argument(
         "--bake",
         type=number("bake", 0, 3600),
         default=300,
         metavar="S",
-        help="seconds between two moves (300)",
+        help="seconds between two steps (300)",
     )
     command.add_argument(
         "--alarm",
         action="append",
         default=[],
         metavar="NAME|errors|latency:MS",
-        help="an alarm that undoes the update; errors and latency:MS are made",
+        help="an alarm that rolls the update back; errors and latency:MS are created for you",
     )
 
 
-def looking(command: argparse.ArgumentParser) -> None:
+def add_status_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the endpoint's name")
-    account(command)
+    add_account_arguments(command)
 
 
-def logging(command: argparse.ArgumentParser) -> None:
-    looking(command)
-    command.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
-    command.add_argument(
-        "-n",
-        "--lines",
-        type=number("lines", 1, 10_000),
-        default=100,
-        metavar="N",
-        help="the last N lines (100)",
-    )
+def add_delete_arguments(command: argparse.ArgumentParser) -> None:
+    add_status_arguments(command)
+    command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
-def deleting(command: argparse.ArgumentParser) -> None:
-    looking(command)
-    command.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def listing(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--region", metavar="R", help="only this Region's")
+def add_images_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--region", metavar="R", help="only images of this Region")
     command.add_argument("--version", default="24.09", metavar="YY.MM", help="Triton's release (24.09)")
     command.add_argument("--cpu", action="store_true", help="the image without GPU libraries")
 
 
-def account(command: argparse.ArgumentParser) -> None:
+def add_account_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--region", metavar="R", help="default: AWS_REGION, or the profile's")
-    command.add_argument("--profile", metavar="P", help="of your AWS configuration")
+    command.add_argument("--profile", metavar="P", help="the profile of your AWS configuration")
+
+
+def watch(text: str) -> Watch:
+    """Parse ``PERCENT:MS``."""
+    rate, colon, latency = text.partition(":")
+    try:
+        limits = Watch(float(rate), float(latency))
+    except ValueError:
+        limits = Watch(0.0, 0.0)
+    if not colon or not 0 < limits.error_percent <= 100 or not 0 < limits.p99_ms < 1e7:
+        raise argparse.ArgumentTypeError(f"{text!r} is not PERCENT:MS, such as 1:1000")
+    return limits
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -153,7 +177,7 @@ def bucket(text: str) -> str:
 
 
 def percent(text: str) -> float:
-    """Above 100 where an instance has several cores or GPUs."""
+    """Parse a percentage; it may exceed 100 on an instance with several cores or GPUs."""
     try:
         value = float(text)
     except ValueError:
@@ -178,9 +202,9 @@ def serverless(text: str) -> tuple[int, int]:
 
 
 def _two(text: str, form: str) -> tuple[int, int]:
-    if not (found := re.fullmatch(r"(\d+):(\d+)", text)):
+    if not (match := re.fullmatch(r"(\d+):(\d+)", text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not {form}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def number(name: str, least: int, most: int) -> Callable[[str], int]:
@@ -193,55 +217,15 @@ def number(name: str, least: int, most: int) -> Callable[[str], int]:
 
 
 def repository(text: str | None) -> Path | None:
-    """The folder that ``--model-data`` names; None where it is on S3, or in the image."""
+    """Return the folder that ``--model-data`` names; None if the data is on S3, or in the image."""
     return None if not text or text.startswith("s3://") else Path(text)
 
 
-def check_data(given: argparse.Namespace) -> None:
-    """:class:`StartError` where there is no image, or no place for the archives of a multi-model endpoint."""
-    if not given.image:
+def check_data(options: argparse.Namespace) -> None:
+    """Raise :class:`StartError` if there is no image, or no place for a multi-model endpoint's archives."""
+    if not options.image:
         raise StartError("--image is needed; --model-data too, unless the image has the models inside.")
-    if given.mme and not given.model_data:
+    if options.mme and not options.model_data:
         raise StartError(
             "--mme wants --model-data: the prefix on S3 below which the archives lie, or a folder."
         )
-
-
-def deploy(given: argparse.Namespace) -> int:
-    """Make or update a SageMaker endpoint, and compare its answers with the golden ones."""
-    from sm.tools.deploy import deploy_commands as command
-
-    return command.deploy(given)
-
-
-def status(given: argparse.Namespace) -> int:
-    """What a SageMaker endpoint is, serves and does."""
-    from sm.tools.deploy import deploy_commands as command
-
-    return command.show_status(given)
-
-
-def logs(given: argparse.Namespace) -> int:
-    """What the containers of a SageMaker endpoint say."""
-    from sm.tools.deploy import deploy_commands as command
-
-    return command.show_logs(given)
-
-
-def delete(given: argparse.Namespace) -> int:
-    """Remove a SageMaker endpoint and all that was made for it."""
-    from sm.tools.deploy import deploy_commands as command
-
-    return command.delete(given)
-
-
-def images(given: argparse.Namespace) -> int:
-    """AWS's prebuilt Triton images, by Region."""
-    from sm.tools.deploy import deploy_commands as command
-
-    return command.show_images(given)
-
-
-COMMANDS = {"deploy": deploy, "status": status, "logs": logs, "delete": delete, "images": images}
-#: What each takes.
-TAKEN = {"deploy": deploying, "status": looking, "logs": logging, "delete": deleting, "images": listing}

@@ -23,7 +23,7 @@ from sm.tools.deploy import (
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.deletion import Deletion
 from sm.tools.deploy.deployment import Deployment
-from sm.tools.deploy.deployment_plan import Plan, Serverless
+from sm.tools.deploy.deployment_plan import Plan
 from sm.tools.deploy.rollout import Rollout
 from sm.tools.deploy.start_failures import Failed
 from sm.tools.deploy.upload import Uploader, fingerprint
@@ -33,131 +33,123 @@ from sm.tools.progress import Progress
 from sm.tools.selftest import print_outcomes
 
 
-def deploy(given: argparse.Namespace) -> int:
-    """Make or update an endpoint, wait for it, and compare its answers; 1 if one differs."""
-    resource_names.check(given.name)
-    _check(given)
-    account = _account(given, given.dry_run)
-    deployment = Deployment(account, given.name, Waiter(account))
+def deploy(options: argparse.Namespace) -> int:
+    """Create or update an endpoint, wait for it, and compare its answers; return 1 if one differs."""
+    resource_names.check(options.name)
+    _check(options)
+    account = _account(options, options.dry_run)
+    deployment = Deployment(account, options.name, Waiter(account))
     try:
-        if given.rollback:
-            served = deployment.roll_back(_rollout(account, given))
-            if not given.dry_run:
-                account.progress.say(f"endpoint {given.name} serves {served} again")
+        if options.rollback:
+            served = deployment.roll_back(_rollout(account, options))
+            if not options.dry_run:
+                account.progress.say(f"endpoint {options.name} serves {served} again")
             return 0
-        plan = _plan(account, given, deployment)
-        _apply(account, given, deployment, plan)
+        plan = _plan(account, options, deployment)
+        _apply(account, options, deployment, plan)
     except KeyboardInterrupt:
         account.progress.say(
-            f"\nstopped waiting, AWS goes on: 'sm status {given.name}' tells how far it is, the same command "
-            f"takes it up again, 'sm delete {given.name}' removes it all"
+            f"\nstopped waiting, AWS goes on: 'sm status {options.name}' tells how far it is, the same "
+            f"command takes it up again, 'sm delete {options.name}' removes it all"
         )
         raise
-    return 0 if given.dry_run else _verify(account, given, plan)
+    return 0 if options.dry_run else _verify(account, options, plan)
 
 
-def show_status(given: argparse.Namespace) -> int:
-    return status.show(_account(given), resource_names.check(given.name))
+def show_status(options: argparse.Namespace) -> int:
+    return status.show(_account(options), resource_names.check(options.name))
 
 
-def show_logs(given: argparse.Namespace) -> int:
-    endpoint_logs.show(_account(given), resource_names.check(given.name), given.lines, given.follow)
+def show_logs(options: argparse.Namespace) -> int:
+    endpoint_logs.show(_account(options), resource_names.check(options.name), options.lines, options.follow)
     return 0
 
 
-def delete(given: argparse.Namespace) -> int:
-    account = _account(given)
-    Deletion(account, resource_names.check(given.name), Waiter(account)).run(given.yes)
+def delete(options: argparse.Namespace) -> int:
+    account = _account(options)
+    Deletion(account, resource_names.check(options.name), Waiter(account)).run(options.yes)
     return 0
 
 
-def show_images(given: argparse.Namespace) -> int:
-    """One Region's image alone, so that a script can take it; else all with their Regions.
+def show_images(options: argparse.Namespace) -> int:
+    """Print one Region's image alone, for scripts; otherwise all with their Regions.
 
-    Where a second account may hold the release too, it is said beside the first.
+    If a second account may have the release too, it is printed beside the first.
     """
     results = Progress(sys.stdout)
-    if given.region:
-        first, *others = triton_images.uris(given.region, given.version, given.cpu)
+    if options.region:
+        first, *others = triton_images.uris(options.region, options.version, options.cpu)
         results.say(first)
         for other in others:
             Progress(sys.stderr).say(f"the SageMaker SDK's table has it in another account: {other}")
         return 0
-    for region in triton_images.regions(given.version):
-        found = " or ".join(triton_images.uris(region, given.version, given.cpu))
-        results.say(f"{region:<15} {found}")
+    for region in triton_images.regions(options.version):
+        uris = " or ".join(triton_images.uris(region, options.version, options.cpu))
+        results.say(f"{region:<15} {uris}")
     return 0
 
 
-def _account(given: argparse.Namespace, dry: bool = False) -> Account:
-    session = aws.session(given.region, given.profile)
+def _account(options: argparse.Namespace, dry: bool = False) -> Account:
+    session = aws.session(options.region, options.profile)
     return Account(session, Progress(sys.stderr), Progress(sys.stdout), dry)
 
 
-def _check(given: argparse.Namespace) -> None:
-    """What goes together and what does not."""
-    if not given.rollback:
-        deploy_arguments.check_data(given)
-    scaling.read(given)
-    if given.serverless and (given.autoscale or given.mme or given.startup_timeout):
+def _check(options: argparse.Namespace) -> None:
+    """Check which options go together."""
+    if not options.rollback:
+        deploy_arguments.check_data(options)
+    scaling.read(options)
+    if options.alarms and options.image and triton_images.is_prebuilt(options.image):
+        raise StartError(
+            "--alarms reads the box's own metrics, and AWS's image writes none: take --alarm errors and "
+            "--alarm latency:MS."
+        )
+    if options.serverless and (options.autoscale or options.mme or options.startup_timeout):
         raise StartError(
             "--serverless goes without --autoscale, --mme and --startup-timeout: it has none of them."
         )
 
 
-def _plan(account: Account, given: argparse.Namespace, deployment: Deployment) -> Plan:
-    """All that is asked of the account before anything is made, then the archive."""
-    preflight.image(account, given.image)
-    if given.mme:
-        preflight.multi_model(account, given.image, given.instance_type)
-    role = preflight.role(account, deployment.things, given.role)
-    repository = deploy_arguments.repository(given.model_data)
-    url, content = given.model_data or "", ""
+def _plan(account: Account, options: argparse.Namespace, deployment: Deployment) -> Plan:
+    """Make all checks of the account before anything is created, then pack the archive."""
+    preflight.image(account, options.image)
+    if options.mme:
+        preflight.multi_model(account, options.image, options.instance_type)
+    role = preflight.role(account, deployment.things, options.role)
+    repository = deploy_arguments.repository(options.model_data)
+    url, content = options.model_data or "", ""
     if repository:
         cache = Settings.read(os.environ).cache
-        url = Uploader(account, cache).send(repository, given.name, given.bucket, given.mme)
+        url = Uploader(account, cache).send(repository, options.name, options.bucket, options.mme)
     elif url:
-        url = url.rstrip("/") + "/" if given.mme else url
-        content = fingerprint(account, url, given.mme)
-    return Plan(
-        name=given.name,
-        image=given.image,
-        data=url,
-        role=role,
-        fingerprint=content,
-        mme=given.mme,
-        env=dict(given.env),
-        tags=dict(given.tags),
-        instance_type=given.instance_type,
-        count=given.count,
-        serverless=Serverless(*given.serverless) if given.serverless else None,
-        output=given.output,
-        startup_timeout=given.startup_timeout,
-    )
+        url = url.rstrip("/") + "/" if options.mme else url
+        content = fingerprint(account, url, options.mme)
+    return Plan.of(options, url, role, content)
 
 
-def _apply(account: Account, given: argparse.Namespace, deployment: Deployment, plan: Plan) -> None:
+def _apply(account: Account, options: argparse.Namespace, deployment: Deployment, plan: Plan) -> None:
     try:
-        deployment.apply(plan, _rollout(account, given))
+        deployment.apply(plan, _rollout(account, options))
     except Failed as error:
         stays = f" The archive stays at {plan.data} for the next run." if plan.data else ""
         raise Failed(f"{error}{stays}") from None
-    if wanted := scaling.read(given):
-        autoscaling.apply(account, plan.name, wanted, bool(plan.output))
+    if limits := scaling.read(options):
+        autoscaling.apply(account, plan.name, limits, bool(plan.output))
+    alarms.watch(account, plan.alarms())
 
 
-def _rollout(account: Account, given: argparse.Namespace) -> Rollout:
-    kind = "CANARY" if given.canary else "LINEAR" if given.linear else "ALL_AT_ONCE"
-    chosen = alarms.chosen(account, given.name, given.alarm)
-    return Rollout(kind, given.canary or given.linear or 0, given.bake, tuple(chosen))
+def _rollout(account: Account, options: argparse.Namespace) -> Rollout:
+    kind = "CANARY" if options.canary else "LINEAR" if options.linear else "ALL_AT_ONCE"
+    chosen = alarms.choose(account, options.name, options.alarm)
+    return Rollout(kind, options.canary or options.linear or 0, options.bake, tuple(chosen))
 
 
-def _verify(account: Account, given: argparse.Namespace, plan: Plan) -> int:
+def _verify(account: Account, options: argparse.Namespace, plan: Plan) -> int:
     if triton_images.is_prebuilt(plan.image):
         account.progress.say("AWS's own image has no clients: no samples are compared")
         return 0
     settings = Settings.read(os.environ)
-    repository = deploy_arguments.repository(given.model_data)
+    repository = deploy_arguments.repository(options.model_data)
     outcomes = tuple(Verifier(account, plan).outcomes(settings.clients, repository))
     differs = print_outcomes(outcomes)
     if not any(outcome.differences is not None for outcome in outcomes):

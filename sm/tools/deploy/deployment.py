@@ -1,8 +1,7 @@
-"""Model, configuration, endpoint, in this order; each is looked for before it is made.
+"""Create model, configuration and endpoint, in this order, if they do not exist.
 
-So a run that was killed is finished by the next: names say what things are
-(:mod:`sm.tools.deploy.resource_names`), and
-nothing that a step needs is remembered anywhere but in the account.
+So the next run completes one that was killed: names identify resources
+(:mod:`sm.tools.deploy.resource_names`), and all state is in the account.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from sm.tools.deploy.rollout import Rollout
 from sm.tools.deploy.start_failures import failed
 from sm.tools.deploy.waiting import Waiter
 
-#: Lines of the containers' logs that a failure shows.
-LINES = 20
+#: Lines of the containers' logs that are shown after a failure.
+LOG_LINES = 20
 
 
 class Deployment:
@@ -31,11 +30,11 @@ class Deployment:
         self.things = Resources(account, name)
 
     def apply(self, plan: Plan, rollout: Rollout) -> None:
-        """Make the endpoint serve ``plan``, or raise; what this run made in vain is removed then.
+        """Make the endpoint serve ``plan``. After a failure, what this run created is removed.
 
-        After :class:`sm.tools.deploy.aws.ServiceUnavailable` nothing is removed: the next run goes on.
+        After :class:`sm.tools.deploy.aws.ServiceUnavailable` nothing is removed: the next run continues.
         """
-        endpoint = self._settled()
+        endpoint = self._wait_until_steady()
         try:
             self._make_model(plan)
             self._make_configuration(plan)
@@ -43,10 +42,10 @@ class Deployment:
         except aws.ServiceUnavailable:
             raise
         except StartError as error:
-            raise self._undone(plan, error) from None
+            raise self._clean_up_after(plan, error) from None
 
     def roll_back(self, rollout: Rollout) -> str:
-        """Serve the configuration that served before; its name."""
+        """Serve the previous configuration; return its name."""
         endpoint = self.things.existing()
         endpoint = self._waiter.wait(self._name) or endpoint
         now = self.things.configuration(endpoint["EndpointConfigName"])
@@ -58,16 +57,18 @@ class Deployment:
         self._update(before, rollout, endpoint)
         return before
 
-    def _settled(self) -> dict[str, Any] | None:
-        """The endpoint, when another run or AWS is through with it. A failed one can only be removed."""
+    def _wait_until_steady(self) -> dict[str, Any] | None:
+        """Return the endpoint after another run or AWS has finished with it. A failed endpoint can only be
+        removed.
+        """
         if self.things.endpoint() is None:
             return None
-        found = self._waiter.wait(self._name)
-        if found and found["EndpointStatus"] == "Failed":
+        endpoint = self._waiter.wait(self._name)
+        if endpoint and endpoint["EndpointStatus"] == "Failed":
             self._account.progress.say(f"endpoint {self._name} has failed earlier: it is made anew")
             self.things.remove_endpoint()
-            found = None if self._account.dry else self._waiter.wait(self._name)
-        return found
+            endpoint = None if self._account.dry else self._waiter.wait(self._name)
+        return endpoint
 
     def _make_model(self, plan: Plan) -> None:
         if self.things.model(plan.model_name) is None:
@@ -80,25 +81,28 @@ class Deployment:
                 SAGEMAKER, "create_endpoint_config", f"make configuration {name}", **plan.configuration()
             )
 
-    def _make_endpoint(self, plan: Plan, rollout: Rollout, found: dict[str, Any] | None) -> None:
-        if found is None:
+    def _make_endpoint(self, plan: Plan, rollout: Rollout, endpoint: dict[str, Any] | None) -> None:
+        if endpoint is None:
             self._account.create(
                 SAGEMAKER, "create_endpoint", f"make endpoint {plan.name}", **plan.endpoint()
             )
             self._wait_serving(plan.configuration_name, "could not be created")
-        elif found["EndpointConfigName"] != plan.configuration_name:
-            self._update(plan.configuration_name, rollout, found)
+        elif endpoint["EndpointConfigName"] != plan.configuration_name:
+            self._update(plan.configuration_name, rollout, endpoint)
         else:
             self._account.progress.say(f"endpoint {plan.name} is up to date")
-        if found and aws.by_name(plan.all_tags()).items() - self.things.tags(found["EndpointArn"]).items():
-            arn = found["EndpointArn"]
+        if (
+            endpoint
+            and aws.by_name(plan.all_tags()).items() - self.things.tags(endpoint["EndpointArn"]).items()
+        ):
+            arn = endpoint["EndpointArn"]
             self._account.create(
                 SAGEMAKER, "add_tags", "set the endpoint's tags", ResourceArn=arn, Tags=plan.all_tags()
             )
 
-    def _update(self, configuration: str, rollout: Rollout, found: dict[str, Any]) -> None:
-        """Blue/green. The instances that autoscaling has started stay as many."""
-        self._remember(configuration, found["EndpointConfigName"])
+    def _update(self, configuration: str, rollout: Rollout, endpoint: dict[str, Any]) -> None:
+        """Update blue/green. The number of instances that autoscaling started is kept."""
+        self._remember(configuration, endpoint["EndpointConfigName"])
         arguments: dict[str, Any] = {"EndpointName": self._name, "EndpointConfigName": configuration}
         if autoscaling.target(self._account, self._name):
             arguments["RetainAllVariantProperties"] = True
@@ -108,35 +112,37 @@ class Deployment:
         self._wait_serving(configuration, "could not be updated, and serves what it did")
 
     def _remember(self, configuration: str, before: str) -> None:
-        """On the new one, ahead of the update: --rollback must know after a crash, too."""
-        found = self.things.configuration(configuration)
-        arn = found["EndpointConfigArn"] if found else f"ARN-OF-{configuration}"  # in a dry run
+        """Tag the new configuration with its predecessor before the update, so that --rollback works after a
+        crash too.
+        """
+        existing = self.things.configuration(configuration)
+        arn = existing["EndpointConfigArn"] if existing else f"ARN-OF-{configuration}"  # in a dry run
         self._account.create(
             SAGEMAKER,
             "add_tags",
             f"tag configuration {configuration}",
             ResourceArn=arn,
-            Tags=aws.named({resource_names.PREVIOUS: before}),
+            Tags=aws.to_tags({resource_names.PREVIOUS: before}),
         )
 
     def _wait_serving(self, configuration: str, otherwise: str) -> None:
         if self._account.dry:
             return
         since = time.time()
-        found = self._waiter.wait(self._name) or {"EndpointStatus": "gone"}
-        if found["EndpointStatus"] == "InService" and found["EndpointConfigName"] == configuration:
+        endpoint = self._waiter.wait(self._name) or {"EndpointStatus": "gone"}
+        if endpoint["EndpointStatus"] == "InService" and endpoint["EndpointConfigName"] == configuration:
             return
-        reason = str(found.get("FailureReason", ""))
+        reason = str(endpoint.get("FailureReason", ""))
         raise failed(self._name, otherwise, reason, self._last_lines(since))
 
     def _last_lines(self, since: float) -> list[str]:
         try:
-            return endpoint_logs.last(self._account, self._name, LINES, since)
+            return endpoint_logs.last(self._account, self._name, LOG_LINES, since)
         except StartError as error:
             return [f"({error})"]
 
-    def _undone(self, plan: Plan, error: StartError) -> StartError:
-        """The error, with what became of what was half made."""
+    def _clean_up_after(self, plan: Plan, error: StartError) -> StartError:
+        """Return the error, with what became of the unfinished resources."""
         if self._account.dry:
             return error
         try:
@@ -149,30 +155,32 @@ class Deployment:
             )
 
     def undo(self, plan: Plan) -> str:
-        """Remove what ``plan`` made and nothing serves; a sentence on what was."""
-        found, gone = self.things.endpoint(), []
-        ours = found is not None and found["EndpointConfigName"] == plan.configuration_name
-        if found and ours and found["EndpointStatus"] == "Failed":
+        """Remove what ``plan`` created and nothing serves; describe it in a sentence."""
+        endpoint, removed = self.things.endpoint(), []
+        ours = endpoint is not None and endpoint["EndpointConfigName"] == plan.configuration_name
+        if endpoint and ours and endpoint["EndpointStatus"] == "Failed":
             self.things.remove_endpoint()
             self._waiter.wait(plan.name)
-            gone, found = ["endpoint"], None
+            removed, endpoint = ["endpoint"], None
         elif ours:
             return "Nothing was removed."
-        kept = self._needed(found)
-        own = [alarm["AlarmName"] for alarm in alarms.own(self._account, plan.name)]
-        if found is None and own:
-            alarms.remove(self._account, own)
-            gone.append("alarms")
-        if plan.configuration_name not in kept and self.things.configuration(plan.configuration_name):
+        in_use = self._names_in_use(endpoint)
+        own_alarms = [alarm["AlarmName"] for alarm in alarms.find_own(self._account, plan.name)]
+        if endpoint is None and own_alarms:
+            alarms.remove(self._account, own_alarms)
+            removed.append("alarms")
+        if plan.configuration_name not in in_use and self.things.configuration(plan.configuration_name):
             self.things.remove_configuration(plan.configuration_name)
-            gone.append("configuration")
-        if plan.model_name not in kept and self.things.model(plan.model_name):
+            removed.append("configuration")
+        if plan.model_name not in in_use and self.things.model(plan.model_name):
             self.things.remove_model(plan.model_name)
-            gone.append("model")
-        return f"Removed what was made in vain: {', '.join(gone)}." if gone else "Nothing is left of it."
+            removed.append("model")
+        return (
+            f"Removed what was made in vain: {', '.join(removed)}." if removed else "Nothing is left of it."
+        )
 
-    def _needed(self, endpoint: dict[str, Any] | None) -> set[str]:
-        """Configurations and models that serve, or that --rollback would use."""
+    def _names_in_use(self, endpoint: dict[str, Any] | None) -> set[str]:
+        """Return the configurations and models that serve, or that --rollback would use."""
         if not endpoint:
             return set()
         needed = set[str]()

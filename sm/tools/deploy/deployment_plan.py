@@ -1,12 +1,14 @@
-"""What a deployment is to be, as the three things that SageMaker wants: model, configuration, endpoint."""
+"""The planned deployment as SageMaker's three resources: model, configuration, endpoint."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sm.tools.deploy import aws, resource_names
+from sm.tools.deploy.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,11 @@ class Serverless:
 
 @dataclass(frozen=True)
 class Plan:
-    """``data`` is an archive on S3, or for ``mme`` the prefix of many; ``fingerprint`` tells its content.
+    """``data`` is an archive on S3 or, with ``mme``, the prefix of many; ``fingerprint`` identifies its
+    content.
 
-    An image with its models inside has no ``data``.
-
-    ``output`` is where an asynchronous endpoint puts its answers; ``startup_timeout`` is in seconds.
+    An image with its models inside has no ``data``. ``output`` is where an asynchronous endpoint writes its
+    answers; ``startup_timeout`` is in seconds.
     """
 
     name: str
@@ -39,14 +41,39 @@ class Plan:
     serverless: Serverless | None = None
     output: str | None = None
     startup_timeout: int | None = None
+    #: The limits of the alarms on the box's own metrics; None for no alarms.
+    watch: Watch | None = None
+
+    @classmethod
+    def of(cls, options: argparse.Namespace, data: str, role: str, fingerprint: str = "") -> Plan:
+        """The plan of a command line, see :func:`deploy_arguments.add_description_arguments`."""
+        return cls(
+            name=options.name,
+            image=options.image,
+            data=data,
+            role=role,
+            fingerprint=fingerprint,
+            mme=options.mme,
+            env={
+                **(options.alarms.environment(options.name) if options.alarms else {}),
+                **dict(options.env),
+            },
+            tags=dict(options.tags),
+            instance_type=options.instance_type,
+            count=options.count,
+            serverless=Serverless(*options.serverless) if options.serverless else None,
+            output=options.output,
+            startup_timeout=options.startup_timeout,
+            watch=options.alarms,
+        )
 
     @property
     def model_name(self) -> str:
-        return resource_names.hashed(self.name, [self._model(), self.fingerprint])
+        return resource_names.add_hash(self.name, [self._model(), self.fingerprint])
 
     @property
     def configuration_name(self) -> str:
-        return resource_names.hashed(self.name, self._configuration())
+        return resource_names.add_hash(self.name, self._configuration())
 
     def model(self) -> dict[str, Any]:
         """The arguments of CreateModel."""
@@ -65,8 +92,12 @@ class Plan:
             "Tags": self.all_tags(),
         }
 
+    def alarms(self) -> list[dict[str, Any]]:
+        """The arguments of each PutMetricAlarm."""
+        return self.watch.alarms(self.name, self.env) if self.watch else []
+
     def all_tags(self) -> list[dict[str, str]]:
-        return aws.named({**self.tags, resource_names.TAG: self.name})
+        return aws.to_tags({**self.tags, resource_names.TAG: self.name})
 
     def _model(self) -> dict[str, Any]:
         container: dict[str, Any] = {
@@ -78,11 +109,11 @@ class Plan:
         return {"ExecutionRoleArn": self.role, "PrimaryContainer": container}
 
     def _configuration(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"ProductionVariants": [self._variant()]}
+        configuration: dict[str, Any] = {"ProductionVariants": [self._variant()]}
         if self.output:
             output = {"S3OutputPath": self.output, "S3FailurePath": f"{self.output.rstrip('/')}/failures/"}
-            made["AsyncInferenceConfig"] = {"OutputConfig": output}
-        return made
+            configuration["AsyncInferenceConfig"] = {"OutputConfig": output}
+        return configuration
 
     def _variant(self) -> dict[str, Any]:
         variant: dict[str, Any] = {"VariantName": resource_names.VARIANT, "ModelName": self.model_name}
@@ -93,6 +124,6 @@ class Plan:
         variant["InitialVariantWeight"] = 1.0
         if self.startup_timeout:
             variant["ContainerStartupHealthCheckTimeoutInSeconds"] = self.startup_timeout
-            # A large archive takes its time, too.
+            # A large archive also takes time.
             variant["ModelDataDownloadTimeoutInSeconds"] = self.startup_timeout
         return variant

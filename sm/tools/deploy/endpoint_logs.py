@@ -1,4 +1,4 @@
-"""What the containers of an endpoint say, from CloudWatch."""
+"""Logs of an endpoint's containers, from CloudWatch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sm.errors import StartError
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.aws import ServiceUnavailable
 
-#: Streams that are read for the last lines: instances of an update that goes on, old and new.
-STREAMS = 4
-#: Seconds between two looks for new lines.
+#: Streams that are read for the last lines: old and new instances during an update.
+MAX_STREAMS = 4
+#: Seconds between two polls.
 POLL_INTERVAL_S = 2.0
 DOING = "read the logs"
 
@@ -23,21 +23,21 @@ def group(name: str) -> str:
 
 
 def last(account: Account, name: str, lines: int, since: float = 0.0) -> list[str]:
-    """The newest ``lines`` of all instances, oldest first; none where there is no log yet.
+    """Return the newest ``lines`` of all instances, oldest first; none if there is no log yet.
 
-    ``since`` is in seconds since 1970: what an endpoint of the same name said before that is no news.
+    ``since`` is in seconds since 1970: older lines belong to an earlier endpoint of the same name.
     """
-    found = account.describe(
+    response = account.describe(
         "logs",
         "describe_log_streams",
         DOING,
         logGroupName=group(name),
         orderBy="LastEventTime",
         descending=True,
-        limit=STREAMS,
+        limit=MAX_STREAMS,
     )
     events: list[Any] = []
-    for stream in (found or {}).get("logStreams", ()):
+    for stream in (response or {}).get("logStreams", ()):
         page = account.describe(
             "logs",
             "get_log_events",
@@ -53,15 +53,15 @@ def last(account: Account, name: str, lines: int, since: float = 0.0) -> list[st
 
 
 class Follower:
-    """Gives lines as they come. ``wait`` sleeps; it and the clock can be a test's."""
+    """Yields lines as they arrive. Tests replace ``wait``, which sleeps, and the clock."""
 
     def __init__(self, account: Account, name: str, wait: Callable[[float], None] = time.sleep) -> None:
         self._account, self._name, self._wait = account, name, wait
         self._from = 0
-        self._seen: set[str] = set()
+        self._shown_events: set[str] = set()
 
     def lines(self, since: float) -> Iterator[str]:
-        """Endless. A network that is away for a moment is no end."""
+        """Yield lines for ever, also after a short outage of the network."""
         self._from = int(since * 1000)
         while True:
             try:
@@ -80,11 +80,11 @@ class Follower:
             startTime=self._from,
         )
         for event in events:
-            if event["eventId"] not in self._seen:
+            if event["eventId"] not in self._shown_events:
                 if event["timestamp"] > self._from:
-                    # Lines of one moment may come in two answers, so only older ones are forgotten.
+                    # Lines of the same moment may come in two answers, so only older ones are forgotten.
                     self._from = event["timestamp"]
-                self._seen.add(event["eventId"])
+                self._shown_events.add(event["eventId"])
                 yield written(event)
 
 
@@ -94,15 +94,15 @@ def written(event: dict[str, Any]) -> str:
 
 
 def show(account: Account, name: str, lines: int, follow: bool) -> None:
-    """Print the last lines, and with ``follow`` those that come, until interrupted."""
+    """Print the last lines and, with ``follow``, new ones until interrupted."""
     began = time.time()
-    found = last(account, name, lines)
-    for line in found:
+    recent = last(account, name, lines)
+    for line in recent:
         account.results.say(line)
     if follow:
         for line in Follower(account, name).lines(began):
             account.results.say(line)
-    elif not found:
+    elif not recent:
         raise StartError(
             f"there are no logs of {name!r} in {account.region}: "
             "it has not started yet, or has another name ('sm status NAME')."

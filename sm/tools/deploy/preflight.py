@@ -1,4 +1,4 @@
-"""What can be known to be wrong before anything is made: the role and the image."""
+"""Check the role and the image before anything is created."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ ECR = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?"
     r"/(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
 )
-#: The role that is taken if it is there and none is named.
+#: The role that is used if none is named and it exists.
 USUAL_ROLE = "trireme"
 
 
-def role(account: Account, things: Resources, given: str | None) -> str:
-    """The role's ARN: the one given, the one that serves now, or the account's role ``trireme``."""
-    if given:
-        if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", given):
-            raise StartError(f"{given!r} is no role's ARN: arn:aws:iam::ACCOUNT:role/NAME.")
-        return given
+def role(account: Account, things: Resources, arn: str | None) -> str:
+    """Return the role's ARN: the given one, the one that serves now, or the account's role ``trireme``."""
+    if arn:
+        if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", arn):
+            raise StartError(f"{arn!r} is no role's ARN: arn:aws:iam::ACCOUNT:role/NAME.")
+        return arn
     if serving := things.serving():
         return str(serving["ExecutionRoleArn"])
-    if found := _looked_up(account, "iam", "get_role", f"look for role {USUAL_ROLE}", RoleName=USUAL_ROLE):
-        return str(found["Role"]["Arn"])
+    if existing := _look_up(account, "iam", "get_role", f"look for role {USUAL_ROLE}", RoleName=USUAL_ROLE):
+        return str(existing["Role"]["Arn"])
     raise StartError(
         f"no role: give --role ARN, or make one named {USUAL_ROLE!r} "
         f"('sm iam {things.name}' prints its policies)."
@@ -35,22 +35,22 @@ def role(account: Account, things: Resources, given: str | None) -> str:
 
 
 def image(account: Account, uri: str) -> None:
-    """:class:`StartError` if SageMaker could not pull it, as far as we can see."""
-    found = ECR.fullmatch(uri)
-    if found is None:
+    """Raise :class:`StartError` if SageMaker could not pull the image, as far as can be seen."""
+    match = ECR.fullmatch(uri)
+    if match is None:
         account.progress.say(f"{uri} is not in ECR: SageMaker pulls from elsewhere only through a VPC")
         return
-    if found["region"] != account.region:
+    if match["region"] != account.region:
         raise StartError(
-            f"the image is in {found['region']} and the endpoint would be in {account.region}: SageMaker "
+            f"the image is in {match['region']} and the endpoint would be in {account.region}: SageMaker "
             f"pulls from its own Region only. Push it there: ./build_and_push.sh --region {account.region}."
         )
-    if found["account"] == account.number:
-        _check(account, uri, found)
+    if match["account"] == account.number:
+        _check(account, uri, match)
 
 
 def multi_model(account: Account, uri: str, instance_type: str) -> None:
-    """Say that AWS promises multi-model endpoints on GPUs for its own image only."""
+    """Warn that AWS supports multi-model endpoints on GPUs for its own image only."""
     if instance_type.startswith(("ml.g", "ml.p")) and not triton_images.is_prebuilt(uri):
         account.progress.say(
             f"multi-model endpoints with GPUs ({instance_type}) are documented for AWS's own image only"
@@ -59,29 +59,29 @@ def multi_model(account: Account, uri: str, instance_type: str) -> None:
 
 def _check(account: Account, uri: str, parts: re.Match[str]) -> None:
     names = {"imageDigest": parts["digest"], "imageTag": parts["tag"] or "latest"}
-    wanted = {key: names[key] for key in [next(key for key in names if names[key])]}
+    image_id = {key: names[key] for key in [next(key for key in names if names[key])]}
     try:
-        there: Any = account.describe(
+        description: Any = account.describe(
             "ecr",
             "describe_images",
             f"look at image {uri}",
             repositoryName=parts["repository"],
-            imageIds=[wanted],
+            imageIds=[image_id],
         )
     except aws.ServiceUnavailable:
         raise
     except StartError as error:
         account.progress.say(f"not checked: {error}")
         return
-    if there is None:
+    if description is None:
         raise StartError(
             f"there is no image {uri}. Push it (./build_and_push.sh --region {account.region}), "
             f"or look at its tag: aws ecr list-images --repository-name {parts['repository']}."
         )
 
 
-def _looked_up(account: Account, service: str, operation: str, doing: str, **arguments: Any) -> Any:
-    """None, too, where we may not look."""
+def _look_up(account: Account, service: str, operation: str, doing: str, **arguments: Any) -> Any:
+    """Return None also without the permission to look."""
     try:
         return account.describe(service, operation, doing, **arguments)
     except aws.ServiceUnavailable:

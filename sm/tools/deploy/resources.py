@@ -1,4 +1,4 @@
-"""What a deployment has in the account: found by name and tag, never by what a run remembers."""
+"""Find a deployment's resources in the account, by name and tag."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ SAGEMAKER = "sagemaker"
 
 
 class Resources:
-    """Looks at a deployment's endpoint, configurations and models; removes single ones."""
+    """Reads a deployment's endpoint, configurations and models, and removes single ones."""
 
     def __init__(self, account: Account, name: str) -> None:
         self._account, self.name = account, name
 
     def endpoint(self) -> dict[str, Any] | None:
-        """As SageMaker describes it; :class:`StartError` where it is someone else's."""
-        found = self._account.describe(
+        """Describe the endpoint. Raises :class:`StartError` if it belongs to another deployment."""
+        description = self._account.describe(
             SAGEMAKER, "describe_endpoint", f"look at endpoint {self.name}", EndpointName=self.name
         )
-        if found and self.tags(found["EndpointArn"]).get(resource_names.TAG) != self.name:
+        if description and self.tags(description["EndpointArn"]).get(resource_names.TAG) != self.name:
             raise StartError(
                 f"endpoint {self.name!r} is not of 'sm deploy' "
                 f"(it has no tag {resource_names.TAG}={self.name}): "
                 "it is left alone. Choose another name."
             )
-        return found
+        return description
 
     def existing(self) -> dict[str, Any]:
-        """The endpoint; :class:`StartError` if there is none."""
-        if found := self.endpoint():
-            return found
+        """Describe the endpoint. Raises :class:`StartError` if there is none."""
+        if endpoint := self.endpoint():
+            return endpoint
         raise StartError(
             f"there is no endpoint {self.name!r} in {self._account.region}; "
             "look at the name and --region, or make it with 'sm deploy'."
         )
 
     def tags(self, arn: str) -> dict[str, str]:
-        found = self._account.paginate(SAGEMAKER, "list_tags", "Tags", "read the tags", ResourceArn=arn)
-        return aws.by_name(list(found))
+        rows = self._account.paginate(SAGEMAKER, "list_tags", "Tags", "read the tags", ResourceArn=arn)
+        return aws.by_name(list(rows))
 
     def configuration(self, name: str) -> dict[str, Any] | None:
         return self._account.describe(
@@ -52,14 +52,14 @@ class Resources:
         return self._account.describe(SAGEMAKER, "describe_model", f"look at model {name}", ModelName=name)
 
     def serving(self) -> dict[str, Any] | None:
-        """The model behind the endpoint."""
+        """Return the model behind the endpoint."""
         endpoint = self.endpoint()
         if not endpoint or not (configuration := self.configuration(endpoint["EndpointConfigName"])):
             return None
         return self.model(model_of(configuration))
 
     def configurations(self) -> list[str]:
-        found = self._account.paginate(
+        rows = self._account.paginate(
             SAGEMAKER,
             "list_endpoint_configs",
             "EndpointConfigs",
@@ -68,18 +68,18 @@ class Resources:
         )
         return [
             row["EndpointConfigName"]
-            for row in found
+            for row in rows
             if self._is_own(row["EndpointConfigName"], row["EndpointConfigArn"])
         ]
 
     def models(self) -> list[str]:
-        found = self._account.paginate(
+        rows = self._account.paginate(
             SAGEMAKER, "list_models", "Models", "list the models", NameContains=f"{self.name}-"
         )
-        return [row["ModelName"] for row in found if self._is_own(row["ModelName"], row["ModelArn"])]
+        return [row["ModelName"] for row in rows if self._is_own(row["ModelName"], row["ModelArn"])]
 
     def previous(self, configuration: dict[str, Any]) -> str | None:
-        """The configuration that served before this one."""
+        """Return the configuration that served before this one."""
         return self.tags(configuration["EndpointConfigArn"]).get(resource_names.PREVIOUS)
 
     def remove_configuration(self, name: str) -> None:
@@ -95,9 +95,12 @@ class Resources:
             SAGEMAKER, "delete_endpoint", f"remove endpoint {self.name}", EndpointName=self.name
         )
 
-    def _is_own(self, found: str, arn: str) -> bool:
-        # The name first: it costs no call.
-        return resource_names.is_own(self.name, found) and self.tags(arn).get(resource_names.TAG) == self.name
+    def _is_own(self, candidate: str, arn: str) -> bool:
+        # Compare the name first: that costs no call.
+        return (
+            resource_names.is_own(self.name, candidate)
+            and self.tags(arn).get(resource_names.TAG) == self.name
+        )
 
 
 def model_of(configuration: dict[str, Any]) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-#: Seconds: the most that SageMaker takes for an update, and what new instances may need to start.
-LONGEST, STARTING = 28_800, 3600
+#: Seconds: SageMaker's limit for an update, and what new instances may need to start.
+MAX_UPDATE_S, MAX_START_S = 28_800, 3600
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """``kind`` is SageMaker's; ``percent`` of the capacity moves first or each time; ``bake`` in seconds.
+    """``kind`` is SageMaker's. ``percent`` of the capacity moves first or in each step; ``bake`` is in
+    seconds.
 
-    If one of ``alarms`` goes off meanwhile, SageMaker puts the old version back.
+    If one of ``alarms`` goes off, SageMaker restores the old version.
     """
 
     kind: str = "ALL_AT_ONCE"
@@ -22,7 +23,9 @@ class Rollout:
     alarms: tuple[str, ...] = ()
 
     def deployment(self) -> dict[str, Any]:
-        """The DeploymentConfig of UpdateEndpoint: blue/green, as the old version must stay until then."""
+        """Return the DeploymentConfig of UpdateEndpoint: blue/green, as the old version must stay until the
+        end.
+        """
         routing: dict[str, Any] = {"Type": self.kind, "WaitIntervalInSeconds": self.bake}
         size = {"Type": "CAPACITY_PERCENT", "Value": self.percent}
         if self.kind == "CANARY":
@@ -31,15 +34,17 @@ class Rollout:
             routing["LinearStepSize"] = size
         policy = {
             "TrafficRoutingConfiguration": routing,
-            # The old instances stay for as long as an alarm on the last step may take.
+            # The old instances stay as long as an alarm on the last step may take.
             "TerminationWaitInSeconds": self.bake,
-            "MaximumExecutionTimeoutInSeconds": min(LONGEST, STARTING + self.bake * (self._steps + 1)),
+            "MaximumExecutionTimeoutInSeconds": min(
+                MAX_UPDATE_S, MAX_START_S + self.bake * (self._steps + 1)
+            ),
         }
-        made: dict[str, Any] = {"BlueGreenUpdatePolicy": policy}
+        configuration: dict[str, Any] = {"BlueGreenUpdatePolicy": policy}
         if self.alarms:
             alarms = [{"AlarmName": name} for name in self.alarms]
-            made["AutoRollbackConfiguration"] = {"Alarms": alarms}
-        return made
+            configuration["AutoRollbackConfiguration"] = {"Alarms": alarms}
+        return configuration
 
     @property
     def _steps(self) -> int:
@@ -47,5 +52,5 @@ class Rollout:
 
     @property
     def is_usual(self) -> bool:
-        """Whether SageMaker does this by itself."""
+        """True if this is SageMaker's default."""
         return self.kind == "ALL_AT_ONCE" and not self.alarms

@@ -1,4 +1,4 @@
-"""The autoscaling that is asked for: limits, and what each instance should have to do."""
+"""The requested autoscaling: limits, and the target load of an instance."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from sm.errors import StartError
 
-#: What an endpoint's instances say of themselves.
+#: The namespace of metrics of an endpoint's instances.
 INSTANCE_METRICS = "/aws/sagemaker/Endpoints"
-#: The utilisation that each kind of target is for; SageMaker adds up all cores and all GPUs of an instance.
+#: The metric of each kind of target; SageMaker adds up all cores and all GPUs of an instance.
 UTILISATION = {"cpu": "CPUUtilization", "gpu": "GPUUtilization"}
 #: The kind of target that counts requests.
 REQUESTS = "target"
@@ -18,9 +18,9 @@ REQUESTS = "target"
 
 @dataclass(frozen=True)
 class Target:
-    """``value`` for each instance: percent of ``cpu`` or ``gpu``; of a ``target`` requests.
+    """``value`` for each instance: percent of ``cpu`` or ``gpu``, or requests of a ``target``.
 
-    Requests are those of a minute, or where the endpoint is asynchronous those that wait.
+    Requests are those of a minute or, for an asynchronous endpoint, those that wait.
     """
 
     kind: str
@@ -29,29 +29,29 @@ class Target:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Limits, and one target or several: with several, the one that asks for most instances counts."""
+    """Limits and targets. With several targets, the one that needs the most instances decides."""
 
     least: int
     most: int
     targets: Sequence[Target]
 
 
-def read(given: argparse.Namespace, has_default: bool = False) -> Scaling | None:
-    """The autoscaling that is asked for; :class:`StartError` where something does not go together.
+def read(options: argparse.Namespace, has_default: bool = False) -> Scaling | None:
+    """Read the options. Raises :class:`StartError` for a combination that is not possible.
 
-    ``has_default``: who scales has a target of its own, so none need be given.
+    ``has_default``: there is a default target, so none need be given.
     """
-    requests = given.target_invocations
-    chosen = {REQUESTS: requests, "cpu": given.target_cpu, "gpu": given.target_gpu}
+    requests = options.target_invocations
+    chosen = {REQUESTS: requests, "cpu": options.target_cpu, "gpu": options.target_gpu}
     targets = [Target(kind, value) for kind, value in chosen.items() if value is not None]
-    if not given.autoscale:
-        if given.target_cpu or given.target_gpu:
+    if not options.autoscale:
+        if options.target_cpu or options.target_gpu:
             raise StartError("--target-cpu and --target-gpu go with --autoscale MIN:MAX.")
         return None
-    least, most = given.autoscale
-    if given.serverless:
+    least, most = options.autoscale
+    if options.serverless:
         raise StartError("--serverless goes without --autoscale: it has no instances.")
-    if least == 0 and not given.output:
+    if least == 0 and not options.output:
         raise StartError("--autoscale 0:MAX goes with --async only: else nobody could answer.")
     if not targets and not has_default:
         raise StartError(

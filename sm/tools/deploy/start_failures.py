@@ -1,4 +1,4 @@
-"""Why an endpoint did not start, and what to do. The reasons are SageMaker's own sentences."""
+"""Explain why an endpoint did not start, from SageMaker's own reasons."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from sm.errors import StartError
 
-#: A part of the reason, and the advice. The first that fits counts.
+#: Advice by a part of the reason; the first match is used.
 ADVICE = {
     r"\bping\b": (
         "The container started but /ping never said 200. The log above says what was missing; "
@@ -35,19 +35,21 @@ USUAL = "See 'sm logs NAME', and the endpoint's page in the SageMaker console."
 
 
 class Failed(StartError):
-    """The endpoint did not come to serve what it should."""
+    """The endpoint does not serve what it should."""
 
 
 def advice(reason: str) -> str:
-    for part, said in ADVICE.items():
+    for part, sentence in ADVICE.items():
         if re.search(part, reason, re.IGNORECASE):
-            return said
+            return sentence
     return USUAL
 
 
 def failed(name: str, what: str, reason: str, lines: list[str]) -> Failed:
-    """``what`` is such as "could not be created"; ``lines`` are the containers' last."""
-    shown = "".join(f"  | {line}\n" for line in lines)
-    logs = f"the last lines of its log:\n{shown}" if lines else "its container has said nothing.\n"
-    said = reason.rstrip(".") or "SageMaker gives no reason"
-    return Failed(f"endpoint {name!r} {what}: {said}.\n{logs}{advice(reason).replace('NAME', name)}")
+    """Return the error. ``what`` is, for example, "could not be created"; ``lines`` are the
+    containers' last.
+    """
+    log_text = "".join(f"  | {line}\n" for line in lines)
+    logs = f"the last lines of its log:\n{log_text}" if lines else "its container has said nothing.\n"
+    cause = reason.rstrip(".") or "SageMaker gives no reason"
+    return Failed(f"endpoint {name!r} {what}: {cause}.\n{logs}{advice(reason).replace('NAME', name)}")

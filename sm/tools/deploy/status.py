@@ -1,24 +1,26 @@
-"""What an endpoint is, serves and does, on a screen."""
+"""Show an endpoint's state, model and metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from sm.settings import Settings
 from sm.tools.deploy import alarms, autoscaling, resource_names
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.resources import Resources, model_of
 from sm.tools.deploy.scaling import INSTANCE_METRICS
+from sm.tools.deploy.watch import ENDPOINT_NAME, NAMESPACE
 
-#: What SageMaker says of an endpoint's requests.
+#: The namespace of metrics of an endpoint's requests.
 REQUEST_METRICS = "AWS/SageMaker"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """``show`` makes words of the sum and the number of the hour's samples."""
+    """A metric; ``show`` formats the sum and the count of the last hour's samples."""
 
     title: str
     name: str
@@ -31,8 +33,12 @@ def total(sum_of: float, _samples: float) -> str:
 
 
 def mean_time(sum_of: float, samples: float) -> str:
-    """CloudWatch has microseconds."""
+    """Format a mean time; CloudWatch has microseconds."""
     return f"{sum_of / samples / 1000:,.1f} ms"
+
+
+def mean_milliseconds(sum_of: float, samples: float) -> str:
+    return f"{sum_of / samples:,.1f} ms"
 
 
 def mean_percent(sum_of: float, samples: float) -> str:
@@ -44,7 +50,7 @@ def mean_count(sum_of: float, samples: float) -> str:
 
 
 def share(sum_of: float, samples: float) -> str:
-    """Each sample is a request: 1 where the model was loaded already, else 0."""
+    """Format a share; each sample is a request, 1 if the model was loaded already, else 0."""
     return f"{sum_of / samples:.1%} of {samples:,.0f}"
 
 
@@ -66,8 +72,12 @@ METRICS = (
 )
 
 
+#: What the box itself writes (sm.server.embedded_metrics), in the namespace that its settings name.
+OWN_METRICS = (("Requests", total), ("Errors", total), ("Latency", mean_milliseconds))
+
+
 def show(account: Account, name: str) -> int:
-    """Print it; 0 if the endpoint is in service."""
+    """Print the status; return 0 if the endpoint is in service."""
     things = Resources(account, name)
     endpoint = things.existing()
     rows = list(_rows(account, things, endpoint))
@@ -88,13 +98,15 @@ def _rows(account: Account, things: Resources, endpoint: dict[str, Any]) -> Iter
         yield from _configuration(things, configuration)
     for variant in endpoint.get("ProductionVariants", ()):
         if "CurrentInstanceCount" in variant:
-            wanted = variant.get("DesiredInstanceCount", variant["CurrentInstanceCount"])
-            yield "instances", f"{variant['CurrentInstanceCount']} of {wanted}"
-    if found := autoscaling.target(account, things.name):
-        yield "autoscaling", f"{found['MinCapacity']} to {found['MaxCapacity']} instances"
-    for alarm in alarms.own(account, things.name):
+            desired = variant.get("DesiredInstanceCount", variant["CurrentInstanceCount"])
+            yield "instances", f"{variant['CurrentInstanceCount']} of {desired}"
+    if scalable := autoscaling.target(account, things.name):
+        yield "autoscaling", f"{scalable['MinCapacity']} to {scalable['MaxCapacity']} instances"
+    for alarm in alarms.find_own(account, things.name):
         yield "alarm", f"{alarm['AlarmName']}: {alarm['StateValue']}"
     yield from _metrics(account, things.name)
+    if configuration:
+        yield from _own_metrics(account, things.model(model_of(configuration)) or {})
 
 
 def _configuration(things: Resources, configuration: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -116,25 +128,41 @@ def _configuration(things: Resources, configuration: dict[str, Any]) -> Iterator
 
 
 def _metrics(account: Account, name: str) -> Iterator[tuple[str, str]]:
-    until = datetime.now(timezone.utc)
+    dimensions = {"EndpointName": name, "VariantName": resource_names.VARIANT}
     for metric in METRICS:
-        found = account.call(
-            "cloudwatch",
-            "get_metric_statistics",
-            "read the endpoint's metrics",
-            Namespace=metric.namespace,
-            MetricName=metric.name,
-            Dimensions=[
-                {"Name": "EndpointName", "Value": name},
-                {"Name": "VariantName", "Value": resource_names.VARIANT},
-            ],
-            StartTime=until - timedelta(hours=1),
-            EndTime=until,
-            Period=300,
-            Statistics=["Sum", "SampleCount"],
-        )
-        points = found.get("Datapoints", ())
-        if points:
-            sum_of = sum(point["Sum"] for point in points)
-            samples = sum(point["SampleCount"] for point in points)
-            yield f"{metric.title}, last hour", metric.show(sum_of, samples)
+        if found := _last_hour(account, metric.namespace, metric.name, dimensions):
+            yield f"{metric.title}, last hour", metric.show(*found)
+
+
+def _own_metrics(account: Account, model: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The box's own metrics, if it writes them under the endpoint's name."""
+    environment = model.get("PrimaryContainer", {}).get("Environment", {})
+    if not environment.get(ENDPOINT_NAME):
+        return
+    namespace = environment.get(NAMESPACE) or Settings().emf_namespace
+    for name, show_metric in OWN_METRICS:
+        if found := _last_hour(account, namespace, name, {"Endpoint": environment[ENDPOINT_NAME]}):
+            yield f"{namespace}/{name}, last hour", show_metric(*found)
+
+
+def _last_hour(
+    account: Account, namespace: str, name: str, dimensions: Mapping[str, str]
+) -> tuple[float, float] | None:
+    """Return the sum and the count of a metric's samples; None if there is none."""
+    until = datetime.now(timezone.utc)
+    statistics = account.call(
+        "cloudwatch",
+        "get_metric_statistics",
+        "read the endpoint's metrics",
+        Namespace=namespace,
+        MetricName=name,
+        Dimensions=[{"Name": key, "Value": value} for key, value in dimensions.items()],
+        StartTime=until - timedelta(hours=1),
+        EndTime=until,
+        Period=300,
+        Statistics=["Sum", "SampleCount"],
+    )
+    points = statistics.get("Datapoints", ())
+    if not points:
+        return None
+    return sum(point["Sum"] for point in points), sum(point["SampleCount"] for point in points)

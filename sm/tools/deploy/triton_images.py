@@ -57,14 +57,14 @@ SINCE = {
 
 
 def uri(region: str, version: str = NEWEST, cpu: bool = False) -> str:
-    """The image of a Region; :class:`StartError` where there is none. ``version`` is such as 24.09."""
+    """Return the image of a Region. Raises :class:`StartError`. ``version`` is, for example, 24.09."""
     return uris(region, version, cpu)[0]
 
 
 def uris(region: str, version: str = NEWEST, cpu: bool = False) -> list[str]:
-    """The image in each account that may hold it: two for ``IN_BOTH``, that of the notebooks first."""
+    """Return the image in each account that may have it: two for ``IN_BOTH``, that of the notebooks first."""
     maps = _maps(version)
-    accounts = list(dict.fromkeys(known[region] for known in maps if region in known))
+    accounts = list(dict.fromkeys(by_region[region] for by_region in maps if region in by_region))
     if not accounts:
         raise StartError(
             f"there is no prebuilt Triton image {version} in {region}; "
@@ -76,12 +76,12 @@ def uris(region: str, version: str = NEWEST, cpu: bool = False) -> list[str]:
 
 
 def regions(version: str = NEWEST) -> list[str]:
-    """Where there is an image of this release."""
-    return sorted({region for known in _maps(version) for region in known})
+    """Return the Regions with an image of this release."""
+    return sorted({region for by_region in _maps(version) for region in by_region})
 
 
 def _maps(version: str) -> list[dict[str, str]]:
-    """The accounts that may hold a release, by Region."""
+    """Return the accounts that may have a release, by Region."""
     if not re.fullmatch(r"\d\d\.\d\d", version):
         raise StartError(f"{version!r} is no version of the Triton image; one is {NEWEST}.")
     if version == IN_BOTH:
@@ -90,5 +90,5 @@ def _maps(version: str) -> list[dict[str, str]]:
 
 
 def is_prebuilt(image: str) -> bool:
-    """Whether this is AWS's, which has none of our clients."""
+    """True if the image is AWS's, which has no clients of ours."""
     return f"/{REPOSITORY}:" in image or f"/{REPOSITORY}@" in image

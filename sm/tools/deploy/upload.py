@@ -1,10 +1,9 @@
-"""Model archives on S3: a folder is packed and sent there, once for each content."""
+"""Pack a folder as a model archive and upload it to S3, once for each content."""
 
 from __future__ import annotations
 
 import tempfile
 import threading
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.errors import StartError
+from sm.s3_uri import S3Uri
 from sm.tools.deploy import aws, resource_names
 from sm.tools.deploy.account import Account
 from sm.tools.package import archive_plan, archive_writer
@@ -20,40 +20,23 @@ from sm.tools.package.archive_plan import ArchivePlan
 from sm.tools.package.exclusion import Exclusion
 from sm.tools.package.package_command import inspect
 
-#: Bytes of a part, and of the smallest archive that is sent in parts. 10,000 parts are the most.
+#: Bytes of a part, and of the smallest archive that is uploaded in parts. S3 allows 10,000 parts.
 PART = 32 << 20
 FOLDER = "trireme"
-#: Parts that a dead run left are paid for; another run that goes on now is younger than this.
+#: Parts that a dead run left cost money. A run that is still active is younger than this.
 ABANDONED = timedelta(days=1)
 
 
-@dataclass(frozen=True)
-class Place:
-    """``s3://bucket/key``."""
-
-    bucket: str
-    key: str
-
-    @classmethod
-    def read(cls, url: str) -> Place:
-        scheme, _, rest = url.partition("://")
-        bucket, _, key = rest.partition("/")
-        if scheme != "s3" or not bucket:
-            raise StartError(f"{url!r} is no place on S3: s3://BUCKET/KEY.")
-        return cls(bucket, key)
-
-    def __str__(self) -> str:
-        return f"s3://{self.bucket}/{self.key}"
-
-
 class Uploader:
-    """Packs repositories into ``cache`` (archives are large, ``/tmp`` may be memory) and sends them."""
+    """Packs repositories in ``cache`` (archives are large, and ``/tmp`` may be memory) and uploads them."""
 
     def __init__(self, account: Account, cache: Path) -> None:
         self._account, self._cache = account, cache
 
     def send(self, repository: Path, name: str, bucket: str | None, mme: bool) -> str:
-        """The URL of the repository's archive, or with ``mme`` of the folder with one for each model."""
+        """Return the URL of the repository's archive or, with ``mme``, of the folder with one for each
+        model.
+        """
         if not repository.is_dir():
             raise StartError(f"{repository} is no folder and no s3:// URL; --model-data wants one of them.")
         inspect(repository, self._account.progress)
@@ -64,16 +47,16 @@ class Uploader:
             raise StartError(f"{self._cache} cannot be written: {error}.") from None
         with folder as packed:
             all_of_it = Exclusion(repository)
-            found = (
-                archive_plan.apart(repository, all_of_it)
+            plans = (
+                archive_plan.plan_each(repository, all_of_it)
                 if mme
-                else [archive_plan.whole(repository, Path(packed), all_of_it)]
+                else [archive_plan.plan_one(repository, Path(packed), all_of_it)]
             )
-            digests = {self._pack(each, Path(packed)): each.name for each in found}
-            target = Place(bucket or self._default_bucket(), f"{FOLDER}/{name}/{_together(digests)}/")
-            for each in found:
-                self._put(Path(packed) / f"{each.name}.tar.gz", target)
-        return str(target) if mme else f"{target}{found[0].name}.tar.gz"
+            digests = {self._pack(plan, Path(packed)): plan.name for plan in plans}
+            target = S3Uri(bucket or self._default_bucket(), f"{FOLDER}/{name}/{_combined_digest(digests)}/")
+            for plan in plans:
+                self._put(Path(packed) / f"{plan.name}.tar.gz", target)
+        return str(target) if mme else f"{target}{plans[0].name}.tar.gz"
 
     def _pack(self, shipment: ArchivePlan, folder: Path) -> str:
         return archive_writer.write(
@@ -81,7 +64,7 @@ class Uploader:
         )
 
     def _default_bucket(self) -> str:
-        """The one that SageMaker's own SDK uses, made if it is not there; never one of another account."""
+        """Return the bucket that SageMaker's SDK uses, created if needed; never one of another account."""
         account, region = self._account, self._account.region
         bucket = default_bucket(account)
         if account.describe(
@@ -98,11 +81,11 @@ class Uploader:
         account.create("s3", "create_bucket", f"make bucket {bucket}", Bucket=bucket, **where)
         return bucket
 
-    def _put(self, file: Path, target: Place) -> None:
+    def _put(self, file: Path, target: S3Uri) -> None:
         key, size, account = f"{target.key}{file.name}", file.stat().st_size, self._account
         place = f"s3://{target.bucket}/{key}"
-        there = account.describe("s3", "head_object", f"look at {place}", Bucket=target.bucket, Key=key)
-        if there and there["ContentLength"] == size:
+        existing = account.describe("s3", "head_object", f"look at {place}", Bucket=target.bucket, Key=key)
+        if existing and existing["ContentLength"] == size:
             account.progress.say(f"{place} is there already")
         elif account.dry:
             account.show("s3", "cp", file.name, place)
@@ -129,14 +112,14 @@ class Uploader:
             raise aws.explain(error, f"send the archive to {place}") from None
 
     def _abort_abandoned(self, bucket: str, key: str) -> None:
-        """What is whole appears at once, so only parts can be left of a run that was killed."""
+        """Remove a killed run's parts. A complete object appears at once, so nothing else can be left."""
         doing, account = f"remove parts of s3://{bucket}/{key}", self._account
         before = datetime.now(timezone.utc) - ABANDONED
         try:
-            found = account.paginate(
+            uploads = account.paginate(
                 "s3", "list_multipart_uploads", "Uploads", doing, Bucket=bucket, Prefix=key
             )
-            for upload in [upload for upload in found if upload["Initiated"] < before]:
+            for upload in [upload for upload in uploads if upload["Initiated"] < before]:
                 which = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
                 account.remove("s3", "abort_multipart_upload", doing, **which)
         except aws.ServiceUnavailable:
@@ -149,28 +132,30 @@ def default_bucket(account: Account) -> str:
     return f"sagemaker-{account.region}-{account.number}"
 
 
-def _together(digests: dict[str, str]) -> str:
-    """The digest of a single archive, or one for all with their names."""
+def _combined_digest(digests: dict[str, str]) -> str:
+    """Return the digest of a single archive, or a digest of all with their names."""
     if len(digests) == 1:
         return next(iter(digests))
-    return resource_names.hashed("models", digests)
+    return resource_names.add_hash("models", digests)
 
 
 def fingerprint(account: Account, url: str, mme: bool) -> str:
-    """What tells whether the archive at ``url`` has changed; :class:`StartError` if there is none.
+    """Return a text that changes with the archive at ``url``. Raises :class:`StartError` if there is none.
 
-    Someone who may not look may still deploy: the role reads the archive, not we.
+    Without the permission to look, deploying goes on: the role reads the archive.
     """
-    place = Place.read(url)
+    place = aws.s3_place(url)
     if mme:
         return ""  # models come and go below a prefix, as is its purpose
     try:
-        found = account.describe("s3", "head_object", f"look at {url}", Bucket=place.bucket, Key=place.key)
+        description = account.describe(
+            "s3", "head_object", f"look at {url}", Bucket=place.bucket, Key=place.key
+        )
     except StartError as error:
         if isinstance(error, aws.ServiceUnavailable):
             raise
         account.progress.say(f"not checked: {error}")
         return ""
-    if found is None:
+    if description is None:
         raise StartError(f"there is no {url}; look at its spelling, or pack one with 'sm package'.")
-    return str(found["ETag"])
+    return str(description["ETag"])

@@ -1,4 +1,4 @@
-"""Each client's sample, sent through the endpoint and compared with its golden answer."""
+"""Send each client's sample through the endpoint and compare the answer with its golden one."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from sm.errors import UnknownModel
 from sm.plugins.loading import discover
 from sm.plugins.name_conflicts import select_sources
 from sm.run_state import CODE
+from sm.s3_uri import S3Uri
 from sm.tools.deploy import aws
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.deployment_plan import Plan
-from sm.tools.deploy.upload import Place
 from sm.tools.selftest import Outcome, compare, samples
 
 RUNTIME = "sagemaker-runtime"
-#: Seconds for an answer on S3, and between two looks.
-PATIENCE, PAUSE = 600.0, 1.0
+#: Seconds to wait for an answer on S3, and between two polls.
+ANSWER_TIMEOUT_S, POLL_INTERVAL_S = 600.0, 1.0
 
 
 class _Unknown(Exception):
-    """The box does not serve the model: nothing to compare."""
+    """The box does not serve the model, so there is nothing to compare."""
 
 
 class Verifier:
-    """Asks an endpoint as its callers will."""
+    """Sends requests to an endpoint as its callers do."""
 
     def __init__(self, account: Account, plan: Plan) -> None:
         self._account, self._plan = account, plan
 
     def outcomes(self, clients: tuple[Path, ...], repository: Path | None) -> Iterator[Outcome]:
-        """One for each client that has a sample. ``repository`` is the folder that was deployed, if any."""
+        """Yield the outcome of each client that has a sample. ``repository`` is the deployed folder,
+        if any.
+        """
         folders = (*clients, repository / CODE) if repository else clients
         archives = self._archives() if self._plan.mme else None
         for name, sample in samples(select_sources(discover(folders))):
@@ -50,9 +52,9 @@ class Verifier:
                 yield Outcome(name, None)
 
     def _archives(self) -> set[str]:
-        """The models of a multi-model endpoint: another is refused by SageMaker, not by the box."""
-        place = Place.read(self._plan.data)
-        found = self._account.paginate(
+        """Return the models of a multi-model endpoint: SageMaker itself refuses others."""
+        place = aws.s3_place(self._plan.data)
+        objects = self._account.paginate(
             "s3",
             "list_objects_v2",
             "Contents",
@@ -60,7 +62,7 @@ class Verifier:
             Bucket=place.bucket,
             Prefix=place.key,
         )
-        return {Path(each["Key"]).name.removesuffix(".tar.gz") for each in found}
+        return {Path(entry["Key"]).name.removesuffix(".tar.gz") for entry in objects}
 
     def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
         target = {"TargetModel": f"{body['modelname']}.tar.gz"} if self._plan.mme else {}
@@ -71,26 +73,26 @@ class Verifier:
                 Body=json.dumps(body).encode(),
                 **target,
             )
-            return _known(answer["Body"].read())
+            return _read_answer(answer["Body"].read())
         except ClientError as error:
             if aws.code(error) == "ModelError":  # what the box itself says is inside
-                return _known(str(error.response.get("OriginalMessage", aws.message(error))).encode())
+                return _read_answer(str(error.response.get("OriginalMessage", aws.message(error))).encode())
             raise aws.explain(error, "invoke the endpoint") from None
         except BotoCoreError as error:
             raise aws.explain(error, "invoke the endpoint") from None
 
     def _ask_later(self, body: dict[str, Any]) -> dict[str, Any]:
-        """By way of S3, as an asynchronous endpoint wants it."""
-        output = Place.read(str(self._plan.output))
+        """Send through S3, as an asynchronous endpoint needs."""
+        output = aws.s3_place(str(self._plan.output))
         key = f"{output.key.rstrip('/')}/trireme-check/{uuid.uuid4()}.json".lstrip("/")
-        asked = Place(output.bucket, key)
-        made = [asked]
+        request_place = S3Uri(output.bucket, key)
+        created = [request_place]
         try:
             self._account.call(
                 "s3",
                 "put_object",
-                f"put a sample to {asked}",
-                Bucket=asked.bucket,
+                f"put a sample to {request_place}",
+                Bucket=request_place.bucket,
                 Key=key,
                 Body=json.dumps(body).encode(),
             )
@@ -100,40 +102,42 @@ class Verifier:
                 "invoke the endpoint",
                 EndpointName=self._plan.name,
                 ContentType="application/json",
-                InputLocation=str(asked),
+                InputLocation=str(request_place),
             )
             places = [
-                Place.read(answer[name]) for name in ("OutputLocation", "FailureLocation") if answer.get(name)
+                aws.s3_place(answer[name])
+                for name in ("OutputLocation", "FailureLocation")
+                if answer.get(name)
             ]
-            made += places
+            created += places
             return self._wait(places)
         finally:
-            for place in made:
+            for place in created:
                 self._account.remove(
                     "s3", "delete_object", f"remove {place}", Bucket=place.bucket, Key=place.key
                 )
 
-    def _wait(self, places: list[Place]) -> dict[str, Any]:
-        until = time.monotonic() + PATIENCE
+    def _wait(self, places: list[S3Uri]) -> dict[str, Any]:
+        until = time.monotonic() + ANSWER_TIMEOUT_S
         while time.monotonic() < until:
             for place in places:
-                found = self._account.describe(
+                response = self._account.describe(
                     "s3", "get_object", f"read {place}", Bucket=place.bucket, Key=place.key
                 )
-                if found:
-                    return _known(found["Body"].read())
-            time.sleep(PAUSE)
-        return {"error": f"no answer after {PATIENCE:.0f} s"}
+                if response:
+                    return _read_answer(response["Body"].read())
+            time.sleep(POLL_INTERVAL_S)
+        return {"error": f"no answer after {ANSWER_TIMEOUT_S:.0f} s"}
 
 
-def _known(text: bytes) -> dict[str, Any]:
-    """An answer of the box, an error's too; :class:`_Unknown` where it says that it has no such model."""
+def _read_answer(text: bytes) -> dict[str, Any]:
+    """Return the box's answer or error. Raises :class:`_Unknown` if it has no such model."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         return {"error": f"no answer of a box: {text[:80]!r}"}
-    if found.get("code") == UnknownModel.code:
+    if document.get("code") == UnknownModel.code:
         raise _Unknown
-    return found
+    return document

@@ -1,4 +1,4 @@
-"""Until an endpoint has settled: one live line with its state, the time and the last line of its log."""
+"""Wait until an endpoint is steady, with one live line: state, time and the last line of its log."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from sm.tools.deploy.aws import ServiceUnavailable
 
 #: States that end by themselves.
 PASSING = {"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"}
-#: Seconds between two looks: short at first, for endpoints that are there already.
-FIRST_PAUSE, PAUSE = 0.5, 5.0
-#: Seconds between two lines where they cannot be written over each other.
-PLAIN = 30.0
-#: Seconds for which AWS may be away: the endpoint starts without us, too.
+#: Seconds between two polls: short at first, for endpoints that are ready already.
+FIRST_POLL_INTERVAL_S, POLL_INTERVAL_S = 0.5, 5.0
+#: Seconds between two lines if they cannot be overwritten.
+PLAIN_LINE_INTERVAL_S = 30.0
+#: Seconds for which AWS may be away: the endpoint goes on starting.
 MAX_AWS_OUTAGE_S = 300.0
-WIDTH = 100
+LINE_COLUMNS = 100
 
 
 @dataclass
 class Clock:
-    """Time, and how to let it pass."""
+    """The time, and a way to sleep."""
 
     now: Callable[[], float] = time.monotonic
     wait: Callable[[float], None] = time.sleep
 
 
 class Waiter:
-    """Looks at an endpoint until it has settled."""
+    """Polls an endpoint until it is steady."""
 
     def __init__(self, account: Account, clock: Clock | None = None) -> None:
         self._account, self._clock = account, clock or Clock()
-        self._said, self._shown = "", 0.0
+        self._last_status, self._shown_at = "", 0.0
 
     def wait(self, name: str) -> dict[str, Any] | None:
-        """The endpoint when its state does not pass by itself; None if there is none (any more)."""
+        """Return the endpoint in a lasting state; None if it does not exist."""
         began, since = self._clock.now(), time.time()
-        answered, pause, told = began, FIRST_PAUSE, False
+        answered, pause, has_progress = began, FIRST_POLL_INTERVAL_S, False
         while True:
             try:
-                found = self._poll(name)
+                endpoint = self._poll(name)
                 answered = self._clock.now()
-                if found is None or found["EndpointStatus"] not in PASSING:
-                    self._end(told, found, began)
-                    return found
+                if endpoint is None or endpoint["EndpointStatus"] not in PASSING:
+                    self._end(has_progress, endpoint, began)
+                    return endpoint
                 self._show(
-                    f"{found['EndpointStatus']} {self._clock.now() - began:.0f} s{self._line(name, since)}"
+                    f"{endpoint['EndpointStatus']} {self._clock.now() - began:.0f} s{self._line(name, since)}"
                 )
             except ServiceUnavailable as error:
                 if self._clock.now() - answered > MAX_AWS_OUTAGE_S:
                     raise
                 self._show(f"still trying: {error}")
-            told = True
+            has_progress = True
             self._clock.wait(pause)
-            pause = min(pause * 2, PAUSE)
+            pause = min(pause * 2, POLL_INTERVAL_S)
 
     def _poll(self, name: str) -> dict[str, Any] | None:
         return self._account.describe(
@@ -67,25 +67,25 @@ class Waiter:
 
     def _line(self, name: str, since: float) -> str:
         try:
-            found = endpoint_logs.last(self._account, name, 1, since)
+            recent = endpoint_logs.last(self._account, name, 1, since)
         except ServiceUnavailable:
             return ""
         except StartError:  # who may deploy need not be allowed to read logs
             return ""
-        return f"  {found[0]}" if found else ""
+        return f"  {recent[0]}" if recent else ""
 
     def _show(self, line: str) -> None:
         progress, now = self._account.progress, self._clock.now()
         if progress.live:
-            print(f"\r\x1b[2K{line[:WIDTH]}", end="", file=progress.stream, flush=True)
-        elif line.split()[0] != self._said or now - self._shown >= PLAIN:
+            print(f"\r\x1b[2K{line[:LINE_COLUMNS]}", end="", file=progress.stream, flush=True)
+        elif line.split()[0] != self._last_status or now - self._shown_at >= PLAIN_LINE_INTERVAL_S:
             progress.say(line)
-            self._said, self._shown = line.split()[0], now
+            self._last_status, self._shown_at = line.split()[0], now
 
-    def _end(self, told: bool, found: dict[str, Any] | None, began: float) -> None:
-        if not told:
+    def _end(self, has_progress: bool, endpoint: dict[str, Any] | None, began: float) -> None:
+        if not has_progress:
             return
         if self._account.progress.live:
             print("\r\x1b[2K", end="", file=self._account.progress.stream)
-        state = found["EndpointStatus"] if found else "gone"
+        state = endpoint["EndpointStatus"] if endpoint else "gone"
         self._account.progress.say(f"{state} after {self._clock.now() - began:.0f} s")

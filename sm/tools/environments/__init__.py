@@ -1,1 +1,1 @@
-"""Environments of their own for Python models, as Triton's python backend wants them."""
+"""Python environments for models, as Triton's python backend needs them."""

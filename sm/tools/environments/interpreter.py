@@ -1,4 +1,4 @@
-"""A Python to copy: an environment that is moved to another machine brings its own."""
+"""A Python to copy: an environment that is moved to another machine needs its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from sm.errors import StartError
 from sm.triton import wheel
 
-#: Asks a Python where it keeps what an environment needs of it.
+#: A program that prints where a Python has the parts of an environment.
 ASK = """
 import json, sys, sysconfig
 paths = sysconfig.get_paths(vars={"base": sys.base_prefix, "platbase": sys.base_exec_prefix})
@@ -26,7 +26,7 @@ print(json.dumps({
     "shared": [place + end for place in places if place for end in ("", "/" + inside)],
 }))
 """
-#: Tests, static libraries, other people's packages, and the note that forbids to install any.
+#: Left out: tests, static libraries, other packages, and the file that forbids installing any.
 LEFT = shutil.ignore_patterns(
     *("__pycache__", "site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "ensurepip"),
     *("config-*", "*.a", "*.o", "EXTERNALLY-MANAGED", "sitecustomize.py"),
@@ -35,7 +35,7 @@ LEFT = shutil.ignore_patterns(
 
 @dataclass(frozen=True)
 class Interpreter:
-    """``libraries`` are the folders of its standard library, below ``prefix``."""
+    """``libraries`` are the folders of its standard library, relative to ``prefix``."""
 
     version: str
     program: Path
@@ -45,22 +45,26 @@ class Interpreter:
 
     @classmethod
     def find(cls, python: str) -> Interpreter:
-        """One of the minor version ``python`` (3.12): the running one, or ``python3.12`` on PATH."""
+        """Find a Python of the minor version ``python`` (3.12): the running one, or ``python3.12`` on
+        PATH.
+        """
         program = sys.executable if python == wheel.VERSION else shutil.which(f"python{python}")
-        asked = program and subprocess.run([program, "-c", ASK], capture_output=True, text=True, check=False)
-        if not asked or asked.returncode:
+        process = program and subprocess.run(
+            [program, "-c", ASK], capture_output=True, text=True, check=False
+        )
+        if not process or process.returncode:
             raise StartError(f"There is no python{python} on PATH to make the environment from: install it.")
-        said = json.loads(asked.stdout)
+        facts = json.loads(process.stdout)
         return cls(
-            said["version"],
-            Path(said["program"]),
-            Path(said["prefix"]),
-            tuple(Path(path) for path in dict.fromkeys(said["libraries"])),
-            _libpython(python, said["shared"]),
+            facts["version"],
+            Path(facts["program"]),
+            Path(facts["prefix"]),
+            tuple(Path(path) for path in dict.fromkeys(facts["libraries"])),
+            _libpython(python, facts["shared"]),
         )
 
     def copy(self, folder: Path) -> None:
-        """The program and its libraries, where it looks for them from wherever it lies."""
+        """Copy the program and its libraries, in a layout that works in any folder."""
         (folder / "bin").mkdir(parents=True)
         shutil.copy(self.program, folder / "bin" / "python3")
         (folder / "bin" / "python").symlink_to("python3")
@@ -78,10 +82,10 @@ class Interpreter:
 
 def _libpython(python: str, folders: list[str]) -> Path:
     name = f"libpython{python}.so.1.0"
-    found = next((Path(folder) / name for folder in folders if (Path(folder) / name).is_file()), None)
-    if found is None:
+    library = next((Path(folder) / name for folder in folders if (Path(folder) / name).is_file()), None)
+    if library is None:
         raise StartError(
             f"The stub needs {name}, which this python{python} does not bring; on Debian and Ubuntu: "
             f"apt-get install libpython{python}."
         )
-    return found
+    return library

@@ -1,4 +1,4 @@
-"""Making an environment: from wheels, or through conda-pack."""
+"""Create an environment from wheels, or with conda-pack."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ export PYTHONNOUSERSITE=1
 export PATH="$environment/bin:$environment/local/bin:$PATH"
 unset environment
 """
-#: The first lines of a script that pip or uv installed; they name the folder it was installed in.
+#: The first lines of a script that pip or uv installed; they contain the folder of the installation.
 FIRST_LINES = re.compile(rb"\A(#!/bin/sh\n'''exec' [^\n]*\n' '''\n|#![^\n]*python[^\n]*\n)")
 
 
 def from_wheels(folder: Path, requirements: Path, base: Interpreter, stub: Stub) -> None:
-    """A Python of its own with the packages in it; nothing is compiled."""
+    """Create a relocatable Python with the packages; nothing is compiled."""
     base.copy(folder)
     python = folder / "bin" / "python3"
-    # NumPy is there in any case: the backend itself imports it in every model's process.
-    wanted = ["--only-binary", ":all:", "--requirement", str(requirements.absolute()), stub.numpy]
+    # NumPy is always included: the backend imports it in every model's process.
+    packages = ["--only-binary", ":all:", "--requirement", str(requirements.absolute()), stub.numpy]
     _run(
-        [*_installer(python), *wanted],
+        [*_installer(python), *packages],
         f"{requirements} cannot be installed from wheels for Python {stub.python} with {stub.numpy}, which "
         "the stub wants",
         requirements.absolute().parent,
@@ -48,7 +48,9 @@ def from_wheels(folder: Path, requirements: Path, base: Interpreter, stub: Stub)
 
 
 def from_conda(folder: Path, file: Path) -> None:
-    """What conda makes of its file, packed by conda-pack, whose ``bin/activate`` works anywhere."""
+    """Create an environment from a conda file, packed by conda-pack, whose ``bin/activate`` works
+    anywhere.
+    """
     tools = [shutil.which(tool) for tool in ("conda", "conda-pack")]
     if not all(tools):
         missing = " and no ".join(
@@ -56,18 +58,20 @@ def from_conda(folder: Path, file: Path) -> None:
         )
         raise StartError(f"There is no {missing} on PATH: install them, or use --requirements.")
     conda, pack = map(str, tools)
-    made, packed = folder.with_name("conda"), folder.with_name("conda.tar.gz")
-    line = [conda, "env", "create", "--yes", "--prefix", str(made), "--file", str(file.absolute())]
+    environment, packed = folder.with_name("conda"), folder.with_name("conda.tar.gz")
+    line = [conda, "env", "create", "--yes", "--prefix", str(environment), "--file", str(file.absolute())]
     _run(line, f"conda cannot make {file}", file.absolute().parent)
     _run(
-        [pack, "--prefix", str(made), "--output", str(packed)], f"conda-pack cannot pack {file}", made.parent
+        [pack, "--prefix", str(environment), "--output", str(packed)],
+        f"conda-pack cannot pack {file}",
+        environment.parent,
     )
     folder.mkdir()
-    _run(["tar", "xzf", str(packed), "-C", str(folder)], f"{packed} cannot be unpacked", made.parent)
+    _run(["tar", "xzf", str(packed), "-C", str(folder)], f"{packed} cannot be unpacked", environment.parent)
 
 
 def _installer(python: Path) -> list[str]:
-    """uv, which is quicker and part of the test tools, or else pip."""
+    """Return uv, which is faster and one of the test tools, or else pip."""
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv:
         return [uv, "pip", "install", "--quiet", "--python", str(python)]
@@ -77,11 +81,11 @@ def _installer(python: Path) -> list[str]:
 
 
 def _run(line: Sequence[str], failure: str, folder: Path) -> None:
-    # What PYTHONPATH or the user's own folder has would count as installed, and stay behind.
+    # Packages on PYTHONPATH or in the user's folder would count as installed and be left out.
     variables = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")
     }
     environment = {**variables, "PYTHONNOUSERSITE": "1"}
-    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder, env=environment)
-    if done.returncode:
-        raise StartError(f"{failure}:\n{(done.stderr or done.stdout).strip()}")
+    process = subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    if process.returncode:
+        raise StartError(f"{failure}:\n{(process.stderr or process.stdout).strip()}")

@@ -1,4 +1,4 @@
-"""``sm pack-env``: requirements become an environment that the python backend runs a model in."""
+"""``sm pack-env``: create an environment from requirements in which the python backend runs a model."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from sm.tools.progress import Progress
 from sm.triton import server, wheel
 from sm.triton.python_stub import Stub
 
-#: In the environment: the hash of what it was made from.
+#: A file in the environment with the hash of its inputs.
 MARK = ".made-from"
-#: Another number when environments are made in another way.
+#: Increase it when environments are created differently.
 MAKING = 1
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the environment unless it is in the cache, and put it where it is wanted."""
+    """Create the environment unless the cache has it, and copy it to its destination."""
     settings, progress = Settings.read(os.environ), Progress(sys.stderr)
     source: Path = options.requirements or options.conda
     if not source.is_file():
@@ -38,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
     triton = server.find(settings)
     stub = Stub.find(triton, options.python or "")
     place = options.out or Path(options.name)
-    made = Environments(Cache(settings.cache), progress).make(source, bool(options.conda), stub)
-    put(made, place, progress)
+    environment = Environments(Cache(settings.cache), progress).make(source, bool(options.conda), stub)
+    put(environment, place, progress)
     results = Progress(sys.stdout)
     results.say(
         f"{place}, for Python {stub.python}; in the config.pbtxt of a model that has it in its folder:"
@@ -54,13 +54,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Environments:
-    """Those in the cache, by the hash of what they are made from."""
+    """The environments in the cache, by the hash of their inputs."""
 
     def __init__(self, cache: Cache, progress: Progress) -> None:
         self._cache, self._progress = cache, progress
 
     def make(self, source: Path, conda: bool, stub: Stub) -> Path:
-        """The environment's folder; nothing is made twice, and none is kept that Triton could not run."""
+        """Return the environment's folder. It is created once, and kept only if Triton can run it."""
         with self._cache.locked(self._progress.say):
             place, new = self.make_locked(source, conda, stub)
             if not new:
@@ -68,19 +68,19 @@ class Environments:
         return place
 
     def make_locked(self, source: Path, conda: bool, stub: Stub) -> tuple[Path, bool]:
-        """The same for who works in the cache already; whether it was made now."""
+        """The same for a caller that holds the cache's lock; also returns whether it was created now."""
         base = None if conda else Interpreter.find(stub.python)
         key = identity(source, stub, base)
         place = self._cache.root / "environments" / key
         if (place / MARK).is_file():
             return place, False
         with self._cache.workshop() as folder:
-            made, moved = folder / "made", folder / "moved"
+            unfinished, moved = folder / "made", folder / "moved"
             with self._progress.step(f"making the environment of {source.name}"):
-                self._fill(made, source, base, stub)
-            (made / MARK).write_text(key)
-            # It must work in another place than the one it was made in.
-            made.rename(moved)
+                self._fill(unfinished, source, base, stub)
+            (unfinished / MARK).write_text(key)
+            # Check it in another folder than the one in which it was created.
+            unfinished.rename(moved)
             checks.check(moved, stub)
             self._cache.place(moved, place)
         return place, True
@@ -92,49 +92,49 @@ class Environments:
             else:
                 making.from_conda(folder, source)
         except OSError as error:
-            # copytree has a list of what went wrong: (from, to, why).
+            # copytree raises a list of errors: (source, target, reason).
             why = error.args[0][-1][-1] if isinstance(error, shutil.Error) else error
             raise StartError(f"the environment cannot be made in {self._cache.root}: {why}.") from error
 
 
 def identity(source: Path, stub: Stub, base: Interpreter | None) -> str:
-    """A hash of the file, of the files it names, and of what it is made for and with."""
+    """Return a hash of the file, of the files that it includes, and of the Python and the platform."""
     parts = [MAKING, stub.python, stub.numpy, platform.machine(), base.version if base else "conda"]
     return hashlib.sha256(json.dumps([*parts, *_contents(source, set())]).encode()).hexdigest()
 
 
-def _contents(source: Path, seen: set[Path]) -> list[str]:
-    """Digests of a requirements file and, through ``-r``, ``-c`` and paths, of the files it names."""
-    seen.add(source.resolve())
+def _contents(source: Path, visited: set[Path]) -> list[str]:
+    """Return digests of a requirements file and of the files that it names with ``-r``, ``-c`` and paths."""
+    visited.add(source.resolve())
     digests = [hashlib.sha256(source.read_bytes()).hexdigest()]
     if source.suffix == ".whl":
         return digests
     for word in source.read_text().split():
         file = source.parent / word
-        if file.is_file() and file.resolve() not in seen:
-            digests += _contents(file, seen)
+        if file.is_file() and file.resolve() not in visited:
+            digests += _contents(file, visited)
     return digests
 
 
-def put(made: Path, place: Path, progress: Progress) -> None:
-    """A copy at ``place``: a folder, or an archive if it is called so. An earlier one is replaced."""
-    key = (made / MARK).read_text()
+def put(environment: Path, place: Path, progress: Progress) -> None:
+    """Copy to ``place``: a folder, or an archive if its name says so. An earlier one is replaced."""
+    key = (environment / MARK).read_text()
     if mark(place) == key:
         progress.say(f"{place} is what it should be")
     elif place.name.endswith(".tar.gz"):
-        contents = Contents(made)
-        entries = [entry for path in sorted(made.iterdir()) for entry in contents.of(path, path.name)]
+        contents = Contents(environment)
+        entries = [entry for path in sorted(environment.iterdir()) for entry in contents.of(path, path.name)]
         archive_writer.write(place, entries, progress)
     else:
-        _put_folder(made, place)
+        _put_folder(environment, place)
 
 
-def _put_folder(made: Path, place: Path) -> None:
+def _put_folder(environment: Path, place: Path) -> None:
     if place.exists() and mark(place) is None:
         raise StartError(f"{place} is there already, and no environment: nothing in it is touched.")
     staged = place.with_name(f".{place.name}.{os.getpid()}")
     try:
-        shutil.copytree(made, staged, symlinks=True)
+        shutil.copytree(environment, staged, symlinks=True)
         if place.exists():
             shutil.rmtree(place)
         staged.rename(place)
@@ -145,7 +145,7 @@ def _put_folder(made: Path, place: Path) -> None:
 
 
 def mark(place: Path) -> str | None:
-    """The hash in an environment's folder or archive; None if it is no environment of ours."""
+    """Return the hash in an environment's folder or archive; None if it is not one of ours."""
     try:
         if place.is_dir():
             return (place / MARK).read_text()

@@ -1,4 +1,6 @@
-"""What ``sm pack-env`` takes. Apart, as each command loads this and no other the packing itself."""
+"""Arguments of ``sm pack-env``, in a module of their own so that the command line does not import the
+packing.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,20 @@ import re
 from pathlib import Path
 
 
-def take(command: argparse.ArgumentParser) -> None:
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the environment's name")
     source = command.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--requirements", type=Path, metavar="FILE", help="what pip would install, from wheels"
+        "--requirements", type=Path, metavar="FILE", help="a pip requirements file; installed from wheels"
     )
     source.add_argument(
-        "--conda", type=Path, metavar="ENV.yml", help="what conda would create; needs conda-pack"
+        "--conda", type=Path, metavar="ENV.yml", help="a conda environment file; needs conda-pack"
     )
     command.add_argument(
         "--python",
         type=version,
         metavar="3.12",
-        help="the Python of the stub (default: of this machine's Triton)",
+        help="the Python version of the stub (default: that of this machine's Triton)",
     )
     command.add_argument(
         "-o", "--out", type=Path, metavar="PATH", help="a folder, or a file that ends in .tar.gz (./NAME)"

@@ -1,1 +1,1 @@
-"""``sm inspect``: shows what a model repository holds, as text, JSON or a picture."""
+"""``sm inspect``: shows what a model repository holds, as text, JSON or a Mermaid flowchart."""

@@ -1,4 +1,4 @@
-"""``sm inspect``: what is in a repository, for people and for programs."""
+"""Describe a repository's content, for people and for programs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from sm.repository.models import Model
 COLUMNS = ("model", "backend", "versions", "inputs", "outputs", "batching", "MB", "manifest")
 
 
-def report(repository: Path, found: Sequence[Problem] | None = None) -> dict[str, Any]:
-    """``repository``, ``models`` (one object each), ``problems`` and ``warnings`` (sentences).
+def report(repository: Path, problem_list: Sequence[Problem] | None = None) -> dict[str, Any]:
+    """Return ``repository``, ``models`` (one object each), ``problems`` and ``warnings`` (sentences).
 
     ``found`` are the problems, if they are known.
     """
     rows = models.read(repository) if repository.is_dir() else ()
-    found = problems.find_all(repository) if found is None else found
+    problem_list = problems.find_all(repository) if problem_list is None else problem_list
     return {
         "repository": str(repository),
         "models": [_row(model) for model in rows],
-        "problems": [problem.sentence for problem in found if problem.is_certain],
-        "warnings": [problem.sentence for problem in found if not problem.is_certain],
+        "problems": [problem.sentence for problem in problem_list if problem.is_certain],
+        "warnings": [problem.sentence for problem in problem_list if not problem.is_certain],
     }
 
 
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Lines for people: a tensor a line, columns as wide as what is in them."""
+    """Yield lines for people: one per tensor, with columns as wide as their content."""
     cells = [[_lines(row[column.lower()]) for column in COLUMNS] for row in rows]
     split = [list(zip_longest(*row, fillvalue="")) for row in cells]
     lines = [COLUMNS, *(line for row in split for line in row)]
@@ -47,8 +47,8 @@ def _row(model: Model) -> dict[str, Any]:
         "model": model.name,
         "backend": model.backend or "?",
         "versions": [str(number) for number in model.versions],
-        "inputs": [_tensor(each) for each in config.input] if config else [],
-        "outputs": [_tensor(each) for each in config.output] if config else [],
+        "inputs": [_tensor(tensor) for tensor in config.input] if config else [],
+        "outputs": [_tensor(tensor) for tensor in config.output] if config else [],
         "batching": _batching(config) if config else "?",
         "mb": round(sum(_sizes(model.folder)) / 1e6, 1),
         "manifest": [_state(model, number) for number in model.served if number in model.versions],
@@ -82,7 +82,8 @@ def _state(model: Model, number: int) -> str:
         return "none"
     gpu = f", compute capability {manifest.gpu.compute_capability}" if manifest.gpu else ""
     graph = ", ".join((manifest.precision, *manifest.changes))
-    return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {graph}{gpu}"
+    warning = ", with warnings" if manifest.warnings else ""
+    return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {graph}{gpu}{warning}"
 
 
 def _sizes(folder: Path) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Asking an asynchronous endpoint: the request goes into S3, the answer is waited for there."""
+"""Invoke an asynchronous endpoint: put the request on S3 and wait for the answer there."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.errors import StartError
+from sm.s3_uri import S3Uri
 from sm.tools.deploy import aws
 from sm.tools.invoke.endpoint import answering, kind
 from sm.tools.invoke.question import Question
 from sm.tools.invoke.reply import NoReply, Reply
 
-#: Seconds between two looks, and until nobody will answer any more: an endpoint gives a request an hour.
-EVERY, PATIENCE = 1.0, 3700.0
+#: Seconds between two polls, and of the whole wait: an endpoint gives a request an hour.
+POLL_INTERVAL_S, ANSWER_TIMEOUT_S = 1.0, 3700.0
 
 
 class AsyncEndpoint:
-    """The asynchronous endpoint ``name``. Requests lie below its own output path while they are worked on."""
+    """The asynchronous endpoint ``name``. Requests lie below its output path while they are worked on."""
 
     def __init__(self, name: str, session: boto3.Session) -> None:
         self.name = name
@@ -36,27 +37,30 @@ class AsyncEndpoint:
             client.close()
 
     def ask(self, question: Question) -> Reply:
-        """The answer, or the reason for none as an answer of status 424."""
+        """Return the answer; a failure is an answer with status 424."""
         began = time.perf_counter()
         with answering(self._doing):
-            bucket, key = self._request_place()
-            self._s3.put_object(Bucket=bucket, Key=key, Body=question.body, ContentType=question.content_type)
+            place = self._request_place()
+            self._s3.put_object(
+                Bucket=place.bucket, Key=place.key, Body=question.body, ContentType=question.content_type
+            )
             try:
-                places = self._runtime.invoke_endpoint_async(**self._words(question, f"s3://{bucket}/{key}"))
+                places = self._runtime.invoke_endpoint_async(**self._words(question, str(place)))
                 return self._wait(places, began)
             finally:
-                # An answer is worth more than a tidy bucket.
+                # Ignore a failed clean-up: the answer matters more.
                 with suppress(ClientError, BotoCoreError):
-                    self._s3.delete_object(Bucket=bucket, Key=key)
+                    self._s3.delete_object(Bucket=place.bucket, Key=place.key)
 
-    def _request_place(self) -> tuple[str, str]:
+    def _request_place(self) -> S3Uri:
         endpoint = self._sagemaker.describe_endpoint(EndpointName=self.name)
-        found = self._sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
-        output = found.get("AsyncInferenceConfig", {}).get("OutputConfig", {}).get("S3OutputPath")
+        config = self._sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+        output = config.get("AsyncInferenceConfig", {}).get("OutputConfig", {}).get("S3OutputPath")
         if not output:
             raise StartError(f"the endpoint {self.name} is not asynchronous: ask it without --async.")
-        bucket, path = split(output)
-        return bucket, "/".join(part for part in (path.strip("/"), "requests", str(uuid.uuid4())) if part)
+        place = aws.s3_place(output)
+        parts = (place.key.strip("/"), "requests", str(uuid.uuid4()))
+        return S3Uri(place.bucket, "/".join(filter(None, parts)))
 
     def _words(self, question: Question, place: str) -> dict[str, Any]:
         return {
@@ -71,27 +75,23 @@ class AsyncEndpoint:
         status = {places["OutputLocation"]: 200}
         if failure := places.get("FailureLocation"):
             status[failure] = 424
-        while time.perf_counter() - began < PATIENCE:
+        while time.perf_counter() - began < ANSWER_TIMEOUT_S:
             for place, meaning in status.items():
-                if found := self._read(place):
-                    return Reply(meaning, *found, time.perf_counter() - began)
-            time.sleep(EVERY)
-        raise NoReply(f"no answer at {places['OutputLocation']} after {PATIENCE:.0f} s: see 'sm logs'.")
+                if result := self._read(place):
+                    return Reply(meaning, *result, time.perf_counter() - began)
+            time.sleep(POLL_INTERVAL_S)
+        raise NoReply(
+            f"no answer at {places['OutputLocation']} after {ANSWER_TIMEOUT_S:.0f} s: see 'sm logs'."
+        )
 
     def _read(self, place: str) -> tuple[str, bytes] | None:
-        """The object's type and bytes, None while there is none."""
-        bucket, key = split(place)
+        """Return the object's type and bytes; None if it does not exist."""
+        at = aws.s3_place(place)
         try:
-            found = self._s3.get_object(Bucket=bucket, Key=key)
+            response = self._s3.get_object(Bucket=at.bucket, Key=at.key)
         except ClientError as error:
-            # Who may not list the bucket is not told whether a key is there.
+            # Without the permission to list the bucket, S3 does not tell whether a key exists.
             if aws.code(error) in {"NoSuchKey", "404", "AccessDenied"}:
                 return None
             raise
-        return kind(found["ContentType"]), found["Body"].read()
-
-
-def split(uri: str) -> tuple[str, str]:
-    """Bucket and key of ``s3://bucket/key``."""
-    bucket, _, key = uri.removeprefix("s3://").partition("/")
-    return bucket, key
+        return kind(response["ContentType"]), response["Body"].read()

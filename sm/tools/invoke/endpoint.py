@@ -1,4 +1,4 @@
-"""Asking an endpoint of SageMaker, or what speaks as one: boto3's sagemaker-runtime."""
+"""Invoke a SageMaker endpoint, or a box that speaks like one, with boto3's sagemaker-runtime."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sm.errors import StartError
 from sm.tools.deploy import aws
 from sm.tools.invoke.question import EVENTS, Question
 from sm.tools.invoke.reply import NoReply, Reply, failed
-from sm.tools.invoke.url import SILENCE
+from sm.tools.invoke.url import READ_TIMEOUT_S
 
 
 class Endpoint:
-    """The endpoint ``name``. A call is made once: what was throttled is seen, not hidden by another try."""
+    """The endpoint ``name``. Calls are not repeated, so that throttling is visible."""
 
     def __init__(self, name: str, session: boto3.Session, callers: int = 1) -> None:
         self.name = name
@@ -28,7 +28,7 @@ class Endpoint:
             self._runtime = session.client(
                 "sagemaker-runtime",
                 config=Config(
-                    read_timeout=SILENCE,
+                    read_timeout=READ_TIMEOUT_S,
                     retries={"total_max_attempts": 1},
                     max_pool_connections=callers,
                 ),
@@ -38,7 +38,7 @@ class Endpoint:
         self._runtime.close()
 
     def ask(self, question: Question) -> Reply:
-        """The container's answer, whatever its status; :class:`NoReply` if AWS itself refuses."""
+        """Return the container's answer, whatever its status. :class:`NoReply` if AWS itself refuses."""
         began = time.perf_counter()
         with answering(f"ask the endpoint {self.name}"):
             try:
@@ -49,7 +49,7 @@ class Endpoint:
         return Reply(200, kind(answer["ContentType"]), body, time.perf_counter() - began)
 
     def stream(self, question: Question) -> Iterator[bytes]:
-        """The answer's bytes as they come; an error on the way is raised."""
+        """Yield the answer's bytes as they arrive. Raises errors within the stream."""
         with answering(f"ask the endpoint {self.name}"):
             try:
                 answer = self._runtime.invoke_endpoint_with_response_stream(**self._words(question, EVENTS))
@@ -74,22 +74,22 @@ class Endpoint:
 
 
 def of_container(error: ClientError, seconds: float) -> Reply:
-    """What the container said with an error's status; any other error is raised again."""
-    said: dict[str, Any] = dict(error.response)
-    if aws.code(error) != "ModelError" or "OriginalStatusCode" not in said:
+    """Return the container's answer inside an error; other errors are raised again."""
+    response: dict[str, Any] = dict(error.response)
+    if aws.code(error) != "ModelError" or "OriginalStatusCode" not in response:
         raise error
-    body = str(said.get("OriginalMessage", "")).encode()
-    return Reply(int(said["OriginalStatusCode"]), "application/json", body, seconds)
+    body = str(response.get("OriginalMessage", "")).encode()
+    return Reply(int(response["OriginalStatusCode"]), "application/json", body, seconds)
 
 
 def kind(content_type: str) -> str:
-    """Without its parameters, as ``; charset=utf-8``."""
+    """Return the content type without parameters such as ``; charset=utf-8``."""
     return content_type.partition(";")[0].strip()
 
 
 @contextmanager
 def answering(doing: str) -> Iterator[None]:
-    """AWS's errors as :class:`NoReply`, with their code."""
+    """Translate AWS's errors to :class:`NoReply`, with their code."""
     try:
         yield
     except ClientError as error:

@@ -1,25 +1,32 @@
-"""``sm invoke``: ask, and show what came back and how long it took."""
+"""``sm invoke``: send a request, and show the answer and the time it took."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
 from sm.errors import StartError
+from sm.tools import bars, plots
 from sm.tools.invoke import load_test, question, showing
+from sm.tools.invoke.load_test import LoadTest
 from sm.tools.invoke.question import Question
 from sm.tools.invoke.reply import Reply, failed
 from sm.tools.invoke.url import Url
 from sm.tools.progress import Progress
 
+#: Of a load that ends by its time.
+MAX_REQUESTS = 1_000_000
+
 
 class Endpoint(Protocol):
-    """Whoever answers."""
+    """The target of requests."""
 
     def ask(self, question: Question) -> Reply: ...
 
@@ -31,22 +38,35 @@ class Streaming(Endpoint, Protocol):
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask as the options say."""
-    if options.c > 1 and not options.n:
-        raise StartError("-c goes with -n: so many requests at once, of how many?")
-    asked = question_of(options)
+    """Send what the options say."""
+    is_load = bool(options.n or options.load)
+    if options.c > 1 and not is_load:
+        raise StartError("-c goes with -n or --load: so many requests at once, of how many?")
+    if options.content_type and not options.file:
+        raise StartError("--content-type goes with --file.")
+    if options.plot:
+        if not is_load:
+            raise StartError("--plot goes with -n or --load: it draws the times of many requests.")
+        plots.check(options.plot)
+    question = question_of(options)
+    if options.save_picture:
+        if is_load or options.stream or options.through_s3:
+            raise StartError("--save-picture is for one request: leave out -n, --load, --stream and --async.")
+        return save_picture(question, options)
     if options.through_s3:
         with closing(asynchronous(options)) as waiting:
-            return once(waiting, asked, options)
+            return send_once(waiting, question, options)
     with closing(streaming(options)) as target:
         if options.stream:
-            return stream(target, asked, options.raw)
-        return many(target, asked, options) if options.n else once(target, asked, options)
+            return stream(target, question, options.raw)
+        return send_many(target, question, options) if is_load else send_once(target, question, options)
 
 
 def question_of(options: argparse.Namespace) -> Question:
     if options.image:
         body, content_type = question.picture(options.image)
+    elif options.file:
+        body, content_type = question.file(options.file, options.content_type)
     elif options.json:
         body, content_type = question.document(options.json, options.model)
     else:
@@ -56,7 +76,7 @@ def question_of(options: argparse.Namespace) -> Question:
 
 
 def is_url(target: str) -> bool:
-    """Whether it is a URL; :class:`StartError` if it is no endpoint's name either."""
+    """True for a URL. Raises :class:`StartError` if it is no endpoint's name either."""
     if target.startswith(("http://", "https://")):
         return True
     if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", target):
@@ -65,7 +85,7 @@ def is_url(target: str) -> bool:
 
 
 def streaming(options: argparse.Namespace) -> Streaming:
-    """The target of the options. boto3 is loaded only for an endpoint."""
+    """Return the target of the options. boto3 is imported only for an endpoint."""
     if is_url(options.target):
         return Url(options.target, read_api_key(options.api_key) if options.api_key else "")
     if options.api_key:
@@ -77,7 +97,7 @@ def streaming(options: argparse.Namespace) -> Streaming:
 
 
 def read_api_key(file: Path) -> str:
-    """The key in ``file``; :class:`StartError` if there is none."""
+    """Read the key in ``file``. Raises :class:`StartError`."""
     try:
         words = file.read_text(encoding="ascii").split()
     except (OSError, UnicodeDecodeError) as error:
@@ -96,27 +116,27 @@ def asynchronous(options: argparse.Namespace) -> Endpoint:
     return AsyncEndpoint(options.target, aws.session(options.region, options.profile))
 
 
-def once(target: Endpoint, asked: Question, options: argparse.Namespace) -> int:
-    """One answer: to standard output, how long it took to standard error."""
+def send_once(target: Endpoint, question: Question, options: argparse.Namespace) -> int:
+    """Print one answer to standard output, and its time to standard error."""
     if options.through_s3:
         with Progress(sys.stderr).step("waiting for the answer in S3"):
-            reply = target.ask(asked)
+            reply = target.ask(question)
     else:
-        reply = target.ask(asked)
+        reply = target.ask(question)
     if not reply.good:
         raise failed(reply)
     if options.raw:
         sys.stdout.buffer.write(reply.body)
         return 0
     say(f"{reply.status} in {reply.seconds * 1000:.1f} ms, {len(reply.body)} bytes of {reply.content_type}")
-    for line in showing.shown(reply, options.model or "answer", Path()):
+    for line in showing.format_reply(reply, options.model or "answer", Path()):
         sys.stdout.write(f"{line}\n")
     return 0
 
 
-def stream(target: Streaming, asked: Question, raw: bool) -> int:
-    """The parts as they come."""
-    chunks = target.stream(asked)
+def stream(target: Streaming, question: Question, raw: bool) -> int:
+    """Print the parts as they arrive."""
+    chunks = target.stream(question)
     if raw:
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
@@ -128,13 +148,58 @@ def stream(target: Streaming, asked: Question, raw: bool) -> int:
     return 0
 
 
-def many(target: Endpoint, asked: Question, options: argparse.Namespace) -> int:
-    """The table of ``-n`` requests; 1 if any failed."""
-    say(f"{options.n} requests, {options.c} at once")
-    found = load_test.measure(lambda: target.ask(asked), options.n, options.c)
-    for line in load_test.table(found):
-        sys.stdout.write(f"{line}\n")
-    return int(bool(found.errors))
+def send_many(target: Endpoint, question: Question, options: argparse.Namespace) -> int:
+    """Print the table of many requests; return 1 if any failed."""
+    how_many = f"{options.n} requests" if options.n else f"requests for {options.load:g} s"
+    say(f"{how_many}, {options.c} at once")
+    load = LoadTest()
+    requests, limit_s = options.n or MAX_REQUESTS, options.load or math.inf
+    began = time.monotonic()
+    size = options.n or round(options.load)
+    done, unit = (
+        (lambda: load.request_count, "") if options.n else (lambda: round(time.monotonic() - began), " s")
+    )
+    with Progress(sys.stderr).step("sending", size, done, lambda count: f"{count}{unit}"):
+        load_test.measure(lambda: target.ask(question), requests, options.c, limit_s, load)
+    bars.show(load_test.table(load), sys.stdout)
+    if options.plot and load.latencies:
+        good = sorted(load.latencies)
+        marks = {name: load_test.quantile(good, share) * 1000 for name, share in load_test.MARKS.items()}
+        plots.histogram(
+            options.plot, f"{options.target}, {options.c} at once", [1000 * each for each in good], marks
+        )
+        say(f"drawn in {options.plot}")
+    return int(bool(load.errors))
+
+
+def save_picture(question: Question, options: argparse.Namespace) -> int:
+    """Send one request and draw its answer on the picture that was sent."""
+    # Pictures are decoded with OpenCV and Pillow: only who draws waits for them.
+    from sm.tools.invoke import result_kind, result_picture
+
+    result_picture.check_file(options.save_picture)
+    sent = question.sent_picture
+    if sent is None:
+        raise StartError(
+            "--save-picture needs a request with a picture: --image FILE, or a payload with one."
+        )
+    kind = None
+    if is_url(options.target):
+        key = read_api_key(options.api_key) if options.api_key else ""
+        kind = result_kind.declared(options.target, options.model, key)
+        question = question.with_parameters(kind.parameters if kind else {})
+    with closing(streaming(options)) as target:
+        reply = target.ask(question)
+    if not reply.good:
+        raise failed(reply)
+    result = reply.member("result")
+    if picture := result_picture.picture_in(reply, result):
+        drawn = result_picture.decode_picture(picture)
+    else:
+        drawn = result_picture.draw_result(kind or result_kind.guess(result), result, sent)
+    result_picture.save(drawn, options.save_picture)
+    say(f"{reply.status} in {reply.seconds * 1000:.1f} ms, drawn in {options.save_picture}")
+    return 0
 
 
 def say(line: str) -> None:

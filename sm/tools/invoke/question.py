@@ -1,25 +1,29 @@
-"""What is asked: the body of a request, and the headers that say what it is."""
+"""Build a request: its body, and the headers that describe it."""
 
 from __future__ import annotations
 
 import json
+import mimetypes
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import pybase64
 
 from sm.errors import StartError
 
 EVENTS = "text/event-stream"
-#: How a picture's file begins, and its content type.
+#: The first bytes of picture files, and their content types.
 PICTURES = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
 
-#: What tells a request from a payload: a dispatch request has one of the first two, a v2 request the last.
+#: Keys that tell a request from a payload: the first two are of a dispatch request, the last of a v2 request.
 WHOLE = {"modelname", "payload", "inputs"}
 
 
 @dataclass(frozen=True)
 class Question:
-    """One request, whoever it goes to."""
+    """One request, for any target."""
 
     body: bytes
     content_type: str
@@ -27,15 +31,47 @@ class Question:
     model: str | None = None
     #: The archive of a multi-model endpoint.
     target_model: str | None = None
+    #: Parameters beside a body that is no JSON.
+    parameters: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def attributes(self) -> str | None:
-        """The header that names the model, whatever the body is."""
-        return f"modelname={self.model}" if self.model else None
+        """Return the header that names the model and its parameters."""
+        pairs = {**({"modelname": self.model} if self.model else {}), **self.parameters}
+        return ";".join(f"{name}={value}" for name, value in pairs.items()) or None
+
+    def with_parameters(self, parameters: Mapping[str, object]) -> Question:
+        """Return the same request with parameters, where it does not give them itself."""
+        if not parameters:
+            return self
+        if self.content_type != "application/json":
+            return replace(self, parameters={**parameters, **self.parameters})
+        parsed = json.loads(self.body)
+        if not isinstance(parsed, dict) or "payload" not in parsed:
+            return self
+        parsed["parameters"] = {**parameters, **parsed.get("parameters", {})}
+        return replace(self, body=json.dumps(parsed).encode())
+
+    @property
+    def sent_picture(self) -> bytes | None:
+        """Return the picture in the request; None if there is none."""
+        if self.content_type.startswith("image/"):
+            return self.body
+        if self.content_type != "application/json":
+            return None
+        parsed = json.loads(self.body)
+        payload = parsed.get("payload", parsed) if isinstance(parsed, dict) else None
+        for text in (payload.get(name) for name in ("image", "img")) if isinstance(payload, dict) else ():
+            if isinstance(text, str):
+                try:
+                    return pybase64.b64decode(text.partition("base64,")[2] or text, validate=True)
+                except ValueError:
+                    return None
+        return None
 
 
 def picture(file: Path) -> tuple[bytes, str]:
-    """The file's bytes and content type; :class:`StartError` if it is none that is taken."""
+    """Read a picture; return bytes and content type. Raises :class:`StartError` for other files."""
     content = read(file)
     for head, content_type in PICTURES.items():
         if content.startswith(head):
@@ -43,19 +79,24 @@ def picture(file: Path) -> tuple[bytes, str]:
     raise StartError(f"{file} is no JPEG, PNG or WebP picture. Convert it, or send it with --json.")
 
 
+def file(path: Path, content_type: str | None) -> tuple[bytes, str]:
+    """Read any file; return bytes and content type, by the file's name if none is given."""
+    return read(path), content_type or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+
+
 def text(words: str) -> tuple[bytes, str]:
     return words.encode(), "text/plain"
 
 
 def document(name: str, model: str | None) -> tuple[bytes, str]:
-    """A file's JSON, or that of standard input. A model's payload alone becomes a request for it."""
+    """Read JSON from a file or standard input. A bare payload becomes a request for the model."""
     content = sys.stdin.buffer.read() if name == "-" else read(Path(name))
     try:
-        found = json.loads(content)
+        parsed = json.loads(content)
     except ValueError as error:
         raise StartError(f"{name} is not JSON: {error}.") from None
-    if model and not (isinstance(found, dict) and WHOLE & found.keys()):
-        content = json.dumps({"modelname": model, "payload": found}).encode()
+    if model and not (isinstance(parsed, dict) and WHOLE & parsed.keys()):
+        content = json.dumps({"modelname": model, "payload": parsed}).encode()
     return content, "application/json"
 
 

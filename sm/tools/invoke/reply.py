@@ -1,19 +1,22 @@
-"""What came back."""
+"""Answers and failures of a request."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from sm.errors import StartError
 
-#: Characters of an error that is no JSON.
+#: Characters shown of an error that is not JSON.
 MAX_SHOWN = 300
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer of the container, an error's too; ``seconds`` from the first byte out to the last one in."""
+    """An answer of the container, also an error; ``seconds`` from the first byte sent to the last
+    received.
+    """
 
     status: int
     content_type: str
@@ -26,30 +29,34 @@ class Reply:
 
     @property
     def code(self) -> str:
-        """What a table of errors counts: the status, with the slug where there is one."""
+        """The status, with the error's slug if there is one; errors are counted by it."""
         slug = self._member("code")
         return f"{self.status} {slug}" if slug else str(self.status)
 
     @property
     def sentence(self) -> str:
-        """An error's own words, those of its JSON where it has some."""
+        """The error's own message, from its JSON if possible."""
         return self._member("error") or self._member("message") or self._text()
+
+    def member(self, name: str) -> Any:
+        """Return a member of the answer's JSON; None if it has none."""
+        try:
+            document = json.loads(self.body)
+        except ValueError:
+            return None
+        return document.get(name) if isinstance(document, dict) else None
 
     def _text(self) -> str:
         text = " ".join(self.body.decode(errors="replace").split())
         return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
     def _member(self, name: str) -> str:
-        try:
-            document = json.loads(self.body)
-        except ValueError:
-            return ""
-        found = document.get(name) if isinstance(document, dict) else None
-        return found if isinstance(found, str) else ""
+        member = self.member(name)
+        return member if isinstance(member, str) else ""
 
 
 class NoReply(StartError):
-    """Nobody answered: a sentence for a person, and a short ``code`` for a table."""
+    """No answer: a sentence for people, and a short ``code`` for the table."""
 
     def __init__(self, sentence: str, code: str = "no answer") -> None:
         super().__init__(sentence)
@@ -57,5 +64,5 @@ class NoReply(StartError):
 
 
 def failed(reply: Reply) -> StartError:
-    """The container's own sentence, as an error of the command."""
+    """Return the container's message as an error of the command."""
     return StartError(f"the answer is {reply.code}: {reply.sentence}")

@@ -1,4 +1,4 @@
-"""An answer for people: JSON that fits the terminal, pictures as files."""
+"""Show an answer to people: JSON that fits the terminal, pictures as files."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ import pybase64
 from sm.errors import StartError
 from sm.tools.invoke.reply import Reply
 
-#: Columns that a value may take before it is spread over lines.
-COLUMNS = 100
+#: Columns of a value before it is spread over lines.
+MAX_COLUMNS = 100
 
 
-def shown(reply: Reply, name: str, folder: Path) -> Iterator[str]:
-    """The lines of a good answer. What is no text is written to ``folder``, and its name is the line."""
+def format_reply(reply: Reply, name: str, folder: Path) -> Iterator[str]:
+    """Yield the lines of an answer. Binary bodies are written to ``folder``, and their name is shown."""
     if reply.content_type.startswith("text/"):
         yield reply.body.decode(errors="replace").rstrip("\n")
         return
     try:
         document = json.loads(reply.body)
     except ValueError:
-        yield f"{len(reply.body)} bytes, {reply.content_type}: {saved(reply, name, folder)}"
+        yield f"{len(reply.body)} bytes, {reply.content_type}: {save_body(reply, name, folder)}"
         return
     yield from spread(pictures_saved(document, name, folder))
 
 
 def spread(value: Any, indent: int = 0, label: str = "", end: str = "") -> Iterator[str]:
-    """JSON over as few lines as fit: a row of numbers stays one line."""
+    """Format JSON on as few lines as fit: a row of numbers stays one line."""
     room, flat = " " * indent, json.dumps(value, ensure_ascii=False)
-    if not value or not isinstance(value, dict | list) or indent + len(label + flat) <= COLUMNS:
+    if not value or not isinstance(value, dict | list) or indent + len(label + flat) <= MAX_COLUMNS:
         yield f"{room}{label}{flat}{end}"
         return
     opening, closing = "{}" if isinstance(value, dict) else "[]"
@@ -51,7 +51,7 @@ def spread(value: Any, indent: int = 0, label: str = "", end: str = "") -> Itera
 
 
 def pictures_saved(value: Any, name: str, folder: Path) -> Any:
-    """The same with each picture in base64 written to a file, its name in its place."""
+    """Write each base64 picture to a file, and put its name in its place."""
     if isinstance(value, list):
         return [pictures_saved(member, name, folder) for member in value]
     if not isinstance(value, dict):
@@ -62,12 +62,12 @@ def pictures_saved(value: Any, name: str, folder: Path) -> Any:
             body = pybase64.b64decode(image, validate=True)
         except binascii.Error:
             return value
-        return {**value, "image": str(saved(Reply(200, kind, body), name, folder))}
+        return {**value, "image": str(save_body(Reply(200, kind, body), name, folder))}
     return {key: pictures_saved(member, name, folder) for key, member in value.items()}
 
 
-def saved(reply: Reply, name: str, folder: Path) -> Path:
-    """Write the body to the first ``name``, ``name-2``, … that is free: no file is ever overwritten."""
+def save_body(reply: Reply, name: str, folder: Path) -> Path:
+    """Write the body to the first free name of ``name``, ``name-2``, …; files are never overwritten."""
     suffix = {"application/x-npy": ".npy"}.get(reply.content_type) or mimetypes.guess_extension(
         reply.content_type
     )
@@ -94,10 +94,10 @@ def _write(file: IO[bytes], body: bytes, place: Path) -> None:
 
 
 def parts(chunks: Iterator[bytes]) -> Iterator[str]:
-    """The data of each server-sent event, as it comes; :class:`StartError` for one that is an error."""
-    rest, kind = b"", b""
+    """Yield the data of each server-sent event. Raises :class:`StartError` for an error event."""
+    partial, kind = b"", b""
     for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, partial = (partial + chunk).split(b"\n")
         for line in lines:
             field, _, value = line.partition(b": ")
             if field == b"event":
@@ -106,5 +106,5 @@ def parts(chunks: Iterator[bytes]) -> Iterator[str]:
                 raise StartError(f"the stream broke: {Reply(500, 'application/json', value).sentence}")
             elif line:
                 yield (value if field == b"data" else line).decode(errors="replace")
-    if rest:
-        yield rest.decode(errors="replace")
+    if partial:
+        yield partial.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Asking a URL: the local box, or whatever speaks as it does."""
+"""Invoke a URL: the local box, or another one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sm.errors import StartError
 from sm.tools.invoke.question import EVENTS, Question
 from sm.tools.invoke.reply import NoReply, Reply, failed
 
-#: Seconds until somebody must have taken the connection, and of silence on it: a stream has 8 minutes.
-CONNECT, SILENCE = 10.0, 490.0
+#: Seconds to connect, and of silence on the connection: a stream has 8 minutes.
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 10.0, 490.0
 CHUNK = 1 << 16
 
 
 class Url:
-    """A box behind ``url``. Each thread keeps a connection of its own, until :meth:`close`."""
+    """A box at ``url``. Each thread keeps its own connection until :meth:`close`."""
 
     def __init__(self, url: str, api_key: str = "") -> None:
         parts = urlsplit(url)
@@ -33,7 +33,7 @@ class Url:
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._path = (parts.path.rstrip("/") or "/invocations") + (f"?{parts.query}" if parts.query else "")
         self._api_key = api_key
-        self._own = threading.local()
+        self._local = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
 
     def close(self) -> None:
@@ -41,22 +41,22 @@ class Url:
             connection.close()
 
     def ask(self, question: Question) -> Reply:
-        """The answer, whatever its status; :class:`NoReply` if there is none."""
+        """Return the answer, whatever its status. :class:`NoReply` if there is none."""
         began = time.perf_counter()
-        with self._sent(question, question.accept) as answer:
+        with self._send(question, question.accept) as answer:
             body = answer.read()
             return Reply(answer.status, content_type(answer), body, time.perf_counter() - began)
 
     def stream(self, question: Question) -> Iterator[bytes]:
-        """The answer's bytes as they come; an error that comes before them is raised."""
-        with self._sent(question, EVENTS) as answer:
+        """Yield the answer's bytes as they arrive. Raises an error that comes before them."""
+        with self._send(question, EVENTS) as answer:
             if answer.status >= 400:
                 raise failed(Reply(answer.status, content_type(answer), answer.read()))
             while chunk := answer.read1(CHUNK):
                 yield chunk
 
     @contextmanager
-    def _sent(self, question: Question, accept: str) -> Iterator[http.client.HTTPResponse]:
+    def _send(self, question: Question, accept: str) -> Iterator[http.client.HTTPResponse]:
         connection = self._connection()
         try:
             connection.request("POST", self._path, question.body, headers(question, accept, self._api_key))
@@ -68,9 +68,11 @@ class Url:
             raise NoReply(f"the connection to {self.url} broke: {reason}.", type(error).__name__) from None
 
     def _connection(self) -> http.client.HTTPConnection:
-        connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
+        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._own.connection = self._kind(self._host, self._port, timeout=CONNECT)
+            connection = self._local.connection = self._kind(
+                self._host, self._port, timeout=CONNECT_TIMEOUT_S
+            )
             self._connections.append(connection)
         if connection.sock is None:
             self._connect(connection)
@@ -83,19 +85,19 @@ class Url:
             raise NoReply(
                 f"nobody answers at {self.url}: {error}. Start a box with: make serve", type(error).__name__
             ) from None
-        connection.sock.settimeout(SILENCE)
+        connection.sock.settimeout(READ_TIMEOUT_S)
 
 
 def headers(question: Question, accept: str, api_key: str) -> dict[str, str]:
-    """Those that an endpoint hands on to its container, and the key that a box may ask for."""
-    named = {
+    """Return the headers that an endpoint passes to its container, and the API key."""
+    all_headers = {
         "Content-Type": question.content_type,
         "Accept": accept,
         "X-Amzn-SageMaker-Custom-Attributes": question.attributes,
         "X-Amzn-SageMaker-Target-Model": question.target_model,
         "X-Api-Key": api_key,
     }
-    return {name: value for name, value in named.items() if value}
+    return {name: value for name, value in all_headers.items() if value}
 
 
 def content_type(answer: http.client.HTTPResponse) -> str:

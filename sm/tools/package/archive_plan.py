@@ -1,4 +1,4 @@
-"""Which archives a repository becomes: one with everything, or one for each model that is called."""
+"""Decide which archives a repository becomes: one with everything, or one for each model that is called."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from google.protobuf import text_format
 
 from sm.errors import StartError
 from sm.multimodel.staging import CONFIG, rename_config
+from sm.plugins.loading import ClientSource, discover
+from sm.plugins.name_conflicts import find_differences
 from sm.repository import models
 from sm.repository.ensembles import steps
 from sm.repository.models import ENVIRONMENT, OWN_FOLDER, Model
@@ -23,18 +25,18 @@ CODE = "code"
 
 @dataclass(frozen=True)
 class ArchivePlan:
-    """What goes into one archive, ``<name>.tar.gz``."""
+    """The content of one archive, ``<name>.tar.gz``."""
 
     name: str
     entries: Sequence[Entry]
 
     def sizes(self) -> dict[str, int]:
-        """Bytes by the first part of the names: by model."""
-        found: dict[str, int] = {}
+        """Return the bytes of each model, by the first part of the names."""
+        by_top: dict[str, int] = {}
         for entry in self.entries:
             top = entry.name.partition("/")[0]
-            found[top] = found.get(top, 0) + entry.size
-        return found
+            by_top[top] = by_top.get(top, 0) + entry.size
+        return by_top
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,12 @@ class Copies:
         return self.pattern.replace("{model}", model).replace("{number}", str(number))
 
 
-def whole(repository: Path, but: Path, exclusion: Exclusion) -> ArchivePlan:
-    """Models at the top and ``code/`` beside them, without hidden files and the archive ``but`` itself."""
+def plan_one(
+    repository: Path, but: Path, exclusion: Exclusion, client_folders: Sequence[Path] = ()
+) -> ArchivePlan:
+    """Return one archive: models at the top and ``code/`` beside them, without hidden files and the archive
+    ``but``. The clients of ``client_folders`` are packed into ``code/``.
+    """
     contents = Contents(repository, exclusion.excludes)
     tops = [
         path
@@ -75,53 +81,106 @@ def whole(repository: Path, but: Path, exclusion: Exclusion) -> ArchivePlan:
         and path.absolute() != but.absolute()
         and not exclusion.excludes(path)
     ]
-    return ArchivePlan("model", [entry for path in tops for entry in contents.of(path, path.name)])
+    entries = [entry for path in tops for entry in contents.of(path, path.name)]
+    added = client_entries(repository, client_folders, exclusion)
+    return ArchivePlan("model", [*entries, *_folder_of_code(entries, repository, added), *added])
 
 
-def apart(repository: Path, exclusion: Exclusion, copies: Copies | None = None) -> list[ArchivePlan]:
-    """An archive for each model that is not a step of another; an ensemble's has its steps.
+def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusion) -> list[Entry]:
+    """Return the clients of ``folders`` as ``code/<name>``, without those that the repository has already.
 
-    Copies have no client: it would call the model by the name it had.
+    Raises:
+        StartError: a folder does not exist, or ``code/`` has another client of that name.
     """
-    found = {model.name: model for model in models.read(repository) if not exclusion.excludes(model.folder)}
-    asked = {name for model in found.values() for name in steps(model)}
-    tops = [model for name, model in found.items() if name not in asked]
+    sources = [source for folder in folders for source in _clients(folder)]
+    in_code = {source.name: source for source in discover((repository / CODE,)) if not source.module}
+    entries = []
+    for source in sources:
+        other = in_code.setdefault(source.name, source)
+        if other is not source:
+            if differing := next(find_differences(other, source), ""):
+                raise StartError(
+                    f"{source.file} and {other.file} are two clients of one name; they differ in {differing}."
+                )
+            continue
+        path = source.file.parent if source.file.name == "client.py" else source.file
+        entries += Contents(path.parent, exclusion.excludes).of(path, f"{CODE}/{path.name}")
+    return entries
+
+
+def _clients(folder: Path) -> list[ClientSource]:
+    if not folder.is_dir():
+        raise StartError(f"--clients {folder} is no folder.")
+    return [source for source in discover((folder.absolute(),)) if not source.module]
+
+
+def _folder_of_code(entries: Sequence[Entry], repository: Path, added: Sequence[Entry]) -> list[Entry]:
+    """Return the entry of ``code`` itself, if clients are added and there is none."""
+    there = any(entry.name == CODE for entry in entries)
+    return [] if there or not added else [Entry(CODE, repository)]
+
+
+def plan_each(
+    repository: Path,
+    exclusion: Exclusion,
+    copies: Copies | None = None,
+    client_folders: Sequence[Path] = (),
+) -> list[ArchivePlan]:
+    """Return an archive for each model that is no other's step; an ensemble's contains its steps. Each gets
+    its client of ``client_folders``, and a single model all of them.
+
+    Copies have no client, as it would call the model by its original name.
+    """
+    by_name = {model.name: model for model in models.read(repository) if not exclusion.excludes(model.folder)}
+    step_names = {name for model in by_name.values() for name in steps(model)}
+    tops = [model for name, model in by_name.items() if name not in step_names]
     if not tops:
         raise StartError(f"{repository} has no model; without --mme it is packed as it is.")
-    made = Separate(repository, found, Contents(repository, exclusion.excludes), alone=len(tops) == 1)
+    separate = Separate(repository, by_name, Contents(repository, exclusion.excludes), alone=len(tops) == 1)
     if copies is None:
-        return [made.shipment(model) for model in tops]
-    return [made.copy(model, copies, number) for model in tops for number in copies.numbers()]
+        added = client_entries(repository, client_folders, exclusion)
+        return [separate.shipment(model, added) for model in tops]
+    return [separate.copy(model, copies, number) for model in tops for number in copies.numbers()]
 
 
 class Separate:
-    """Archives of single models. ``alone``: there is only one, so all of ``code/`` is its."""
+    """Archives of single models. ``alone``: there is only one, so it gets all of ``code/``."""
 
-    def __init__(self, repository: Path, found: Mapping[str, Model], contents: Contents, alone: bool) -> None:
-        self._repository, self._found, self._contents, self._alone = repository, found, contents, alone
+    def __init__(
+        self, repository: Path, models_by_name: Mapping[str, Model], contents: Contents, alone: bool
+    ) -> None:
+        self._repository, self._models_by_name, self._contents, self._alone = (
+            repository,
+            models_by_name,
+            contents,
+            alone,
+        )
 
-    def shipment(self, model: Model) -> ArchivePlan:
-        """The model, its steps and its client."""
+    def shipment(self, model: Model, clients: Sequence[Entry] = ()) -> ArchivePlan:
+        """Return the archive of a model, its steps and its client. ``clients`` has those of all models."""
         names = {name: name for name in self._with_steps(model.name)}
-        return ArchivePlan(model.name, [*self._code(model.name), *self._models(names)])
+        code = self._code(model.name)
+        own = [entry for entry in clients if self._alone or entry.name.split("/")[1] == model.name]
+        top = _folder_of_code(code, self._repository, own)
+        return ArchivePlan(model.name, [*code, *top, *own, *self._models(names)])
 
     def copy(self, model: Model, copies: Copies, number: int) -> ArchivePlan:
-        """The model and its steps by other names."""
+        """Return a copy of the model and its steps under other names."""
         names = {name: copies.name(name, number) for name in self._with_steps(model.name)}
         return ArchivePlan(names[model.name], self._models(names))
 
     def _models(self, names: Mapping[str, str]) -> list[Entry]:
-        return [entry for name in names for entry in self._model(self._found[name], names)]
+        return [entry for name in names for entry in self._model(self._models_by_name[name], names)]
 
     def _with_steps(self, name: str) -> list[str]:
-        """By name, so that the order is always the same."""
-        wanted, left = set[str](), [name]
+        """Return the model and its steps, sorted by name."""
+        needed, left = set[str](), [name]
         while left:
-            each = left.pop()
-            if each not in wanted:
-                wanted.add(each)
-                left += steps(self._found[each])
-        return sorted(wanted)
+            model_name = left.pop()
+            if model_name not in needed:
+                needed.add(model_name)
+                left += steps(self._models_by_name[model_name])
+        return sorted(needed)
 
     def _model(self, model: Model, names: Mapping[str, str]) -> list[Entry]:
         name = names[model.name]
@@ -135,21 +194,21 @@ class Separate:
             return entries
         text = text_format.MessageToString(config).encode()
         path = f"{name}/{CONFIG}"
-        written = [Entry(path, each.source, text) if each.name == path else each for each in entries]
+        written = [Entry(path, entry.source, text) if entry.name == path else entry for entry in entries]
         return [*written, *environment]
 
     def _own_environment(self, model: Model, config: Any, name: str) -> tuple[Any, list[Entry]]:
-        """An environment of another folder goes into the model's: the archive has no such neighbour."""
+        """Move an environment of another folder into the model's, as the archive has no such neighbour."""
         path = model.environment
         if path is None or not model.has_own_environment or ".." not in path.relative_to(model.folder).parts:
             return config, []
-        made = type(config)()
-        made.CopyFrom(config)
-        made.parameters[ENVIRONMENT].string_value = f"{OWN_FOLDER}/{path.name}"
-        return made, self._contents.of(path, f"{name}/{path.name}")
+        changed = type(config)()
+        changed.CopyFrom(config)
+        changed.parameters[ENVIRONMENT].string_value = f"{OWN_FOLDER}/{path.name}"
+        return changed, self._contents.of(path, f"{name}/{path.name}")
 
     def _code(self, name: str) -> list[Entry]:
-        """``code/`` without the clients of other models."""
+        """Return ``code/`` without the clients of other models."""
         code = self._repository / CODE
         if not code.is_dir():
             return []

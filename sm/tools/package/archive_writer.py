@@ -1,4 +1,4 @@
-"""One ``.tar.gz``: the same entries are the same bytes, whoever packs them and when."""
+"""Write a ``.tar.gz`` whose bytes depend on its entries only."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sm.tools.package.contents import Entry
 from sm.tools.package.gzip import Gzip
 from sm.tools.progress import Progress
 
-#: Weights hardly shrink at any level; the default one takes twice as long for 0.3 % more.
-LEVEL = 3
-#: 1980, as GNU tar warns of files from 1970.
+#: Weights hardly compress at any level; the default one takes twice as long for 0.3 % less.
+GZIP_LEVEL = 3
+#: 1980: GNU tar warns about files from 1970.
 TIME = 315_532_800
 
 
 def write(place: Path, entries: Sequence[Entry], progress: Progress) -> str:
-    """Make the archive, and give back its sha256. What was in its place stays until it is whole."""
+    """Write the archive and return its sha256. An earlier file stays until the new one is complete."""
     staged = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def write(place: Path, entries: Sequence[Entry], progress: Progress) -> str:
 def _write(staged: Path, name: str, entries: Sequence[Entry], progress: Progress) -> str:
     size = sum(entry.size for entry in entries)
     with staged.open("wb") as target:
-        packer = Gzip(target, os.cpu_count() or 1, LEVEL)
+        packer = Gzip(target, os.cpu_count() or 1, GZIP_LEVEL)
         try:
             with progress.step(f"packing {name}", size, lambda: packer.size):
                 _pack(packer, entries)
@@ -49,26 +49,26 @@ def _write(staged: Path, name: str, entries: Sequence[Entry], progress: Progress
 
 
 def _pack(packer: Gzip, entries: Sequence[Entry]) -> None:
-    # A file that shrinks meanwhile is an OSError of tarfile's.
-    made = tarfile.TarFile(
+    # tarfile raises OSError if a file shrinks meanwhile.
+    archive = tarfile.TarFile(
         fileobj=cast(IO[bytes], packer), mode="w", format=tarfile.GNU_FORMAT, copybufsize=2**20
     )
-    with closing(made):
+    with closing(archive):
         for entry in entries:
-            _add(made, entry)
+            _add(archive, entry)
     packer.close()
 
 
-def _add(made: tarfile.TarFile, entry: Entry) -> None:
-    """Owner, time and mode say nothing of the machine."""
+def _add(archive: tarfile.TarFile, entry: Entry) -> None:
+    """Add an entry; owner, time and mode do not depend on the machine."""
     header = tarfile.TarInfo(entry.name)
     header.mtime = TIME
     header.mode = 0o755 if entry.executable else 0o644
     if entry.is_folder:
         header.type = tarfile.DIRTYPE
-        made.addfile(header)
+        archive.addfile(header)
         return
     with io.BytesIO(entry.data) if entry.data is not None else entry.source.open("rb") as stream:
         header.size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
-        made.addfile(header, stream)
+        archive.addfile(header, stream)

@@ -1,4 +1,4 @@
-"""What goes into an archive: the files of a folder, with links replaced by what they lead to."""
+"""The files of a folder for an archive, with links replaced by their targets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sm.errors import StartError
 
-#: Made anew by whoever needs it, and of no use elsewhere.
+#: Folders that are generated anew and of no use elsewhere.
 CACHES = {
     "__pycache__",
     ".cache",
@@ -24,7 +24,7 @@ CACHES = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A file or a folder, and its ``name`` in the archive; ``data`` stands in the place of the file's own."""
+    """A file or folder with its ``name`` in the archive; ``data`` replaces the file's content."""
 
     name: str
     source: Path
@@ -47,16 +47,18 @@ class Entry:
 
 
 class Contents:
-    """Walks below ``home``: nothing outside it gets into an archive, nor what ``excludes`` is true of."""
+    """Walks below ``home``. Nothing outside of it gets into an archive, nor anything that ``excludes``
+    matches.
+    """
 
     def __init__(self, home: Path, excludes: Callable[[Path], bool] = lambda _path: False) -> None:
         self._home = Path(os.path.realpath(home))
         self._excludes = excludes
 
     def of(self, path: Path, name: str) -> list[Entry]:
-        """``path`` and all below it, in an order that does not depend on the file system.
+        """Return ``path`` and all below it, in a fixed order.
 
-        :class:`StartError` lists the links that lead nowhere, out of ``home`` or to a folder they are in.
+        :class:`StartError` lists links without target, out of ``home``, or to a folder that contains them.
         """
         faults: list[str] = []
         entries = list(self._walk(path, name, (), faults))

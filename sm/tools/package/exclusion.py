@@ -1,4 +1,4 @@
-"""What a packer was told to leave out: names or paths, as glob patterns."""
+"""Names or paths to leave out of an archive, as glob patterns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from sm.tools.package.contents import is_cache
 
 
 class Exclusion:
-    """``patterns``: with a slash a path from the top of ``repository``, else the name of a file or folder."""
+    """``patterns``: with a slash, a path from the top of ``repository``; else the name of a file or
+    folder.
+    """
 
     def __init__(self, repository: Path, patterns: Sequence[str] = ()) -> None:
         if any(not pattern.strip("/") for pattern in patterns):
@@ -24,35 +26,35 @@ class Exclusion:
         self._patterns = {pattern: pattern.removeprefix("./").strip("/") for pattern in patterns}
 
     def excludes(self, path: Path) -> bool:
-        """Whether a pattern is for this very file or folder; what lies in a folder goes with it."""
+        """True if a pattern matches this file or folder; the content of a folder goes with it."""
         return any(self._matches(pattern, path) for pattern in self._patterns.values())
 
-    def found(self) -> dict[Path, int]:
-        """What is left out, the top of each, and its size in bytes."""
+    def excluded_sizes(self) -> dict[Path, int]:
+        """Return the excluded files and folders, topmost only, with their sizes in bytes."""
         return {path: sum(_sizes(path)) for path in self._walk(self._home)} if self._patterns else {}
 
     def unused(self) -> list[str]:
-        """The patterns that are for nothing in the repository, as they were given."""
-        found = list(self.found())
+        """Return the patterns that match nothing, as they were given."""
+        excluded = list(self.excluded_sizes())
         return [
-            given
-            for given, pattern in self._patterns.items()
-            if not any(self._matches(pattern, path) for path in found)
+            option
+            for option, pattern in self._patterns.items()
+            if not any(self._matches(pattern, path) for path in excluded)
         ]
 
     def check(self) -> None:
-        """:class:`StartError` if a model that is kept would lose what it needs to start."""
-        found = models.read(self._home)
-        gone = {model.name for model in found if self.excludes(model.folder)}
-        for model in found:
-            if model.name in gone:
+        """Raise :class:`StartError` if a model that is kept would lose what it needs to start."""
+        repository_models = models.read(self._home)
+        excluded = {model.name for model in repository_models if self.excludes(model.folder)}
+        for model in repository_models:
+            if model.name in excluded:
                 continue
             files = [model.version(number) / model.file for number in model.served if model.file]
             for path in (model.folder / CONFIG, *files):
                 inside = (path, *path.parents[: len(path.relative_to(model.folder).parts) - 1])
                 if path.exists() and any(map(self.excludes, inside)):
                     raise StartError(f"{model.name} would not start: --exclude leaves out {path}.")
-            if lost := gone.intersection(steps(model)):
+            if lost := excluded.intersection(steps(model)):
                 raise StartError(
                     f"{model.name} would not start: --exclude leaves out its step {min(lost)}. "
                     f"Leave {model.name} out, too."
@@ -74,7 +76,7 @@ class Exclusion:
 
 
 def _sizes(path: Path) -> Iterator[int]:
-    """Of every file; a link is not followed."""
+    """Yield the size of every file; links are not followed."""
     if path.is_dir() and not path.is_symlink():
         for inside in path.iterdir():
             yield from _sizes(inside)

@@ -1,4 +1,4 @@
-"""gzip with all cores: one ordinary member, whose blocks are compressed side by side."""
+"""gzip with all cores: one ordinary member, whose blocks are compressed in parallel."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
-#: What a thread compresses at once, in bytes. Each block starts without a dictionary: at this size that costs
-#: less than 1 % of what is saved.
-BLOCK = 2**20
-#: No name and no time, so that the same input is the same archive.
+#: Bytes of a block. Each starts without a dictionary, which at this size costs less than 1 % of the saving.
+BLOCK_BYTES = 2**20
+#: Neither name nor time, so that the same input gives the same archive.
 HEADER = b"\x1f\x8b\x08\x00" + bytes(4) + b"\x00\xff"
 
 
 class Gzip:
-    """Write to it, then :meth:`close` it. zlib lets go of the interpreter's lock, so threads do."""
+    """A writer; call :meth:`close` at the end. Threads run in parallel, as zlib releases the interpreter's
+    lock.
+    """
 
     def __init__(self, target: BinaryIO, threads: int, level: int) -> None:
         self._target, self._level = target, level
         self._pool = ThreadPoolExecutor(threads, "gzip")
         self._most = 2 * threads
         self._pending: deque[Future[bytes]] = deque()
-        self._rest = bytearray()
+        self._buffered = bytearray()
         self._checksum = 0
-        #: Bytes taken so far.
+        #: Bytes written so far.
         self.size = 0
-        #: Of what was written to ``target``.
+        #: The digest of what was written to ``target``.
         self.sha256 = hashlib.sha256()
         self._put(HEADER)
 
@@ -37,21 +38,21 @@ class Gzip:
 
     def write(self, data: bytes) -> int:
         self.size += len(data)
-        self._rest += data
-        while len(self._rest) > BLOCK:
-            self._compress(bytes(self._rest[:BLOCK]), zlib.Z_SYNC_FLUSH)
-            del self._rest[:BLOCK]
+        self._buffered += data
+        while len(self._buffered) > BLOCK_BYTES:
+            self._compress(bytes(self._buffered[:BLOCK_BYTES]), zlib.Z_SYNC_FLUSH)
+            del self._buffered[:BLOCK_BYTES]
         return len(data)
 
     def close(self) -> None:
-        self._compress(bytes(self._rest), zlib.Z_FINISH)
+        self._compress(bytes(self._buffered), zlib.Z_FINISH)
         while self._pending:
             self._put(self._pending.popleft().result())
         self._put(struct.pack("<II", self._checksum, self.size % 2**32))
         self.stop()
 
     def stop(self) -> None:
-        """End the threads, whatever is left undone."""
+        """Stop the threads, even if work is left."""
         self._pool.shutdown(cancel_futures=True)
 
     def _compress(self, block: bytes, flush: int) -> None:
@@ -66,6 +67,6 @@ class Gzip:
 
 
 def deflate(block: bytes, flush: int, level: int) -> bytes:
-    """A piece of a raw deflate stream: pieces put together are one stream, as each ends on a whole byte."""
+    """Return a piece of a raw deflate stream. Each ends on a whole byte, so pieces can be joined."""
     compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     return compressor.compress(block) + compressor.flush(flush)

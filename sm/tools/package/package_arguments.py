@@ -1,4 +1,6 @@
-"""What ``sm package`` takes. Apart, as each command loads this and no other the packing itself."""
+"""Arguments of ``sm package``, in a module of their own so that the command line does not import the
+packing.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import argparse
 from pathlib import Path
 
 
-def take(command: argparse.ArgumentParser) -> None:
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
     command.add_argument(
         "-o",
@@ -15,16 +17,26 @@ def take(command: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="the archive (model.tar.gz); with --mme the folder of the archives (archives)",
     )
-    command.add_argument("--mme", action="store_true", help="an archive for each model, for multi-model mode")
+    command.add_argument(
+        "--mme", action="store_true", help="write one archive per model, for multi-model mode"
+    )
+    command.add_argument(
+        "--clients",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FOLDER",
+        help="pack the clients of this folder as code/NAME beside the models; repeatable",
+    )
     command.add_argument(
         "--exclude",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="leave out files and folders of this name (hf_cache, *.ckpt), or at this path (resnet/1/cache)",
+        help="leave out files and folders with this name (hf_cache, *.ckpt) or path (resnet/1/cache)",
     )
     command.add_argument(
-        "--copies", type=int, default=0, metavar="N", help="with --mme: N renamed copies of each model"
+        "--copies", type=int, default=0, metavar="N", help="with --mme: write N renamed copies of each model"
     )
     command.add_argument(
         "--copies-from", type=int, default=1, metavar="K", help="the first copy's number (1)"
@@ -33,5 +45,5 @@ def take(command: argparse.ArgumentParser) -> None:
         "--copy-name",
         default="{model}-{number}",
         metavar="NAME",
-        help="each copy's name ({model}-{number})",
+        help="the name of each copy ({model}-{number})",
     )

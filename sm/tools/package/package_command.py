@@ -1,4 +1,4 @@
-"""``sm package``: a model repository becomes what is put on S3."""
+"""``sm package``: pack a model repository for S3."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sm.tools.progress import Progress
 
 
 def run(options: argparse.Namespace) -> int:
-    """Inspect, pack, and say what became how large, and what was left out."""
+    """Inspect and pack; print sizes, and what was left out."""
     if options.copies < 0 or (options.copies and not options.mme):
         raise StartError("--copies goes with --mme, and is a number from 1.")
     copies = Copies(options.copies, options.copies_from, options.copy_name) if options.copies else None
@@ -26,34 +26,39 @@ def run(options: argparse.Namespace) -> int:
     if options.mme:
         if copies and (options.repository / CODE).is_dir():
             progress.say("the copies have no client: it would call the model by the name it had")
-        for shipment in archive_plan.apart(options.repository, exclusion, copies):
+        for shipment in archive_plan.plan_each(options.repository, exclusion, copies, options.clients):
             place = (options.out or Path("archives")) / f"{shipment.name}.tar.gz"
             pack(shipment, place, progress, results)
     else:
         place = options.out or Path("model.tar.gz")
-        pack(archive_plan.whole(options.repository, place, exclusion), place, progress, results)
+        shipment = archive_plan.plan_one(options.repository, place, exclusion, options.clients)
+        pack(shipment, place, progress, results)
     tell_left_out(exclusion, options.repository, progress, results)
     return 0
 
 
 def inspect(repository: Path, progress: Progress, exclusion: Exclusion | None = None) -> None:
-    """Show the repository; :class:`StartError` lists what would stop a start there."""
-    found = problems.find_all(repository)
-    left_out = list(exclusion.found()) if exclusion and repository.is_dir() else []
+    """Print the problems; :class:`StartError` lists those that would stop a start."""
+    problem_list = problems.find_all(repository)
+    left_out = list(exclusion.excluded_sizes()) if exclusion and repository.is_dir() else []
     names = {path.name for path in left_out if path.parent == repository}
-    rows = [row for row in inspection_report.report(repository, found)["models"] if row["model"] not in names]
+    rows = [
+        row
+        for row in inspection_report.report(repository, problem_list)["models"]
+        if row["model"] not in names
+    ]
     for line in inspection_report.table(rows) if rows else ():
         progress.say(line)
     # A sentence begins with the path that it is about.
     about = tuple(f"{path}{end}" for path in left_out for end in (" ", "/", ":"))
-    found = [problem for problem in found if not problem.sentence.startswith(about)]
-    for problem in found:
+    problem_list = [problem for problem in problem_list if not problem.sentence.startswith(about)]
+    for problem in problem_list:
         # A model may be for a GPU or a backend that this machine does not have.
         if problem.is_local:
             progress.say(f"on this machine: {problem}")
         elif not problem.is_certain:
             progress.say(f"warning: {problem}")
-    wrong = [problem.sentence for problem in found if problem.is_certain and not problem.is_local]
+    wrong = [problem.sentence for problem in problem_list if problem.is_certain and not problem.is_local]
     if wrong:
         raise StartError("nothing is packed:\n" + "\n".join(wrong))
     if exclusion:
@@ -61,7 +66,7 @@ def inspect(repository: Path, progress: Progress, exclusion: Exclusion | None = 
 
 
 def tell_left_out(exclusion: Exclusion, repository: Path, progress: Progress, results: Progress) -> None:
-    for path, size in exclusion.found().items():
+    for path, size in exclusion.excluded_sizes().items():
         results.say(f"left out {path.relative_to(repository)}  {size / 1e6:.1f} MB")
     for pattern in exclusion.unused():
         progress.say(f"--exclude {pattern}: nothing in {repository} has this name or path")

@@ -1,1 +1,1 @@
-"""``sm new-client``: the files that a client begins with."""
+"""``sm new-client``: write the files of a new client."""

@@ -1,4 +1,4 @@
-"""What new-client takes, and what it says when it has written."""
+"""Arguments of new-client, and its output."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ import argparse
 import sys
 from pathlib import Path
 
-KINDS = ("image", "text", "tensor", "pipeline")
+KINDS = ("image", "text", "audio", "bytes", "tensor", "pipeline")
 
 
-def options(command: argparse.ArgumentParser) -> None:
+def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add its options."""
     command.add_argument("name", metavar="NAME", help="the modelname: small letters, digits and _")
-    command.add_argument("--kind", choices=KINDS, default="image", help="what it takes (default: image)")
+    command.add_argument(
+        "--kind", choices=KINDS, default="image", help="what the client takes (default: image)"
+    )
     command.add_argument(
         "--into",
         type=Path,
         default=Path(),
         metavar="FOLDER",
-        help="where clients/NAME and model/NAME are written (default: here)",
+        help="the folder for clients/NAME and model/NAME (default: here)",
     )
 
 
-def run(asked: argparse.Namespace) -> int:
-    """Write them, and say what comes next."""
+def run(options: argparse.Namespace) -> int:
+    """Write the files, and print the next steps."""
     from sm.tools.scaffold.writing import NewClient
 
-    for path in NewClient(asked.name, asked.kind).write(asked.into):
+    for path in NewClient(options.name, options.kind).write(options.into):
         sys.stdout.write(f"wrote {path}\n")
-    sys.stdout.write(f"next: sm check-client {asked.name}{_where(asked.into)}\n")
+    sys.stdout.write(f"next: sm check-client {options.name}{_where(options.into)}\n")
     return 0
 
 

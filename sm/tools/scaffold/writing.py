@@ -1,7 +1,7 @@
-"""A new client and its identity model, written whole or not at all.
+"""Write a new client and its identity model, completely or not at all.
 
-The templates lie in ``templates/<kind>`` and, what all kinds share, in ``templates/common``: ``client``
-becomes ``clients/NAME``, ``model`` becomes ``model/MODEL`` for each model of the kind.
+The templates are in ``templates/<kind>`` and, for all kinds, in ``templates/common``: ``client`` becomes
+``clients/NAME``, ``model`` becomes ``model/MODEL`` for each model of the kind.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from sm.plugins.loading import discover
 from sm.settings import HERE
 
 TEMPLATES = Path(__file__).parent / "templates"
-#: What Python, Triton and the platform's headers all take for a name.
+#: Names that Python, Triton and the platform's headers all accept.
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-#: So that no linter takes a template for a module.
+#: A suffix, so that linters do not read templates as modules.
 SUFFIX = ".txt"
 
 
 @dataclass(frozen=True)
 class NewClient:
-    """A client that is to be: its ``modelname`` and its kind."""
+    """The client to write: its ``modelname`` and its kind."""
 
     name: str
     kind: str
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The identity models it begins with."""
+        """The identity models of the kind."""
         if self.kind == "pipeline":
             return f"{self.name}_first", f"{self.name}_second"
         return (self.name,)
 
     def write(self, into: Path) -> tuple[Path, ...]:
-        """Write the folders and give them; :class:`StartError` if one is there or cannot be written."""
+        """Write the folders and return them. Raises :class:`StartError` if one exists or cannot be
+        written.
+        """
         targets = (into / "clients" / self.name, *(into / "model" / model for model in self.models))
         self._check(targets)
         try:
@@ -61,7 +63,7 @@ class NewClient:
         for target in targets:
             if target.exists():
                 raise StartError(f"{target} is there already; nothing was written.")
-        if self.name in {found.name for found in discover((HERE / "clients",))}:
+        if self.name in {source.name for source in discover((HERE / "clients",))}:
             raise StartError(f"the box comes with a client {self.name!r}: give yours another name.")
 
     def _fill(self, folder: Path) -> None:
@@ -73,13 +75,14 @@ class NewClient:
     def _copy(self, source: Path, target: Path, model: str) -> None:
         words = {"name": self.name, "Name": class_name(self.name), "kind": self.kind, "model": model}
         for file in _files(source):
-            place = target / file.relative_to(source).with_suffix("")
+            # The tests of two clients have two names, so that "pytest clients" can import both.
+            place = target / str(file.relative_to(source).with_suffix("")).replace("NAME", self.name)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(Template(file.read_text("utf-8")).substitute(words), "utf-8")
 
 
 def class_name(name: str) -> str:
-    """``street_signs`` to ``StreetSigns``."""
+    """Convert ``street_signs`` to ``StreetSigns``."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
@@ -88,7 +91,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _move(staged: Path, into: Path, targets: tuple[Path, ...]) -> None:
-    """Each folder in one step; those that are there already go again if a later one cannot be had."""
+    """Move each folder in one step; if one fails, those that were moved are removed."""
     moved: list[Path] = []
     try:
         for target in targets:

@@ -1,1 +1,1 @@
-"""``sm template`` and ``sm iam``: a deployment as documents, for teams that let no command make things."""
+"""``sm template`` and ``sm iam``: a deployment as documents, for teams that deploy with their own tools."""

@@ -13,11 +13,15 @@ Resource = dict[str, Any]
 
 
 def template(stack: Stack) -> dict[str, Any]:
-    """JSON, which is YAML as well."""
+    """Return JSON, which is also YAML."""
     resources: dict[str, Resource] = {} if stack.plan.role else {"Role": role(stack)}
     resources |= {"Model": model(stack), "Configuration": configuration(stack), "Endpoint": endpoint(stack)}
     if stack.scaling:
         resources |= scaling(stack)
+    for alarm in stack.plan.alarms():
+        # error-rate becomes WatchErrorRate: the id of a resource is alphanumeric.
+        ending = alarm["AlarmName"].removeprefix(f"{stack.plan.name}-")
+        resources[f"Watch{ending.title().replace('-', '')}"] = resource("CloudWatch::Alarm", alarm)
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Endpoint {stack.plan.name}: models behind one port",
@@ -52,10 +56,10 @@ def model(stack: Stack) -> Resource:
 
 
 def configuration(stack: Stack) -> Resource:
-    wanted = stack.plan.configuration()
-    own = {"ModelName": attribute("Model", "ModelName")}
-    wanted["ProductionVariants"] = [variant | own for variant in wanted["ProductionVariants"]]
-    return resource("SageMaker::EndpointConfig", wanted)
+    properties = stack.plan.configuration()
+    model_name = {"ModelName": attribute("Model", "ModelName")}
+    properties["ProductionVariants"] = [variant | model_name for variant in properties["ProductionVariants"]]
+    return resource("SageMaker::EndpointConfig", properties)
 
 
 def endpoint(stack: Stack) -> Resource:
@@ -64,23 +68,27 @@ def endpoint(stack: Stack) -> Resource:
 
 
 def scaling(stack: Stack) -> dict[str, Resource]:
-    wanted = stack.scaling
-    assert wanted is not None
+    autoscale = stack.scaling
+    assert autoscale is not None
     name, asynchronous = stack.plan.name, bool(stack.plan.output)
-    limits = {**autoscaling.what(name), "MinCapacity": wanted.least, "MaxCapacity": wanted.most}
-    made = {
+    limits = {
+        **autoscaling.scalable_resource(name),
+        "MinCapacity": autoscale.least,
+        "MaxCapacity": autoscale.most,
+    }
+    resources = {
         "Limits": {**resource("ApplicationAutoScaling::ScalableTarget", limits), "DependsOn": "Endpoint"},
     }
-    for each in wanted.targets:
-        ending = "" if each.kind == REQUESTS else each.kind.capitalize()
-        made[f"Scaling{ending}"] = policy(
-            autoscaling.policy_name(name, each),
+    for target in autoscale.targets:
+        ending = "" if target.kind == REQUESTS else target.kind.capitalize()
+        resources[f"Scaling{ending}"] = policy(
+            autoscaling.policy_name(name, target),
             "TargetTrackingScaling",
-            {"TargetTrackingScalingPolicyConfiguration": autoscaling.tracking(name, each, asynchronous)},
+            {"TargetTrackingScalingPolicyConfiguration": autoscaling.tracking(name, target, asynchronous)},
         )
-    if asynchronous and wanted.least == 0:
-        made |= waking(name)
-    return made
+    if asynchronous and autoscale.least == 0:
+        resources |= waking(name)
+    return resources
 
 
 def policy(name: str, kind: str, configuration: dict[str, Any]) -> Resource:
@@ -91,7 +99,7 @@ def policy(name: str, kind: str, configuration: dict[str, Any]) -> Resource:
 
 
 def waking(name: str) -> dict[str, Resource]:
-    """The first instance, which a backlog for each instance cannot ask for."""
+    """Return the alarm that starts the first instance: without instances there is no backlog per instance."""
     alarm = {**autoscaling.waking_alarm(name), "AlarmActions": [{"Ref": "Wake"}]}
     step = {"StepScalingPolicyConfiguration": autoscaling.waking()}
     return {

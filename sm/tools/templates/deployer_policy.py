@@ -1,4 +1,4 @@
-"""What the one may do who runs ``sm deploy``, ``status``, ``logs``, ``invoke`` and ``delete``."""
+"""The permissions of a user of ``sm deploy``, ``status``, ``logs``, ``invoke`` and ``delete``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USES = [
         "UpdateEndpoint",
     )
 ]
-#: Of application autoscaling, whose things have no names of ours.
+#: Actions of application autoscaling, whose resources have no names of ours.
 SCALING = [
     f"application-autoscaling:{action}"
     for action in (
@@ -42,17 +42,17 @@ BUCKET = ["s3:CreateBucket", "s3:ListBucket", "s3:ListBucketMultipartUploads"]
 
 
 def policy(needs: Needs, role: str) -> Document:
-    """``role`` is the endpoint's, which is handed to SageMaker and nobody else."""
+    """Return the policy. ``role`` is the endpoint's, which may be passed to SageMaker only."""
     return document([*_things(needs), *_role(role), *_archives(needs), *_watching(needs)])
 
 
 def _things(needs: Needs) -> Iterable[Document]:
-    # SageMaker's ARNs are in lower case, whatever the names are.
-    own = [
+    # SageMaker's ARNs are in lower case, even if names are not.
+    own_arns = [
         needs.arn("sagemaker", f"{kind}/{needs.name.lower()}{end}")
         for kind, end in (("endpoint", ""), ("endpoint-config", "-*"), ("model", "-*"))
     ]
-    yield allow("OwnThings", sorted([*CHANGES, *USES]), own)
+    yield allow("OwnThings", sorted([*CHANGES, *USES]), own_arns)
     yield allow("FindThings", ["sagemaker:ListEndpointConfigs", "sagemaker:ListModels"], "*")
     yield allow("LookAtImage", ["ecr:DescribeImages"], needs.image.arn)
     yield allow("Autoscaling", SCALING, "*")

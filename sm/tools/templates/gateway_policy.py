@@ -1,10 +1,11 @@
-"""What the gateway's function may do, and whom it may reach."""
+"""The permissions of the gateway's function, and its network access."""
 
 from __future__ import annotations
 
 from sm.tools.templates.policies import Document, allow, document, trust
 
-#: A function inside a VPC makes and removes its own network interface; AWS gives these no resource.
+#: A function in a VPC creates and removes its own network interface; AWS allows no resource for these
+#: actions.
 INTERFACES = [
     f"ec2:{verb}"
     for verb in ("CreateNetworkInterface", "DeleteNetworkInterface", "DescribeNetworkInterfaces")
@@ -12,7 +13,7 @@ INTERFACES = [
 
 
 def policies(name: str, bucket: str, inputs: list[str], results: str, models: str, port: int) -> Document:
-    """Role, trust and network of the gateway ``name``. Prefixes are of keys in ``bucket``."""
+    """Return role, trust and network of the gateway ``name``. Prefixes are of keys in ``bucket``."""
     arn = f"arn:*:s3:::{bucket}"
     group = f"arn:*:logs:*:*:log-group:/aws/lambda/{name}-*"
     reading = [f"{arn}/{prefix}*" for prefix in (*inputs, models)]
@@ -22,7 +23,7 @@ def policies(name: str, bucket: str, inputs: list[str], results: str, models: st
         "policy": document(
             [
                 allow("ReadInputsAndModels", ["s3:GetObject"], reading),
-                # Without it a missing object is a 403, not a 404.
+                # Without this, a missing object is a 403 instead of a 404.
                 allow("List", ["s3:ListBucket"], arn, StringLike={"s3:prefix": listing}),
                 allow("WriteResults", ["s3:PutObject"], f"{arn}/{results}*"),
                 allow(
@@ -36,7 +37,7 @@ def policies(name: str, bucket: str, inputs: list[str], results: str, models: st
 
 
 def network(port: int) -> Document:
-    """The function's security group lets out to Triton and S3 alone; Triton's lets the function in."""
+    """The function's security group allows traffic to Triton and S3 only; Triton's allows the function."""
     triton = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port}
     return {
         "gateway": {

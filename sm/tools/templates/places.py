@@ -1,4 +1,4 @@
-"""Where things are: what an image's URI and a place on S3 say, as ARNs."""
+"""Convert image URIs and S3 URLs to ARNs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 
 from sm.errors import StartError
+from sm.s3_uri import S3Uri
+from sm.tools.deploy import aws
 
 ECR = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?/(?P<repository>[^:@]+)([:@].+)?"
@@ -22,15 +24,15 @@ class Image:
 
     @classmethod
     def read(cls, uri: str) -> Image:
-        if not (found := ECR.fullmatch(uri)):
+        if not (match := ECR.fullmatch(uri)):
             raise StartError(
                 f"{uri!r} is no image in ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/REPOSITORY:TAG."
             )
-        return cls(found["account"], found["region"], found["repository"])
+        return cls(match["account"], match["region"], match["repository"])
 
     @property
     def partition(self) -> str:
-        """``aws-cn`` for the Regions of China, ``aws-us-gov`` for those of the government."""
+        """Return the partition of a Region: ``aws-cn`` for China, ``aws-us-gov`` for the government's."""
         for partition, start in (("aws-cn", "cn-"), ("aws-us-gov", "us-gov-")):
             if self.region.startswith(start):
                 return partition
@@ -41,23 +43,17 @@ class Image:
         return f"arn:{self.partition}:ecr:{self.region}:{self.account}:repository/{self.repository}"
 
 
-@dataclass(frozen=True)
-class Objects:
+class Objects(S3Uri):
     """An object on S3, or all below a prefix."""
-
-    bucket: str
-    key: str
 
     @classmethod
     def read(cls, uri: str) -> Objects:
-        bucket, _, key = uri.removeprefix("s3://").partition("/")
-        if not uri.startswith("s3://") or not bucket:
-            raise StartError(f"{uri!r} is no place on S3: s3://BUCKET/KEY. 'sm package' makes an archive.")
-        return cls(bucket, key)
+        place = aws.s3_place(uri)
+        return cls(place.bucket, place.key)
 
     @classmethod
     def below(cls, uri: str) -> Objects:
-        """All below the prefix."""
+        """The ARN of everything below the prefix."""
         place = cls.read(uri)
         path = place.key.strip("/")
         return cls(place.bucket, f"{path}/*" if path else "*")

@@ -1,4 +1,4 @@
-"""Policies of IAM: who may do what, and no more."""
+"""IAM policies with the least permissions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Needs:
-    """What an endpoint uses. ``account`` is its own; ``output`` is where an asynchronous one answers.
+    """What an endpoint uses. ``account`` is its own; ``output`` is where an asynchronous endpoint writes
+    answers.
 
-    ``data`` is None where the image has the models inside.
+    ``data`` is None if the image contains the models.
     """
 
     name: str
@@ -30,12 +31,12 @@ class Needs:
 
     @property
     def log_group(self) -> list[str]:
-        """The endpoint's, and its streams: some calls name the one, some the other."""
+        """The endpoint's log group and its streams: some calls name one, some the other."""
         group = self.arn("logs", f"log-group:/aws/sagemaker/Endpoints/{self.name}")
         return [group, f"{group}:*"]
 
     def arn(self, service: str, resource: str) -> str:
-        """Of a thing in the endpoint's own account and Region."""
+        """Return the ARN of a resource in the endpoint's account and Region."""
         return f"arn:{self.image.partition}:{service}:{self.image.region}:{self.account}:{resource}"
 
 
@@ -44,18 +45,18 @@ def document(statements: Iterable[Document]) -> Document:
 
 
 def allow(sid: str, actions: list[str], resources: list[str] | str, **condition: Any) -> Document:
-    made: Document = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
-    return {**made, "Condition": condition} if condition else made
+    statement: Document = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+    return {**statement, "Condition": condition} if condition else statement
 
 
 def trust(service: str) -> Document:
-    """Who may take the role: the service alone."""
+    """Return the trust policy: only the service may assume the role."""
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
     return document([statement])
 
 
 def execution(needs: Needs) -> Document:
-    """What the endpoint's role may do: read its models, pull its image, write its logs and metrics."""
+    """Return the role's policy: read its models, pull its image, write logs and metrics."""
     spaces = {"cloudwatch:namespace": ["AWS/SageMaker", "/aws/sagemaker/*"]}
     return document(
         [
@@ -84,7 +85,7 @@ def _reading(needs: Needs) -> Iterable[Document]:
 
 
 def _answering(needs: Needs) -> Iterable[Document]:
-    """An asynchronous endpoint reads requests and writes answers below its output path."""
+    """Allow an asynchronous endpoint to read requests and write answers below its output path."""
     if needs.output:
         place = Objects.below(needs.output)
         arn = place.arn(needs.image.partition)
@@ -92,7 +93,7 @@ def _answering(needs: Needs) -> Iterable[Document]:
 
 
 def repository(needs: Needs) -> Document:
-    """For the image's repository, where it is in another account: that one must allow it, too."""
+    """Return the policy for the image's repository in another account, which must allow the access too."""
     principal = {"AWS": f"arn:{needs.image.partition}:iam::{needs.account}:root"}
     statement = {"Sid": "PullFromElsewhere", "Effect": "Allow", "Principal": principal, "Action": PULL}
     return document([statement])

@@ -1,4 +1,4 @@
-"""What a template is made from: the deployment's plan, its role and its autoscaling."""
+"""The input of a template: the deployment's plan, its role and its autoscaling."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from sm.tools.templates.policies import Document
 
 @dataclass(frozen=True)
 class Stack:
-    """Where the plan names no role, the template makes one that may do what ``policy`` says."""
+    """If the plan names no role, the template creates one with ``policy``."""
 
     plan: Plan
     policy: Document
     scaling: Scaling | None = None
+    #: On Kubernetes: what a pod may have in flight before another one starts; None for the default.
+    in_flight: int | None = None
 
     @property
     def role_name(self) -> str:

@@ -1,4 +1,4 @@
-"""``sm template`` and ``sm iam``: documents on standard output, nothing is made."""
+"""``sm template`` and ``sm iam``: print documents; nothing is created."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ from sm.errors import StartError
 from sm.tools.deploy import aws, resource_names, scaling, triton_images
 from sm.tools.deploy import deploy_arguments as deploying
 from sm.tools.deploy.account import Account
-from sm.tools.deploy.deployment_plan import Plan, Serverless
+from sm.tools.deploy.deployment_plan import Plan
 from sm.tools.deploy.resources import Resources
 from sm.tools.deploy.upload import FOLDER
 from sm.tools.progress import Progress
-from sm.tools.templates import cloudformation, deployer_policy, gateway_policy, kserve, policies, terraform
+from sm.tools.templates import (
+    cloudformation,
+    deployer_policy,
+    gateway_policy,
+    helm,
+    kserve,
+    kubernetes,
+    policies,
+    terraform,
+    yaml_text,
+)
 from sm.tools.templates.places import Image, Objects
 from sm.tools.templates.policies import Needs
 from sm.tools.templates.stack import Stack
@@ -23,22 +33,32 @@ from sm.tools.templates.stack import Stack
 WRITERS = {
     "cloudformation": cloudformation.template,
     "terraform": terraform.template,
-    "kserve": kserve.template,
 }
-#: Any account: a role's policy reaches no further than its own, unless the other one allows it.
+#: Forms that consist of several documents.
+KUBERNETES_WRITERS = {"kubernetes": kubernetes.template, "kserve": kserve.template}
+CLUSTER_FORMATS = (*KUBERNETES_WRITERS, "helm")
+#: Any account: a role's policy reaches other accounts only if they allow it.
 ANY = "*"
 
 
-def template(given: argparse.Namespace) -> int:
+def template(options: argparse.Namespace) -> int:
     """Print the deployment in the chosen form."""
-    resource_names.check(given.name)
-    show(WRITERS[given.format](stack(given)))
+    resource_names.check(options.name)
+    described = stack(options)
+    if (options.format == "helm") != bool(options.out):
+        raise StartError("--format helm and --out FOLDER go together: a chart is a folder of files.")
+    if options.format == "helm":
+        helm.write(described, options.out)
+    elif write := KUBERNETES_WRITERS.get(options.format):
+        sys.stdout.write(yaml_text.documents(write(described)))
+    else:
+        show(WRITERS[options.format](described))
     return 0
 
 
-def iam(given: argparse.Namespace) -> int:
+def iam(options: argparse.Namespace) -> int:
     """Print the policies."""
-    show(of_gateway(given) if given.gateway else of_endpoint(given))
+    show(of_gateway(options) if options.gateway else of_endpoint(options))
     return 0
 
 
@@ -47,95 +67,89 @@ def show(document: dict[str, Any]) -> None:
     sys.stdout.write("\n")
 
 
-def stack(given: argparse.Namespace) -> Stack:
-    deploying.check_data(given)
-    data = given.model_data or ""
-    data = data.rstrip("/") + "/" if given.mme else data
-    archives = archives_in(data, given.mme)
-    plan = Plan(
-        name=given.name,
-        image=given.image,
-        data=data,
-        role=given.role or "",
-        mme=given.mme,
-        env=dict(given.env),
-        tags=dict(given.tags),
-        instance_type=given.instance_type,
-        count=given.count,
-        serverless=Serverless(*given.serverless) if given.serverless else None,
-        output=given.output,
-        startup_timeout=given.startup_timeout,
-    )
-    autoscaling = scaling.read(given, has_default=given.format == "kserve")
-    if given.role or given.format == "kserve":
-        return Stack(plan, {}, autoscaling)
-    needs = Needs(given.name, Image.read(given.image), archives, ANY, given.output)
+def stack(options: argparse.Namespace) -> Stack:
+    deploying.check_data(options)
+    data = options.model_data or ""
+    data = data.rstrip("/") + "/" if options.mme else data
+    plan = Plan.of(options, data, options.role or "")
+    on_cluster = options.format in CLUSTER_FORMATS
+    autoscaling = scaling.read(options, has_default=on_cluster)
+    if options.target_in_flight and not (on_cluster and options.autoscale):
+        raise StartError("--target-in-flight goes with --autoscale MIN:MAX and --format kubernetes or helm.")
+    if options.role or on_cluster:
+        return Stack(plan, {}, autoscaling, options.target_in_flight)
+    archives = archives_in(data, options.mme)
+    needs = Needs(options.name, Image.read(options.image), archives, ANY, options.output)
     return Stack(plan, policies.execution(needs), autoscaling)
 
 
 def archives_in(data: str, many: bool) -> Objects | None:
-    """The archive, or all below the prefix; None where the image has the models."""
+    """Return the archive, or everything below the prefix; None if the image contains the models."""
     if not data:
         return None
     return Objects.below(data) if many else Objects.read(data)
 
 
-def of_endpoint(given: argparse.Namespace) -> dict[str, Any]:
-    """The role's policy and trust, the policy of who deploys, and that of a repository elsewhere."""
-    resource_names.check(given.name)
-    found, role = wanted(given) if given.image else there(given)
+def of_endpoint(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the role's policy and trust, the deployer's policy, and that of a repository in another
+    account.
+    """
+    resource_names.check(options.name)
+    needs, role = needs_of_options(options) if options.image else needs_of_endpoint(options)
     documents = {
         "role": {
             "arn": role,
             "trust": policies.trust("sagemaker.amazonaws.com"),
-            "policy": policies.execution(found),
+            "policy": policies.execution(needs),
         },
-        "deployer": deployer_policy.policy(found, role),
+        "deployer": deployer_policy.policy(needs, role),
     }
-    # Everybody may pull AWS's own image.
-    if found.image.account != found.account and found.image.repository != triton_images.REPOSITORY:
-        documents["repository"] = policies.repository(found)
+    # Everyone may pull AWS's own image.
+    if needs.image.account != needs.account and needs.image.repository != triton_images.REPOSITORY:
+        documents["repository"] = policies.repository(needs)
     return documents
 
 
-def wanted(given: argparse.Namespace) -> tuple[Needs, str]:
-    """By the options, with a role to be made. A folder's archives go where deploying puts them."""
-    deploying.check_data(given)
-    image = Image.read(given.image)
-    account = given.account or image.account
-    if deploying.repository(given.model_data):
-        bucket = given.bucket or f"sagemaker-{image.region}-{account}"
-        archives: Objects | None = Objects.below(f"s3://{bucket}/{FOLDER}/{given.name}/")
+def needs_of_options(options: argparse.Namespace) -> tuple[Needs, str]:
+    """Return the stack of the options, with a role to create. A folder's archives go where ``sm deploy`` puts
+    them.
+    """
+    deploying.check_data(options)
+    image = Image.read(options.image)
+    account = options.account or image.account
+    if deploying.repository(options.model_data):
+        bucket = options.bucket or f"sagemaker-{image.region}-{account}"
+        archives: Objects | None = Objects.below(f"s3://{bucket}/{FOLDER}/{options.name}/")
     else:
-        archives = archives_in(given.model_data or "", given.mme)
-    found = Needs(given.name, image, archives, account, given.output)
-    return found, given.role or f"arn:{image.partition}:iam::{account}:role/{given.name}-execution"
+        archives = archives_in(options.model_data or "", options.mme)
+    needs = Needs(options.name, image, archives, account, options.output)
+    return needs, options.role or f"arn:{image.partition}:iam::{account}:role/{options.name}-execution"
 
 
-def there(given: argparse.Namespace) -> tuple[Needs, str]:
-    """By the endpoint as it is, with its role."""
-    if given.model_data:
+def needs_of_endpoint(options: argparse.Namespace) -> tuple[Needs, str]:
+    """Return the stack of an existing endpoint, with its role."""
+    if options.model_data:
         raise StartError("--model-data goes with --image; without both, the endpoint is looked at.")
-    session = aws.session(given.region, given.profile)
-    things = Resources(Account(session, Progress(sys.stderr), Progress(sys.stdout)), given.name)
+    session = aws.session(options.region, options.profile)
+    things = Resources(Account(session, Progress(sys.stderr), Progress(sys.stdout)), options.name)
     endpoint = things.existing()
     configuration = things.configuration(endpoint["EndpointConfigName"]) or {}
     if (model := things.serving()) is None:
         raise StartError(
-            f"the endpoint {given.name} has no model: give --image, and --model-data if it has any."
+            f"the endpoint {options.name} has no model: give --image, and --model-data if it has any."
         )
     container = model["PrimaryContainer"]
     output = configuration.get("AsyncInferenceConfig", {}).get("OutputConfig", {}).get("S3OutputPath")
     image, account = Image.read(container["Image"]), endpoint["EndpointArn"].split(":")[4]
     archives = archives_in(container.get("ModelDataUrl", ""), container.get("Mode") == "MultiModel")
-    found = Needs(given.name, image, archives, account, output)
-    return found, str(model["ExecutionRoleArn"])
+    needs = Needs(options.name, image, archives, account, output)
+    return needs, str(model["ExecutionRoleArn"])
 
 
-def of_gateway(given: argparse.Namespace) -> dict[str, Any]:
-    if not given.bucket:
+def of_gateway(options: argparse.Namespace) -> dict[str, Any]:
+    if not options.bucket:
         raise StartError("--gateway wants --bucket BUCKET: of its inputs, results and models.")
-    inputs = [prefix for prefix in given.inputs.split(",") if prefix]
+    inputs = [prefix for prefix in options.inputs.split(",") if prefix]
     return gateway_policy.policies(
-        given.name, given.bucket, inputs, given.results, given.models, given.triton_port
+        options.name, options.bucket, inputs, options.results, options.models, options.triton_port
     )

@@ -1,6 +1,6 @@
 """The deployment for Terraform's AWS provider, in Terraform's JSON form (``*.tf.json``).
 
-Its arguments are SageMaker's own in snake case; the few that are not so are named here.
+Its arguments are SageMaker's in snake case; exceptions are named here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from sm.tools.deploy import autoscaling
 from sm.tools.templates.policies import trust
 from sm.tools.templates.stack import Stack
 
-#: The name of each resource within its kind.
+#: The name of each resource within its type.
 THIS = "this"
-#: Kinds of which there may be two, each with its name.
+#: Types with two resources, each under its own name.
 REPEATED = {"aws_appautoscaling_policy"}
-#: Lists of the API that are repeated blocks with a name of their own.
+ALARM = "aws_cloudwatch_metric_alarm"
+#: Lists of the API that are repeated blocks under another name.
 BLOCKS = {"StepAdjustments": "step_adjustment"}
 
 
@@ -30,48 +31,54 @@ def template(stack: Stack) -> dict[str, Any]:
     }
     if stack.scaling:
         kinds |= scaling(stack)
+    resources = {kind: members if kind in REPEATED else {THIS: members} for kind, members in kinds.items()}
+    for watched in stack.plan.alarms():
+        ending = watched["AlarmName"].removeprefix(f"{stack.plan.name}-")
+        resources.setdefault(ALARM, {})[ending.replace("-", "_")] = watching(watched)
     return {
         "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}},
-        "resource": {kind: made if kind in REPEATED else {THIS: made} for kind, made in kinds.items()},
+        "resource": resources,
         "output": {"endpoint": {"value": of("aws_sagemaker_endpoint", "name")}},
     }
 
 
 def of(kind: str, attribute: str, name: str = THIS) -> str:
-    """A reference to what another resource has."""
+    """Return a reference to an attribute of another resource."""
     return f"${{{kind}.{name}.{attribute}}}"
 
 
 def snake(name: str) -> str:
-    """``MemorySizeInMB`` as ``memory_size_in_mb``."""
+    """Convert ``MemorySizeInMB`` to ``memory_size_in_mb``."""
     parted = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
     return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", parted).lower()
 
 
 def literal(value: Any) -> Any:
-    """``${`` and ``%{`` in a text mean themselves, not a reference."""
+    """Escape ``${`` and ``%{``, which would be references."""
     return re.sub(r"([$%])\{", r"\1\1{", value) if isinstance(value, str) else value
 
 
-def converted(value: Any) -> Any:
-    """The API's argument, its names in snake case; a variable's name and a tag's stay as they are."""
+def convert(value: Any) -> Any:
+    """Convert an argument of the API: names to snake case, except names of variables and tags."""
     if isinstance(value, dict):
         return {
-            BLOCKS.get(key, snake(key)): _kept(member) if key == "Environment" else converted(member)
+            BLOCKS.get(key, snake(key)): _with_original_names(member)
+            if key == "Environment"
+            else convert(member)
             for key, member in value.items()
         }
-    return [converted(member) for member in value] if isinstance(value, list) else literal(value)
+    return [convert(member) for member in value] if isinstance(value, list) else literal(value)
 
 
-def _kept(members: dict[str, str]) -> dict[str, str]:
+def _with_original_names(members: dict[str, str]) -> dict[str, str]:
     return {key: literal(value) for key, value in members.items()}
 
 
-def arguments(given: dict[str, Any], name: str) -> dict[str, Any]:
-    """A whole call's: ``name`` is the member that names the thing, which Terraform calls ``name``."""
-    tags = {row["Key"]: literal(row["Value"]) for row in given["Tags"]}
-    rest = {key: value for key, value in given.items() if key not in (name, "Tags")}
-    return {"name": given[name], **converted(rest), "tags": tags}
+def arguments(properties: dict[str, Any], name: str) -> dict[str, Any]:
+    """Convert a call's arguments; ``name`` is the member with the resource's name, Terraform's ``name``."""
+    tags = {row["Key"]: literal(row["Value"]) for row in properties["Tags"]}
+    others = {key: value for key, value in properties.items() if key not in (name, "Tags")}
+    return {"name": properties[name], **convert(others), "tags": tags}
 
 
 def role(stack: Stack) -> dict[str, Any]:
@@ -91,50 +98,56 @@ def role(stack: Stack) -> dict[str, Any]:
 
 
 def model(stack: Stack) -> dict[str, Any]:
-    made = arguments(stack.plan.model(), "ModelName")
+    properties = arguments(stack.plan.model(), "ModelName")
     if stack.plan.role:
-        return made
+        return properties
     # A role without its policy cannot read the archive.
     needs = ["aws_iam_role_policy.this"]
-    return {**made, "execution_role_arn": of("aws_iam_role", "arn"), "depends_on": needs}
+    return {**properties, "execution_role_arn": of("aws_iam_role", "arn"), "depends_on": needs}
 
 
 def configuration(stack: Stack) -> dict[str, Any]:
-    made = arguments(stack.plan.configuration(), "EndpointConfigName")
-    own = {"model_name": of("aws_sagemaker_model", "name")}
-    made["production_variants"] = [variant | own for variant in made["production_variants"]]
-    # The endpoint needs one at all times: the new one comes first.
-    return {**made, "lifecycle": {"create_before_destroy": True}}
+    properties = arguments(stack.plan.configuration(), "EndpointConfigName")
+    model_name = {"model_name": of("aws_sagemaker_model", "name")}
+    properties["production_variants"] = [
+        variant | model_name for variant in properties["production_variants"]
+    ]
+    # The endpoint always needs a configuration, so the new one is created first.
+    return {**properties, "lifecycle": {"create_before_destroy": True}}
 
 
 def endpoint(stack: Stack) -> dict[str, Any]:
-    made = arguments(stack.plan.endpoint(), "EndpointName")
-    return {**made, "endpoint_config_name": of("aws_sagemaker_endpoint_configuration", "name")}
+    properties = arguments(stack.plan.endpoint(), "EndpointName")
+    return {**properties, "endpoint_config_name": of("aws_sagemaker_endpoint_configuration", "name")}
 
 
 def scaling(stack: Stack) -> dict[str, Any]:
-    wanted = stack.scaling
-    assert wanted is not None
+    autoscale = stack.scaling
+    assert autoscale is not None
     name, asynchronous = stack.plan.name, bool(stack.plan.output)
-    limits = {**autoscaling.what(name), "MinCapacity": wanted.least, "MaxCapacity": wanted.most}
-    made = {
-        "aws_appautoscaling_target": {**converted(limits), "depends_on": ["aws_sagemaker_endpoint.this"]},
+    limits = {
+        **autoscaling.scalable_resource(name),
+        "MinCapacity": autoscale.least,
+        "MaxCapacity": autoscale.most,
+    }
+    resources = {
+        "aws_appautoscaling_target": {**convert(limits), "depends_on": ["aws_sagemaker_endpoint.this"]},
         "aws_appautoscaling_policy": {
-            each.kind: policy(
-                autoscaling.policy_name(name, each),
+            target.kind: policy(
+                autoscaling.policy_name(name, target),
                 "TargetTrackingScaling",
                 "target_tracking",
-                converted(autoscaling.tracking(name, each, asynchronous)),
+                convert(autoscaling.tracking(name, target, asynchronous)),
             )
-            for each in wanted.targets
+            for target in autoscale.targets
         },
     }
-    if asynchronous and wanted.least == 0:
-        made["aws_appautoscaling_policy"]["wake"] = policy(
-            f"{name}-wake", "StepScaling", "step", converted(autoscaling.waking())
+    if asynchronous and autoscale.least == 0:
+        resources["aws_appautoscaling_policy"]["wake"] = policy(
+            f"{name}-wake", "StepScaling", "step", convert(autoscaling.waking())
         )
-        made["aws_cloudwatch_metric_alarm"] = alarm(name)
-    return made
+        resources[ALARM] = alarm(name)
+    return resources
 
 
 def policy(name: str, kind: str, block: str, configuration: dict[str, Any]) -> dict[str, Any]:
@@ -151,12 +164,42 @@ def policy(name: str, kind: str, block: str, configuration: dict[str, Any]) -> d
 
 
 def alarm(name: str) -> dict[str, Any]:
-    given = autoscaling.waking_alarm(name)
-    tags = {row["Key"]: row["Value"] for row in given.pop("Tags")}
-    dimensions = {row["Name"]: row["Value"] for row in given.pop("Dimensions")}
+    properties = autoscaling.waking_alarm(name)
+    tags = {row["Key"]: row["Value"] for row in properties.pop("Tags")}
+    dimensions = {row["Name"]: row["Value"] for row in properties.pop("Dimensions")}
     return {
-        **converted(given),
+        **convert(properties),
         "dimensions": dimensions,
         "alarm_actions": [of("aws_appautoscaling_policy", "arn", "wake")],
         "tags": tags,
     }
+
+
+def watching(properties: dict[str, Any]) -> dict[str, Any]:
+    """Convert an alarm on the box's own metrics; a metric has its dimensions as a map."""
+    given = dict(properties)
+    converted: dict[str, Any] = {"tags": {row["Key"]: row["Value"] for row in given.pop("Tags")}}
+    if "Dimensions" in given:
+        converted["dimensions"] = _dimensions(given.pop("Dimensions"))
+    if "Metrics" in given:
+        converted["metric_query"] = [_query(query) for query in given.pop("Metrics")]
+    return {**convert(given), **converted}
+
+
+def _query(query: dict[str, Any]) -> dict[str, Any]:
+    given = dict(query)
+    statistic = given.pop("MetricStat", None)
+    if statistic is None:
+        return dict(convert(given))
+    metric = dict(statistic["Metric"])
+    block = {
+        "dimensions": _dimensions(metric.pop("Dimensions")),
+        **convert(metric),
+        "period": statistic["Period"],
+        "stat": statistic["Stat"],
+    }
+    return {**convert(given), "metric": block}
+
+
+def _dimensions(rows: list[dict[str, str]]) -> dict[str, str]:
+    return {row["Name"]: literal(row["Value"]) for row in rows}

@@ -1,0 +1,56 @@
+"""``sm build-model``: one model for one target, into a model repository."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from sm.cache import Cache
+from sm.settings import HERE, Settings
+from sm.tools.build import build_arguments
+from sm.tools.build.build_request import BuildRequest
+from sm.tools.build.changes import OPTIONS, Changes
+from sm.tools.build.changes import options as words
+from sm.tools.build.exporting import is_torch
+from sm.tools.build.model_builder import ModelBuilder, default_out
+from sm.tools.progress import Progress
+
+
+def run(options: argparse.Namespace) -> int:
+    """Build a model for one target, from its recipe or an ONNX file, into a model repository."""
+    folder, target = HERE / "model" / options.name, options.target
+    files = [folder / OPTIONS, *([folder / "tensorrt.options"] if target == "tensorrt" else [])]
+    usual = [word for file in files for word in words(file)]
+    if usual:
+        # The model's options come first; those of the command line override them.
+        parser = argparse.ArgumentParser(prog="sm build-model")
+        build_arguments.add_arguments(parser)
+        options = parser.parse_args([*usual, *sys.argv[2:]])
+    settings = Settings.read(os.environ)
+    out = (options.out or default_out(settings.cache, options.target)).absolute()
+    source = Path(options.source) if options.source and not is_torch(options.source) else options.source
+    request = BuildRequest(
+        model=options.name,
+        target=options.target,
+        out=out,
+        source=source,
+        batch=options.batch,
+        precision=options.precision,
+        # A plan and a torch program have no output whose size depends on the inputs' content.
+        changes=Changes(
+            options.uint8,
+            options.nms and target != "torch",
+            options.masks and target not in ("tensorrt", "torch"),
+        ),
+        shapes=dict(options.shapes),
+        workspace=options.workspace,
+        timing_cache=options.timing_cache,
+        calibration=options.calibration,
+        strongly_typed=options.strongly_typed,
+        compare=options.compare,
+    )
+    progress = Progress(sys.stderr)
+    progress.say(f"built {ModelBuilder(Cache(settings.cache), HERE / 'model', progress).build(request)}")
+    return 0

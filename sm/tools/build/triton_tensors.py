@@ -1,0 +1,169 @@
+"""Adapt a graph to the tensors that Triton has, or refuse it with the next step.
+
+Triton has no scalars: each tensor has at least one size, and in a batch at least one besides the batch. So a
+scalar is served with the shape [1], by a node in the graph itself, which works for every backend. The same is
+done with a tensor of one number for each record, such as a classifier's label. Triton has no sequences, maps
+or optional tensors either; a graph with those is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from sm.errors import StartError
+from sm.tools.build.graph_runner import session
+from sm.tools.build.onnx_graph import DATATYPES, Graph
+from sm.tools.build.random_inputs import RandomInputs
+from sm.tools.build.repository_assembly import link
+from sm.tools.build.size_search import SEED, SizeSearch
+
+#: Appended to the name of a scalar inside the graph.
+INNER = "/scalar"
+#: How to get rid of a type that Triton has not.
+ADVICE = {
+    "sequence_type": "a sequence. Export the model with one tensor for each part"
+    " (a scikit-learn classifier: options={'zipmap': False})",
+    "map_type": "a map. Export the model without it (a scikit-learn classifier: options={'zipmap': False})",
+    "optional_type": "optional. Export the model once with it, as a tensor, or once without it",
+    "sparse_tensor_type": "a sparse tensor. Export the model with a dense one",
+}
+
+
+def adapt(path: Path, out: Path, say: Callable[[str], None]) -> Path:
+    """Return ``path``, or ``out`` with a graph whose tensors Triton has. Raises :class:`StartError`."""
+    Graph.read(path)  # refuses a file that is no graph, or whose weights are not there
+    model = onnx.load(path, load_external_data=False)
+    weights = {weight.name for weight in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    for value in (*inputs, *model.graph.output):
+        _check_type(path, value)
+    for value in inputs:
+        if not value.type.tensor_type.HasField("shape"):
+            raise StartError(
+                f"{path} does not say how many sizes {value.name} has: export the model with the shape of "
+                "each input (a size that varies may have a name)."
+            )
+    unknown = [value.name for value in model.graph.output if not value.type.tensor_type.HasField("shape")]
+    lifted = [
+        *(_lift_input(model.graph, value) for value in inputs if _is_scalar(value)),
+        *(_lift_output(model.graph, value) for value in model.graph.output if _is_scalar(value)),
+    ]
+    batched = not unknown and Graph.read(path).batched
+    columns = [value for value in (*inputs, *model.graph.output) if batched and _is_column(value)]
+    for value in columns:
+        is_input = any(value is other for other in inputs)
+        (_lift_input if is_input else _lift_output)(model.graph, value, (-1,))
+    if not (lifted or unknown or columns):
+        return path
+    _save(model, path, out)
+    if unknown:
+        # Such as the results of If: only an answer tells.
+        ranks = _ranks(out, unknown)
+        scalars = _declare(model.graph, ranks)
+        lifted += scalars
+        _save(model, path, out)
+    if columns:
+        names = ", ".join(value.name for value in columns)
+        say(f"{names}: one number for each record; it is served with the shape [1]")
+    if lifted:
+        say(f"{', '.join(lifted)}: a scalar, which Triton has not; it is served with the shape [1]")
+    return out
+
+
+def _check_type(path: Path, value: Any) -> None:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise StartError(f"{path} cannot be served: {value.name} is {ADVICE.get(kind, 'no tensor')}.")
+    element = value.type.tensor_type.elem_type
+    if element not in DATATYPES:
+        name = onnx.TensorProto.DataType.Name(element).lower()
+        raise StartError(
+            f"{path} cannot be served: {value.name} is of type {name}, which Triton has not. "
+            "Add a Cast to the graph, or export the model with float32 inputs and outputs."
+        )
+
+
+def _is_scalar(value: Any) -> bool:
+    kind = value.type.tensor_type
+    return bool(kind.HasField("shape")) and not kind.shape.dim
+
+
+def _is_column(value: Any) -> bool:
+    """True for one number for each record: a tensor whose only size is the batch."""
+    return len(value.type.tensor_type.shape.dim) == 1
+
+
+def _lift_input(graph: Any, value: Any, sizes: tuple[int, ...] = ()) -> str:
+    """Append a size of 1 to an input; ``sizes`` are those that the graph's own nodes see."""
+    inner = value.name + INNER
+    _rename(graph, value.name, inner, keep_outputs=True)
+    graph.node.insert(0, _reshape(value.name, inner, inner))
+    graph.node.insert(0, _shape_constant(inner, sizes))
+    value.type.tensor_type.shape.dim.add(dim_value=1)
+    return str(value.name)
+
+
+def _lift_output(graph: Any, value: Any, sizes: tuple[int, ...] = ()) -> str:
+    """Append a size of 1 to an output; ``sizes`` are those that the graph's own nodes give it."""
+    inner = value.name + INNER
+    _rename(graph, value.name, inner, keep_outputs=False)
+    graph.node.append(_shape_constant(inner, (*sizes, 1)))
+    graph.node.append(_reshape(inner, value.name, inner))
+    value.type.tensor_type.shape.dim.add(dim_value=1)
+    return str(value.name)
+
+
+def _shape_constant(name: str, shape: tuple[int, ...]) -> Any:
+    tensor = onnx.helper.make_tensor(f"{name}/shape", onnx.TensorProto.INT64, [len(shape)], shape)
+    return onnx.helper.make_node("Constant", [], [f"{name}/shape"], value=tensor)
+
+
+def _reshape(source: str, target: str, inner: str) -> Any:
+    return onnx.helper.make_node("Reshape", [source, f"{inner}/shape"], [target])
+
+
+def _rename(graph: Any, old: str, new: str, *, keep_outputs: bool) -> None:
+    """Rename a value in all nodes, and in the branches and loops inside them."""
+    for node in graph.node:
+        names = [node.input] if keep_outputs else [node.input, node.output]
+        for values in names:
+            for place, name in enumerate(values):
+                if name == old:
+                    values[place] = new
+        for inner in _inner_graphs(node):
+            _rename(inner, old, new, keep_outputs=keep_outputs)
+
+
+def _inner_graphs(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _ranks(path: Path, names: list[str]) -> Mapping[str, int]:
+    graph, runner = Graph.read(path), session(path, optimized=False)
+    sizes = SizeSearch(graph, runner).find()[0]
+    arrays = runner.run(names, dict(RandomInputs(graph, SEED).feed(sizes)))
+    return {name: array.ndim for name, array in zip(names, arrays, strict=True)}
+
+
+def _declare(graph: Any, ranks: Mapping[str, int]) -> list[str]:
+    """Give outputs free sizes, as many as they have; return the scalars among them."""
+    for value in graph.output:
+        if value.name in ranks:
+            value.type.tensor_type.shape.SetInParent()
+            for place in range(ranks[value.name]):
+                value.type.tensor_type.shape.dim.add(dim_param=f"{value.name}.{place}")
+    return [_lift_output(graph, value) for value in graph.output if ranks.get(value.name) == 0]
+
+
+def _save(model: Any, path: Path, out: Path) -> None:
+    onnx.save(model, out)
+    for file in Graph.read(path).data:
+        if not (out.parent / file.name).exists():
+            link(file, out.parent / file.name)

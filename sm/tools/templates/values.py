@@ -1,0 +1,109 @@
+"""What a deployment on Kubernetes can be told, once as values and once as the expressions of a Helm chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sm.tools.templates.yaml_text import Each, Expression, When
+
+
+class Values(Protocol):
+    """Gives the values that documents are written with. A path names one: ``autoscaling.max``."""
+
+    def get(self, path: str) -> Any:
+        """The value."""
+
+    def total(self, *terms: str | int) -> Any:
+        """The sum of values and numbers."""
+
+    def attempts(self, path: str, period: int) -> Any:
+        """How often to ask, every ``period`` seconds, until the value's seconds are over."""
+
+    def text(self, path: str) -> Any:
+        """The value as a text, as an environment variable has it."""
+
+    def each(self, path: str, item: dict[str, Any]) -> list[Any]:
+        """``item`` for each member of a map; :data:`NAME` and :data:`VALUE` in it stand for the member's."""
+
+    def when(self, path: str, value: Any, *, negated: bool = False) -> Any:
+        """``value`` if the value at the path is true, else :data:`ABSENT`."""
+
+
+#: Stands for a member that is not there.
+ABSENT = object()
+NAME, VALUE = Expression("$name | quote"), Expression("$value | quote")
+
+
+@dataclass(frozen=True)
+class GivenValues:
+    """The values themselves."""
+
+    values: Mapping[str, Any]
+
+    def get(self, path: str) -> Any:
+        found: Any = self.values
+        for part in path.split("."):
+            found = found[part]
+        return found
+
+    def total(self, *terms: str | int) -> int:
+        return sum(term if isinstance(term, int) else self.get(term) for term in terms)
+
+    def attempts(self, path: str, period: int) -> int:
+        return -(-int(self.get(path)) // period)
+
+    def text(self, path: str) -> str:
+        return str(self.get(path))
+
+    def each(self, path: str, item: dict[str, Any]) -> list[Any]:
+        def fill(member: Any, name: str, value: str) -> Any:
+            return name if member is NAME else value if member is VALUE else member
+
+        return [
+            {key: fill(member, name, value) for key, member in item.items()}
+            for name, value in sorted(self.get(path).items())
+        ]
+
+    def when(self, path: str, value: Any, *, negated: bool = False) -> Any:
+        return value if bool(self.get(path)) != negated else ABSENT
+
+
+@dataclass(frozen=True)
+class ChartValues:
+    """Expressions that Helm replaces by the values of ``values.yaml``."""
+
+    defaults: GivenValues
+
+    def get(self, path: str) -> Expression:
+        if path == "name":
+            return Expression(".Release.Name | quote")
+        value = self.defaults.get(path)
+        function = "quote" if isinstance(value, str) else "toJson"
+        return Expression(f".Values.{path} | {function}")
+
+    def total(self, *terms: str | int) -> Expression:
+        words = [str(term) if isinstance(term, int) else f".Values.{term}" for term in terms]
+        return Expression(f"add {' '.join(words)}")
+
+    def attempts(self, path: str, period: int) -> Expression:
+        return Expression(f"div (add .Values.{path} {period - 1}) {period}")
+
+    def text(self, path: str) -> Expression:
+        return Expression(f".Values.{path} | toString | quote")
+
+    def each(self, path: str, item: dict[str, Any]) -> list[Any]:
+        return [Each(path, item)]
+
+    def when(self, path: str, value: Any, *, negated: bool = False) -> When:
+        return When(f"{'not ' * negated}.Values.{path}", value)
+
+
+def present(value: Any) -> Any:
+    """``value`` without what is :data:`ABSENT` in it."""
+    if isinstance(value, dict):
+        return {name: present(member) for name, member in value.items() if member is not ABSENT}
+    if isinstance(value, list):
+        return [present(item) for item in value if item is not ABSENT]
+    return value

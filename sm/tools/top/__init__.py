@@ -1,0 +1,1 @@
+"""``sm top``: the numbers of a running box in a terminal, as its dashboard shows them."""

@@ -1,0 +1,172 @@
+"""What a tuning measures, in which order, and which setting is best: decided by the measured points alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+#: A rate that is no further below the best than this is as good: the simpler setting wins.
+EQUAL_SHARE = 0.03
+#: More callers are no use any more where the rate grows by less than this.
+MIN_GROWTH = 0.02
+#: Microseconds that Triton may wait for a batch to fill.
+DELAYS_US = (1000, 5000)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 caller``, ``2 callers``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Triton's dynamic batching: it waits ``delay_us`` for one of the sizes; none given: for any."""
+
+    preferred_sizes: tuple[int, ...] = ()
+    delay_us: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is tuned of a model. ``batching``: None if it is off."""
+
+    instances: int
+    batching: Batching | None = None
+
+    def __str__(self) -> str:
+        instances = count(self.instances, "instance")
+        if self.batching is None:
+            return f"{instances}, no batching"
+        sizes = " or ".join(map(str, self.batching.preferred_sizes)) or "any size"
+        return f"{instances}, batches of {sizes}, {self.batching.delay_us / 1000:g} ms delay"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement: a setting under so many callers. Times in seconds; ``failure``: why there is none."""
+
+    setting: Setting
+    callers: int
+    answers: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    p50: float = 0.0
+    p99: float = 0.0
+    #: What the requests that failed were told.
+    error: str = ""
+    failure: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Good answers a second."""
+        return self.answers / self.seconds if self.seconds else 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it may be chosen: every request was answered."""
+        return not self.failure and not self.errors and self.answers > 0
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may be tried. ``batch``: the model's max_batch_size, 0 if it takes none."""
+
+    present: Setting
+    instances: tuple[int, ...]
+    batch: int
+    callers: tuple[int, ...]
+    delays_us: tuple[int, ...] = DELAYS_US
+
+    @property
+    def size(self) -> int:
+        """How many settings there are at most."""
+        coarse = list(dict.fromkeys(self._coarse()))
+        return len(coarse) + len(
+            [setting for setting in self._refined(self.present) if setting not in coarse]
+        )
+
+    def next(self, measured: Sequence[Point], bound: float) -> Setting | None:
+        """The next setting to measure: each instance count with and without batching, then sizes and delays.
+
+        Sizes and delays are tried with the best instance count so far.
+        """
+        measured_settings = {point.setting for point in measured}
+        for setting in self._coarse():
+            if setting not in measured_settings:
+                return setting
+        best = choose(measured, bound) or nearest(measured)
+        if best is None:
+            return None
+        return next(
+            (setting for setting in self._refined(best.setting) if setting not in measured_settings), None
+        )
+
+    def _coarse(self) -> Iterator[Setting]:
+        yield self.present
+        for count in self.instances:
+            yield Setting(count)
+            if self.batch > 1:
+                yield Setting(count, Batching())
+
+    def _refined(self, best: Setting) -> Iterator[Setting]:
+        if self.batch <= 1:
+            return
+        sizes = dict.fromkeys([(), (self.batch,), tuple(sorted({max(2, self.batch // 2), self.batch}))])
+        for delay in self.delays_us:
+            for preferred in sizes:
+                yield replace(best, batching=Batching(preferred, delay))
+
+
+def stops(points: Sequence[Point], bound: float) -> bool:
+    """Whether more callers are no use for a setting, which has these points by growing number of callers."""
+    last = points[-1]
+    if not last.counts or last.p99 > bound:
+        return True
+    # One slow measurement may be the machine's mood; two are not.
+    *before, second_last, newest = [0.0, *(point.rate for point in points)]
+    return bool(before) and max(second_last, newest) < max(before) * (1 + MIN_GROWTH)
+
+
+def choose(points: Sequence[Point], bound: float) -> Point | None:
+    """The most answers a second with p99 within ``bound`` seconds; among equals the simplest setting."""
+    within = [point for point in points if point.counts and point.p99 <= bound]
+    if not within:
+        return None
+    most = max(point.rate for point in within)
+    return min((point for point in within if point.rate >= most * (1 - EQUAL_SHARE)), key=_simplest_first)
+
+
+def nearest(points: Sequence[Point]) -> Point | None:
+    """Where no point keeps the bound: the one that comes closest."""
+    return min(
+        (point for point in points if point.counts), key=lambda point: (point.p99, -point.rate), default=None
+    )
+
+
+def _simplest_first(point: Point) -> tuple[Any, ...]:
+    """Fewer instances take less memory; then less to explain; then less waiting."""
+    batching = point.setting.batching
+    waits = (False, 0, 0) if batching is None else (True, batching.delay_us, len(batching.preferred_sizes))
+    return (point.setting.instances, *waits, point.p99, point.callers)
+
+
+def dumps(points: Sequence[Point], **about: Any) -> str:
+    """The points and what else is to be kept, as JSON."""
+    return json.dumps({**about, "points": [asdict(point) for point in points]}, indent=1) + "\n"
+
+
+def loads(text: str) -> tuple[list[Point], dict[str, Any]]:
+    """What :func:`dumps` wrote; ValueError or KeyError if it did not."""
+    document = json.loads(text)
+    rows = document.pop("points")
+    return [Point(**{**row, "setting": setting_of(row["setting"])}) for row in rows], document
+
+
+def setting_of(row: dict[str, Any]) -> Setting:
+    batching = row["batching"]
+    return Setting(
+        row["instances"],
+        batching and Batching(tuple(batching["preferred_sizes"]), batching["delay_us"]),
+    )

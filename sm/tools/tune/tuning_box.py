@@ -1,0 +1,189 @@
+"""A box that serves one model, started anew with each setting."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sm.errors import StartError
+from sm.repository import config_files
+from sm.repository.models import CONFIG
+from sm.run_state import CODE
+from sm.settings import Settings
+from sm.tools import selftest
+from sm.tools.golden import differences
+from sm.tools.invoke import load_test
+from sm.tools.invoke.load_test import LoadTest, quantile
+from sm.tools.invoke.question import Question
+from sm.tools.invoke.reply import NoReply
+from sm.tools.invoke.url import Url
+from sm.tools.tune import config_edit
+from sm.tools.tune.sweep import Batching, Point, Setting
+from sm.tools.tune.tuned_model import TunedModel
+
+#: Requests of one measurement at most; the time ends it before.
+MAX_REQUESTS = 10**6
+#: What of a measurement's time goes before it, without being counted.
+WARM_SHARE = 0.15
+
+
+class Interrupted(Exception):
+    """Ctrl-C while requests were under way: what was measured so far is kept."""
+
+
+@dataclass
+class TuningBox:
+    """One box at a time. The model's files are only read; its configuration is a copy of one's own.
+
+    A box that runs takes no new setting: a model that goes away looks to the supervisor like one that died.
+    """
+
+    model: TunedModel
+    settings: Settings
+    #: Seconds that the slowest start has taken, with the end of the box before.
+    slowest_start: float = 0.0
+    #: What the box that runs was started with.
+    started: Setting | None = None
+    _url: str = ""
+    _running: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> TuningBox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.started = None
+        self._running.close()
+
+    def measure(self, setting: Setting, callers: int, seconds: float) -> Point:
+        """One point; its ``failure`` says what went wrong. :class:`Interrupted` on Ctrl-C."""
+        try:
+            if setting != self.started:
+                self._start(setting)
+            with closing(Url(self._url)) as target:
+                self._send(target, callers, seconds * WARM_SHARE)
+                return point(setting, callers, self._send(target, callers, seconds))
+        except StartError as error:
+            return Point(setting, callers, failure=str(error))
+
+    def _start(self, setting: Setting) -> None:
+        began = time.monotonic()
+        self.stop()
+        folder = Path(self._running.enter_context(tempfile.TemporaryDirectory(prefix="trireme-tune-")))
+        copy_by_links(self.model, setting, folder)
+        box = selftest.own_box(
+            replace(self.settings, repository=folder),
+            TRIREME_MODEL_REPOSITORY=str(folder),
+            SAGEMAKER_MULTI_MODEL="false",
+            TRIREME_DRAIN_SECONDS="1",
+        )
+        self._url = self._running.enter_context(box)
+        self.slowest_start = max(self.slowest_start, time.monotonic() - began)
+        self._check_answer()
+        self.started = setting
+
+    def _send(self, target: Url, callers: int, seconds: float) -> LoadTest:
+        question = Question(self.model.body, "application/json")
+        load = load_test.measure(lambda: target.ask(question), MAX_REQUESTS, callers, seconds)
+        if load.interrupted:
+            raise Interrupted
+        return load
+
+    def _check_answer(self) -> None:
+        with closing(Url(self._url)) as target:
+            reply = target.ask(Question(self.model.body, "application/json"))
+        if not reply.good:
+            raise NoReply(f"the sample is answered with {reply.code}: {reply.sentence}")
+        if self.model.golden is not None:
+            differing = list(differences(self.model.result(reply.body), self.model.golden))
+            if differing:
+                raise NoReply(f"the sample's answer is not the golden one: {differing[0]}")
+
+
+def copy_by_links(model: TunedModel, setting: Setting, folder: Path) -> None:
+    """A repository with all that the client calls, and the tuned model's configuration with ``setting``."""
+    for name in (*model.parts, CODE):
+        source = model.repository / name
+        if name == model.name:
+            (folder / name).mkdir()
+            for path in source.iterdir():
+                if path.name != CONFIG:
+                    (folder / name / path.name).symlink_to(path)
+            (folder / name / CONFIG).write_text(edit(model.text, setting))
+        elif source.exists():
+            (folder / name).symlink_to(source)
+
+
+def point(setting: Setting, callers: int, load: LoadTest) -> Point:
+    good = sorted(load.latencies)
+    ((error, _),) = load.errors.most_common(1) or [("", 0)]
+    sentence = load.sentences.get(error, "")
+    return Point(
+        setting,
+        callers,
+        answers=len(good),
+        errors=load.errors.total(),
+        seconds=load.seconds,
+        p50=quantile(good, 0.5) if good else 0.0,
+        p99=quantile(good, 0.99) if good else 0.0,
+        error=sentence,
+        failure="" if good else sentence or "no answer in time",
+    )
+
+
+def configure(config: Any, setting: Setting) -> Any:
+    """A copy of a ``ModelConfig`` with this setting."""
+    changed = type(config)()
+    changed.CopyFrom(config)
+    for group in changed.instance_group or [changed.instance_group.add()]:
+        group.count = setting.instances
+    if setting.batching is None:
+        changed.ClearField("dynamic_batching")
+    else:
+        changed.dynamic_batching.SetInParent()
+        changed.dynamic_batching.preferred_batch_size[:] = setting.batching.preferred_sizes
+        changed.dynamic_batching.max_queue_delay_microseconds = setting.batching.delay_us
+    return changed
+
+
+def setting_of(config: Any) -> Setting:
+    """The setting that a ``ModelConfig`` has; Triton's own default is one instance."""
+    counts = [group.count or 1 for group in config.instance_group]
+    batching = config.dynamic_batching if config.HasField("dynamic_batching") else None
+    return Setting(
+        counts[0] if counts else 1,
+        batching and Batching(tuple(batching.preferred_batch_size), batching.max_queue_delay_microseconds),
+    )
+
+
+def edit(text: str, setting: Setting) -> str:
+    """A ``config.pbtxt`` with this setting; :class:`StartError` if its text cannot be edited safely.
+
+    A setting that it has already leaves the text as it is.
+    """
+    try:
+        config = config_files.parse(text)
+        if setting_of(config) == setting:
+            return text
+        edited = config_edit.set_instance_count(text, setting.instances)
+        if setting.batching is None:
+            edited = config_edit.remove_batching(edited)
+        else:
+            edited = config_edit.set_batching(
+                edited, setting.batching.preferred_sizes, setting.batching.delay_us
+            )
+        if config_files.parse(edited) == configure(config, setting):
+            return edited
+        reason = "the edited text would say something else"
+    except ValueError as error:
+        reason = str(error)
+    raise StartError(f"config.pbtxt cannot be edited: {reason}. Write it by hand: {setting}.")
