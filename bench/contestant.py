@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from bench.driver import Request, wrk
+from bench.samples import Sample, sample
 from sm.errors import StartError
 from sm.settings import HERE, Settings
 
@@ -79,6 +80,10 @@ class Contestant(ABC):
                 return bool(answer.status == 200)
         except OSError:
             return False
+
+    def sample(self, model: str) -> Sample:
+        """The picture or text that is sent."""
+        return sample(model)
 
     def request(self, model: str, form: str) -> Request | None:
         """What to send for ``model`` in ``form`` (:data:`FORMS`); None where it takes no such form."""

@@ -13,7 +13,7 @@ from sm.errors import StartError
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
 #: Seconds after which an answer counts as lost: more than any queue here takes.
-PATIENCE = 120
+ANSWER_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def wrk(request: Request, port: int, callers: int, seconds: float, folder: Path)
         "--threads=1",
         f"--connections={callers}",
         f"--duration={math.ceil(seconds)}s",
-        f"--timeout={PATIENCE}s",
+        f"--timeout={ANSWER_TIMEOUT_S}s",
         f"--script={SCRIPT}",
         f"http://127.0.0.1:{port}{request.path}",
         "--",

@@ -16,11 +16,11 @@ from sm.server import memory_trim
 #: Seconds of each model in a round: the quickest makes the number, the pictures make the memory.
 ROUND = {"bert_base": 4.0, "resnet": 1.0, "yolov5": 1.0}
 #: Seconds after which a box at rest has given back what it does not need.
-REST = 2 * memory_trim.EVERY + 1
+SETTLE_S = 2 * memory_trim.IDLE_TRIM_INTERVAL_S + 1
 #: The box's own memory. The share of a library's pages depends on who else on the machine has it open.
 OWN = ("Pss_Anon", "Pss_Shmem")
 #: Flat is less than this: bytes for 10,000 requests, and the share of the whole.
-MOST, SHARE = 2**20, 0.03
+MAX_GROWTH_BYTES, MAX_GROWTH_SHARE = 2**20, 0.03
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Look:
     own_memory: int
 
 
-def looks(box: Trireme, root: int, requests: int, longest: float, pause: float = REST) -> Iterator[Look]:
+def looks(box: Trireme, root: int, requests: int, longest: float, pause: float = SETTLE_S) -> Iterator[Look]:
     """After a twentieth of the requests, then after each tenth, or until ``longest`` seconds are over."""
     until, done = time.monotonic() + longest, 0
     for twentieths in (1, *range(2, 21, 2)):
@@ -75,4 +75,4 @@ def grown(found: Sequence[Look]) -> tuple[float, float]:
 
 def flat(found: Sequence[Look]) -> bool:
     each, share = grown(found)
-    return each < MOST and share < SHARE
+    return each < MAX_GROWTH_BYTES and share < MAX_GROWTH_SHARE

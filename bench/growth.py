@@ -1,6 +1,6 @@
 """The costs that grow: with requests, with the size of a body, with the number of models.
 
-    python -m bench.growth [--requests 100000] [--minutes 20] [--only memory bodies models]
+    python -m bench.growth [--requests 100000] [--minutes 20] [--only bodies models records connections]
 
 Prints Markdown: a row for each promise. bench/reports/speed.md says what is measured; what grows with
 callers and with workers is in the benchmark itself, see :mod:`bench.ratios`.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bench import endurance, files, large, many, tree
+from bench import batches, endurance, files, large, many, tree
 from bench.__main__ import machine, progress
 from bench.contestants.trireme import One, Trireme
 from bench.ratios import MEGABYTE
@@ -113,7 +114,8 @@ def of_memory(found: Sequence[endurance.Look]) -> Promise:
         f"from the third quarter to the last {each / MEGABYTE:+.2f} MB for 10,000, {share:+.1%}"
     )
     what = f"memory over {last.requests:,} requests"
-    target = f"last quarter grows < {endurance.MOST / MEGABYTE:g} MB for 10,000, < {endurance.SHARE:.0%}"
+    megabytes = endurance.MAX_GROWTH_BYTES / MEGABYTE
+    target = f"last quarter grows < {megabytes:g} MB for 10,000, < {endurance.MAX_GROWTH_SHARE:.0%}"
     return Promise(what, target, reached, endurance.flat(found))
 
 
@@ -144,10 +146,59 @@ def models(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
     yield Promise(what, "≥ 0.95 ×", f"{ratio:.2f}; {'; '.join(times)}", ratio >= 0.95)
 
 
+def records(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
+    box = place.box(batches.Batch)
+    with running(box) as root:
+        assert root
+        bodies = [batches.lines(size) for size in batches.LINES_BYTES]
+        few, more = batches.costs(box, root, bodies)
+        yield of_records(
+            f"{bodies[-1][0]:,} pictures in {batches.LINES_BYTES[-1] // 10**6} MB of lines", few, more
+        )
+        copies = max(cost.memory / cost.size for cost in more)
+        what = (
+            f"memory for {batches.LINES_BYTES[-1] // 10**6} MB of lines in batch transform, in copies of it"
+        )
+        before = max(cost.memory / cost.size for cost in few)
+        reached = f"{copies:.2f}; for {batches.LINES_BYTES[0] // 10**6} MB {before:.2f}"
+        yield Promise(what, f"< {batches.MAX_COPIES}", reached, copies < batches.MAX_COPIES)
+        few, more = batches.costs(box, root, [batches.records(count) for count in batches.LIST_RECORDS])
+        yield of_records(f"{batches.LIST_RECORDS[-1]:,} records in a list", few, more)
+
+
+def of_records(what: str, few: Sequence[batches.Cost], more: Sequence[batches.Cost]) -> Promise:
+    ratio = batches.ratio(few, more)
+    times = " and ".join(
+        f"{statistics.median(cost.milliseconds for cost in costs):.2f} ms, "
+        f"{statistics.median(cost.memory for cost in costs) / costs[0].records / 1024:.1f} KB"
+        for costs in (few, more)
+    )
+    reached = f"{ratio:.2f}; a record {times}"
+    target = f"≤ {batches.MAX_RATIO} × that of {few[0].records:,}"
+    return Promise(f"processor time for a record, {what}", target, reached, ratio <= batches.MAX_RATIO)
+
+
+def connections(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
+    box = place.box(Trireme)
+    with running(box) as root:
+        assert root
+        found = batches.beside_connections(box, root)
+    what = f"processor time for an answer of {many.ASKED} beside {batches.CONNECTIONS} open connections"
+    reached = f"{found.ratio:.2f}"
+    yield Promise(what, f"≤ {batches.MAX_RATIO} × without", reached, found.ratio <= batches.MAX_RATIO)
+    what = f"memory of the box for each of {batches.CONNECTIONS} open connections"
+    target = f"< {batches.MAX_CONNECTION_BYTES // 1024} KB"
+    yield Promise(
+        what, target, f"{found.bytes_each / 1024:.1f} KB", found.bytes_each < batches.MAX_CONNECTION_BYTES
+    )
+
+
 #: By name, what is promised, in the order in which it is measured.
 PROMISES: dict[str, Callable[[Place, argparse.Namespace], Iterator[Promise]]] = {
     "bodies": bodies,
     "models": models,
+    "records": records,
+    "connections": connections,
     "memory": memory,
 }
 

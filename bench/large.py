@@ -17,8 +17,8 @@ from pathlib import Path
 from bench import tree
 from bench.contestant import FORMS
 from bench.contestants.trireme import One, ask
-from bench.driver import PATIENCE, Request
-from bench.endurance import REST
+from bench.driver import ANSWER_TIMEOUT_S, Request
+from bench.endurance import SETTLE_S
 from sm.errors import StartError
 
 #: Bytes of a body: the most that the platform sends.
@@ -45,7 +45,7 @@ class Cost:
         return (self.worker + self.nginx) / self.size
 
 
-def costs(box: One, root: int, pause: float = REST) -> Iterator[Cost]:
+def costs(box: One, root: int, pause: float = SETTLE_S) -> Iterator[Cost]:
     """A picture as large as a body may be: as it is, and in JSON as base64."""
     for form in FORMS:
         for _ in range(WARM):
@@ -77,7 +77,7 @@ def send(port: int, request: Request) -> None:
     url = f"http://127.0.0.1:{port}{request.path}"
     asked = urllib.request.Request(url, request.body, dict(request.headers))
     try:
-        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:  # noqa: S310
+        with urllib.request.urlopen(asked, timeout=ANSWER_TIMEOUT_S) as answer:  # noqa: S310
             right = request.expected in answer.read()
     except OSError as error:
         raise StartError(f"{len(request.body):,} bytes to {request.path}: {error}") from None

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import requests
 
-from tests.box.running import RunningBox, command_line, descendants, running
-from tests.mme.archives import Platform, ensemble, model
+from tests.support.boxes import RunningBox, command_line, descendants, running
+from tests.support.model_archives import Platform, ensemble, model
 
 CLIENT = """
 import numpy as np

@@ -24,7 +24,7 @@ import numpy as np
 from sm.client.base import Array
 from sm.settings import Settings
 from sm.triton.transport import Transport
-from tests.triton.serving import Model, Serving, new_serving
+from tests.support.tritons import Model, Serving, new_serving
 
 TENSOR = ("FP32", [-1])
 ASK = """

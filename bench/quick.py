@@ -1,5 +1,8 @@
 """The guard for every change: python -m bench.quick [--keep], or make bench-quick. Under a minute.
 
+With ``--traces SAMPLER`` (always_off, parentbased_traceidratio, ...) it compares requests with and without
+OpenTelemetry instead; the sampler's argument is 0, so that all of them are sampled out.
+
 Prints what one request makes a worker do, and how that compares with what was kept in ``quick.json``.
 Nothing in it is a time, so it says the same on every machine; with another Python the counts are others.
 """
@@ -13,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench import files, repositories
@@ -29,9 +33,12 @@ READY, COUNTING = 60.0, 150.0
 Counts = Mapping[str, Mapping[str, int]]
 
 
-def main(keep: bool) -> int:
+def main(keep: bool, sampler: str = "") -> int:
     """0, or 1 with a sentence where nothing can be counted."""
     try:
+        if sampler:
+            print("\n".join(table(*compared(sampler))))
+            return 0
         found = counted()
     except StartError as error:
         print(error, file=sys.stderr)
@@ -44,7 +51,36 @@ def main(keep: bool) -> int:
 
 
 def counted() -> Counts:
-    """Start a Triton whose models are instant, and count in a process like a worker's."""
+    """What a process like a worker's counts."""
+    with instant_triton() as environment:
+        return _counted(environment)
+
+
+def compared(sampler: str) -> tuple[Counts, Counts]:
+    """The counts with traces that nobody records, and those without traces."""
+    traces = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+        "OTEL_TRACES_SAMPLER": sampler,
+        "OTEL_TRACES_SAMPLER_ARG": "0",
+    }
+    with instant_triton() as environment:
+        plain = {name: value for name, value in environment.items() if not name.startswith("OTEL_")}
+        return _counted({**plain, **traces}), _counted(plain)
+
+
+def _counted(environment: Mapping[str, str]) -> Counts:
+    counting = (sys.executable, "-m", "bench.counting")
+    done = subprocess.run(
+        counting, env=environment, capture_output=True, text=True, check=False, timeout=COUNTING
+    )
+    if done.returncode:
+        raise StartError(f"counting failed:\n{done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@contextmanager
+def instant_triton() -> Iterator[dict[str, str]]:
+    """Start a Triton whose models are instant; a worker's environment beside it."""
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
         folder = Path(name)
         files.prepare(folder / "files", Settings.read(os.environ))
@@ -68,16 +104,10 @@ def counted() -> Counts:
                 if serving.poll() is not None or time.monotonic() > until:
                     raise StartError(f"Triton is not ready:\n{(folder / 'log').read_text()[-2000:]}")
                 time.sleep(0.1)
-            counting = (sys.executable, "-m", "bench.counting")
-            done = subprocess.run(
-                counting, env=environment, capture_output=True, text=True, check=False, timeout=COUNTING
-            )
+            yield environment
         finally:
             serving.terminate()
             serving.wait()
-    if done.returncode:
-        raise StartError(f"counting failed:\n{done.stderr[-2000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def table(found: Counts, kept: Counts) -> Iterator[str]:
@@ -91,8 +121,9 @@ def table(found: Counts, kept: Counts) -> Iterator[str]:
 
 
 def _cell(count: int, before: int | None) -> str:
-    return f"{count:,}" if not before else f"{count:,} ({count / before:.2f} ×)"
+    return f"{count:,}" if not before else f"{count:,} ({count / before:.3f} ×)"
 
 
 if __name__ == "__main__":
-    sys.exit(main("--keep" in sys.argv[1:]))
+    words = sys.argv[1:]
+    sys.exit(main("--keep" in words, words[words.index("--traces") + 1] if "--traces" in words else ""))

@@ -19,9 +19,9 @@ from sm.errors import StartError
 #: Seconds to be ready, and to end after SIGTERM: the box drains for 25.
 READY, END = 120.0, 40.0
 #: Seconds that what a contestant leaves behind has to go by itself.
-GRACE = 2.0
+EXIT_GRACE_S = 2.0
 #: A tree that uses less than this share of a processor is idle; seconds of each look.
-IDLE, LOOK = 0.25, 0.3
+MAX_IDLE_CPU_SHARE, CPU_SAMPLE_S = 0.25, 0.3
 
 
 def free_port() -> int:
@@ -72,7 +72,7 @@ def stop(process: subprocess.Popen[bytes]) -> int:
     if process.poll() is not None:
         # What it has left is ours now. Helpers of Python's multiprocessing end a moment after their parent.
         known.discard(process.pid)
-        until = time.monotonic() + GRACE
+        until = time.monotonic() + EXIT_GRACE_S
     while (left := _reaped(known)) and time.monotonic() < until:
         time.sleep(0.05)
     for pid in left:
@@ -96,9 +96,9 @@ def rest(root: int, seconds: float = 30.0) -> None:
     """Wait until the tree does nothing: what a caller has given up is still worked on by some."""
     until, before = time.monotonic() + seconds, tree.processor_seconds(root)
     while time.monotonic() < until:
-        time.sleep(LOOK)
+        time.sleep(CPU_SAMPLE_S)
         now = tree.processor_seconds(root)
-        if now - before < IDLE * LOOK:
+        if now - before < MAX_IDLE_CPU_SHARE * CPU_SAMPLE_S:
             return
         before = now
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from sm.settings import Settings
 from sm.triton.transport import Transport
-from tests.triton.serving import HEAD, Model, Serving, new_serving
+from tests.support.tritons import HEAD, Model, Serving, new_serving
 
 ROWS = Model(
     'tensor(request, "images")\nreturn {"output0": self.rows}',

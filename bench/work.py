@@ -191,6 +191,11 @@ def work(model: str) -> Work:
     """
     # OpenCV's own threads would fight with the processes for the same cores.
     cv2.setNumThreads(1)
+    style = os.environ.get("BENCH_PICTURES")
+    if style and model == "resnet":
+        from bench.photo_work import STYLES
+
+        return STYLES[style](Path(os.environ["BENCH_FILES"]), os.environ["BENCH_REGIME"])
     return WORKS[model](Path(os.environ["BENCH_FILES"]), os.environ["BENCH_REGIME"])
 
 

@@ -10,7 +10,6 @@ from typing import ClassVar
 from bench.contestant import PROCESSES, Regime, Request
 from bench.contestants.peer import Peer
 from bench.running import free_port
-from bench.samples import sample
 from sm.errors import StartError
 from sm.settings import HERE
 
@@ -44,7 +43,7 @@ class MlServer(Peer):
     def request(self, model: str, form: str) -> Request | None:
         if form == "raw":
             return None
-        taken = sample(model)
+        taken = self.sample(model)
         text = model == "bert_base"
         given = {
             "name": "text" if text else "image",

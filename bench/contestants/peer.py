@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from bench.contestant import Contestant, Request, environment_of
-from bench.samples import sample
 
 
 class Peer(Contestant):
@@ -29,7 +28,7 @@ class Peer(Contestant):
         return environment_of(self.packages or self.name)
 
     def request(self, model: str, form: str) -> Request | None:
-        taken = sample(model)
+        taken = self.sample(model)
         if form == "json":
             field = {"text": taken.text} if model == "bert_base" else {"image": taken.base64}
             body = json.dumps(field).encode()

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from bench import repositories
 from bench.contestant import REGIMES, Contestant, Regime, Request
-from bench.samples import sample
+from bench.samples import Sample, sample
 from sm.settings import HERE
 
 #: Invocations that may wait: with the default, 128 callers at once would be told to come again (429).
@@ -45,7 +45,7 @@ class Trireme(Contestant):
         return repositories.demo()
 
     def request(self, model: str, form: str) -> Request | None:
-        return ask(model, form)
+        return ask(model, form, self.sample(model))
 
 
 class Same(Trireme):
@@ -73,9 +73,9 @@ class One(Trireme):
         return {**super().environment(), "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
 
 
-def ask(model: str, form: str) -> Request:
-    """The box's own forms: dispatch JSON, and the raw body."""
-    taken, parameters = sample(model), PARAMETERS.get(model, {})
+def ask(model: str, form: str, taken: Sample | None = None) -> Request:
+    """The box's own forms, dispatch JSON and the raw body, of the model's sample or of ``taken``."""
+    taken, parameters = taken or sample(model), PARAMETERS.get(model, {})
     if form == "raw":
         query = "&".join(f"{name}={value}" for name, value in {"modelname": model, **parameters}.items())
         return Request(

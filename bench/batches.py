@@ -1,0 +1,161 @@
+"""Whether a record costs the same in a large batch as in a small one, and a request beside many connections.
+
+Batch transform sends up to 100 MB of JSON lines; a request may have a list of records; a balancer keeps
+hundreds of connections open. Time is the processor's, of all of the box: other work is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection
+from pathlib import Path
+
+from bench import tree
+from bench.contestants.trireme import One, Trireme, ask
+from bench.driver import ANSWER_TIMEOUT_S, Request
+from bench.endurance import OWN, SETTLE_S
+from bench.large import NGINX, WORKER, resident, send, touched
+from bench.many import ASKED, SECONDS
+from bench.measuring import WARM_CALLERS, drive
+from sm.errors import StartError
+
+#: Bytes of bodies with lines, and records of lists: the first is what the others are compared with.
+LINES_BYTES = (10 * 10**6, 100 * 10**6)
+LIST_RECORDS = (100, 1000)
+#: The most that a record may cost in the larger one, and a body in memory in copies of it.
+MAX_RATIO, MAX_COPIES = 1.15, 3
+#: Connections that are open and idle, and what each may take of the box's memory.
+CONNECTIONS, MAX_CONNECTION_BYTES = 500, 2**16
+#: Draws of each, in turns.
+TURNS = 3
+
+
+class Batch(One):
+    """One worker, as batch transform starts the box."""
+
+    name = "trireme_batch"
+    about = "this box with one worker in batch transform, SAGEMAKER_BATCH=true"
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "SAGEMAKER_BATCH": "true"}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one body of ``records`` took: seconds of processor, and bytes that were touched for it."""
+
+    records: int
+    size: int
+    seconds: float
+    memory: int
+
+    @property
+    def milliseconds(self) -> float:
+        """Of processor, for a record."""
+        return self.seconds / self.records * 1e3
+
+
+def lines(size: int) -> tuple[int, Request]:
+    """Pictures as JSON lines, as many as fit; and how many."""
+    line = ask("resnet", "json").body.replace(b"\n", b" ") + b"\n"
+    count = size // len(line)
+    return count, replace(
+        ask("resnet", "json"), body=line * count, headers={"Content-Type": "application/jsonlines"}
+    )
+
+
+def records(count: int) -> tuple[int, Request]:
+    """One request with a list of so many texts."""
+    small = ask("bert_base", "json")
+    document = json.loads(small.body)
+    document["payload"] = [document["payload"]] * count
+    return count, replace(small, body=json.dumps(document).encode())
+
+
+def costs(
+    box: Batch, root: int, asked: Sequence[tuple[int, Request]], pause: float = SETTLE_S
+) -> list[list[Cost]]:
+    """For each body its draws; the first round is not counted."""
+    found: list[list[Cost]] = [[] for _ in asked]
+    for turn in range(TURNS + 1):
+        for place, (count, request) in enumerate(asked):
+            time.sleep(pause)
+            cost = measure(box, root, count, request)
+            if turn:
+                found[place].append(cost)
+    return found
+
+
+def measure(box: Trireme, root: int, count: int, request: Request) -> Cost:
+    before = {**resident(root, WORKER), **resident(root, NGINX)}
+    for pid in before:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    began = tree.processor_seconds(root)
+    send(box.port, request)
+    return Cost(count, len(request.body), tree.processor_seconds(root) - began, touched(before))
+
+
+def ratio(few: Sequence[Cost], many: Sequence[Cost]) -> float:
+    """The median of the turns' own ratios of the time for a record."""
+    return statistics.median(
+        more.milliseconds / less.milliseconds for less, more in zip(few, many, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Processor time an answer beside idle connections, against that without, and a connection's bytes."""
+
+    ratio: float
+    bytes_each: float
+
+
+def beside_connections(box: Trireme, root: int) -> Beside:
+    """Alone and beside the connections in turns."""
+    seconds_each(box, root)
+    ratios, sizes = [], []
+    for _ in range(TURNS):
+        alone = seconds_each(box, root)
+        before, _ = tree.memory([root], OWN)
+        with connections(box.port):
+            after, _ = tree.memory([root], OWN)
+            ratios.append(seconds_each(box, root) / alone)
+        sizes.append((after - before) / CONNECTIONS)
+    return Beside(statistics.median(ratios), statistics.median(sizes))
+
+
+def seconds_each(box: Trireme, root: int) -> float:
+    """Of processor, for an answer; 8 callers."""
+    began = tree.processor_seconds(root)
+    load, _ = drive(box, root, ASKED, "json", WARM_CALLERS, SECONDS)
+    if load.wrong or load.lost:
+        raise StartError(f"{box.name}: {load.wrong} answers were wrong, {load.lost} were lost")
+    return (tree.processor_seconds(root) - began) / load.answers
+
+
+@contextmanager
+def connections(port: int) -> Iterator[None]:
+    """So many connections that have had an answer and stay open; one that was closed is an error."""
+    with ExitStack() as stack:
+        opened = []
+        for _ in range(CONNECTIONS):
+            connection = HTTPConnection("127.0.0.1", port, timeout=ANSWER_TIMEOUT_S)
+            stack.callback(connection.close)
+            connection.connect()
+            # Not opened again by itself.
+            connection.auto_open = 0
+            opened.append(connection)
+            ping(connection)
+        yield
+        for connection in opened:
+            ping(connection)
+
+
+def ping(connection: HTTPConnection) -> None:
+    connection.request("GET", "/ping")
+    connection.getresponse().read()

@@ -1,0 +1,445 @@
+"""Three models at one endpoint: ``python -m bench.mixed``. What it measures: bench/reports/mixed.md.
+
+Each draw starts each service afresh, with all three models in it, and asks for them together: at random
+moments at 50, 80 and 95 % of what the service can do; and one model without a rest while the others are asked
+a little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bench import files, repositories, tree
+from bench.__main__ import about, machine, progress
+from bench.contestant import MODELS, Contestant
+from bench.contestants import find
+from bench.contestants.trireme import Trireme
+from bench.open_loop import Plan, plan_request
+from bench.running import free_port, rest, running
+from sm.errors import StartError
+from sm.settings import HERE, Settings
+
+REPORT = Path(__file__).with_name("reports") / "mixed.md"
+CONTESTANTS = ("trireme", "reference", "fastapi", "litserve", "bentoml", "mlserver", "rayserve")
+#: Of the arrivals, how many are each model's.
+SHARES: Mapping[str, int] = {"resnet": 4, "yolov5": 1, "bert_base": 4}
+#: Parts of a service's own capacity, and callers that find out what that is.
+LOADS, CALLERS = (0.5, 0.8, 0.95), 16
+#: The model that is flooded, by so many callers; arrivals a second of the others.
+FLOODED, FLOOD = "resnet", 32
+LIGHT: Mapping[str, float] = {"yolov5": 1.0, "bert_base": 4.0}
+#: Seconds of a warm-up, and of what is measured.
+WARM_S, SECONDS = 4.0, 15.0
+MEGABYTE = 2**20
+
+
+class Single(Trireme):
+    """The box with one of the models, as a service of its own."""
+
+    name = "trireme_single"
+    about = "this box with one model: three of them serve what one does"
+    model = ""
+
+    def prepare(self) -> None:
+        folder = self.folder / "repository"
+        folder.mkdir()
+        (folder / self.model).symlink_to(repositories.demo() / self.model)
+
+    def repository(self) -> object:
+        return self.folder / "repository"
+
+    def environment(self) -> dict[str, str]:
+        clients = self.folder / "clients"
+        clients.mkdir(exist_ok=True)
+        if not (clients / self.model).exists():
+            (clients / self.model).symlink_to(HERE / "clients" / self.model)
+        return {**super().environment(), "TRIREME_CLIENTS": str(clients)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model in one measurement. Times in seconds; ``refused`` are answers with 429 and 503."""
+
+    contestant: str
+    draw: int
+    phase: str
+    model: str
+    rate: float
+    p50: float
+    p99: float
+    answers: int
+    refused: int
+    failed: int
+    #: Arrivals a second of all models; 0 where callers have no rest.
+    offered: float
+    #: Bytes of the whole service.
+    memory: int
+
+
+@dataclass
+class Results:
+    machine: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    about: Mapping[str, str]
+    rows: list[Row] = field(default_factory=list)
+    #: Bytes of the box with one model, by draw.
+    single: list[Mapping[str, int]] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def of(self, **wanted: object) -> list[Row]:
+        return [row for row in self.rows if all(getattr(row, k) == v for k, v in wanted.items())]
+
+
+def main(words: Sequence[str]) -> int:
+    """0, or 1 with a sentence where nothing can be measured."""
+    options = parse(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that services are ended too
+    try:
+        results = show(options.show) if options.show else run(options)
+    except StartError as error:
+        print(error, file=sys.stderr)
+        return 1
+    write(results, options.out)
+    return 0
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.mixed", description=__doc__.split("\n")[0])
+    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS, metavar="NAME")
+    parser.add_argument("--draws", type=int, default=1, help="fresh starts of each, one after the other")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="each measurement")
+    parser.add_argument("--loads", nargs="*", type=float, default=LOADS, help="parts of the capacity")
+    parser.add_argument("--out", type=Path, default=REPORT, help="the report; plot and figures go beside it")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="the report of figures that are there")
+    return parser.parse_args(words)
+
+
+def show(path: Path) -> Results:
+    said = json.loads(path.read_text())
+    return Results(**{**said, "rows": [Row(**row) for row in said["rows"]]})
+
+
+def run(options: argparse.Namespace) -> Results:
+    names = options.contestants
+    settings = {
+        "command": f"python -m bench.mixed {' '.join(sys.argv[1:])}".strip(),
+        "draws": f"{options.draws}, interleaved, a fresh start each, {options.seconds:g} s each measurement",
+        "arrivals": " : ".join(f"{model} {share}" for model, share in SHARES.items()),
+        "flood": f"{FLOOD} callers of {FLOODED}; "
+        + ", ".join(f"{model} {rate:g}/s" for model, rate in LIGHT.items()),
+    }
+    results = Results(machine(), settings, about(names))
+    with tempfile.TemporaryDirectory(prefix="trireme-mixed-") as folder:
+        shared = Path(folder) / "files"
+        shared.mkdir()
+        files.prepare(shared, Settings.read(os.environ))
+        for draw in range(options.draws):
+            for name in names:
+                try:
+                    with started(find(name), shared) as (contestant, root):
+                        for row in measure(contestant, root, draw, options):
+                            results.rows.append(row)
+                            progress(line(row))
+                except StartError as error:
+                    results.missing[f"{name}, draw {draw + 1}"] = str(error).splitlines()[0]
+                    progress(f"{name} was not measured: {error}")
+                save(results, options.out)
+            if "trireme" in names:
+                results.single.append({model: alone(model, shared) for model in MODELS})
+                save(results, options.out)
+    return results
+
+
+@contextmanager
+def started(kind: type[Contestant], shared: Path) -> Iterator[tuple[Contestant, int]]:
+    with tempfile.TemporaryDirectory(prefix=f"trireme-mixed-{kind.name}-") as folder:
+        contestant = kind(free_port(), "real", Path(folder), shared)
+        with running(contestant) as root:
+            assert root is not None
+            yield contestant, root
+
+
+def measure(contestant: Contestant, root: int, draw: int, options: argparse.Namespace) -> Iterator[Row]:
+    """Capacity, the loads, and the light callers without and beside the flood."""
+
+    def phase(name: str, seconds: float, offered: float = 0.0, **plan: Any) -> list[Row]:
+        rest(root, 10)
+        return asked(contestant, root, draw, name, seconds, offered, **plan)
+
+    for model in MODELS:
+        asked(contestant, root, draw, "warm", WARM_S, 0.0, flood={model: 4})
+    rows = phase("capacity", options.seconds, mix=CALLERS, shares=dict(SHARES))
+    yield from rows
+    capacity = sum(row.rate for row in rows)
+    if not capacity:
+        raise StartError(f"{contestant.name} gave no right answer.")
+    for load in options.loads:
+        rate = load * capacity
+        rates = {model: rate * share / sum(SHARES.values()) for model, share in SHARES.items()}
+        yield from phase(f"{load:.0%}", options.seconds, rate, rates=rates)
+    yield from phase("light", options.seconds, sum(LIGHT.values()), rates=dict(LIGHT))
+    yield from phase("flood", options.seconds, sum(LIGHT.values()), rates=dict(LIGHT), flood={FLOODED: FLOOD})
+
+
+def asked(
+    contestant: Contestant, root: int, draw: int, phase: str, seconds: float, offered: float, **plan: Any
+) -> list[Row]:
+    """A row for each model that was asked."""
+    requests = {}
+    for model in MODELS:
+        request = contestant.request(model, "json")
+        assert request is not None
+        requests[model] = plan_request(request)
+    path = contestant.folder / "plan.json"
+    # The same moments for every service.
+    seed = 1000 * draw + len(phase)
+    path.write_text(json.dumps(asdict(Plan(contestant.port, seconds, seed, requests, **plan))))
+    command = (sys.executable, "-m", "bench.open_loop", str(path))
+    with subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE, text=True) as driver:
+        try:
+            time.sleep(seconds * 0.8)
+            memory, _ = tree.memory([root])
+            output, _ = driver.communicate(timeout=seconds + 120)
+        finally:
+            driver.kill()
+    try:
+        outcomes = json.loads(output.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        raise StartError(f"what asks {contestant.name} ended without a result") from None
+    return [
+        Row(
+            contestant.name,
+            draw,
+            phase,
+            model,
+            found["in_time"] / seconds,
+            percentile(found["seconds"], 50),
+            percentile(found["seconds"], 99),
+            len(found["seconds"]),
+            found["refused"],
+            found["failed"],
+            offered,
+            memory,
+        )
+        for model, found in outcomes.items()
+        if found["seconds"] or found["refused"] or found["failed"]
+    ]
+
+
+def percentile(seconds: Sequence[float], part: float) -> float:
+    """0 of nothing."""
+    return float(np.percentile(seconds, part)) if seconds else 0.0
+
+
+def alone(model: str, shared: Path) -> int:
+    """Bytes of the box with this model alone, under load."""
+    kind = type("Single", (Single,), {"model": model})
+    with started(kind, shared) as (contestant, root):
+        rows = asked(contestant, root, 0, "single", 2 * WARM_S, 0.0, flood={model: CALLERS})
+    progress(f"{model} alone: {rows[0].memory / MEGABYTE:.0f} MB")
+    return rows[0].memory
+
+
+def line(row: Row) -> str:
+    bad = f", {row.refused} refused, {row.failed} failed" if row.refused or row.failed else ""
+    return (
+        f"{row.contestant} {row.phase} {row.model}: {row.rate:.1f}/s, p50 {1000 * row.p50:.0f} ms, "
+        f"p99 {1000 * row.p99:.0f} ms, {row.memory / MEGABYTE:.0f} MB{bad}"
+    )
+
+
+def save(results: Results, out: Path) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".json").write_text(json.dumps(asdict(results), indent=1) + "\n")
+
+
+def middle(rows: Sequence[Row], value: Any) -> float | None:
+    """The median of the draws; None where nothing was measured."""
+    return median(map(value, rows)) if rows else None
+
+
+def total(results: Results, name: str, phase: str) -> float | None:
+    """Right answers a second of all models: the median of the draws."""
+    draws: dict[int, float] = {}
+    for row in results.of(contestant=name, phase=phase):
+        draws[row.draw] = draws.get(row.draw, 0.0) + row.rate
+    return median(draws.values()) if draws else None
+
+
+def rise(results: Results, name: str, model: str) -> float | None:
+    """How many times the p99 of a model is what it was, once another is flooded; each draw by itself."""
+    found = []
+    for row in results.of(contestant=name, phase="flood", model=model):
+        before = results.of(contestant=name, phase="light", model=model, draw=row.draw)
+        if before and before[0].p99:
+            # Where none was answered in time there is no percentile: worse than any.
+            found.append(row.p99 / before[0].p99 if row.answers else float("inf"))
+    return median(found) if found else None
+
+
+def memory(results: Results, name: str) -> float | None:
+    rows = results.of(contestant=name)
+    return max(row.memory for row in rows) / MEGABYTE if rows else None
+
+
+def targets(results: Results) -> Iterator[tuple[str, ...]]:
+    """What is wanted, the best of the others, this box, and whether that is met."""
+    others = [name for name in results.about if name != "trireme"]
+    for model in LIGHT:
+        mine = rise(results, "trireme", model)
+        theirs = {name: value for name in others if (value := rise(results, name, model)) is not None}
+        if mine is not None and theirs:
+            best = min(theirs, key=lambda name: theirs[name])
+            yield (
+                f"p99 of {model} beside the flood, times its own",
+                f"below {theirs[best]:.1f} ({best})",
+                f"{mine:.1f}",
+                verdict(mine < theirs[best]),
+            )
+    for phase in (f"{LOADS[-1]:.0%}", "capacity"):
+        rate = total(results, "trireme", phase)
+        rates = {name: value for name in others if (value := total(results, name, phase)) is not None}
+        if rate is not None and rates:
+            best = max(rates, key=lambda name: rates[name])
+            yield (
+                f"answers a second, {phase}",
+                f"at least {rates[best]:.1f} ({best})",
+                f"{rate:.1f}",
+                verdict(rate >= rates[best]),
+            )
+    held = memory(results, "trireme")
+    if held is not None and results.single:
+        apart = median(sum(draw.values()) for draw in results.single) / MEGABYTE
+        yield ("MB, against three boxes", f"below {apart:.0f}", f"{held:.0f}", verdict(held < apart))
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "missed"
+
+
+def markdown(results: Results, plot: str) -> str:
+    lines = [*HEAD, ""]
+    lines += [f"- {name}: {value}" for name, value in {**results.machine, **results.settings}.items()]
+    lines += ["", *table(("contestant", "what it is"), results.about.items())]
+    lines += [f"\nNot measured: {name}. {reason}" for name, reason in results.missing.items()]
+    lines += ["", "## Targets", "", *table(("what", "target", "reached", ""), targets(results))]
+    lines += ["", f"![p99 beside a flooded model, and answers a second]({plot})"] if plot else []
+    for phase in dict.fromkeys(row.phase for row in results.rows):
+        lines += ["", f"## {TITLES.get(phase, f'{phase} of its own capacity')}", ""]
+        head = (
+            "contestant",
+            "model",
+            "answers/s",
+            "p50 ms",
+            "p99 ms",
+            "answers",
+            "429 and 503",
+            "failed",
+            "MB",
+        )
+        lines += table(head, cells(results, phase))
+    return "\n".join(lines) + "\n"
+
+
+HEAD = (
+    "# Three models at one endpoint",
+    "",
+    "ResNet, YOLOv5 and BERT in one service, real models, JSON bodies: `python -m bench.mixed` writes this.",
+    "Arrivals are Poisson, and a time runs from when a request was due, however late it was sent. The flood",
+    f"is {FLOOD} callers without a rest, beside a few requests for the others: the same moments without the",
+    "flood and with it, and for every service. Medians of the draws; memory is the sum of the processes'",
+    "shares (Pss), the highest of all measurements.",
+)
+TITLES = {
+    "capacity": f"Capacity: {CALLERS} callers without a rest",
+    "light": "Light load, nobody flooded",
+    "flood": f"The same beside {FLOOD} callers of {FLOODED}",
+}
+
+
+def cells(results: Results, phase: str) -> Iterator[tuple[str, ...]]:
+    for name in results.about:
+        for model in MODELS:
+            rows = results.of(contestant=name, phase=phase, model=model)
+            if rows:
+                yield (
+                    name,
+                    model,
+                    f"{middle(rows, lambda row: row.rate):.1f}",
+                    f"{1000 * (middle(rows, lambda row: row.p50) or 0):.0f}",
+                    f"{1000 * (middle(rows, lambda row: row.p99) or 0):.0f}",
+                    str(sum(row.answers for row in rows)),
+                    str(sum(row.refused for row in rows)),
+                    str(sum(row.failed for row in rows)),
+                    f"{max(row.memory for row in rows) / MEGABYTE:.0f}",
+                )
+
+
+def table(head: Sequence[str], rows: Any) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def draw_plot(results: Results, path: Path) -> str:
+    """The file's name; empty, with a sentence, where matplotlib is missing."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("no plot: there is no matplotlib; pip install -e '.[bench]'")
+        return ""
+    matplotlib.use("svg")
+    from matplotlib.figure import Figure
+
+    names = [name for name in results.about if results.of(contestant=name)]
+    figure = Figure(figsize=(15, 3.2))
+    panels = figure.subplots(1, len(LIGHT) + 1)
+    for panel, model in zip(panels, LIGHT, strict=False):
+        for place, name in enumerate(names):
+            for phase, mark in (("light", "o"), ("flood", "D")):
+                rows = [row for row in results.of(contestant=name, phase=phase, model=model) if row.answers]
+                if rows:
+                    value = 1000 * (middle(rows, lambda row: row.p99) or 0)
+                    panel.plot(value, place, mark, color="tab:blue" if name == "trireme" else "tab:gray")
+        panel.set_xscale("log")
+        panel.set_xlabel(f"{model}, p99 in ms: alone (circle), beside the flood (diamond)")
+    for place, name in enumerate(names):
+        rate = total(results, name, f"{LOADS[-1]:.0%}") or 0.0
+        panels[-1].barh(place, rate, color="tab:blue" if name == "trireme" else "tab:gray")
+    panels[-1].set_xlabel(f"answers a second, all models, at {LOADS[-1]:.0%}")
+    for panel in panels:
+        panel.set_yticks(range(len(names)), names)
+        panel.invert_yaxis()
+    figure.tight_layout()
+    figure.savefig(path, bbox_inches="tight")
+    return path.name
+
+
+def write(results: Results, out: Path) -> None:
+    """The report, the figures as JSON and the plot, side by side."""
+    save(results, out)
+    text = markdown(results, draw_plot(results, out.with_suffix(".svg")))
+    out.write_text(text)
+    print(text)
+    print(f"written {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC: {out}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
