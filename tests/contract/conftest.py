@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from .container import JSON, Archive, Container, Question
+from .container import JSON, Container, Question, archives
 from .table import Row, Table, row_of
 
 MODES = ("single", "mme", "batch")
@@ -90,14 +90,6 @@ def given(config: pytest.Config, mode: str) -> Container:
         found.given = Question(body.read_bytes(), config.getoption("--content-type"))
     found.archives = tuple(archives(config.getoption("--model-dir") or ""))
     return found
-
-
-def archives(folders: str) -> Iterator[Archive]:
-    """The archives below ``HERE[:THERE]``."""
-    here, _, there = folders.partition(":")
-    for model in sorted(Path(here).glob("*/model")) if here else ():
-        name = model.parent.name
-        yield Archive(name, f"{there or Path(here).absolute()}/{name}/model", model)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ PREFIX = "X-Amzn-SageMaker-"
 #: How a reason to skip begins: the table tells by it what is not there from what nobody could find out.
 LACKS, UNASKED = "not there: ", "could not be asked: "
 #: Seconds that an answer may take: the platform's own.
-PATIENCE = 60.0
+ANSWER_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Container:
 
     def ask(self, method: str, path: str, **options: Any) -> requests.Response:
         """One request on a connection of its own; ``options`` are those of ``requests``."""
-        return requests.request(method, f"{self.url}{path}", **{"timeout": PATIENCE, **options})
+        return requests.request(method, f"{self.url}{path}", **{"timeout": ANSWER_TIMEOUT_S, **options})
 
     def post(self, path: str, question: Question, **options: Any) -> requests.Response:
         headers = {"Content-Type": question.content_type, **question.headers, **options.pop("headers", {})}
@@ -177,3 +177,11 @@ def refused(answer: requests.Response) -> None:
 def assert_no_page(answer: requests.Response) -> None:
     assert "html" not in answer.headers.get("Content-Type", ""), "the answer is HTML"
     assert "Traceback" not in answer.text, "a traceback reaches the caller"
+
+
+def archives(folders: str) -> Iterator[Archive]:
+    """The archives below ``HERE[:THERE]``."""
+    here, _, there = folders.partition(":")
+    for model in sorted(Path(here).glob("*/model")) if here else ():
+        name = model.parent.name
+        yield Archive(name, f"{there or Path(here).absolute()}/{name}/model", model)

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.box.running import running
-from tests.mme.archives import Platform, ensemble, model
-from tests.triton.serving import MODELS
+from tests.support.boxes import running
+from tests.support.model_archives import Platform, ensemble, model
+from tests.support.tritons import MODELS
 
-from .conftest import archives
-from .container import Container, Question
+from .container import Container, Question, archives
 
 #: What every model here takes.
 BODY = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}'

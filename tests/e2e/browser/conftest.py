@@ -1,0 +1,61 @@
+"""One box and one browser for all tests of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+
+from sm.settings import Settings
+from sm.tools.build import example_repositories
+from sm.tools.build.prepare import prepare
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running
+from tests.support.browser import chromium
+from tests.support.demo_box import demo
+from tests.support.playground import DESKTOP, Playground
+from tests.support.tritons import Model
+
+__all__ = ["demo"]
+
+EXAMPLES_TIMEOUT_S = 240.0  # ten models, on a machine that does other things too
+DOUBLES = Model('return {"y": 2 * tensor(request, "x")}', {"x": ("FP32", [2, 2])}, {"y": ("FP32", [2, 2])})
+
+
+@pytest.fixture(scope="session")
+def page_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """The demo's models, one that has no client, and clients as a team may have them."""
+    folder = tmp_path_factory.mktemp("page")
+    repository = folder / "models"
+    repository.mkdir()
+    for path in demo.iterdir():
+        (repository / path.name).symlink_to(path)
+    DOUBLES.write(repository / "doubles")
+    with running(folder, repository, clients=(CLIENT_FOLDERS / "page",)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def examples_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """The demo and all examples, as ``make serve EXAMPLES=1`` serves them."""
+    settings = Settings.read({})
+    prepare(settings)
+    example_repositories.prepare(settings)
+    with running(tmp_path_factory.mktemp("all"), None, wait=False, clients=(), words="--examples") as started:
+        started.wait_ready(EXAMPLES_TIMEOUT_S)
+        yield started
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[webdriver.Chrome]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: webdriver.Chrome, page_box: RunningBox) -> Playground:
+    shown = Playground(browser, page_box.url)
+    shown.show_on(DESKTOP)
+    shown.complaints()
+    return shown

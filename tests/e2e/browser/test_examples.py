@@ -1,0 +1,33 @@
+"""The playground with the clients of the examples: each has a sample, and a result as its client says it is."""
+
+from __future__ import annotations
+
+import pytest
+from selenium import webdriver
+
+from tests.support.boxes import RunningBox
+from tests.support.playground import DESKTOP, PHONE, Playground, Screen
+
+pytestmark = pytest.mark.exhaustive
+
+RESULTS = {
+    "efficientnet_lite": ".bars .bar",
+    "bert_encode": "td",
+    "detect_segment": "canvas.picture",
+    "t5_translate": ".words",
+}
+
+
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop-light", "phone-dark"])
+@pytest.mark.parametrize("model", RESULTS)
+def test_a_sample_leads_to_a_result(
+    browser: webdriver.Chrome, examples_box: RunningBox, model: str, screen: Screen
+) -> None:
+    page = Playground(browser, examples_box.url)
+    page.show_on(screen)
+    page.open(model)
+    page.sample()
+    assert page.text("#time").startswith("200 in")
+    page.wait(lambda: page.find(f"#view-result {RESULTS[model]}"))
+    assert page.serious_findings() == []
+    assert page.overflow() == 0

@@ -1,0 +1,143 @@
+"""Images with the models inside: they answer without a mount and without model data."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from sm.settings import HERE
+from tests.support.aws import fake_aws
+from tests.support.containers import Container, build_flags, container, podman, team_repository
+from tests.support.platform.account import Account
+from tests.support.platform.host import Host
+from tests.support.platform.machines import Podman
+from tests.support.reference.tokenizing import TEXT, TOKENS, write_client
+
+DEMO, TEAM = "localhost/trireme-test:demo", "localhost/trireme-test:team"
+
+
+def bake(image: str, models: str) -> subprocess.CompletedProcess[str]:
+    """``make image MODELS=…``: the stages before are those of the image that all tests share."""
+    command = ["make", "image", "ENGINE=podman", f"IMAGE={image}", f"MODELS={models}"]
+    command.append(f"BUILD_FLAGS={build_flags()}")
+    return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def demo_image(image: str, demo: Path) -> Iterator[str]:
+    done = bake(DEMO, "demo")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    yield DEMO
+    podman("rmi", "--force", DEMO)
+
+
+@pytest.fixture(scope="module")
+def team_image(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Baked from an archive whose files nobody but their owner may read."""
+    folder = tmp_path_factory.mktemp("baked")
+    repository = write_client(team_repository(folder / "repository"))
+    for path in repository.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    archive = folder / "model.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(repository, ".")
+    done = bake(TEAM, str(archive))
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    yield TEAM
+    podman("rmi", "--force", TEAM)
+
+
+def test_the_demo_image_answers_after_a_bare_run(demo_image: str, cat: bytes) -> None:
+    with container(demo_image, None, words=()) as box:
+        assert box.send(cat, "image/png", "resnet").json()["result"][0].endswith("Egyptian cat")
+        body = {"modelname": "bert_base", "payload": {"text": TEXT}}
+        assert len(requests.post(f"{box.url}/invocations", json=body, timeout=60).json()["result"]) == 5
+        said = "from /opt/trireme/repository (baked into the image: there is nothing in /opt/ml/model)"
+        assert said in box.logs()
+
+
+def test_an_endpoint_without_model_data_answers(demo_image: str, tmp_path: Path) -> None:
+    """SageMaker is played: moto's records, the real boto3 and the real image."""
+    with fake_aws() as address:
+        host = Host(f"http://{address}", Podman(), tmp_path / "machines")
+        with host.follow():
+            account = Account(host.url)
+            account.create("bare", "", image=demo_image)
+            record = account.settled("bare")
+            assert record["EndpointStatus"] == "InService", record
+            answer = json.loads(account.ask("bare", TEXT, CustomAttributes="modelname=bert_base"))
+            assert (answer["modelname"], len(answer["result"])) == ("bert_base", 5)
+
+
+def test_the_models_inside_test_themselves(demo_image: str) -> None:
+    said = podman("run", "--rm", "--read-only", "--tmpfs", "/tmp", demo_image, "test", timeout=120)
+    assert [line.split()[1] for line in said.splitlines()] == ["equal"] * 3
+
+
+def test_model_data_come_before_the_models_inside(
+    demo_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    mine = team_repository(tmp_path_factory.mktemp("mine") / "repository")
+    with container(demo_image, mine) as box:
+        names = [row["modelName"] for row in requests.get(f"{box.url}/models", timeout=10).json()["models"]]
+        assert names == ["team"]
+        assert "loading echo from /opt/ml/model" in box.logs()
+
+
+def test_model_data_that_are_no_repository_are_not_answered_for_by_other_models(
+    demo_image: str, tmp_path: Path
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "readme.txt").write_text("an archive of something else")
+    for folder in (tmp_path, tmp_path / "model"):
+        folder.chmod(0o755)
+    with container(demo_image, tmp_path / "model", wait=False) as box:
+        assert box.wait_end()[0] == 1
+        assert "There is no model in /opt/ml/model" in box.logs()
+
+
+def test_an_archive_that_only_its_owner_could_read_is_readable_inside(team_image: str) -> None:
+    with container(team_image, None) as box:
+        assert box.python("import os; print(os.getuid())") == "1000"
+        assert box.send(b"abc", "text/plain", "team").status_code == 200
+
+
+def test_a_client_uses_transformers_in_the_image_without_a_network(team_image: str) -> None:
+    with container(team_image, None, "--network", "none", "-e", "HF_HUB_OFFLINE=1") as box:
+        assert ask_inside(box, "tokens", {"text": TEXT}) == {"modelname": "tokens", "result": TOKENS}
+
+
+def ask_inside(box: Container, model: str, payload: object) -> object:
+    """A request from inside a container that no port leads to, once it is ready."""
+    body = json.dumps({"modelname": model, "payload": payload})
+    return json.loads(
+        box.python(
+            "import time, urllib.request as u\n"
+            "def ready():\n"
+            "    try: return u.urlopen('http://localhost:8080/ping', timeout=5).status == 200\n"
+            "    except OSError: return False\n"
+            "for _ in range(600):\n"
+            "    if ready(): break\n"
+            "    time.sleep(0.1)\n"
+            f"asked = u.Request('http://localhost:8080/invocations', {body.encode()!r}, "
+            "{'Content-Type': 'application/json'})\n"
+            "print(u.urlopen(asked, timeout=60).read().decode())"
+        )
+    )
+
+
+@pytest.mark.parametrize("models", ["missing", "empty", "missing.tar.gz"])
+def test_models_that_are_not_there_are_a_sentence_before_anything_is_built(
+    tmp_path: Path, models: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    done = bake("localhost/trireme-test:none", os.fspath(tmp_path / models))
+    assert done.returncode != 0 and "STEP" not in done.stdout
+    assert "there is no model repository" in done.stdout + done.stderr or "Cannot open" in done.stderr

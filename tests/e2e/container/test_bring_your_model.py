@@ -1,0 +1,50 @@
+"""Every command of docs/start/bring-your-model.md, run as written: here, and with the image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.settings import HERE
+from sm.tools.golden import differences
+from tests.support.boxes import free_port
+from tests.support.containers import podman
+from tests.support.pages import blocks, run
+
+PAGE = "start/bring-your-model.md"
+*HERE_RUN, IN_CONTAINER = blocks(PAGE)
+#: What the page says that the two requests are answered.
+ANSWERS = [json.loads(line) for line in blocks(PAGE, "json")[0].splitlines()]
+
+Shop = tuple[Path, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """The folder when all but the container's commands have run, and the answers on the way."""
+    inside = tmp_path_factory.mktemp("page")
+    (inside / ".venv").symlink_to(HERE / ".venv")
+    answers = run("\n".join(HERE_RUN), inside, free_port())
+    return inside / "shop", answers
+
+
+def test_the_model_is_served_as_the_page_says(shop: Shop) -> None:
+    assert not any("docker" in block for block in HERE_RUN)
+    assert list(differences(shop[1], ANSWERS)) == []
+
+
+def test_the_archive_is_served_by_the_container(shop: Shop, image: str) -> None:
+    folder, port = shop[0], free_port()
+    # Made by a test, whose files nobody else may read: the container's user is another one.
+    for path in (folder.parent, folder):
+        path.chmod(0o755)
+    name = f"shop-{port}"
+    command = IN_CONTAINER.replace("trireme:cpu", image).replace("8080:8080", f"{port}:8080")
+    try:
+        answers = run(command.replace("docker", "podman").replace(" shop", f" {name}"), folder, port)
+    finally:
+        podman("rm", "--force", "--ignore", "--time", "0", name)
+    assert list(differences(answers, ANSWERS[:1])) == []

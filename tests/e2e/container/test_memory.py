@@ -1,0 +1,44 @@
+"""``--memory`` is a limit that the kernel keeps by killing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.boxes import until
+from tests.support.containers import PAGE, container, team_repository
+from tests.support.tritons import MODELS
+
+CLIENT = '''
+from sm.client.base import TensorClient, TextPayload
+
+
+class Team(TensorClient):
+    """As many megabytes as the text says."""
+
+    model, payload = "echo", TextPayload
+
+    def preprocess(self, text):
+        import numpy as np
+
+        return {"x": np.full(3, float(text.text), np.float32)}
+
+    def postprocess(self, outputs, text):
+        return outputs["y"].tolist()
+'''
+
+
+def test_what_the_kernel_kills_is_one_sentence_and_the_box_lives(image: str, tmp_path: Path) -> None:
+    repository = team_repository(tmp_path / "model", CLIENT, MODELS["greedy"])
+    with container(image, repository, "--memory", "800m", "--memory-swap", "800m") as box:
+        assert box.send(b"10", "text/plain").json()["result"] == [10.0, 10.0, 10.0]
+        assert box.send(b"2000", "text/plain").status_code in (500, 503, 507)
+        # Triton is started again, and with it the model's process.
+        until(lambda: box.send(b"10", "text/plain").ok, what="an answer after the kill")
+        assert box.state("Running") == "true"
+        lines = [json.loads(line) for line in box.logs().splitlines() if line.startswith("{")]
+    said = [line["message"] for line in lines if "memory ran out" in line["message"]]
+    assert len(said) == 1, said
+    # Which process, why, and what to do.
+    assert "the process of a python model has died, killed by the kernel because memory ran out" in said[0]
+    assert said[0] in PAGE

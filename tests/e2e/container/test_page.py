@@ -1,0 +1,66 @@
+"""docs/run/image.md: its commands work as written."""
+
+from __future__ import annotations
+
+import errno
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.boxes import free_port
+from tests.support.containers import PAGE, Container, podman
+
+BUILD, RUN = re.findall(r"```sh\n(.*?)```", PAGE, re.S)[0].splitlines()
+LOCKED = re.findall(r"```sh\n(.*?)```", PAGE.partition("## Locked down")[2], re.S)[0]
+LOCKED_COMMANDS = LOCKED.replace("\\\n", " ").strip().splitlines()
+
+
+@contextmanager
+def started(command: str, image: str, demo: Path) -> Iterator[Container]:
+    """A container that a command of the page starts, but for the names and the port, and in the background."""
+    words = shlex.split(command)
+    assert words[:2] == ["docker", "run"]
+    port = free_port()
+    here = {"8080:8080": f"127.0.0.1:{port}:8080", "trireme:cpu": image}
+    mount = next(word for word in words if word.endswith(":/opt/ml/model:ro"))
+    here[mount] = f"{demo}:/opt/ml/model:ro"
+    box = Container(podman("run", "--detach", *(here.get(word, word) for word in words[2:])), port)
+    try:
+        box.wait_ready()
+        yield box
+    finally:
+        podman("rm", "--force", "--ignore", "--time", "0", box.id)
+
+
+def test_the_first_command_builds_what_the_second_runs(image: str, demo: Path, cat: bytes) -> None:
+    # The image of these tests was made by the first one, under a name of their own.
+    assert BUILD == "make image"
+    with started(RUN, image, demo) as box:
+        assert box.send(cat, "image/png", "resnet").ok
+        podman("stop", "--time", "30", box.id)
+
+
+@pytest.mark.parametrize("command", LOCKED_COMMANDS)
+def test_a_container_that_is_locked_down_serves(image: str, demo: Path, cat: bytes, command: str) -> None:
+    with started(command, image, demo) as box:
+        assert box.send(cat, "image/png", "resnet").ok
+        status = box.python("print(open('/proc/1/status').read())")
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        assert fields["NoNewPrivs"] == "1"
+        # Neither what it has nor what it could get.
+        assert int(fields["CapEff"], 16) == int(fields["CapBnd"], 16) == 0
+        write = "import pathlib\ntry: pathlib.Path('/home/x').touch()\nexcept OSError as error: print(error.errno)"
+        assert box.python(write) == str(errno.EROFS)
+
+
+def test_the_sizes_on_the_page_are_those_of_the_image(image: str) -> None:
+    layers = podman("history", "--format", "{{.Size}}", image).splitlines()
+    megabytes = [float(size.removesuffix(" MB")) for size in layers if size.endswith(" MB")]
+    shown = [float(size) for size in re.findall(r"^\| .* \| ([\d.]+) \|$", PAGE, re.M)]
+    # The packages are the largest layer, whatever the base.
+    assert abs(max(megabytes) - max(shown[:-1])) < 30
+    assert abs(sum(shown[:-1]) - shown[-1]) < 1

@@ -1,0 +1,34 @@
+"""The real image under the same host: an endpoint of containers."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+from tests.support.aws import fake_aws
+from tests.support.containers import PYTHON, podman
+from tests.support.platform.account import Account
+from tests.support.platform.host import Host
+from tests.support.platform.machines import Podman
+from tests.support.platform.teams import team
+
+
+def test_the_image_runs_an_archive_of_the_bucket(image: str, tmp_path: Path) -> None:
+    with fake_aws() as address:
+        host = Host(f"http://{address}", Podman(), tmp_path / "machines")
+        with host.follow():
+            account = Account(host.url)
+            url = account.upload("model.tar.gz", team(tmp_path / "team"))
+            account.create("real", url, image=image, environment={"NAME": "ann"})
+            record = account.settled("real")
+            assert record["EndpointStatus"] == "InService", record
+            assert json.loads(account.ask("real", "my name"))["result"] == ["MY", "ANN"]
+            pod = host.endpoints["real"].instances[0].machine
+        assert not pod.alive()
+
+
+def test_the_image_has_what_s3_needs_and_not_the_other_services(image: str) -> None:
+    code = "import boto3; s = boto3.Session(region_name='eu-west-1'); s.client('s3'); print(s.get_available_services())"
+    services = podman("run", "--rm", "--entrypoint", PYTHON, image, "-c", code)
+    assert set(ast.literal_eval(services)) <= {"s3", "sts", "sso", "sso-oidc", "signin"}

@@ -1,0 +1,37 @@
+"""Killed after any change, before it hears that it was made: the next run goes on there, and nothing is twice."""
+
+from __future__ import annotations
+
+from tests.support.deploy_account import IMAGE, Cloud, repository
+from tests.support.killable_sm import runner
+
+
+def test_deploy_update_and_delete_survive_a_kill_after_each_change(cloud: Cloud) -> None:
+    words = (
+        *("deploy", "ships", "--image", IMAGE, "--model-data", str(cloud.repository)),
+        *("--instance-type", "ml.g4dn.xlarge", "--alarm", "errors"),
+        *("--autoscale", "1:2", "--target-invocations", "60"),
+    )
+    with runner(cloud.proxy, cloud.env) as killed:
+        assert killed.killed_after_each_change(*words) == [
+            *("PutBucket", "PutObject", "PutMetricAlarm", "CreateModel", "CreateEndpointConfig"),
+            *("CreateEndpoint", "RegisterScalableTarget", "PutScalingPolicy"),
+        ]
+        first = cloud.serving()
+        assert {kind: len(found) for kind, found in cloud.things().items()} == dict.fromkeys(
+            cloud.things(), 1
+        )
+
+        repository(cloud.repository, "2")
+        cloud.proxy.killed = {"PutMetricAlarm", "RegisterScalableTarget", "PutScalingPolicy"}  # seen above
+        updating = ["PutObject", "CreateModel", "CreateEndpointConfig", "AddTags", "UpdateEndpoint"]
+        assert killed.killed_after_each_change(*words) == updating
+        assert cloud.serving() != first
+        assert cloud.sm("deploy", "ships", "--rollback").code == 0
+        assert cloud.serving() == first, "what served before was forgotten"
+
+        cloud.proxy.killed = set()
+        deleting = ["DeregisterScalableTarget", "DeleteEndpoint", "DeleteAlarms", "DeleteEndpointConfig"]
+        found = killed.killed_after_each_change("delete", "ships", "--yes")
+        assert found == [*deleting, "DeleteObject", "DeleteModel"]
+    assert not any(cloud.things().values())

@@ -1,0 +1,186 @@
+"""A deployment that goes well, from nothing to an endpoint whose answers are right."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+import pytest
+
+from sm.tools.deploy import upload
+from tests.support.aws_proxy import Answer
+from tests.support.deploy_account import BUCKET, IMAGE, Cloud, repository
+
+
+def variant(cloud: Cloud) -> dict[str, Any]:
+    found = cloud.client("sagemaker").describe_endpoint_config(EndpointConfigName=cloud.serving())
+    return dict(found["ProductionVariants"][0])
+
+
+def test_a_folder_becomes_an_endpoint_whose_answers_are_compared(cloud: Cloud) -> None:
+    done = cloud.deploy(
+        "--count", "2", "--startup-timeout", "900", "--env", "A=1", "--tags", "team=sea", "cost=7"
+    )
+    assert done.code == 0, done.err
+    assert "ship  equal" in done.out
+    things = cloud.things()
+    assert things["endpoints"] == ["ships"] and things["configurations"] == [cloud.serving()]
+    sagemaker = cloud.client("sagemaker")
+    (model,), (archive,) = things["models"], things["archives"]
+    assert sagemaker.describe_model(ModelName=model)["PrimaryContainer"] == {
+        "Image": IMAGE,
+        "Mode": "SingleModel",
+        "ModelDataUrl": f"s3://{BUCKET}/{archive}",
+        "Environment": {"A": "1"},
+    }
+    made = variant(cloud)
+    assert made["InitialInstanceCount"] == 2 and made["InstanceType"] == "ml.g4dn.xlarge"
+    assert (
+        cloud.proxy.bodies["CreateEndpointConfig"]["ProductionVariants"][0][
+            "ContainerStartupHealthCheckTimeoutInSeconds"
+        ]
+        == 900
+    )
+    arn = sagemaker.describe_endpoint(EndpointName="ships")["EndpointArn"]
+    tags = {each["Key"]: each["Value"] for each in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
+    assert tags == {"trireme:deployment": "ships", "team": "sea", "cost": "7"}
+
+
+def test_the_same_again_changes_nothing(cloud: Cloud) -> None:
+    assert cloud.deploy().code == 0
+    before, cloud.proxy.changes = cloud.things(), []
+    done = cloud.deploy()
+    assert done.code == 0 and "is there already" in done.err and "is up to date" in done.err
+    assert cloud.proxy.changes == [] and cloud.things() == before
+
+
+def test_other_answers_are_an_error_and_the_endpoint_is_left(cloud: Cloud) -> None:
+    wrong = json.dumps({"result": {"label": "dog", "score": 0.75}}).encode()
+    cloud.proxy.refused["InvokeEndpoint"] = Answer(200, {"Content-Type": "application/json"}, wrong)
+    done = cloud.deploy()
+    assert done.code == 1
+    assert """result['label'] is "dog", not "cat\"""" in done.out
+    assert "--rollback" in done.err and "sm delete ships" in done.err
+    assert cloud.things()["endpoints"] == ["ships"]
+
+
+def test_a_large_archive_is_sent_in_parts(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "PART", 5 << 20)  # S3's smallest
+    (cloud.repository / "ship/1/noise").write_bytes(secrets.token_bytes(6 << 20))
+    done = cloud.deploy()
+    assert done.code == 0, done.err
+    (archive,) = cloud.things()["archives"]
+    assert "-" in cloud.client("s3").head_object(Bucket=BUCKET, Key=archive)["ETag"], "it has one part only"
+
+
+def test_an_archive_on_s3_is_taken_as_it_is(cloud: Cloud) -> None:
+    s3 = cloud.client("s3")
+    s3.create_bucket(Bucket="ours", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    s3.put_object(Bucket="ours", Key="model.tar.gz", Body=b"one")
+    url = "s3://ours/model.tar.gz"
+    assert cloud.deploy(data=url).code == 0
+    first = cloud.serving()
+    s3.put_object(Bucket="ours", Key="model.tar.gz", Body=b"two")
+    assert cloud.deploy(data=url).code == 0
+    assert cloud.serving() != first, "the archive has changed under its name"
+    assert "there is no s3://ours/modle.tar.gz" in cloud.deploy(data="s3://ours/modle.tar.gz").err
+
+
+def test_a_client_whose_model_is_not_in_the_archive_is_no_difference(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cloud.deploy().code == 0
+    monkeypatch.setenv("TRIREME_CLIENTS", str(cloud.repository / "code"))
+    said = json.dumps({"error": "there is no model ship", "code": "unknown_model", "request_id": "1"})
+    body = {"Message": "the model failed", "OriginalStatusCode": 404, "OriginalMessage": said}
+    headers = {"x-amzn-ErrorType": "ModelError", "Content-Type": "application/json"}
+    cloud.proxy.refused["InvokeEndpoint"] = Answer(424, headers, json.dumps(body).encode())
+    done = cloud.deploy(data=cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]["ModelDataUrl"])
+    assert done.code == 0 and "its model is not served" in done.out and "nothing was compared" in done.err
+
+
+def test_a_client_that_is_not_called_as_a_model_is_compared_too(cloud: Cloud) -> None:
+    code = cloud.repository / "code"
+    (code / "ship").rename(code / "harbour")
+    assert "harbour  equal" in cloud.deploy().out
+
+
+def test_multi_model_has_an_archive_for_each_and_asks_each(cloud: Cloud) -> None:
+    repository(cloud.repository, model="boat")
+    done = cloud.deploy("--mme")
+    assert done.code == 0, done.err
+    assert "ship  equal" in done.out and "boat  equal" in done.out
+    assert sorted(key.rpartition("/")[2] for key in cloud.things()["archives"]) == [
+        "boat.tar.gz",
+        "ship.tar.gz",
+    ]
+    container = cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]
+    assert "for AWS's own image only" in done.err
+    assert container["Mode"] == "MultiModel" and container["ModelDataUrl"].endswith("/")
+
+
+def test_serverless_has_no_instances(cloud: Cloud) -> None:
+    assert cloud.deploy("--serverless", "2048:5").code == 0
+    assert variant(cloud)["ServerlessConfig"] == {"MemorySizeInMB": 2048, "MaxConcurrency": 5}
+    assert "InstanceType" not in variant(cloud)
+
+
+def test_asynchronous_answers_are_compared_by_way_of_s3_and_a_backlog_starts_the_first(cloud: Cloud) -> None:
+    s3 = cloud.client("s3")
+    s3.create_bucket(Bucket="answers", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    scaling = ("--autoscale", "0:4", "--target-invocations", "5")
+    done = cloud.deploy("--async", "s3://answers/out", *scaling)
+    assert done.code == 0, done.err
+    assert "ship  equal" in done.out
+    output = cloud.proxy.bodies["CreateEndpointConfig"]["AsyncInferenceConfig"]["OutputConfig"]
+    assert output == {"S3OutputPath": "s3://answers/out", "S3FailurePath": "s3://answers/out/failures/"}
+    (alarm,) = cloud.client("cloudwatch").describe_alarms()["MetricAlarms"]
+    assert alarm["MetricName"] == "HasBacklogWithoutCapacity"
+    assert "policyName/ships-wake" in alarm["AlarmActions"][0]
+    assert not [key for key in cloud.things()["archives"] if "trireme-check" in key], "the sample is left"
+
+
+def test_autoscaling_is_by_requests(cloud: Cloud) -> None:
+    assert cloud.deploy("--autoscale", "1:4", "--target-invocations", "600").code == 0
+    scaling = cloud.client("application-autoscaling")
+    (target,) = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
+    assert (target["MinCapacity"], target["MaxCapacity"]) == (1, 4)
+    (policy,) = scaling.describe_scaling_policies(ServiceNamespace="sagemaker")["ScalingPolicies"]
+    tracking = policy["TargetTrackingScalingPolicyConfiguration"]
+    assert tracking["TargetValue"] == 600
+    metric = tracking["PredefinedMetricSpecification"]["PredefinedMetricType"]
+    assert metric == "SageMakerVariantInvocationsPerInstance"
+
+
+def test_a_dry_run_prints_the_calls_and_makes_none(cloud: Cloud) -> None:
+    done = cloud.deploy("--dry-run", "--autoscale", "1:2", "--target-invocations", "9", "--alarm", "errors")
+    assert done.code == 0, done.err
+    calls = [line.split()[1:3] for line in done.out.splitlines()]
+    assert calls == [
+        ["s3api", "create-bucket"],
+        ["s3", "cp"],
+        ["cloudwatch", "put-metric-alarm"],
+        ["sagemaker", "create-model"],
+        ["sagemaker", "create-endpoint-config"],
+        ["sagemaker", "create-endpoint"],
+        ["application-autoscaling", "register-scalable-target"],
+        ["application-autoscaling", "put-scaling-policy"],
+    ]
+    assert cloud.proxy.changes == [] and not any(cloud.things().values())
+
+
+def test_what_does_not_go_together_is_said_before_anything_is_asked(cloud: Cloud) -> None:
+    for words, said in {
+        ("--autoscale", "1:4"): "--target-invocations",
+        ("--autoscale", "0:4", "--target-invocations", "5"): "--async only",
+        ("--serverless", "2048:5", "--mme"): "--serverless goes without",
+        ("--serverless", "2000:5"): "MEMORY is one of",
+        ("--startup-timeout", "5000"): "from 60 to 3600",
+        ("--env", "A"): "is not KEY=VALUE",
+    }.items():
+        done = cloud.deploy(*words)
+        assert done.code in (1, 2) and said in done.err, (words, done.err)
+    assert "cannot be a deployment's name" in cloud.deploy(name="ships_1").err
+    assert "--image is needed" in cloud.sm("deploy", "ships").err
+    assert cloud.proxy.changes == []

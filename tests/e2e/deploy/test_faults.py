@@ -1,0 +1,194 @@
+"""What goes wrong on the way: each has its sentence, and nothing half made is left without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sm.tools.deploy import start_failures
+from tests.support.aws_proxy import Answer, error, xml_error
+from tests.support.deploy_account import IMAGE, Cloud, repository
+
+THROTTLED = error(400, "ThrottlingException", "Rate exceeded")
+
+
+def nothing_but_the_archive(cloud: Cloud) -> bool:
+    return not any(found for kind, found in cloud.things().items() if kind != "archives")
+
+
+def test_an_endpoint_that_fails_says_why_shows_its_log_and_is_removed(cloud: Cloud) -> None:
+    reason = "The primary container for production variant AllTraffic did not pass the ping health check."
+    cloud.proxy.states = [
+        {"EndpointStatus": "Creating"},
+        {"EndpointStatus": "Failed", "FailureReason": reason},
+    ]
+    cloud.logs("loading ship", "ship: no file weight")
+    done = cloud.deploy("--alarm", "errors")
+    assert done.code == 1
+    assert "Creating 0 s  ship: no file weight" in done.err, "no live line"
+    assert reason in done.err and "  | loading ship\n  | ship: no file weight\n" in done.err
+    assert "--startup-timeout 3600" in done.err
+    assert "Removed what was made in vain: endpoint, alarms, configuration, model." in done.err
+    assert "The archive stays at s3://" in done.err
+    assert nothing_but_the_archive(cloud)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (
+            "Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity error",
+            "no such",
+        ),
+        (
+            'Could not access model data at s3://b/m.tar.gz. Ensure that the role "r" exists',
+            "cannot read the archive",
+        ),
+        ("The repository of your image does not grant ecr:BatchGetImage to sagemaker", "cannot be pulled"),
+        ("Failed to extract model data archive for container", "sm package"),
+        ("something new", "sm logs NAME"),
+    ],
+)
+def test_each_reason_has_its_advice(reason: str, said: str) -> None:
+    assert said in start_failures.advice(reason)
+
+
+def test_a_throttled_call_is_tried_again_and_what_was_made_is_used_by_the_next_run(cloud: Cloud) -> None:
+    cloud.proxy.refused["CreateEndpoint"] = THROTTLED
+    done = cloud.deploy()
+    assert done.code == 1 and "AWS asks to slow down" in done.err
+    assert len(cloud.things()["configurations"]) == 1, "it is for the next run"
+    cloud.proxy.reset()
+    assert cloud.deploy().code == 0
+    assert cloud.proxy.changes == ["CreateEndpoint"]
+
+
+def test_a_call_without_permission_names_the_action_and_takes_back_the_rest(cloud: Cloud) -> None:
+    said = "User: arn:aws:iam::1:user/u is not authorized to perform: sagemaker:CreateEndpoint on resource: x"
+    cloud.proxy.refused["CreateEndpoint"] = error(400, "AccessDeniedException", said)
+    done = cloud.deploy()
+    assert "cannot make endpoint ships: these AWS credentials may not do sagemaker:CreateEndpoint" in done.err
+    assert "sm iam" in done.err
+    assert nothing_but_the_archive(cloud)
+    cloud.proxy.refused["DeleteEndpointConfig"] = error(400, "AccessDeniedException", "not authorized")
+    done = cloud.deploy()
+    (model,), (configuration,) = cloud.things()["models"], cloud.things()["configurations"]
+    assert f"There may be left: model {model}, configuration {configuration}" in done.err
+
+
+def test_another_run_that_was_quicker_is_no_error(cloud: Cloud) -> None:
+    said = "Cannot create already existing model arn:aws:sagemaker:eu-west-1:123456789012:model/ships-0"
+    cloud.proxy.refused["CreateModel"] = error(400, "ValidationException", said)
+    assert cloud.account().create("sagemaker", "create_model", "make it", ModelName="ships-0") == {}
+
+
+def test_of_two_updates_at_once_one_is_made_and_the_other_leaves_nothing(cloud: Cloud) -> None:
+    assert cloud.deploy().code == 0
+    before = cloud.things() | {"archives": []}
+    repository(cloud.repository, "2")
+    said = "Cannot update in-progress endpoint"
+    cloud.proxy.refused["UpdateEndpoint"] = error(400, "ValidationException", said)
+    done = cloud.deploy()
+    assert done.code == 1 and said in done.err
+    assert cloud.things() | {"archives": []} == before
+
+
+def test_a_used_up_quota_says_so_and_leaves_nothing(cloud: Cloud) -> None:
+    said = "The account-level service limit 'ml.g4dn.xlarge for endpoint usage' is 0 Instances"
+    cloud.proxy.refused["CreateEndpoint"] = error(400, "ResourceLimitExceeded", said)
+    done = cloud.deploy()
+    assert said in done.err and "Service Quotas" in done.err
+    assert nothing_but_the_archive(cloud)
+
+
+@pytest.mark.parametrize("operation", ["PutObject", "CreateModel", "CreateEndpoint"])
+def test_a_network_cut_loses_nothing(cloud: Cloud, operation: str) -> None:
+    cloud.proxy.cut = {operation}  # after it was done
+    done = cloud.deploy()
+    assert done.code == 1 and "the network is away" in done.err
+    cloud.proxy.reset()
+    assert cloud.deploy().code == 0
+    assert operation not in cloud.proxy.changes, "it was done already"
+    assert {len(cloud.things()[kind]) for kind in ("models", "configurations", "archives")} == {1}
+
+
+def test_a_network_that_comes_back_while_waiting_is_no_error(cloud: Cloud) -> None:
+    cloud.proxy.states = [{"EndpointStatus": "Creating"}, THROTTLED, {"EndpointStatus": "InService"}]
+    done = cloud.deploy()
+    assert done.code == 0 and "still trying" in done.err and "InService after" in done.err
+
+
+def test_an_endpoint_that_failed_earlier_is_made_anew(cloud: Cloud) -> None:
+    assert cloud.deploy().code == 0
+    cloud.proxy.states = [{"EndpointStatus": "Failed", "FailureReason": "CapacityError"}]
+    done = cloud.deploy()
+    assert done.code == 0 and "has failed earlier: it is made anew" in done.err
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (xml_error(404, "NoSuchBucket", "The specified bucket does not exist"), "aws s3 mb s3://BUCKET"),
+        (xml_error(403, "AccessDenied", "Access Denied"), "may not do PutObject"),
+        (xml_error(503, "SlowDown", "Reduce your request rate"), "slow down"),
+        (xml_error(500, "InternalError", "We encountered an internal error"), "AWS itself failed"),
+    ],
+)
+def test_an_upload_that_is_refused_says_why_and_makes_nothing(
+    cloud: Cloud, refusal: Answer, said: str
+) -> None:
+    cloud.proxy.refused["PutObject"] = refusal
+    done = cloud.deploy()
+    assert done.code == 1 and "cannot send the archive to s3://" in done.err and said in done.err
+    assert not cloud.things()["models"] and not cloud.things()["archives"]
+
+
+def test_an_image_that_is_not_here_is_known_before_anything_is_made(cloud: Cloud) -> None:
+    for image, said in {
+        IMAGE.replace("eu-west-1", "us-east-1"): "./build_and_push.sh --region eu-west-1",
+        IMAGE.replace(":1", ":2"): "there is no image",
+        IMAGE.replace("trireme", "galley"): "there is no image",
+    }.items():
+        words = ("--image", image, "--model-data", str(cloud.repository))
+        assert said in cloud.sm("deploy", "ships", *words).err
+    assert cloud.proxy.changes == []
+
+
+def test_without_a_role_it_says_how_to_come_by_one(cloud: Cloud) -> None:
+    cloud.client("iam").delete_role(RoleName="trireme")
+    assert "sm iam ships" in cloud.deploy().err
+    assert "is no role's ARN" in cloud.deploy("--role", "trireme").err
+    assert cloud.proxy.changes == []
+
+
+def test_a_repository_that_would_not_start_is_not_sent(cloud: Cloud) -> None:
+    (cloud.repository / "ship/config.pbtxt").write_text("max_batch_size: four")
+    done = cloud.deploy()
+    assert done.code == 1 and "nothing is packed" in done.err
+    assert "is no folder and no s3:// URL" in cloud.deploy(data="nowhere").err
+    assert cloud.proxy.changes == []
+
+
+def without_keys(patch: pytest.MonkeyPatch) -> None:
+    patch.delenv("AWS_ACCESS_KEY_ID")
+    patch.delenv("AWS_SECRET_ACCESS_KEY")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda patch: patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), "the network is away"),
+        (lambda patch: patch.delenv("AWS_DEFAULT_REGION"), "no Region is set"),
+        (lambda patch: patch.setenv("AWS_DEFAULT_REGION", "atlantis"), "there is no Region like that"),
+        (lambda patch: patch.setenv("AWS_PROFILE", "nobody"), "aws configure list-profiles"),
+        (without_keys, "no AWS credentials"),
+    ],
+)
+def test_what_keeps_one_from_aws_has_its_sentence(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None], said: str
+) -> None:
+    cloud.session = None
+    change(monkeypatch)
+    done = cloud.sm("status", "ships")
+    assert done.code == 1 and said in done.err and "Traceback" not in done.err

@@ -1,0 +1,146 @@
+"""What ``sm status``, ``logs``, ``delete`` and ``images`` say of what is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from sm.settings import HERE
+from sm.tools.deploy import endpoint_logs, triton_images
+from tests.support.deploy_account import BUCKET, IMAGE, Cloud, repository
+
+
+def test_status_shows_what_is_deployed(cloud: Cloud) -> None:
+    assert cloud.deploy("--autoscale", "1:4", "--target-invocations", "60", "--alarm", "errors").code == 0
+    first = cloud.serving()
+    repository(cloud.repository, "2")
+    assert cloud.deploy().code == 0
+    cloud.client("cloudwatch").put_metric_data(
+        Namespace="AWS/SageMaker",
+        MetricData=[
+            {
+                "MetricName": "Invocations",
+                "Value": 1234,
+                "Timestamp": datetime.now(timezone.utc) - timedelta(minutes=9),
+                "Dimensions": [
+                    {"Name": "EndpointName", "Value": "ships"},
+                    {"Name": "VariantName", "Value": "AllTraffic"},
+                ],
+            }
+        ],
+    )
+    done = cloud.sm("status", "ships")
+    assert done.code == 0, done.err
+    shown = {line.split("  ")[0]: line for line in done.out.splitlines()}
+    assert "InService, changed" in shown["state"]
+    assert cloud.serving() in shown["configuration"] and first in shown["before it"]
+    assert IMAGE in shown["image"] and f"s3://{BUCKET}/trireme/ships/" in shown["model data"]
+    assert "1 to 4 instances" in shown["autoscaling"] and "ships-errors" in shown["alarm"]
+    assert "1,234" in shown["requests, last hour"]
+    done = cloud.sm("status", "boats")
+    assert done.code == 1 and "there is no endpoint 'boats' in eu-west-1" in done.err
+
+
+def test_logs_are_the_last_lines(cloud: Cloud) -> None:
+    assert "there are no logs of 'ships'" in cloud.sm("logs", "ships").err
+    cloud.logs("one", "two", "three")
+    done = cloud.sm("logs", "ships", "-n", "2")
+    assert done.code == 0 and done.out == "two\nthree\n"
+
+
+def test_following_logs_goes_on_with_what_comes_each_line_once(cloud: Cloud) -> None:
+    cloud.logs("one")
+    account = cloud.account()
+    follower = endpoint_logs.Follower(account, "ships", wait=lambda _: cloud.logs("two", instance="i-1"))
+    lines = follower.lines(time.time())
+    assert [next(lines).split()[1] for _ in range(2)] == ["one", "two"]
+
+
+def test_delete_lists_asks_and_removes_everything(cloud: Cloud) -> None:
+    assert cloud.deploy("--autoscale", "1:4", "--target-invocations", "60", "--alarm", "errors").code == 0
+    repository(cloud.repository, "2")
+    assert cloud.deploy().code == 0
+    before = cloud.things()
+    done = cloud.sm("delete", "ships", stdin="no\n")
+    assert done.code == 1 and "nothing was removed" in done.err and cloud.things() == before
+    for thing in (*before["models"], *before["configurations"], *before["archives"], *before["alarms"]):
+        assert thing in done.out
+    assert "Give --yes" in cloud.sm("delete", "ships").err and cloud.things() == before
+    done = cloud.sm("delete", "ships", stdin="ships\n")
+    assert done.code == 0, done.err
+    assert not any(cloud.things().values())
+    assert "there is nothing of 'ships'" in cloud.sm("delete", "ships", "--yes").err
+
+
+def test_delete_takes_nothing_of_another_deployment(cloud: Cloud) -> None:
+    assert cloud.deploy(name="ships").code == 0
+    assert cloud.deploy(name="ships-2").code == 0
+    archive = cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]["ModelDataUrl"]
+    assert cloud.sm("delete", "ships", "--yes").code == 0
+    things = cloud.things()
+    assert things["endpoints"] == ["ships-2"] and {len(things[kind]) for kind in things} == {0, 1}
+    assert archive.endswith(things["archives"][0])
+    assert cloud.deploy(data=archive, name="boats").code == 0
+    assert cloud.sm("delete", "boats", "--yes").code == 0
+    assert cloud.things()["archives"], "an archive that was named by its URL is not ours"
+
+
+def test_boto3_is_loaded_by_these_commands_only_and_asked_for_where_it_is_missing() -> None:
+    missing = (
+        "import sys; sys.modules['boto3'] = None; from sm import cli; sys.argv[1:] = ['status', 'ships']"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{missing}; sys.exit(cli.main())"], cwd=HERE, capture_output=True, text=True
+    )
+    assert (
+        done.returncode == 1
+        and done.stderr == "sm: this command needs boto3: pip install 'trireme-serving[deploy]'.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("region", "version", "cpu", "uri"),
+    [
+        (
+            "us-east-1",
+            "22.07",
+            False,
+            "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:22.07-py3",
+        ),
+        (
+            "eu-west-1",
+            "24.09",
+            True,
+            "763104351884.dkr.ecr.eu-west-1.amazonaws.com/sagemaker-tritonserver:24.09-py3-cpu",
+        ),
+        (
+            "cn-north-1",
+            "24.09",
+            False,
+            "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/sagemaker-tritonserver:24.09-py3",
+        ),
+    ],
+)
+def test_the_prebuilt_image_of_a_region(region: str, version: str, cpu: bool, uri: str) -> None:
+    assert triton_images.uri(region, version, cpu) == uri
+
+
+def test_images_lists_all_regions_or_prints_one(cloud: Cloud) -> None:
+    lines = cloud.sm("images").out.splitlines()
+    assert len(lines) == len(triton_images.SINCE) and all(
+        line.split()[0] in line.split()[1] for line in lines
+    )
+    assert cloud.sm("images", "--region", "eu-west-1").out.strip() == triton_images.uri("eu-west-1")
+    assert "there is no prebuilt Triton image 24.09 in mars-1" in cloud.sm("images", "--region", "mars-1").err
+    assert "is no version" in cloud.sm("images", "--version", "latest").err
+
+
+def test_the_prebuilt_image_is_deployed_by_the_same_command(cloud: Cloud) -> None:
+    words = ("--image", triton_images.uri("eu-west-1"), "--model-data", str(cloud.repository))
+    done = cloud.sm("deploy", "ships", *words, "--instance-type", "ml.g4dn.xlarge")
+    assert done.code == 0 and "no samples are compared" in done.err
+    assert cloud.things()["endpoints"] == ["ships"]

@@ -1,0 +1,111 @@
+"""The documentation builds without a warning, asks no other host for anything, and draws its diagrams in a browser."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sm.settings import HERE
+
+pytestmark = pytest.mark.exhaustive
+
+SITE = HERE / "docs" / "_site"
+
+
+@pytest.fixture(scope="module")
+def sphinx() -> str:
+    """``sphinx-build``, installed by the Makefile if it is not there."""
+    subprocess.run(["make", ".venv/docs/.done"], cwd=HERE, check=True, timeout=240)
+    return str(HERE / ".venv/docs/bin/sphinx-build")
+
+
+@pytest.fixture(scope="module")
+def site(sphinx: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, built as ``make docs`` does."""
+    out = tmp_path_factory.mktemp("site")
+    done = build(sphinx, HERE, out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def build(sphinx: str, source: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    strict = ["--quiet", "--fail-on-warning", "--keep-going", "--nitpicky", "--conf-dir", str(SITE)]
+    command = [sphinx, *strict, *options, str(source), str(out)]
+    return subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=240)
+
+
+def test_the_site_has_the_five_parts(site: Path) -> None:
+    start = (site / "docs/index.html").read_text()
+    assert re.findall(r'class="caption"[^>]*><span[^>]*>([^<]+)', start) == [
+        "Start",
+        "Clients",
+        "Run",
+        "Deploy",
+        "Inside",
+    ]
+    assert 'url=docs/index.html"' in (site / "index.html").read_text()
+
+
+def test_the_api_page_describes_all_that_a_client_imports(site: Path) -> None:
+    from sm.client import __all__
+
+    page = (site / "docs/clients/api.html").read_text()
+    assert [name for name in __all__ if f'id="sm.client.{name}"' not in page] == []
+
+
+def test_the_http_page_lists_the_routes(site: Path) -> None:
+    page = re.sub(r"<[^>]+>", "", (site / "docs/clients/http-api.html").read_text())
+    for route in ("POST /invocations", "GET /ping", "DELETE /models/{name}"):
+        assert route in page
+
+
+def test_no_page_loads_anything_from_another_host(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        loaded = re.findall(
+            r'<(?:script|img|link|iframe)\b[^>]*(?:src|href)="((?:https?:)?//[^"]+)', page.read_text()
+        )
+        assert loaded == [], page.name
+
+
+def test_a_browser_draws_the_diagrams_of_a_file(site: Path) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    from tests.support.browser import chromium
+
+    with chromium("--host-resolver-rules=MAP * ~NOTFOUND") as browser:
+        browser.get((site / "docs/inside/architecture.html").as_uri())
+        count = "return document.querySelectorAll('pre.mermaid svg').length"
+        WebDriverWait(browser, 30).until(lambda page: page.execute_script(count) == 1)
+        colour = (
+            "return document.querySelector('pre.mermaid svg style')?.textContent.match(/fill:(#\\w+)/)[1]"
+        )
+        light = browser.execute_script(colour)
+        browser.execute_script("document.body.dataset.theme = 'dark'")
+        WebDriverWait(browser, 30).until(lambda page: page.execute_script(colour) not in (None, light))
+        log = browser.get_log("browser")  # type: ignore[no-untyped-call]
+        assert [line for line in log if line["level"] == "SEVERE"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[gone](gone.md)", "gone.md"),
+        ("[gone](index.md#gone)", "gone"),
+        ("[gone](../gone/)", "gone"),
+        ("![gone](gone.svg)", "image file not readable"),
+    ],
+)
+def test_a_link_that_leads_nowhere_fails_the_build(
+    sphinx: str, tmp_path: Path, text: str, complaint: str
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text(f"# Start\n\n{text}\n")
+    contents = tmp_path / "contents.yml"
+    contents.write_text("root: docs/index\n")
+    done = build(sphinx, tmp_path, tmp_path / "out", "-D", f"external_toc_path={contents}")
+    assert done.returncode != 0 and complaint in done.stderr, done.stderr

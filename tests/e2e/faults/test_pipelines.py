@@ -1,0 +1,93 @@
+"""Ensembles, models that ask others, batches and decoupled models: a stalled process mixes none of them up.
+
+None of these models sends a request's token back: only the supervisor and the workers can notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running
+from tests.support.faults.attack import Fault, attack, stall
+from tests.support.faults.boxes import DEADLINE_S, RESTARTS, everything, stubs
+from tests.support.faults.inputs import JSON, Sample, v2_numbers, with_golden_answers
+from tests.support.load import dispatch
+from tests.support.model_archives import ensemble
+from tests.support.tritons import Decoupled, Model
+
+#: Long enough that Triton gives up on a stopped process, and has another request for it when it goes on.
+STALL_S = 3.0
+#: Slow enough that requests wait in line, batch after batch.
+ECHO = """
+time.sleep(0.05)
+return {"y": tensor(request, "x")}
+"""
+INPUTS, OUTPUTS = {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}
+ASK_ANOTHER = """
+inputs = [pb.Tensor("x", tensor(request, "x"))]
+asked = pb.InferenceRequest(model_name="echo", requested_output_names=["y"], inputs=inputs).exec()
+if asked.has_error():
+    raise pb.TritonModelException(asked.error().message())
+return {"y": pb.get_output_tensor_by_name(asked, "y").as_numpy() + 1}
+"""
+SEND_PARTS = """
+for part in range(3):
+    time.sleep(0.005)
+    yield {"y": tensor(request, "x") + part}
+"""
+CLIENTS = CLIENT_FOLDERS / "faults"
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    folder = tmp_path_factory.mktemp("pipelines")
+    repository = folder / "repository"
+    # With a batch dimension: Triton joins the requests of several callers.
+    Model(ECHO, INPUTS, OUTPUTS, batch=8).write(repository / "echo")
+    Model(ASK_ANOTHER, INPUTS, OUTPUTS, batch=8).write(repository / "relay")
+    Decoupled(SEND_PARTS, INPUTS, OUTPUTS).write(repository / "parts")
+    (repository / "chain" / "1").mkdir(parents=True)
+    (repository / "chain" / "config.pbtxt").write_text(ensemble("echo", "relay"))
+    deadline, restarts = str(DEADLINE_S), str(RESTARTS)
+    with running(
+        folder,
+        repository,
+        clients=(CLIENTS,),
+        SAGEMAKER_MODEL_SERVER_TIMEOUT=deadline,
+        TRIREME_RESTARTS=restarts,
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def samples(box: RunningBox) -> list[Sample]:
+    made = []
+    for number in range(24):
+        row = [float(number * 1000 + place) for place in range(4)]
+        made += [v2_numbers(model, row) for model in ("echo", "relay", "chain")]
+        body = dispatch("joined", {"numbers": row})
+        made.append(Sample(f"joined {row[0]:g}", "joined", "/invocations", JSON, body))
+    return with_golden_answers(made, box.port)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(
+            Fault(f"the stub of {model}", stall(partial(stubs, model=model), STALL_S), model, STALL_S)
+            for model in ("echo", "relay", "parts")
+        ),
+        Fault("all stubs", stall(stubs, STALL_S, every=True), "chain", STALL_S),
+        Fault("the whole box", stall(everything, STALL_S, every=True), "chain", STALL_S),
+    ],
+    ids=lambda fault: fault.name,
+)
+def test_a_stall_mixes_up_no_answer(box: RunningBox, samples: list[Sample], fault: Fault) -> None:
+    row = attack(box, samples, fault)
+    assert row.wrong == 0, row.details
+    assert row.hangs == 0
+    assert row.back_s is not None
+    assert not row.details

@@ -1,0 +1,23 @@
+"""Whatever stands still for seconds, no caller gets an answer that is not its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.boxes import RunningBox
+from tests.support.faults.attack import Fault, attack
+from tests.support.faults.inputs import Sample
+from tests.support.faults.stalls import make_stalls
+
+SEED = 1
+STALLS = list(make_stalls(6, SEED, longest_s=3.0))
+
+
+@pytest.mark.parametrize("fault", STALLS, ids=[fault.name for fault in STALLS])
+def test_after_a_stall_every_answer_is_the_callers_own(
+    box: RunningBox, samples: list[Sample], fault: Fault
+) -> None:
+    row = attack(box, samples, fault, seed=SEED)
+    assert row.wrong == 0, row.details
+    assert row.hangs == 0
+    assert row.back_s is not None, row

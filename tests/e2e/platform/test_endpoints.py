@@ -1,0 +1,200 @@
+"""Endpoints by the real boto3, moto's SageMaker and real boxes: created, asked, hurt, updated, deleted."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.support.boxes import until
+from tests.support.platform import runtime
+from tests.support.platform.account import BUCKET, Account
+from tests.support.platform.host import client
+from tests.support.platform.teams import Platform, team
+
+
+@pytest.fixture(scope="module")
+def serving(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Account:
+    """Two endpoints: ``plain`` of two instances, and ``later``, an asynchronous one."""
+    account = platform.account
+    url = account.upload("plain/model.tar.gz", team(tmp_path_factory.mktemp("team")))
+    account.create("plain", url, count=2)
+    output = {"S3OutputPath": f"s3://{BUCKET}/answers", "S3FailurePath": f"s3://{BUCKET}/failures"}
+    account.create("later", url, AsyncInferenceConfig={"OutputConfig": output})
+    for name in ("plain", "later"):
+        assert account.settled(name)["EndpointStatus"] == "InService"
+    return account
+
+
+def error_of(caught: pytest.ExceptionInfo[ClientError]) -> tuple[int, str, dict[str, Any]]:
+    response: Any = caught.value.response
+    return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"], response
+
+
+def test_an_endpoint_answers_and_carries_attributes_both_ways(serving: Account) -> None:
+    answer = serving.runtime.invoke_endpoint(
+        EndpointName="plain", ContentType="text/plain", Body=b"so so", CustomAttributes="a=1"
+    )
+    assert json.loads(answer["Body"].read())["result"] == ["SO", "SO"]
+    assert (answer["CustomAttributes"], answer["InvokedProductionVariant"]) == ("seen=a=1", "AllTraffic")
+
+
+def test_an_error_of_the_container_is_a_model_error_with_its_status_and_its_sentence(
+    serving: Account,
+) -> None:
+    with pytest.raises(ClientError) as caught:
+        serving.ask("plain", "boom")
+    status, code, response = error_of(caught)
+    assert (status, code, response["OriginalStatusCode"]) == (424, "ModelError", 500)
+    assert json.loads(response["OriginalMessage"])["code"] == "client_failed"
+
+
+def test_what_the_runtime_refuses_never_reaches_a_container(
+    serving: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ClientError, match="not found"):
+        serving.ask("nobody", "x")
+    with pytest.raises(ClientError, match="no multi-model endpoint"):
+        serving.ask("plain", "x", TargetModel="a.tar.gz")
+    with pytest.raises(ClientError, match="InvokeEndpointAsync alone"):
+        serving.ask("later", "x")
+    monkeypatch.setattr(runtime, "LARGEST", 10)
+    with pytest.raises(ClientError) as caught:
+        serving.ask("plain", "more than ten bytes")
+    assert error_of(caught)[0] == 413
+
+
+def test_a_stream_comes_in_parts_and_says_where_it_broke(serving: Account) -> None:
+    def parts(text: str) -> list[str]:
+        answer = serving.runtime.invoke_endpoint_with_response_stream(
+            EndpointName="plain", ContentType="text/plain", Accept="text/event-stream", Body=text.encode()
+        )
+        return [event["PayloadPart"]["Bytes"].decode() for event in answer["Body"]]
+
+    assert [json.loads(part.removeprefix("data: "))["result"] for part in parts("a b")] == ["A", "B"]
+    assert "event: error" in parts("a boom")[-1]
+    with pytest.raises(ClientError, match="client_failed"):
+        parts("boom")
+
+
+def test_an_asynchronous_endpoint_answers_in_s3_and_fails_there_too(serving: Account) -> None:
+    def asked(text: str) -> Any:
+        serving.s3.put_object(Bucket=BUCKET, Key="question", Body=text.encode())
+        answer = serving.runtime.invoke_endpoint_async(
+            EndpointName="later", InputLocation=f"s3://{BUCKET}/question", ContentType="text/plain"
+        )
+        return answer["OutputLocation"], answer["FailureLocation"]
+
+    def found(url: str) -> str:
+        keys = serving.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+        key = url.removeprefix(f"s3://{BUCKET}/")
+        until_there = any(row["Key"] == key for row in keys)
+        return serving.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode() if until_there else ""
+
+    output, _ = asked("in time")
+    assert json.loads(until(lambda: found(output)))["result"] == ["IN", "TIME"]
+    output, failure = asked("boom")
+    assert "client_failed" in until(lambda: found(failure))
+    assert not found(output)
+
+
+def test_the_containers_lines_are_in_cloudwatch(platform: Platform, serving: Account) -> None:
+    logs = client(platform.host.url, "logs")
+    streams = logs.describe_log_streams(logGroupName="/aws/sagemaker/Endpoints/plain")["logStreams"]
+    assert any(stream["logStreamName"].startswith("AllTraffic/i-") for stream in streams)
+    name = streams[0]["logStreamName"]
+    events = logs.get_log_events(logGroupName="/aws/sagemaker/Endpoints/plain", logStreamName=name)["events"]
+    assert any("ready" in event["message"] for event in events)
+
+
+def scaled(platform: Platform, account: Account, count: int) -> None:
+    """Let ``plain`` have so many instances."""
+    account.sagemaker.update_endpoint_weights_and_capacities(
+        EndpointName="plain",
+        DesiredWeightsAndCapacities=[{"VariantName": "AllTraffic", "DesiredInstanceCount": count}],
+    )
+    until(lambda: len(platform.host.endpoints["plain"].instances) == count, what=f"{count} instances")
+    account.settled("plain")
+
+
+def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
+    platform: Platform, serving: Account
+) -> None:
+    scaled(platform, serving, 2)
+    victim, other = platform.host.endpoints["plain"].instances
+    lost: list[str] = []
+    answered: list[str] = []
+    over = threading.Event()
+
+    def call() -> None:
+        while not over.is_set():
+            try:
+                answered.append(serving.ask("plain", "wait"))
+            except ClientError as error:
+                lost.append(error.response.get("LogStreamArn", str(error)))
+
+    callers = [threading.Thread(target=call) for _ in range(6)]
+    for caller in callers:
+        caller.start()
+    until(lambda: victim.busy >= 2 and other.busy >= 2, what="work on both")
+    victim.machine.kill()
+    before = len(answered)
+    until(lambda: len(answered) > before + 12, what="answers of the other")
+    over.set()
+    for caller in callers:
+        caller.join()
+    # Those that it was working on, and those that came before its sockets were gone.
+    assert 0 < len(lost) <= 12
+    assert all(victim.id in arn for arn in lost), lost
+    until(lambda: len(platform.host.endpoints["plain"].instances) == 2, what="another in its place")
+
+
+def test_fewer_instances_are_wanted_and_the_others_go(platform: Platform, serving: Account) -> None:
+    scaled(platform, serving, 1)
+    assert serving.settled("plain")["ProductionVariants"][0]["CurrentInstanceCount"] == 1
+    assert "SO" in serving.ask("plain", "so")
+
+
+def test_an_update_that_does_not_come_up_is_rolled_back_and_a_good_one_takes_over(serving: Account) -> None:
+    url = f"s3://{BUCKET}/plain/model.tar.gz"
+    serving.configure("broken", url, environment={"SAGEMAKER_TRITON_INFERENCE_TYPE": "guess"})
+    serving.sagemaker.update_endpoint(EndpointName="plain", EndpointConfigName="broken")
+    assert serving.describe("plain")["EndpointStatus"] == "Updating"
+    record = serving.settled("plain")
+    assert record["EndpointConfigName"] == "plain"
+    assert "did not pass the ping health check" in record["FailureReason"]
+    assert "NOBODY" in serving.ask("plain", "name")
+    before = serving.describe("plain")["ProductionVariants"][0]["DesiredInstanceCount"]
+    serving.configure("named", url, count=2, environment={"NAME": "ann"})
+    serving.sagemaker.update_endpoint(
+        EndpointName="plain", EndpointConfigName="named", RetainAllVariantProperties=True
+    )
+    record = serving.settled("plain")
+    assert (record["EndpointConfigName"], record.get("FailureReason")) == ("named", None)
+    assert record["ProductionVariants"][0]["DesiredInstanceCount"] == before, "as many as there were"
+    assert "ANN" in serving.ask("plain", "name")
+
+
+def test_a_model_that_cannot_be_fetched_fails_the_endpoint_with_the_reason(serving: Account) -> None:
+    serving.create("missing", f"s3://{BUCKET}/nothing.tar.gz")
+    record = serving.settled("missing")
+    assert record["EndpointStatus"] == "Failed"
+    assert "Failed to download model data" in record["FailureReason"]
+
+
+def test_there_is_no_room_for_more_instances_than_the_host_has(serving: Account) -> None:
+    serving.create("crowd", f"s3://{BUCKET}/plain/model.tar.gz", count=9)
+    assert "InsufficientInstanceCapacity" in serving.settled("crowd")["FailureReason"]
+
+
+def test_a_deleted_endpoint_leaves_no_process(platform: Platform, serving: Account) -> None:
+    serving.create("short", f"s3://{BUCKET}/plain/model.tar.gz")
+    serving.settled("short")
+    instance = platform.host.endpoints["short"].instances[0]
+    serving.sagemaker.delete_endpoint(EndpointName="short")
+    until(lambda: not instance.machine.alive() and not instance.home.exists(), what="its end")
+    with pytest.raises(ClientError, match="not found"):
+        serving.ask("short", "x")

@@ -1,0 +1,88 @@
+"""A dry run prints what would be done, and needs neither an engine nor AWS for it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.push_checkout import Checkout
+from tests.support.push_commands import commands
+
+
+@pytest.mark.parametrize(
+    ("region", "registry"),
+    [
+        ("eu-west-1", "$account.dkr.ecr.eu-west-1.amazonaws.com"),
+        ("us-gov-west-1", "$account.dkr.ecr.us-gov-west-1.amazonaws.com"),
+        ("cn-north-1", "$account.dkr.ecr.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+def test_a_region_has_the_domain_of_its_partition(checkout: Checkout, region: str, registry: str) -> None:
+    printed = commands(checkout, "--region", region)
+    assert printed[-1] == f"docker push {registry}/trireme:{checkout.tag}"
+    assert f"sts get-caller-identity --region {region} " in printed[1]
+
+
+def test_the_order_is_build_repository_login_tag_push(checkout: Checkout) -> None:
+    printed = commands(checkout, "--region", "eu-west-1")
+    assert [line.split()[:2] for line in printed[2:]] == [
+        ["docker", "build"],
+        ["aws", "ecr"],
+        ["aws", "ecr"],
+        ["docker", "tag"],
+        ["docker", "push"],
+    ]
+    assert "--image-tag-mutability IMMUTABLE --image-scanning-configuration scanOnPush=true" in printed[3]
+    assert (
+        "get-login-password --region eu-west-1 | docker login --username AWS --password-stdin" in printed[4]
+    )
+
+
+def test_every_region_gets_every_tag_of_one_build(checkout: Checkout) -> None:
+    printed = commands(checkout, "--region", "eu-west-1", "--region", "us-east-1", "-t", "stable")
+    assert len([line for line in printed if line.startswith("docker build")]) == 1
+    pushed = [line.split("ecr.")[1] for line in printed if line.startswith("docker push")]
+    assert pushed == [
+        f"{region}.amazonaws.com/trireme:{tag}"
+        for region in ("eu-west-1", "us-east-1")
+        for tag in (checkout.tag, "stable")
+    ]
+
+
+def test_what_makes_another_image_makes_another_tag(checkout: Checkout) -> None:
+    printed = commands(checkout, "--region", "eu-west-1", "--target", "cpu", "--platform", "linux/arm64")
+    assert printed[-1].endswith(f":{checkout.tag}-cpu-arm64")
+    assert (
+        "--build-arg BASE_IMAGE=docker.io/library/debian:bookworm-slim --platform linux/arm64" in printed[2]
+    )
+
+
+def test_the_password_in_a_clones_address_stays_at_home(checkout: Checkout) -> None:
+    checkout.git("remote", "add", "origin", "https://me:secret@example.com/trireme.git")
+    printed = commands(checkout, "--region", "eu-west-1")
+    assert "SOURCE=https://example.com/trireme.git" in printed[2]
+    assert "secret" not in "\n".join(printed)
+
+
+@pytest.mark.parametrize(
+    ("installed", "env", "engine"),
+    [
+        (("docker", "podman"), {}, "docker"),
+        (("docker", "podman"), {"DOCKER": "podman"}, "podman"),
+        (("docker",), {}, "docker"),
+        (("podman",), {}, "podman"),
+        ((), {}, "docker"),
+    ],
+)
+def test_the_engine_is_the_one_that_is_named_else_docker_else_podman(
+    checkout: Checkout, tmp_path: Path, installed: tuple[str, ...], env: dict[str, str], engine: str
+) -> None:
+    # Nothing of an engine is on the path but what the case says; a dry run starts none.
+    for tool in ("bash", "env", "dirname", "git", "sed", *installed):
+        real = "true" if tool in installed else tool
+        (tmp_path / tool).symlink_to(shutil.which(real) or real)
+    printed = commands(checkout, "--region", "eu-west-1", **{"PATH": str(tmp_path), "DOCKER": "", **env})
+    assert printed[2].startswith(f"{engine} build ")
+    assert printed[-1].startswith(f"{engine} push ")

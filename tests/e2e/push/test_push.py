@@ -1,0 +1,141 @@
+"""What is pushed to a real registry, with a fake AWS (moto) behind the real aws command line, can be pulled and run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Any
+
+import boto3
+import requests
+
+from tests.support.aws import PASSWORD, registry_config, running_registry
+from tests.support.push_checkout import Checkout, podman
+
+
+def run_after_pull(pushing: Checkout, image: str, *command: str) -> str:
+    podman("rmi", "--force", "--ignore", image, env=pushing.env)
+    podman("pull", "--quiet", image, env=pushing.env)
+    return podman("run", "--rm", "--network", "none", image, *command)
+
+
+def repository(moto: str, region: str) -> dict[str, Any]:
+    ecr = boto3.client(
+        "ecr",
+        endpoint_url=f"http://{moto}",
+        region_name=region,
+        aws_access_key_id="x",
+        aws_secret_access_key="x",
+    )
+    (found,) = ecr.describe_repositories(repositoryNames=["trireme"])["repositories"]
+    return dict(found)
+
+
+def test_a_pushed_image_runs_after_a_pull(pushing: Checkout, registry: str) -> None:
+    done = pushing.push()
+    assert done.returncode == 0, done.stderr
+    image, digest = done.stdout.strip().split("@")
+    assert image == f"{registry}/trireme:{pushing.tag}"
+    podman("rmi", "--force", f"trireme:{pushing.tag}")
+    assert run_after_pull(pushing, image) == "pulled and run"
+    assert run_after_pull(pushing, f"{registry}/trireme@{digest}") == "pulled and run"
+
+
+def test_the_image_says_its_version_and_its_commit(pushing: Checkout) -> None:
+    assert pushing.push().returncode == 0
+    labels = json.loads(podman("image", "inspect", "--format", "{{json .Labels}}", f"trireme:{pushing.tag}"))
+    assert labels["org.opencontainers.image.version"] == "0.1.0"
+    assert pushing.git("rev-parse", "HEAD").startswith(labels["org.opencontainers.image.revision"])
+
+
+def test_the_manifest_is_dockers_as_sagemaker_refuses_ocis(pushing: Checkout) -> None:
+    done = pushing.push()
+    assert done.returncode == 0 and "OCI" not in done.stderr
+    kind = podman("image", "inspect", "--format", "{{.ManifestType}}", done.stdout.split("@")[0])
+    assert kind == "application/vnd.docker.distribution.manifest.v2+json"
+
+
+def test_every_region_of_the_fake_aws_gets_a_repository_that_scans_and_keeps_its_tags(
+    pushing: Checkout, moto: str
+) -> None:
+    done = pushing.push("--region", "eu-central-1", "--region", "us-gov-west-1")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+    for region in ("eu-central-1", "us-gov-west-1"):
+        made = repository(moto, region)
+        assert made["imageTagMutability"] == "IMMUTABLE"
+        assert made["imageScanningConfiguration"] == {"scanOnPush": True}
+
+
+def test_pushing_the_same_image_again_is_fine(pushing: Checkout) -> None:
+    first, second = pushing.push(), pushing.push()
+    assert second.returncode == 0
+    assert first.stdout == second.stdout
+    assert "is there already, the same image" in second.stderr
+
+
+def test_a_tag_is_never_moved_to_another_image(pushing: Checkout) -> None:
+    tag = f"release-{uuid.uuid4()}"
+    first = pushing.push("-t", tag)
+    assert first.returncode == 0 and tag in first.stdout
+    with (pushing.folder / "Dockerfile").open("a") as file:
+        file.write("ENV ANOTHER=yes\n")
+    pushing.commit()
+    second = pushing.push("-t", tag)
+    assert second.returncode == 1
+    assert f"has another build under the tag {tag} already" in second.stderr.splitlines()[-1]
+    assert "choose another tag with -t" in second.stderr.splitlines()[-1]
+    assert pushing.push().returncode == 0, "the tag of the new commit is free"
+
+
+def test_changes_that_are_not_committed_are_in_the_tag(pushing: Checkout) -> None:
+    (pushing.folder / "new").touch()
+    done = pushing.push()
+    assert f"{pushing.tag}-dirty@" in done.stdout
+    assert "not committed" in done.stderr
+
+
+def test_what_a_dry_run_prints_pushes_the_same(pushing: Checkout, registry: str) -> None:
+    printed = pushing.push("--dry-run").stdout
+    assert f"podman push {registry}/trireme:{pushing.tag}\n" in printed
+    where = f"http://{registry}/v2/trireme/manifests/{pushing.tag}"
+    assert requests.get(where, auth=("AWS", PASSWORD), timeout=5).status_code == 404, "it pushed nothing"
+    done = subprocess.run(
+        ["bash", "-euc", printed], cwd=pushing.folder, env=pushing.env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert run_after_pull(pushing, f"{registry}/trireme:{pushing.tag}") == "pulled and run"
+
+
+def test_a_build_that_fails_pushes_nothing(pushing: Checkout) -> None:
+    with (pushing.folder / "Dockerfile").open("a") as file:
+        file.write("COPY missing .\n")
+    done = pushing.push()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the build failed, and nothing was pushed" in done.stderr.splitlines()[-1]
+
+
+def test_a_build_that_fills_the_disk_says_how_to_make_room(pushing: Checkout) -> None:
+    with (pushing.folder / "Dockerfile").open("a") as file:
+        file.write("RUN dd if=/dev/zero of=/dev/full\n")  # what the kernel says of a full disk
+    done = pushing.push()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No space left on device" in done.stderr
+    assert "'podman system prune' makes room" in done.stderr.splitlines()[-1]
+
+
+def test_a_registry_that_refuses_the_login_is_a_sentence(pushing: Checkout, tmp_path: Path) -> None:
+    with running_registry(registry_config(tmp_path, password="another")) as refusing:
+        done = pushing.push(REGISTRY=refusing)
+    assert done.returncode == 1
+    assert f"{refusing} did not let 'podman' log in" in done.stderr.splitlines()[-1]
+
+
+def test_a_registry_that_takes_nothing_is_a_sentence(pushing: Checkout, tmp_path: Path) -> None:
+    config = registry_config(tmp_path, storage=", maintenance: {readonly: {enabled: true}}")
+    with running_registry(config) as read_only:
+        done = pushing.push(REGISTRY=read_only)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"the push to {read_only} failed" in done.stderr.splitlines()[-1]

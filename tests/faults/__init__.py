@@ -1,5 +1,0 @@
-"""The standing attack: break a real box on purpose while checked callers use it, and report what they saw.
-
-As tests in a bounded form (``pytest tests/faults``, part of ``make test-all``), and as a command in full:
-``python -m tests.faults --help``. See docs/inside/standing-attack.md.
-"""

@@ -1,0 +1,227 @@
+"""Stages before anything is served: the machine, the graphs made again, the models built, TensorRT's plans."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sm import hardware
+from sm.repository.manifest import Manifest
+from sm.settings import HERE
+from sm.tensorrt import trtexec
+from sm.tools.build.recipes import Recipe
+from tests.gpu import weights
+from tests.gpu.stages import Check, Context, Result
+from tests.gpu.unpacking import WEIGHTS
+
+MODELS = ("resnet", "yolov5", "bert_base")
+#: Seconds for one model, its comparison included.
+BUILD_TIMEOUT_S = 200
+
+
+def machine(context: Context) -> Result:
+    """Name the machine, and what is on it."""
+    smi = _run(
+        "nvidia-smi", "--query-gpu=name,memory.total,driver_version,compute_cap", "--format=csv,noheader"
+    )
+    packages = {name: _version(name) for name in ("torch", "onnx", "onnxruntime", "numpy", "tritonclient")}
+    figures = {
+        "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "gpu": smi or "none",
+        "cpu": f"{len(os.sched_getaffinity(0))} cores, {_processor()}",
+        "system": f"{platform.platform()}, Python {platform.python_version()}",
+        "packages": packages,
+        "cuda": _cuda(),
+        "precision": context.precision,
+        "short": context.short,
+    }
+    check = Check(
+        "a GPU that torch can use",
+        "passed" if context.has_gpu else "not applicable",
+        smi
+        or "there is no nvidia-smi or no GPU: every check runs on the CPU, and the GPU's own rows are left out",
+    )
+    return Result([check], figures)
+
+
+def graphs(context: Context) -> Result:
+    """Make the graphs again where ``sm build-model`` looks for what a recipe built."""
+    kinds = {}
+    for model in MODELS:
+        source = context.bundle / WEIGHTS / model
+        target = context.cache / "models" / model / Recipe.load(HERE / "model" / model).key
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        kinds[model] = weights.ABOUT[weights.restore(source, target / "model.onnx")]
+        for path in source.iterdir():
+            if path.name not in (
+                "graph.onnx",
+                "weights.npz",
+                "about.json",
+                "golden.npz",
+                "golden-answer.json",
+            ):
+                shutil.copy(path, target / path.name)
+        (context.files / "models").mkdir(parents=True, exist_ok=True)
+        link = context.files / "models" / model
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+    return Result([], kinds)
+
+
+def programs(context: Context) -> Result:
+    """Build every model for the torch target, twice: for the box, and for services that send float32."""
+    result = Result(figures={})
+    for model in MODELS:
+        builds: tuple[tuple[Path, tuple[str, ...]], ...] = (
+            (context.repository, ()),
+            (context.plain, ("--no-uint8", "--no-compare")),
+        )
+        for repository, words in builds:
+            if repository == context.plain and model == "bert_base":
+                shutil.rmtree(repository / model, ignore_errors=True)
+                shutil.copytree(context.repository / model, repository / model)
+                continue
+            began = time.monotonic()
+            if context.short and "--no-compare" not in words:
+                words = (*words, "--no-compare")
+            done = Manifest.read(repository / model / "1")
+            if done is None or done.precision != context.precision:  # else an earlier call has built it
+                fault = build(context, model, "torch", repository, "--precision", context.precision, *words)
+            else:
+                fault = ""
+            seconds = time.monotonic() - began
+            if fault:
+                raise RuntimeError(f"{model}: {fault}")
+            if not context.has_gpu:
+                _on_processors(repository / model / "config.pbtxt")
+            manifest = Manifest.read(repository / model / "1")
+            assert manifest is not None
+            name = f"{model}, torch, {context.precision}{', float32 inputs' if '--no-uint8' in words else ''}"
+            result.figures[name] = json.loads(manifest.model_dump_json())
+            result.checks.append(
+                Check(
+                    f"built: {name}",
+                    "passed",
+                    f"{manifest.accuracy or 'not compared with its source'}; {seconds:.0f} s",
+                )
+            )
+    return result
+
+
+def plans(context: Context) -> Result:
+    """Build and inspect TensorRT plans where TensorRT is, and try a plan of another GPU."""
+    names = [f"{model}: a TensorRT plan" for model in MODELS] + [
+        "a plan of another GPU is refused with a sentence"
+    ]
+    missing = None
+    if not context.has_gpu:
+        missing = "there is no GPU"
+    elif not importlib.util.find_spec("tensorrt") and trtexec.find() is None:
+        missing = "neither the Python package tensorrt nor trtexec is on this machine"
+    if missing:
+        return Result([Check(name, "not applicable", missing) for name in names])
+    result, out = Result(figures={}), context.work / "plans"
+    for model, name in zip(MODELS, names, strict=False):
+        words = (
+            "--precision",
+            "fp16",
+            "--timing-cache",
+            str(context.work / "timing.cache"),
+            "--batch",
+            "1:4:8",
+        )
+        if model == "bert_base":
+            words = (*words[:4], "--shapes", "input_ids=1x16,4x64,8x128")
+        fault = build(context, model, "tensorrt", out, *words)
+        manifest = None if fault else Manifest.read(out / model / "1")
+        detail = fault or (manifest.model_dump_json() if manifest else "no manifest")
+        result.checks.append(Check(name, "failed" if fault or not manifest else "passed", detail[:600]))
+    result.checks.append(_foreign_plan(out, names[-1]))
+    return result
+
+
+def build(context: Context, model: str, target: str, out: Path, *words: str) -> str:
+    """Run ``sm build-model``; return its complaint, empty if it built the model."""
+    command = (
+        sys.executable,
+        "-m",
+        "sm.cli",
+        "build-model",
+        model,
+        "--target",
+        target,
+        "--out",
+        str(out),
+        *words,
+    )
+    environment = {**os.environ, "TRIREME_CACHE": str(context.cache)}
+    process = subprocess.run(
+        command,
+        env=environment,
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BUILD_TIMEOUT_S,
+    )
+    return process.stderr.strip()[-800:] if process.returncode else ""
+
+
+def _foreign_plan(out: Path, name: str) -> Check:
+    for model in MODELS:
+        file = out / model / "1" / "manifest.json"
+        if not file.is_file():
+            continue
+        manifest = Manifest.read(file.parent)
+        if manifest is None or manifest.gpu is None:
+            continue
+        other = manifest.model_copy(
+            update={"gpu": manifest.gpu.model_copy(update={"compute_capability": "5.2"})}
+        )
+        sentence = other.find_misfit(hardware.Hardware.find())
+        return Check(
+            name, "passed" if sentence and "5.2" in sentence else "failed", sentence or "it was accepted"
+        )
+    return Check(name, "not applicable", "no plan was built")
+
+
+def _on_processors(config: Path) -> None:
+    """A bare Triton takes KIND_GPU for an error where there is none; the box itself runs it on the CPU."""
+    config.write_text(config.read_text().replace("KIND_GPU", "KIND_CPU"))
+
+
+def _run(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def _cuda() -> Any:
+    import torch
+
+    return torch.version.cuda
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,208 @@
+"""Make the folder that travels to a machine with a GPU: wheels, two programs, small weights, golden tensors.
+
+    make gpu-bundle
+
+The server's wheel is stripped of other Pythons' stubs; ResNet's and BERT's weights would not fit, so they are
+random there, from a seed, unless ``--real`` names them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sm.cache import Cache
+from sm.errors import StartError
+from sm.plugins.loading import ClientSource, load
+from sm.plugins.registry import check
+from sm.router.answer import dumps
+from sm.settings import HERE, Settings
+from sm.tools.build.changes import DESCRIPTION, Changes
+from sm.tools.build.graph_runner import session
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.build.prepare import prepare
+from sm.tools.build.recipes import Recipe
+from sm.tools.build.samples import InProcess
+from tests.gpu import weights
+from tests.gpu.recording import Recording, thinned
+from tests.gpu.unpacking import PROGRAMS, WEIGHTS, WHEELS
+
+MIB = 2**20
+LIMIT_MIB = 60
+MODELS = ("resnet", "yolov5", "bert_base")
+#: The models that bring their own weights, as int8; the others would not fit.
+REAL = ("yolov5",)
+PYTHON = "3.12"
+#: What the router needs and a machine for GPU work does not have. It has torch, onnx, onnxruntime, OpenCV,
+#: NumPy, Pillow, uvloop, grpcio, protobuf, tokenizers, prometheus-client, requests, h11, click, anyio and werkzeug.
+PACKAGES = (
+    *("flask", "blinker", "itsdangerous", "gunicorn", "wsproto"),
+    *("tritonclient", "python-rapidjson", "simplejpeg", "orjson", "pybase64"),
+    *("pydantic", "pydantic-core", "annotated-types", "typing-inspection"),
+    *("fastapi", "starlette", "uvicorn", "httptools", "opentelemetry-api"),
+)
+SERVER = "nvidia-pytriton"
+#: Parts of the server's wheel that stay.
+KEPT = ("pytriton/tritonserver/bin/", "pytriton/tritonserver/backends/", "nvidia_pytriton.libs/")
+#: Libraries that every Linux has, or that belong to the machine's own C library.
+OWN_LIBRARIES = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so", "ld-linux")
+
+
+def make(out: Path, python: str, real: Sequence[str]) -> float:
+    """Fill ``out`` anew; return its size in MiB. Raises :class:`StartError` if it is too large."""
+    shutil.rmtree(out, ignore_errors=True)
+    (out / WHEELS).mkdir(parents=True)
+    prepare(Settings.read(os.environ))
+    collect_wheels(out / WHEELS, python)
+    collect_programs(out / PROGRAMS)
+    for model in MODELS:
+        add_model(model, out / WEIGHTS / model, "int8" if model in real else "random")
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / MIB
+    if size > LIMIT_MIB:
+        raise StartError(
+            f"{out} has {size:.1f} MiB, which is more than {LIMIT_MIB}: name fewer models with --real."
+        )
+    return size
+
+
+def collect_wheels(folder: Path, python: str) -> None:
+    """Download the wheels for ``python`` on Linux, with the versions of the lock file where it has them."""
+    with tempfile.TemporaryDirectory() as downloads:
+        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check")
+        constraint = ("--constraint", str(HERE / "requirements.lock"))
+        platforms = [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (35, 34, 31, 28, 27, 24, 17)]
+        kind = ("--only-binary=:all:", "--implementation=cp", f"--python-version={python}", *platforms)
+        kind = (*kind, "--platform=manylinux2014_x86_64", "--platform=manylinux1_x86_64")
+        process = subprocess.run(
+            (*pip, *kind, *constraint, "--dest", downloads, *PACKAGES, SERVER),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if process.returncode:
+            raise StartError(f"the wheels could not be downloaded: {process.stderr.strip()[-600:]}")
+        for wheel in Path(downloads).glob("*.whl"):
+            repack(wheel, folder / wheel.name, python)
+
+
+def repack(wheel: Path, target: Path, python: str) -> None:
+    """Copy a wheel with LZMA instead of deflate, and of the server's only what runs there."""
+    server = wheel.name.startswith(SERVER.replace("-", "_"))
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_LZMA) as new:
+        for entry in old.infolist():
+            if server and not _is_kept(entry.filename, python):
+                continue
+            copied = zipfile.ZipInfo(entry.filename)
+            copied.external_attr, copied.compress_type = entry.external_attr, zipfile.ZIP_LZMA
+            new.writestr(copied, old.read(entry))
+
+
+def _is_kept(name: str, python: str) -> bool:
+    if "libpython" in name:  # for the stub of another Python
+        return False
+    stub = f"pytriton/tritonserver/python_backend_stubs/{python}/"
+    return name.startswith((*KEPT, stub)) or name in ("pytriton/__init__.py",) or ".dist-info/" in name
+
+
+def collect_programs(target: Path) -> None:
+    """Pack nginx and wrk with their libraries, each behind a script that names them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("bin", "lib", "real"):
+            (folder / part).mkdir()
+        for program in ("nginx", "wrk"):
+            found = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin")
+            if found is None:
+                raise StartError(
+                    f"there is no {program} to pack; on Debian and Ubuntu: apt-get install {program}"
+                )
+            shutil.copy(found, folder / "real" / program)
+            for library in _libraries(Path(found)):
+                shutil.copy(library, folder / "lib" / library.name)
+            script = folder / "bin" / program
+            script.write_text(
+                '#!/bin/sh\nhere=$(cd "$(dirname "$0")/.." && pwd)\n'
+                f'LD_LIBRARY_PATH="$here/lib:$LD_LIBRARY_PATH" exec "$here/real/{program}" "$@"\n'
+            )
+            script.chmod(0o755)
+        with tarfile.open(target, "w:xz", preset=2) as archive:
+            for packed in sorted(folder.iterdir()):
+                archive.add(packed, packed.name)
+
+
+def _libraries(program: Path) -> Iterator[Path]:
+    listing = subprocess.run(("ldd", str(program)), capture_output=True, text=True, check=True).stdout
+    for line in listing.splitlines():
+        name, arrow, rest = line.strip().partition(" => ")
+        if arrow and not name.startswith(OWN_LIBRARIES):
+            yield Path(rest.split(" (")[0])
+
+
+def add_model(model: str, folder: Path, kind: weights.Kind) -> None:
+    """Pack a model's graph and labels, and what the graph, made again, gives for the client's sample."""
+    settings = Settings.read(os.environ)
+    recipe = Recipe.load(HERE / "model" / model)
+    built = Cache(settings.cache).models / model / recipe.key
+    weights.pack(built / "model.onnx", folder, kind)
+    for path in built.iterdir():
+        if path.name != "model.onnx":
+            shutil.copy(path, folder / path.name)
+    with tempfile.TemporaryDirectory() as workshop:
+        graph = Path(workshop) / "model.onnx"
+        weights.restore(folder, graph)
+        _add_golden(model, graph, folder, Path(workshop))
+
+
+def _add_golden(model: str, graph: Path, folder: Path, workshop: Path) -> None:
+    source = HERE / "model" / model
+    changes = Changes(uint8=Changes.read(source).uint8)
+    served = changes.graphs(Graph.read(graph), source / DESCRIPTION, workshop).served
+    recording = Recording(session(served.path))
+    repository = workshop / "repository"
+    (repository / model).mkdir(parents=True)
+    for path in (*folder.iterdir(), *source.glob("*.json")):
+        shutil.copy(path, repository / model / path.name)
+    client_file = HERE / "clients" / model / "client.py"
+    found, triton = ClientSource(model, client_file), InProcess(served, recording)
+    client = load(found, triton, repository)
+    check(client, found, triton)
+    payload = json.loads((client_file.parent / "sample" / "payload.json").read_bytes())
+    answer = client.inference(client.payload.model_validate(payload))
+    (folder / "golden-answer.json").write_bytes(dumps(answer))
+    np.savez_compressed(
+        folder / "golden.npz",
+        **{f"input.{name}": array for name, array in recording.inputs.items()},
+        **{f"output.{name}": thinned(array) for name, array in recording.outputs.items()},
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.bundle", description=__doc__)
+    parser.add_argument("--out", type=Path, default=HERE / "build" / "gpu-bundle")
+    parser.add_argument("--python", default=PYTHON, help="the Python of the machine with the GPU")
+    parser.add_argument(
+        "--real", nargs="*", default=REAL, choices=MODELS, help="models with their own weights"
+    )
+    options = parser.parse_args()
+    try:
+        size = make(options.out, options.python, options.real)
+    except StartError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{options.out}: {size:.1f} MiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

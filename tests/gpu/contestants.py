@@ -1,0 +1,108 @@
+"""Who is measured on the machine with the GPU: all serve the same programs, converted from the same graphs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from bench.contestant import PROCESSES, Contestant, Regime, Request
+from bench.contestants.fastapi import FastApi
+from bench.contestants.reference import Reference
+from bench.contestants.trireme import Trireme
+from bench.contestants.triton import SharedMemory
+from bench.samples import Sample
+from bench.serving import triton
+from tests.gpu.stages import Context
+
+#: Workers of FastAPI, each with all models on the GPU: more would be its memory.
+WORKERS = min(PROCESSES, 8)
+
+
+class OnGpu(Contestant):
+    """What they have in common: the folders, and a picture in the place of the sample."""
+
+    picture: Sample | None = None
+
+    def __init__(self, context: Context, port: int, folder: Path) -> None:
+        regime: Regime = "real"
+        super().__init__(port, regime, folder, context.files)
+        self.context = context
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), **self.additions()}
+
+    def additions(self) -> dict[str, str]:
+        """Variables that a process on this machine needs beside those of a contestant."""
+        return {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "GPU_PLAIN": str(self.context.plain)}
+
+    def sample(self, model: str) -> Sample:
+        return self.picture or super().sample(model)
+
+
+class Box(OnGpu, Trireme):
+    name = "trireme"
+    about = "this box with its defaults, but TRIREME_QUEUE=128"
+
+    def repository(self) -> object:
+        return self.context.repository
+
+
+class ReferenceBox(OnGpu, Reference):
+    name = "reference"
+
+    def command(self) -> Sequence[str]:
+        return (sys.executable, "-m", "tests.gpu.reference")
+
+    def request(self, model: str, form: str) -> Request | None:
+        request = super().request(model, form)
+        if request is None or self.picture is None:
+            return request
+        import json
+
+        body = json.dumps({"modelname": model, "payload": {"image": self.picture.base64}}).encode()
+        return Request(request.path, request.headers, body, request.expected)
+
+
+class FastApiBox(OnGpu, FastApi):
+    name = "fastapi"
+    about = f"FastAPI on uvicorn, {WORKERS} workers, the programs in each of them, no batching"
+
+    def prepare(self) -> None:
+        """Its packages are in the bundle."""
+
+    def command(self) -> Sequence[str]:
+        return (
+            *(sys.executable, "-m", "uvicorn", "--factory", "tests.gpu.fastapi_service:create"),
+            *("--host", "127.0.0.1", "--port", str(self.port), "--workers", str(WORKERS)),
+            *("--no-access-log", "--log-level", "warning"),
+        )
+
+
+class Floor(OnGpu, SharedMemory):
+    name = "triton"
+    tensors: ClassVar[str] = "shared"
+
+    def prepare(self) -> None:
+        # Not self.environment(), which reads the command that this makes.
+        variables = {**Contestant.environment(self), **self.additions()}
+        self._command, self._box = triton(self.folder, self.context.repository, variables)
+
+    def environment(self) -> dict[str, str]:
+        return {**dict(self._command.environment), "BENCH_FOLDER": str(self.folder)}
+
+    def driver(self, model: str, form: str, callers: int, seconds: float) -> Sequence[str] | None:
+        if form != "ready":
+            return None
+        values = (self._box.grpc_port, self.tensors, model, self.files / "box", callers, seconds)
+        return (sys.executable, "-m", "bench.callers", *map(str, values))
+
+
+CONTESTANTS: dict[str, type[OnGpu]] = {
+    "trireme": Box,
+    "reference": ReferenceBox,
+    "fastapi": FastApiBox,
+    "triton": Floor,
+}

@@ -1,0 +1,33 @@
+"""Keep what goes into a graph and what comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sm.tools.build.graph_runner import Runner
+from sm.tools.build.random_inputs import Feed
+
+#: Numbers of each output that travel; more would be the models' weight again.
+GOLDEN_NUMBERS = 20_000
+
+
+class Recording:
+    """A runner that remembers its last run."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.inputs: dict[str, Any] = {}
+        self.outputs: dict[str, Any] = {}
+
+    def run(self, names: list[str], feed: Feed, /) -> list[Any]:
+        answers = self.runner.run(names, feed)
+        self.inputs, self.outputs = dict(feed), dict(zip(names, answers, strict=True))
+        return answers
+
+
+def thinned(array: Any) -> Any:
+    """At most some numbers of an output, evenly spread."""
+    flat = array.reshape(-1)
+    return np.ascontiguousarray(flat[:: max(1, len(flat) // GOLDEN_NUMBERS)][:GOLDEN_NUMBERS])

@@ -1,0 +1,167 @@
+"""The benchmark in its short form: each contestant alone, then three models at once."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import requests
+
+from bench.driver import Load, Request, wrk
+from bench.running import free_port, running
+from bench.samples import CLIENTS, Sample
+from tests.gpu.building import MODELS
+from tests.gpu.contestants import CONTESTANTS, OnGpu
+from tests.gpu.stages import Check, Context, Outcome, Result
+
+CALLERS = (8, 32)
+FORMS = ("json", "raw")
+#: A photo of 12 megapixels, as a phone takes it.
+WIDTH, HEIGHT = 4000, 3000
+
+
+def speed(name: str) -> Callable[[Context], Result]:
+    """Return the stage that measures one contestant."""
+
+    def measure(context: Context) -> Result:
+        with started(context, name) as contestant:
+            rows = list(_floor(contestant, context) if name == "triton" else _rows(contestant, context))
+        wrong = sum(row["wrong"] + row["lost"] for row in rows)
+        answers = sum(row["answers"] for row in rows)
+        outcome: Outcome = "passed" if answers and not wrong else "failed"
+        return Result(
+            [Check(f"benchmark: {name}", outcome, f"{answers} answers, {wrong} wrong or lost")], rows
+        )
+
+    return measure
+
+
+def mix(context: Context) -> Result:
+    """All three models at once, 8 callers each, JSON."""
+    rows = []
+    for name in ("trireme", "reference", "fastapi"):
+        with started(context, name) as contestant:
+            for model in MODELS:  # each once, so that every worker has met it
+                _probe(contestant, model)
+            requests_ = {model: _request(contestant, model, "json") for model in MODELS}
+            loads = _together(contestant, requests_, context.seconds)
+            rows += [{"contestant": name, "model": model, **load} for model, load in loads.items()]
+    wrong = sum(row["wrong"] + row["lost"] for row in rows)
+    return Result(
+        [Check("benchmark: three models at once", "failed" if wrong else "passed", f"{wrong} wrong or lost")],
+        rows,
+    )
+
+
+@contextmanager
+def started(context: Context, name: str) -> Iterator[OnGpu]:
+    with tempfile.TemporaryDirectory(dir=context.work, ignore_cleanup_errors=True) as folder:
+        contestant = CONTESTANTS[name](context, free_port(), Path(folder))
+        with running(contestant):
+            yield contestant
+
+
+def large_picture() -> Sample:
+    """The sample, enlarged, with noise so that its file is as large as a photo's."""
+    payload = json.loads((CLIENTS / "resnet" / "sample" / "payload.json").read_bytes())
+    small = cv2.imdecode(np.frombuffer(base64.b64decode(payload["image"]), np.uint8), cv2.IMREAD_COLOR)
+    large = cv2.resize(small, (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC).astype(np.int16)
+    large += np.random.default_rng(5).integers(-6, 7, large.shape, dtype=np.int16)
+    _, encoded = cv2.imencode(".jpg", large.clip(0, 255).astype(np.uint8), (cv2.IMWRITE_JPEG_QUALITY, 85))
+    return Sample(encoded.tobytes(), "image/jpeg", b"")
+
+
+def _rows(contestant: OnGpu, context: Context) -> Iterator[dict[str, Any]]:
+    photo = large_picture()
+    for size, picture in (("small", None), ("12 megapixels", photo)):
+        contestant.picture = picture
+        for model in MODELS if picture is None else ("resnet", "yolov5"):
+            for form in FORMS:
+                if contestant.request(model, form) is None:
+                    continue
+                request = _request(contestant, model, form)
+                for callers in CALLERS:
+                    load = _ask(contestant, request, callers, context.seconds)
+                    yield {
+                        "contestant": contestant.name,
+                        "model": model,
+                        "form": form,
+                        "size": size,
+                        "callers": callers,
+                        **load,
+                    }
+
+
+def _floor(contestant: OnGpu, context: Context) -> Iterator[dict[str, Any]]:
+    for model in MODELS:
+        for callers in CALLERS:
+            command = contestant.driver(model, "ready", callers, context.seconds)
+            assert command
+            load = _run(command, context.seconds)
+            yield {
+                "contestant": contestant.name,
+                "model": model,
+                "form": "tensors",
+                "size": "small",
+                "callers": callers,
+                **load,
+            }
+
+
+def _probe(contestant: OnGpu, model: str) -> bytes:
+    """The likeliest answer's name: what every answer has to contain."""
+    request = contestant.request(model, "json")
+    assert request
+    answer = requests.post(
+        f"http://127.0.0.1:{contestant.port}{request.path}",
+        data=request.body,
+        headers=dict(request.headers),
+        timeout=60,
+    )
+    answer.raise_for_status()
+    result = answer.json()
+    rows = result["result"] if isinstance(result, dict) else result
+    first = rows[0] if rows else ""
+    word = first if isinstance(first, str) else next((v for v in first.values() if isinstance(v, str)), "")
+    return word.rpartition(":")[2].encode() if ":" in word else word.encode()
+
+
+def _request(contestant: OnGpu, model: str, form: str) -> Request:
+    request = contestant.request(model, form)
+    assert request
+    expected = _probe(contestant, model)
+    plain = expected if expected.isascii() and b'"' not in expected else b""
+    return Request(request.path, request.headers, request.body, plain)
+
+
+def _ask(contestant: OnGpu, request: Request, callers: int, seconds: float) -> dict[str, Any]:
+    return _run(wrk(request, contestant.port, callers, seconds, contestant.folder), seconds)
+
+
+def _together(contestant: OnGpu, asked: dict[str, Request], seconds: float) -> dict[str, dict[str, Any]]:
+    processes = {}
+    for model, request in asked.items():
+        folder = contestant.folder / model
+        folder.mkdir()
+        command = wrk(request, contestant.port, 8, seconds, folder)
+        processes[model] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return {model: _read(process.communicate(timeout=180)[0]) for model, process in processes.items()}
+
+
+def _run(command: Any, seconds: float) -> dict[str, Any]:
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 150)
+    return _read(process.stdout)
+
+
+def _read(output: str) -> dict[str, Any]:
+    load = Load.read(output)
+    return {**asdict(load), "rate": round(load.rate, 2)}

@@ -1,0 +1,5 @@
+"""A box with every lock on: TLS, API keys, rate limits, and web pages of another origin."""
+
+from tests.support.locked_boxes import locked
+
+__all__ = ["locked"]

@@ -1,0 +1,187 @@
+"""What is wrong with the locks stops the start in one sentence, or is said when the box starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from sm.errors import StartError
+from sm.run_state import Box
+from sm.server.access import certificates, setup
+from sm.server.access.certificates import CertificateError
+from sm.server.supervisor import front
+from sm.settings import Settings
+from tests.support import certificates as certificate_files
+from tests.support.boxes import free_port, start
+from tests.support.tritons import MODELS
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    MODELS["echo"].write(tmp_path / "model" / "echo")
+    return tmp_path / "model"
+
+
+def refused(folder: Path, repository: Path, **variables: str) -> str:
+    """The one sentence of a box that does not start."""
+    box = start(folder, repository, clients=(), TRIREME_TLS_PORT=str(free_port()), **variables)
+    try:
+        assert box.process.wait(60) == 1, box.log.read_text()
+    finally:
+        box.stop()
+    (line,) = box.log.read_text().splitlines()
+    return str(json.loads(line)["message"])
+
+
+def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, model: Path) -> None:
+    certificate, _ = certificate_files.write(tmp_path, "one")
+    _, key = certificate_files.write(tmp_path, "other")
+    said = refused(tmp_path, model, TRIREME_TLS_CERTIFICATE=str(certificate), TRIREME_TLS_KEY=str(key))
+    assert said == f"TLS: the key {key} does not belong to the certificate {certificate}."
+
+
+def test_a_key_file_that_cannot_be_used_stops_the_start(tmp_path: Path, model: Path) -> None:
+    said = refused(tmp_path, model, TRIREME_API_KEYS_FILE=str(tmp_path / "none"))
+    assert said == f"TRIREME_API_KEYS_FILE: {tmp_path}/none cannot be read: No such file or directory."
+
+
+def test_a_port_with_tls_that_is_taken_is_named_by_its_variable(tmp_path: Path, model: Path) -> None:
+    certificate, key = certificate_files.write(tmp_path)
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        box = start(
+            tmp_path,
+            model,
+            clients=(),
+            TRIREME_TLS_PORT=str(port),
+            TRIREME_TLS_CERTIFICATE=str(certificate),
+            TRIREME_TLS_KEY=str(key),
+        )
+        assert box.process.wait(60) == 1
+    assert f"Port {port} is already in use: stop what listens there, or set TRIREME_TLS_PORT" in (
+        box.log.read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"TRIREME_TLS_CERTIFICATE": "/c"}, "belong together"),
+        ({"TRIREME_TLS_KEY": "/k"}, "belong together"),
+        (
+            {"TRIREME_TLS_CERTIFICATE": "/c", "TRIREME_TLS_KEY": "/k", "TRIREME_TLS_PORT": "8080"},
+            "TRIREME_TLS_PORT=8080 is the port without TLS too",
+        ),
+        ({"TRIREME_HTTP2": "true"}, "needs TLS"),
+        ({"TRIREME_RATE_LIMIT": "5"}, "set TRIREME_API_KEYS_FILE"),
+        ({"TRIREME_RATE_BURST": "5"}, "set TRIREME_API_KEYS_FILE"),
+        ({"TRIREME_CORS_ORIGINS": "*"}, "TRIREME_CORS_ORIGINS='\\*' is not a list of origins"),
+        ({"TRIREME_CORS_ORIGINS": "https://a.example/path"}, "is not a list of origins"),
+        ({"TRIREME_CORS_ORIGINS": 'https://a.example" 1; evil'}, "is not a list of origins"),
+        ({"TRIREME_CORS_ORIGINS": "null"}, "is not a list of origins"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(variables: dict[str, str], sentence: str) -> None:
+    with pytest.raises(StartError, match=sentence):
+        Settings.read(variables)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TRIREME_TLS_CERTIFICATE": "/c", "TRIREME_TLS_KEY": "/k"},
+        {"TRIREME_API_KEYS_FILE": "/keys"},
+        {"TRIREME_CORS_ORIGINS": "https://a.example"},
+    ],
+)
+def test_no_lock_is_left_open_for_want_of_nginx(
+    variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StartError, match=f"{next(iter(variables))} works with nginx alone"):
+        front.choose(Settings.read({**variables, "TRIREME_NGINX": "off"}))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(front, "NGINX_PATHS", str(tmp_path))
+    with pytest.raises(StartError, match="There is no nginx on PATH"):
+        front.choose(Settings.read(variables))
+
+
+def install(folder: Path, files: tuple[Path, Path]) -> str:
+    return certificates.install(certificates.read(*files), folder / "tls", files)
+
+
+def test_a_certificate_that_is_valid_is_copied_for_nobody_else_to_read(tmp_path: Path) -> None:
+    assert install(tmp_path, certificate_files.write(tmp_path)) == ""
+    folder = tmp_path / "tls"
+    assert sorted(path.name for path in folder.iterdir()) == ["certificate.pem", "key.pem"]
+    assert {path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())} == {0o700, 0o600}
+
+
+@pytest.mark.parametrize(
+    ("certificate", "reason"), [({"days": -1}, "expired"), ({"client_only": True}, "purpose")]
+)
+def test_one_that_callers_will_refuse_is_served_with_a_warning(
+    tmp_path: Path, certificate: dict[str, Any], reason: str
+) -> None:
+    warning = install(tmp_path, certificate_files.write(tmp_path, **certificate))
+    assert "callers will refuse" in warning
+    assert reason in warning
+
+
+def test_a_certificate_is_taken_with_its_chain_and_without(tmp_path: Path) -> None:
+    authority, authority_key = certificate_files.write(tmp_path, "authority", authority=True)
+    issuer_key = load_pem_private_key(authority_key.read_bytes(), None)
+    issuer_name = x509.load_pem_x509_certificate(authority.read_bytes()).subject
+    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
+    certificate, key = certificate_files.write(tmp_path, issuer=(issuer_name, issuer_key))
+    assert install(tmp_path, (certificate, key)) == ""
+    certificate.write_bytes(certificate.read_bytes() + authority.read_bytes())
+    assert install(tmp_path, (certificate, key)) == ""
+    certificate.write_bytes(authority.read_bytes() + certificate.read_bytes())
+    with pytest.raises(CertificateError, match="does not belong"):
+        install(tmp_path, (certificate, key))
+
+
+def test_a_key_that_is_too_short_is_called_so(tmp_path: Path) -> None:
+    files = certificate_files.write(tmp_path, key=rsa.generate_private_key(65537, 1024))
+    with pytest.raises(CertificateError, match=r"box\.pem cannot be used: ee key too small"):
+        install(tmp_path, files)
+
+
+@pytest.mark.parametrize("fault", ["mismatch", "garbage", "garbage key", "fifo", "missing"])
+def test_a_pair_that_cannot_be_used_is_refused_and_the_one_before_stays(tmp_path: Path, fault: str) -> None:
+    first = certificate_files.write(tmp_path)
+    install(tmp_path, first)
+    certificate, key = certificate_files.write(tmp_path, "next")
+    if fault == "mismatch":
+        key = first[1]
+    elif fault == "garbage":
+        certificate.write_text("-----BEGIN CERTIFICATE-----\nsecret\n")
+    elif fault == "garbage key":
+        key.write_text("-----BEGIN PRIVATE KEY-----\nsecret\n")
+    elif fault == "fifo":
+        key.unlink()
+        os.mkfifo(key)
+    elif fault == "missing":
+        key.unlink()
+    with pytest.raises(CertificateError) as said:
+        install(tmp_path, (certificate, key))
+    assert str(tmp_path / "next") in str(said.value)
+    assert "secret" not in str(said.value)
+    assert (tmp_path / "tls" / "certificate.pem").read_bytes() == first[0].read_bytes()
+    assert len(list((tmp_path / "tls").iterdir())) == 2
+
+
+def test_a_port_of_tritons_that_has_no_lock_is_named(tmp_path: Path) -> None:
+    certificate, key = certificate_files.write(tmp_path)
+    settings = Settings(tls_certificate=certificate, tls_key=key, allow_grpc=True, triton_ports="loopback")
+    warnings = setup.prepare(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0))
+    for name, warning in zip(("SAGEMAKER_TRITON_ALLOW_GRPC", "TRIREME_TRITON_PORTS"), warnings, strict=True):
+        assert warning == f"{name}: what it opens of Triton's has neither TLS nor API keys"

@@ -1,0 +1,51 @@
+"""What asks for several models, against real servers of HTTP: right, wrong, refused and closed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from bench.driver import Request
+from bench.open_loop import plan_request
+from sm.settings import HERE
+from tests.support.answering_server import answering
+
+ASKED = plan_request(Request("/x", {"Content-Type": "application/json"}, b'{"text":"a"}', b"right"))
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "counted"),
+    [(200, "right", "seconds"), (200, "wrong", "failed"), (429, "right", "refused"), (500, "no", "failed")],
+)
+@pytest.mark.parametrize("plan", [{"rates": {"a": 40}}, {"flood": {"a": 2}}, {"mix": 2, "shares": {"a": 1}}])
+def test_each_answer_is_counted_as_what_it_is(
+    tmp_path: Path, status: int, document: str, counted: str, plan: dict[str, object]
+) -> None:
+    with answering(status, document) as server:
+        port = urlsplit(server.url).port
+        file = tmp_path / "plan.json"
+        file.write_text(
+            json.dumps({"port": port, "seconds": 0.5, "seed": 1, "requests": {"a": ASKED}, **plan})
+        )
+        began = time.monotonic()
+        done = subprocess.run(
+            (sys.executable, "-m", "bench.open_loop", str(file)),
+            cwd=HERE,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert time.monotonic() - began >= 0.4
+        found = json.loads(done.stdout)["a"]
+        times = len(found.pop("seconds"))
+        found["seconds"], in_time = times, found.pop("in_time")
+        assert found[counted] == len(server.asked) > 0
+        assert sum(found.values()) == found[counted]
+        assert in_time <= times

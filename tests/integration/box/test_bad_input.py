@@ -1,0 +1,272 @@
+"""Bad input gets a clear error with the right status, and the box lives."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import socket
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from PIL import Image
+
+from tests.support.boxes import RunningBox
+
+
+@pytest.fixture(autouse=True)
+def alive_afterwards(box: RunningBox) -> Iterator[None]:
+    yield
+    assert box.ping()[0] == 200
+    assert box.invoke("slow", {"seconds": 0}).json()["result"] == 0
+
+
+def encoded(picture: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    content = io.BytesIO()
+    picture.save(content, kind, **options)
+    return content.getvalue()
+
+
+def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
+    shape = (height, width, 3) if mode == "RGB" else (height, width)
+    return Image.fromarray(
+        np.random.default_rng(1).integers(0, 255, shape, np.uint8), mode if mode != "RGB" else None
+    )
+
+
+def assert_error(answer: requests.Response, status: int, *words: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["Content-Type"] == "application/json"
+    assert int(answer.headers["Content-Length"]) == len(answer.content)
+    body: dict[str, Any] = answer.json()
+    assert {"error", "code", "request_id"} <= body.keys()
+    for word in words:
+        assert word in body["error"], body
+    assert "Traceback" not in answer.text
+    return body
+
+
+def test_an_empty_body_is_a_400(box: RunningBox) -> None:
+    assert_error(box.send(b""), 400, "empty")
+
+
+def test_a_body_that_is_not_json_is_a_400(box: RunningBox) -> None:
+    assert_error(box.send(b"{nothing"), 400, "not JSON")
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"text"', b"1", b"null"])
+def test_json_that_is_no_object_is_a_400(box: RunningBox, body: bytes) -> None:
+    assert_error(box.send(body), 400, "JSON object")
+
+
+def test_json_ten_thousand_levels_deep_is_a_400(box: RunningBox) -> None:
+    deep = b"[" * 10_000 + b"]" * 10_000
+    assert_error(box.send(b'{"modelname":"resnet","payload":' + deep + b"}"), 400, "not JSON")
+
+
+def test_an_unknown_model_is_a_404_that_lists_what_exists(box: RunningBox) -> None:
+    body = assert_error(box.invoke("rasnet", {}), 404, "rasnet", "resnet", "yolov5", "bert_base")
+    assert body["code"] == "unknown_model"
+
+
+def test_an_unknown_version_is_a_404(box: RunningBox, cat: bytes) -> None:
+    assert_error(box.invoke("resnet", base64.b64encode(cat).decode(), version="9"), 404, "9")
+
+
+def test_a_request_that_names_no_model_is_a_404_that_lists_what_exists(box: RunningBox) -> None:
+    assert_error(box.send(b'{"payload": "x"}'), 404, "no model", "resnet")
+
+
+@pytest.mark.parametrize(
+    ("payload", "field"),
+    [
+        ({}, "payload.image"),
+        ({"image": 1}, "payload.image"),
+        ({"imag": "x"}, "payload.image"),
+        (7, "payload"),
+    ],
+)
+def test_a_missing_or_mistyped_field_is_a_422_that_names_it(
+    box: RunningBox, payload: object, field: str
+) -> None:
+    assert assert_error(box.invoke("resnet", payload), 422, field)["field"] == field
+
+
+def test_a_missing_payload_is_a_422(box: RunningBox) -> None:
+    assert assert_error(box.send(b'{"modelname":"resnet"}'), 422)["field"] == "payload"
+
+
+def test_base64_that_is_not_is_a_400(box: RunningBox) -> None:
+    assert_error(box.invoke("resnet", {"image": "§ not base64 §"}), 400, "base64")
+
+
+def test_base64_that_is_no_picture_is_a_400(box: RunningBox) -> None:
+    assert_error(
+        box.invoke("resnet", {"image": base64.b64encode(b"no picture").decode()}),
+        400,
+        "not a JPEG, PNG or WebP",
+    )
+
+
+def test_a_truncated_jpeg_is_a_400_that_says_so(box: RunningBox) -> None:
+    jpeg = encoded(noise(320, 240), "JPEG")
+    assert_error(
+        box.send(jpeg[: len(jpeg) // 2], "image/jpeg", params={"modelname": "resnet"}), 400, "truncated"
+    )
+
+
+def test_a_png_bomb_is_refused_by_its_header(box: RunningBox) -> None:
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    bomb = (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b""))
+        + chunk(b"IEND", b"")
+    )
+    assert_error(box.send(bomb, "image/png", params={"modelname": "resnet"}), 400, "pixels")
+
+
+@pytest.mark.parametrize("model", ["resnet", "yolov5"])
+@pytest.mark.parametrize(
+    "picture",
+    [
+        pytest.param(encoded(noise(1, 1)), id="1x1"),
+        pytest.param(encoded(noise(1, 4000)), id="1x4000"),
+        pytest.param(encoded(noise(4000, 1)), id="4000x1"),
+        pytest.param(encoded(noise(64, 48, "L")), id="grey"),
+        pytest.param(encoded(Image.fromarray(np.full((48, 64), 40_000, np.uint16))), id="16-bit"),
+        pytest.param(encoded(noise(64, 48).convert("CMYK"), "JPEG"), id="cmyk"),
+        pytest.param(encoded(noise(64, 48).convert("RGBA")), id="alpha"),
+        pytest.param(encoded(noise(64, 48), "WEBP"), id="webp"),
+    ],
+)
+def test_pictures_of_every_kind_are_served(box: RunningBox, model: str, picture: bytes) -> None:
+    answer = box.invoke(model, base64.b64encode(picture).decode())
+    assert answer.status_code == 200, answer.text
+    assert isinstance(answer.json()["result"], list)
+
+
+def test_a_picture_turned_by_exif_is_answered_like_the_upright_one(box: RunningBox, cat: bytes) -> None:
+    upright = Image.open(io.BytesIO(cat)).convert("RGB")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: rotate by 270 degrees to see it upright
+    turned = encoded(upright.transpose(Image.Transpose.ROTATE_90), "PNG", exif=exif)
+    plain = encoded(upright, "PNG")
+    answers = [box.invoke("resnet", base64.b64encode(picture).decode()).json() for picture in (plain, turned)]
+    assert answers[0] == answers[1]
+
+
+def test_a_body_over_the_limit_is_a_413(box: RunningBox) -> None:
+    assert_error(box.send(b" " * (25 * 2**20 + 1)), 413)
+
+
+def test_a_body_at_the_limit_is_read(box: RunningBox) -> None:
+    assert_error(box.send(b" " * (25 * 2**20)), 400, "empty")
+
+
+def test_a_content_type_that_nobody_takes_is_a_415(box: RunningBox) -> None:
+    assert_error(
+        box.send(b"a=b", "application/x-www-form-urlencoded", params={"modelname": "resnet"}),
+        415,
+        "image/jpeg",
+    )
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", 1.5, -0.1, "high"])
+def test_a_threshold_that_is_no_share_is_a_422(box: RunningBox, cat: bytes, value: object) -> None:
+    payload = base64.b64encode(cat).decode()
+    answer = box.invoke("yolov5", payload, parameters={"confidence": value})
+    assert assert_error(answer, 422)["field"] == "parameters.confidence"
+
+
+def test_a_bare_nan_is_not_json(box: RunningBox) -> None:
+    assert_error(box.send(b'{"modelname":"yolov5","payload":"x","parameters":{"iou":NaN}}'), 400, "not JSON")
+
+
+def test_a_text_of_a_megabyte_is_a_422(box: RunningBox) -> None:
+    text = "[MASK] " + "word " * (2**20 // 5)
+    assert assert_error(box.invoke("bert_base", {"text": text}), 422)["field"] == "payload.text"
+
+
+def test_a_text_without_a_mask_is_a_422(box: RunningBox) -> None:
+    assert assert_error(box.invoke("bert_base", {"text": "Nothing to fill."}), 422)["field"] == "payload.text"
+
+
+def test_a_client_that_fails_is_a_500_without_a_traceback(box: RunningBox) -> None:
+    assert assert_error(box.invoke("fragile", {}), 500)["code"] == "client_failed"
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/invocations/x", "/v3", "/%00"])
+def test_an_unknown_path_is_a_404_in_json(box: RunningBox, path: str) -> None:
+    answer = requests.get(f"{box.url}{path}", timeout=10)
+    assert answer.status_code in (400, 404)
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/invocations"), ("PUT", "/invocations"), ("DELETE", "/ping")]
+)
+def test_a_wrong_method_is_a_405(box: RunningBox, method: str, path: str) -> None:
+    answer = requests.request(method, f"{box.url}{path}", timeout=10)
+    assert answer.status_code == 405
+    assert answer.json()["error"] == "Method Not Allowed"
+
+
+def raw(box: RunningBox, content: bytes, wait: bool = True, no_more: bool = False) -> bytes:
+    """Send bytes and read until the end; ``no_more`` says that no further bytes will come."""
+    with socket.create_connection(("127.0.0.1", box.port), timeout=20) as connection:
+        connection.sendall(content)
+        if no_more:
+            connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while wait and (part := connection.recv(65536)):
+            received += part
+        return received
+
+
+def post(length: object, body: bytes, extra: str = "") -> bytes:
+    head = f"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\n{extra}Content-Length: {length}\r\n\r\n"
+    return head.encode() + body
+
+
+def test_a_content_length_that_promises_too_much_is_not_served(box: RunningBox) -> None:
+    received = raw(box, post(1000, b'{"modelname":"slow","payload":{}}'), no_more=True)
+    assert b" 200 " not in received.split(b"\r\n")[0]
+
+
+def test_a_content_length_that_promises_too_little_is_a_400(box: RunningBox) -> None:
+    received = raw(box, post(10, b'{"modelname":"slow","payload":{}}', "Connection: close\r\n"))
+    assert b" 400 " in received.split(b"\r\n")[0]
+
+
+def test_a_content_length_that_is_no_number_is_a_400(box: RunningBox) -> None:
+    received = raw(box, post("many", b"{}"))
+    assert b" 400 " in received.split(b"\r\n")[0]
+    assert b"<html" not in received
+
+
+def test_a_chunked_body_is_served(box: RunningBox) -> None:
+    body = json.dumps({"modelname": "slow", "payload": {"seconds": 0}}).encode()
+    answer = requests.post(
+        f"{box.url}/invocations",
+        data=iter([body[:9], body[9:]]),
+        headers={"Content-Type": "application/json"},
+        timeout=10,
+    )
+    assert answer.json()["result"] == 0
+
+
+def test_a_caller_that_hangs_up_leaves_the_box_well(box: RunningBox, cat: bytes) -> None:
+    whole = json.dumps({"modelname": "resnet", "payload": base64.b64encode(cat).decode()}).encode()
+    for sent in (len(whole) // 2, len(whole)):
+        raw(box, post(len(whole), whole[:sent]), wait=False)
+    assert box.invoke("resnet", base64.b64encode(cat).decode()).status_code == 200

@@ -1,0 +1,259 @@
+"""Bodies made to hurt: pictures that decode to large ones or take long to, arrays that lie about their size.
+
+And whose fault it is where Triton refuses a tensor: the caller's, who sent it, or the client's, who made it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import requests
+from PIL import Image
+
+from tests.support.boxes import RunningBox, running, until
+from tests.support.hostile_pictures import encoded, large_png, many_scans
+from tests.support.memory import Peak
+from tests.support.npy_bodies import mutated, npy
+from tests.support.tritons import MODELS
+
+LOOK = """
+import time
+
+from sm.client.base import Client, ImagePayload
+
+
+class Look(Client):
+    payload = ImagePayload
+
+    def inference(self, image):
+        shape = image.pixels.shape
+        time.sleep(0.3)
+        return shape
+"""
+#: One behind the model "echo", whose input is x, FP32 [-1, -1], and whose output is y.
+ECHO = """
+import numpy as np
+
+from sm.client.base import ImagePayload, TensorClient, TensorPayload
+
+
+class Echo(TensorClient):
+    model, payload = "echo", {payload}
+
+    def preprocess(self, payload):
+        return {inputs}
+
+    def wanted(self, payload):
+        return {outputs}
+
+    def postprocess(self, outputs, payload):
+        return outputs["y"].shape
+
+    def stream(self, payload):
+        yield from self.triton.stream("echo", self.preprocess(payload))
+"""
+#: What each of them gives the model.
+GIVEN = {
+    "plain": '{"x": payload.array}',
+    "cast": '{"x": payload.array.astype(np.float32)}',
+    "flat": '{"x": payload.array.ravel().astype(np.float32)}',
+    "wrong_name": '{"wrong": payload.array}',
+    "one_too_many": '{"x": payload.array, "more": payload.array}',
+    "nothing": "{}",
+    "wrong_cast": '{"x": payload.array.astype(np.float64)}',
+    "no_datatype": '{"x": payload.array.astype(complex)}',
+    "wrong_output": '{"x": payload.array}',
+    "not_resized": '{"x": payload.pixels.astype(np.float32)}',
+}
+MIB = 2**20
+#: Of the one worker.
+BUDGET = 150 * MIB
+#: What may come on top of it: bodies, bands, what the allocator keeps.
+MARGIN = 100 * MIB
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    folder = tmp_path_factory.mktemp("pictures")
+    MODELS["echo"].write(folder / "model" / "echo")
+    (folder / "clients").mkdir()
+    (folder / "clients" / "look.py").write_text(LOOK)
+    for name, inputs in GIVEN.items():
+        payload = "ImagePayload" if name == "not_resized" else "TensorPayload"
+        outputs = ["wrong"] if name == "wrong_output" else None
+        client = ECHO.format(payload=payload, inputs=inputs, outputs=outputs)
+        (folder / "clients" / f"{name}.py").write_text(client)
+    with running(
+        folder,
+        folder / "model",
+        clients=(folder / "clients",),
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        TRIREME_DECODE_MEMORY_MB=str(BUDGET // MIB),
+    ) as started:
+        yield started
+
+
+def look(box: RunningBox, picture: bytes, kind: str = "image/png") -> requests.Response:
+    return box.send(picture, kind, params={"modelname": "look"})
+
+
+@pytest.fixture(scope="module")
+def large() -> bytes:
+    """16 megapixels, all transparent, in 70 KB: 107 MiB while it is decoded, 46 MiB afterwards."""
+    return large_png(4000, 4000)
+
+
+def test_a_large_transparent_picture_takes_little_more_than_its_pixels(box: RunningBox, large: bytes) -> None:
+    peak = Peak(box)
+    assert look(box, large).json()["result"] == [4000, 4000, 3]
+    assert peak.bytes < 107 * MIB + MARGIN / 2
+
+
+def test_a_picture_larger_than_the_setting_is_a_413_with_the_number(box: RunningBox) -> None:
+    peak = Peak(box)
+    answer = look(box, large_png(5000, 5000))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert "167 MiB of memory; at most 150 MiB" in answer.json()["error"]
+    assert peak.bytes < MARGIN
+
+
+def test_large_pictures_at_once_wait_or_are_told_to_come_again(box: RunningBox, large: bytes) -> None:
+    peak = Peak(box)
+    with ThreadPoolExecutor(8) as callers:
+        answers = list(callers.map(lambda _: look(box, large), range(8)))
+    assert {answer.status_code for answer in answers} <= {200, 429}
+    assert [answer for answer in answers if answer.status_code == 200]
+    for answer in answers:
+        if answer.status_code == 429:
+            assert (answer.json()["code"], "Retry-After" in answer.headers) == ("overloaded", True)
+    assert peak.bytes < BUDGET + MARGIN
+    assert look(box, large).status_code == 200
+
+
+def test_the_gauge_shows_what_pictures_take(box: RunningBox, large: bytes) -> None:
+    with ThreadPoolExecutor(1) as caller:
+        answer = caller.submit(look, box, large)
+        until(lambda: box.metric("trireme_decoded_bytes") >= 40 * MIB, 10, "the memory in the gauge")
+        assert answer.result().status_code == 200
+    until(lambda: box.metric("trireme_decoded_bytes") == 0, 30, "an empty gauge")
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/jsonlines"])
+def test_json_of_millions_of_lists_is_not_even_parsed(box: RunningBox, content_type: str) -> None:
+    body = b'{"modelname":"flat","payload":[' + b"[]," * 5_000_000 + b"[]]}"
+    peak = Peak(box)
+    answer = box.send(body, content_type, params={"modelname": "flat"})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert "610 MiB of memory; at most 150 MiB" in answer.json()["error"]
+    assert peak.bytes < 3 * len(body) + MARGIN / 2
+
+
+def test_a_large_tensor_in_json_is_served(box: RunningBox) -> None:
+    numbers = [number / 7 for number in range(500_000)]
+    assert box.invoke("flat", {"tensor": numbers}).json()["result"] == [500_000]
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused_and_keeps_nobody_out(box: RunningBox) -> None:
+    bomb, good = many_scans(6000, 5000), encoded(Image.new("RGB", (64, 48)), "JPEG")
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as callers:
+        answers = list(callers.map(lambda _: look(box, bomb, "image/jpeg"), range(16)))
+    assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(400, "bad_input")}
+    assert "100 scans" in answers[0].json()["error"]
+    assert look(box, good, "image/jpeg").json()["result"] == [48, 64, 3]
+    # One of them took minutes.
+    assert time.monotonic() - began < 20
+
+
+def test_only_the_named_kinds_of_picture_are_opened(box: RunningBox, tmp_path: Path) -> None:
+    for kind in ("TIFF", "GIF", "BMP", "ICO", "PPM", "PCX", "TGA"):
+        answer = look(box, encoded(Image.new("RGB", (32, 32)), kind), "image/png")
+        assert (answer.status_code, kind) == (400, kind)
+
+
+def test_a_mutated_npy_is_answered_or_refused(box: RunningBox) -> None:
+    statuses: dict[int, int] = {}
+    peak = Peak(box)
+    with requests.Session() as session:
+        for body in mutated(7, 600):
+            answer = session.post(
+                f"{box.url}/invocations?modelname=flat",
+                data=body,
+                headers={"Content-Type": "application/x-npy"},
+                timeout=20,
+            )
+            statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
+    assert statuses.keys() == {200, 400}, statuses
+    assert min(statuses.values()) > 50, statuses
+    assert peak.bytes < MARGIN
+
+
+def array(box: RunningBox, model: str, *shape: int, dtype: str = "float32") -> requests.Response:
+    return box.send(npy(np.zeros(shape, dtype)), "application/x-npy", params={"modelname": model})
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("wrong_name", "an input 'wrong'"),
+        ("one_too_many", "an input 'more'"),
+        ("nothing", "gives 'echo' no x"),
+        ("wrong_output", "an output 'wrong'"),
+        ("wrong_cast", "'x' as FP64, not FP32"),
+        ("no_datatype", "complex128"),
+    ],
+)
+def test_a_wrong_tensor_that_a_client_makes_is_its_own_fault(box: RunningBox, model: str, words: str) -> None:
+    answer = array(box, model, 3)
+    assert (answer.status_code, answer.json()["code"]) == (500, "client_failed")
+    log = box.told(words)
+    if model != "no_datatype":
+        assert "the model has the inputs x (FP32 [-1]) and the outputs y (FP32 [-1])" in log
+
+
+def test_a_picture_that_a_client_has_not_resized_is_its_own_fault(box: RunningBox) -> None:
+    answer = box.send(
+        encoded(Image.new("RGB", (8, 6)), "PNG"), "image/png", params={"modelname": "not_resized"}
+    )
+    assert (answer.status_code, answer.json()["code"]) == (500, "client_failed")
+    box.told("'x' as [1, 6, 8, 3], not [-1, -1]")
+
+
+def test_a_wrong_tensor_is_the_client_s_fault_in_a_list_and_in_a_stream_too(box: RunningBox) -> None:
+    many = box.invoke("wrong_name", [{"tensor": [1]}, {"tensor": [2]}])
+    assert (many.status_code, many.json()["code"]) == (500, "client_failed")
+    stream = requests.post(
+        f"{box.url}/invocations",
+        json={"modelname": "wrong_name", "payload": {"tensor": [1]}},
+        headers={"Accept": "text/event-stream"},
+        timeout=20,
+    )
+    assert (stream.status_code, stream.json()["code"]) == (500, "client_failed")
+
+
+def test_a_wrong_tensor_that_a_caller_sends_is_the_caller_s_fault(box: RunningBox) -> None:
+    assert array(box, "plain", 3).json()["result"] == [3]
+    refusals = [
+        (array(box, "plain", 3, dtype="int64"), "data-type is 'INT64'"),
+        (array(box, "plain", 3, 1), "unexpected shape"),
+        (array(box, "cast", 3, 1), "unexpected shape"),
+        (box.invoke("cast", {"tensor": [[[1]]]}), "unexpected shape"),
+    ]
+    for answer, words in refusals:
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+        assert words in answer.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["input", "output"])
+def test_a_wrong_name_in_a_caller_s_own_v2_request_is_the_caller_s_fault(box: RunningBox, name: str) -> None:
+    row = {"name": "wrong" if name == "input" else "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}
+    outputs = [{"name": "wrong" if name == "output" else "y"}]
+    for path in ("v2/models/echo/infer", "invocations?modelname=echo"):
+        answer = requests.post(f"{box.url}/{path}", json={"inputs": [row], "outputs": outputs}, timeout=20)
+        assert answer.status_code == 400
+        assert f"unexpected inference {name} 'wrong'" in answer.json()["error"]

@@ -1,0 +1,102 @@
+"""An answer belongs to the caller who asked: stalls under checked callers, on a real box."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import requests
+import tritonclient.http as triton_http
+
+from sm.triton.inference_plan import REQUEST_TOKEN
+from tests.support.boxes import RunningBox
+from tests.support.faults.attack import Fault, attack, stall
+from tests.support.faults.boxes import attacked_box, everything, make_repository, stubs
+from tests.support.faults.inputs import Sample, demo_samples, v2_numbers, with_golden_answers
+from tests.support.tritons import Model
+
+#: Long enough that Triton gives up on a stopped process, and has another request for it when it goes on.
+STALL_S = 3.0
+#: Sends no token back; slow enough that requests wait in line.
+SLOW_ECHO = Model(
+    'time.sleep(0.05)\nreturn {"y": tensor(request, "x")}', {"x": ("FP32", [1, -1])}, {"y": ("FP32", [1, -1])}
+)
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box of this module's own: the demo models, and a Python model that sends no token back."""
+    folder = tmp_path_factory.mktemp("integrity")
+    repository = make_repository(folder)
+    SLOW_ECHO.write(repository / "slow_echo")
+    with attacked_box(folder, repository) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def samples(box: RunningBox) -> list[Sample]:
+    numbers = [v2_numbers("slow_echo", [1000.0 * number]) for number in range(32)]
+    return with_golden_answers([*demo_samples(), *numbers], box.port)
+
+
+@pytest.mark.parametrize(
+    ("model", "find"),
+    [
+        ("resnet", partial(stubs, model="resnet")),
+        ("slow_echo", partial(stubs, model="slow_echo")),
+        ("slow_echo", everything),
+    ],
+    ids=["a process of ResNet", "a process without tokens", "the whole box"],
+)
+def test_a_stall_gives_no_caller_another_callers_answer(
+    box: RunningBox, samples: list[Sample], model: str, find: Callable[[RunningBox], list[int]]
+) -> None:
+    fault = Fault(model, stall(find, STALL_S, every=find is everything), focus=model, seconds=STALL_S)
+    row = attack(box, [sample for sample in samples if sample.model == model], fault)
+    assert row.wrong == 0, row.details
+    assert row.hangs == 0
+    assert row.back_s is not None
+    assert not row.details
+
+
+def test_a_supervisor_that_stands_still_does_not_keep_back_answers_that_say_whose_they_are(
+    box: RunningBox, samples: list[Sample]
+) -> None:
+    known = next(sample for sample in samples if sample.model == "resnet")
+    os.kill(box.process.pid, signal.SIGSTOP)
+    try:
+        answer = requests.post(
+            f"{box.url}{known.path}",
+            data=known.body,
+            headers={"Content-Type": known.content_type},
+            timeout=30,
+        )
+    finally:
+        os.kill(box.process.pid, signal.SIGCONT)
+    assert answer.status_code == 200
+    assert known.differences(answer.content) == []
+    box.wait_ready()
+
+
+def test_callers_see_nothing_of_the_request_token(box: RunningBox) -> None:
+    box.wait_ready()
+    for path in ("/v2/models/resnet", "/v2/models/resnet/config", "/v2/models/resnet/versions/1"):
+        answer = requests.get(f"{box.url}{path}", timeout=10)
+        assert answer.status_code == 200
+        assert REQUEST_TOKEN not in answer.text
+    with triton_http.InferenceServerClient(f"127.0.0.1:{box.port}") as client:
+        described = client.get_model_metadata("bert_base")["outputs"]
+        assert described
+    assert REQUEST_TOKEN not in json.dumps(described)
+
+
+def test_what_the_python_backend_shares_is_for_the_boxs_user_alone(box: RunningBox) -> None:
+    regions = list(Path("/dev/shm").glob(f"trireme-{box.box_id()}-py*"))
+    assert regions
+    assert {stat.S_IMODE(region.stat().st_mode) for region in regions} == {0o600}

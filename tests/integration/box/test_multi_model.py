@@ -1,0 +1,698 @@
+"""Multi-model mode on the real box: archives come and go, and nothing else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.support.boxes import free_port, running, start, until
+from tests.support.load import Load
+from tests.support.model_archives import Platform, ensemble, model
+from tests.support.multi_model_endpoint import Endpoint, X
+
+log = logging.getLogger(__name__)
+CLIENT = """
+import numpy as np
+
+import helper
+from sm.client.base import Payload, TensorClient
+from .helper import NAME
+
+
+class Numbers(Payload):
+    x: list[float]
+
+
+class Times(TensorClient):
+    model, payload = "model", Numbers
+
+    def preprocess(self, payload):
+        return {"x": np.float32(payload.x)}
+
+    def postprocess(self, outputs, payload):
+        return [NAME, helper.NAME, outputs["y"].tolist()]
+"""
+SCRIPT = """
+import json
+
+def model_fn(model_dir):
+    return int(open(f"{model_dir}/weights.txt").read())
+
+def transform_fn(model, data, content_type, accept):
+    return json.dumps({"model": model, "length": len(data)}), "application/json"
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    folder = tmp_path_factory.mktemp("multi")
+    platform = Platform(folder / "models")
+    with running(
+        folder,
+        None,
+        SAGEMAKER_MULTI_MODEL="true",
+        TRIREME_MODEL_ARCHIVES=str(platform.home),
+        SAGEMAKER_MODEL_SERVER_WORKERS="2",
+        TRIREME_RESTARTS="50",
+    ) as box:
+        yield Endpoint(box, platform)
+
+
+@pytest.fixture
+def endpoint(shared: Endpoint) -> Iterator[Endpoint]:
+    """The module's box, empty again after each test."""
+    yield shared
+    for name in shared.names():
+        assert shared.unload(name).status_code == 200
+
+
+def test_a_box_without_a_model_is_ready_and_lists_none(endpoint: Endpoint) -> None:
+    assert endpoint.box.ping()[0] == 200
+    assert endpoint.page() == {"models": []}
+
+
+def test_a_model_is_loaded_shown_invoked_and_unloaded(endpoint: Endpoint) -> None:
+    url = endpoint.platform.flat("h1", model(2))
+    assert endpoint.load("h1", url).status_code == 200
+    shown = {"modelName": "h1", "modelUrl": str(endpoint.platform.home / "h1")}
+    assert endpoint.page() == {"models": [shown]}
+    assert endpoint.get("h1").json() == shown
+    assert endpoint.y("h1") == [2, 4]
+    assert endpoint.unload("h1").status_code == 200
+    assert (endpoint.get("h1").status_code, endpoint.invoke("h1").status_code) == (404, 404)
+    assert endpoint.page() == {"models": []}
+
+
+def test_a_model_that_is_loaded_again_is_the_new_one(endpoint: Endpoint) -> None:
+    for factor in (2, 3):
+        url = endpoint.platform.flat("h1", model(factor), client=CLIENT, helper=f"NAME = 'number {factor}'")
+        endpoint.loaded("h1", url)
+        answer = endpoint.invoke("h1", {"payload": {"x": [1, 2]}})
+        assert answer.json()["result"] == [f"number {factor}"] * 2 + [[factor, 2 * factor]]
+        endpoint.unload("h1")
+
+
+def test_an_archive_of_one_folder_is_registered_as_it_lies(endpoint: Endpoint) -> None:
+    url = endpoint.platform.nested("h1", {"inner": model(3)})
+    endpoint.loaded("h1", url)
+    assert endpoint.get("h1").json()["modelUrl"] == str(Path(url).parent)
+    assert endpoint.y("h1") == [3, 6]
+
+
+def test_ensembles_with_steps_of_one_name_do_not_mix(endpoint: Endpoint) -> None:
+    for name, factor in (("e1", 2), ("e2", 3)):
+        models = {"pre": model(factor), "post": model(10), "whole": ensemble("pre", "post")}
+        endpoint.loaded(name, endpoint.platform.nested(name, models))
+    assert (endpoint.y("e1"), endpoint.y("e2")) == ([20, 40], [30, 60])
+    assert endpoint.unload("e1").status_code == 200
+    assert endpoint.y("e2") == [30, 60]
+
+
+def test_the_callers_name_is_tritons_and_finds_the_model_too(endpoint: Endpoint) -> None:
+    endpoint.loaded("h1", endpoint.platform.flat("h1", model(2)), target="cats.tar.gz")
+    assert endpoint.invoke("h1").json()["model_name"] == "cats.tar.gz"
+    headers = {"X-Amzn-SageMaker-Target-Model": "cats.tar.gz"}
+    answer = requests.post(f"{endpoint.url}/invocations", json=X, headers=headers, timeout=10)
+    assert answer.json()["outputs"][0]["data"] == [2, 4]
+    assert endpoint.load("h2", endpoint.platform.flat("h2"), target="cats.tar.gz").status_code == 409
+
+
+def test_clients_of_two_archives_have_modules_of_one_name(endpoint: Endpoint) -> None:
+    for name, factor in (("one", 2), ("two", 3)):
+        url = endpoint.platform.flat(name, model(factor), client=CLIENT, helper=f"NAME = {name!r}")
+        endpoint.loaded(name, url)
+    for _ in range(4):  # both workers
+        for name, factor in (("one", 2), ("two", 3)):
+            answer = endpoint.invoke(name, {"payload": {"x": [1, 2]}})
+            assert answer.json() == {"modelname": name, "result": [name, name, [factor, 2 * factor]]}
+            assert endpoint.y(name) == [factor, 2 * factor]
+
+
+def test_a_toolkit_script_in_an_archive_serves_it(endpoint: Endpoint) -> None:
+    """It has a model of its own, of which Triton knows nothing."""
+    url = endpoint.platform.nested("h1", {}, inference=SCRIPT)
+    (Path(url) / "weights.txt").write_text("7")
+    endpoint.loaded("h1", url)
+    answer = endpoint.invoke("h1", {"any": "body"})
+    assert answer.json() == {"model": 7, "length": 15}
+
+
+def test_a_client_that_cannot_be_imported_is_a_500_that_says_why_and_harms_nobody(endpoint: Endpoint) -> None:
+    endpoint.loaded("bad", endpoint.platform.flat("bad", model(2), client="import no_such_module\n"))
+    endpoint.loaded("good", endpoint.platform.flat("good", model(3)))
+    answer = endpoint.invoke("bad", {"payload": {"x": [1]}})
+    assert answer.status_code == 500
+    assert "no_such_module" in answer.json()["error"]
+    assert endpoint.y("good") == [3, 6]
+
+
+def test_a_model_without_a_client_says_what_it_takes(endpoint: Endpoint) -> None:
+    endpoint.loaded("h1", endpoint.platform.flat("h1"))
+    answer = endpoint.invoke("h1", {"payload": 1})
+    # To the platform a 404 would mean that it is not loaded.
+    assert answer.status_code == 400
+    assert "v2" in answer.json()["error"]
+
+
+def test_a_name_that_is_taken_is_a_409(endpoint: Endpoint) -> None:
+    url = endpoint.platform.flat("h1")
+    endpoint.loaded("h1", url)
+    answer = endpoint.load("h1", url)
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert endpoint.y("h1") == [1, 2]
+
+
+def test_of_two_loads_of_one_name_one_wins(endpoint: Endpoint) -> None:
+    url = endpoint.platform.flat("h1", model(seconds=1))
+    with ThreadPoolExecutor(4) as callers:
+        answers = list(callers.map(lambda _: endpoint.load("h1", url).status_code, range(4)))
+    assert sorted(answers) == [200, 409, 409, 409]
+    assert endpoint.y("h1") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("failing", "status"), [("ValueError('no such luck')", 400), ("MemoryError('no such luck')", 507)]
+)
+def test_a_model_that_fails_to_load_says_why_and_ping_stays_200(
+    endpoint: Endpoint, failing: str, status: int
+) -> None:
+    answer = endpoint.load("h1", endpoint.platform.flat("h1", model(failing=failing)))
+    assert answer.status_code == status
+    assert "no such luck" in answer.json()["error"]
+    assert endpoint.box.ping()[0] == 200
+    assert endpoint.page() == {"models": []}
+    endpoint.loaded("h1", endpoint.platform.flat("h1", model(4)))
+    assert endpoint.y("h1") == [4, 8]
+
+
+def test_an_ensemble_whose_step_fails_leaves_no_other_step_behind(endpoint: Endpoint) -> None:
+    models = {"a": model(2), "b": model(failing="ValueError('no')"), "whole": ensemble("a", "b")}
+    assert endpoint.load("e1", endpoint.platform.nested("e1", models)).status_code == 400
+    index = requests.post(f"{endpoint.url}/v2/repository/index", json={"ready": True}, timeout=10)
+    assert index.json() == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["/etc", "/dev/shm", "/proc/self", "/sys/class", "relative", "{home}/../up", "{home}/missing", "{home}"],
+)
+def test_a_url_that_is_no_archive_is_a_400(endpoint: Endpoint, url: str) -> None:
+    answer = endpoint.load("h1", url.format(home=endpoint.platform.home))
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+
+
+def test_a_url_with_a_hyphen_is_taken(endpoint: Endpoint) -> None:
+    endpoint.loaded("a-b", endpoint.platform.flat("a-b-c", model(2)))
+    assert endpoint.y("a-b") == [2, 4]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"url": "/x"}', b'{"model_name": 1, "url": "/x"}', b"{"])
+def test_a_load_that_cannot_be_read_is_an_error_in_the_one_shape(endpoint: Endpoint, body: bytes) -> None:
+    answer = requests.post(f"{endpoint.url}/models", data=body, timeout=10)
+    assert answer.status_code in (400, 422)
+    assert {"error", "code", "request_id"} <= answer.json().keys()
+
+
+def test_a_model_named_like_anothers_target_model_is_refused_whichever_comes_first(
+    endpoint: Endpoint,
+) -> None:
+    """Two models with different answers: who asks for one never gets the other's."""
+    targeted = ("h1", endpoint.platform.flat("h1", model(20)), "cats.tar.gz")
+    named = ("cats.tar.gz", endpoint.platform.flat("h2", model(25)), "dogs.tar.gz")
+    for first, second, y in (
+        (targeted, named, [20, 40]),
+        (named, targeted, [25, 50]),
+        (targeted, named, [20, 40]),
+    ):
+        endpoint.loaded(*first)
+        answer = endpoint.load(*second)
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+        assert all(name in answer.json()["error"] for name in ("cats.tar.gz", "h1"))
+        assert endpoint.y("cats.tar.gz") == y
+        assert endpoint.unload(first[0]).status_code == 200
+        assert endpoint.invoke("cats.tar.gz").status_code == 404
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "/", "a\nb", "a\0b", "\x7f", "x" * 257])
+def test_a_name_that_can_be_no_models_is_a_400(endpoint: Endpoint, name: str) -> None:
+    answer = endpoint.load(name, endpoint.platform.flat("h1"))
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    assert endpoint.names() == []
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link_to(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
+
+
+@pytest.mark.parametrize("file", ["config.pbtxt", "1/model.py", "code/client.py", "code/inference.py"])
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (make_pipe, "named pipe"),
+        (link_to("/dev/zero"), "out of the archive"),
+        (link_to("/etc/passwd"), "out of the archive"),
+    ],
+    ids=["pipe", "zero", "passwd"],
+)
+def test_a_file_of_an_archive_that_is_no_file_below_it_is_a_400_at_once(
+    endpoint: Endpoint, file: str, spoil: Callable[[Path], None], said: str
+) -> None:
+    """A pipe hung the load, /dev/zero took all memory, and /etc/passwd was quoted to the caller."""
+    path = Path(endpoint.platform.flat("odd", model(2), helper="")) / file
+    path.unlink(missing_ok=True)
+    spoil(path)
+    url = str(endpoint.platform.home / "odd" / "model")
+    answer = requests.post(f"{endpoint.url}/models", json={"model_name": "odd", "url": url}, timeout=10)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    assert said in answer.json()["error"]
+    assert "root:" not in answer.text
+    # The name is free again.
+    Path(url, "config.pbtxt").unlink(missing_ok=True)
+    assert endpoint.load("odd", f"{url}/1").status_code == 400
+
+
+def test_pipes_in_more_archives_than_load_at_once_hold_up_no_other(endpoint: Endpoint) -> None:
+    urls = [endpoint.platform.flat(f"pipe{index}") for index in range(40)]
+    for url in urls:
+        Path(url, "config.pbtxt").unlink()
+        os.mkfifo(f"{url}/config.pbtxt")
+    with ThreadPoolExecutor(len(urls)) as callers:
+        statuses = set(callers.map(lambda url: endpoint.load(Path(url).parent.name, url).status_code, urls))
+    # 429: more at once than are loaded at once.
+    assert 400 in statuses <= {400, 429}
+    endpoint.loaded("good", endpoint.platform.flat("good", model(3)))
+    assert endpoint.y("good") == [3, 6]
+
+
+def test_an_archive_may_link_to_its_own_files(endpoint: Endpoint) -> None:
+    url = Path(endpoint.platform.flat("linked", model(2)))
+    (url / "1" / "model.py").rename(url / "shared.py")
+    (url / "1" / "model.py").symlink_to("../shared.py")
+    endpoint.loaded("linked", str(url))
+    assert endpoint.y("linked") == [2, 4]
+
+
+def test_an_archive_that_changes_while_it_is_loaded_is_loaded_or_refused_and_never_stuck(
+    endpoint: Endpoint,
+) -> None:
+    """Loads that met the change ended in a 500, or never: Triton waits for ever for a model.py that is gone."""
+    url = Path(endpoint.platform.flat("moving", model(2)))
+    (url / "labels.txt").write_text("cat")
+    over = threading.Event()
+
+    def change() -> None:
+        while not over.is_set():
+            for file in (url / "labels.txt", url / "1" / "model.py"):
+                file.rename(url.parent / "away")
+                time.sleep(0.01)
+                (url.parent / "away").rename(file)
+                time.sleep(0.001)
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    statuses: set[int] = set()
+    try:
+        began = time.monotonic()
+        while time.monotonic() < began + (5 if 400 in statuses else 30):
+            body = {"model_name": "moving", "url": str(url)}
+            answer = requests.post(f"{endpoint.url}/models", json=body, timeout=20)
+            statuses.add(answer.status_code)
+            assert answer.status_code in (200, 400), answer.text
+            if answer.status_code == 200:
+                assert endpoint.y("moving") == [2, 4]
+                assert endpoint.unload("moving").status_code == 200
+    finally:
+        over.set()
+        changing.join()
+    assert 400 in statuses
+    endpoint.loaded("moving", str(url))
+    assert endpoint.y("moving") == [2, 4]
+
+
+def test_a_served_model_does_not_change_with_its_archive(endpoint: Endpoint) -> None:
+    """The box works on a copy: what it read at the load is what it serves, also to a Triton started again."""
+    url = Path(endpoint.platform.flat("kept", model(2)))
+    endpoint.loaded("kept", str(url))
+    model(5).write(url / "other")
+    (url / "other" / "1" / "model.py").replace(url / "1" / "model.py")
+    endpoint.kill("triton")
+    until(lambda: endpoint.box.ping()[0] == 200, 30, "/ping 200")
+    assert endpoint.y("kept") == [2, 4]
+
+
+def test_unknown_names_are_404s(endpoint: Endpoint) -> None:
+    assert endpoint.get("nobody").status_code == 404
+    assert endpoint.unload("nobody").status_code == 404
+    assert endpoint.invoke("nobody").status_code == 404
+    assert requests.put(f"{endpoint.url}/models/nobody", timeout=10).status_code == 405
+
+
+def test_while_a_model_loads_for_ten_seconds_others_are_served_and_ping_answers(endpoint: Endpoint) -> None:
+    endpoint.loaded("quick", endpoint.platform.flat("quick", model(2)))
+    url = endpoint.platform.flat("slow", model(3, seconds=10))
+    outcome: list[int] = []
+    loading = threading.Thread(target=lambda: outcome.append(endpoint.load("slow", url).status_code))
+    loading.start()
+    load = Load(endpoint.box.port, json.dumps(X).encode(), path="/models/quick/invoke").start(callers=4)
+    until(lambda: load.outcomes["200"] >= 20, 10, "invocations beside the load")
+    for _ in range(10):
+        assert endpoint.box.ping()[0] == 200
+        assert endpoint.names() == ["quick"]
+        time.sleep(0.05)
+    assert endpoint.unload("slow").status_code == 409
+    endpoint.loaded("third", endpoint.platform.flat("third", model(5)))
+    assert endpoint.y("third") == [5, 10]
+    assert endpoint.unload("third").status_code == 200
+    assert outcome == []
+    load.stop()
+    assert set(load.outcomes) == {"200"}
+    assert load.slowest < 3
+    loading.join()
+    assert outcome == [200]
+    assert endpoint.y("slow") == [3, 6]
+
+
+def test_models_come_and_go_beside_invocations_that_are_all_right(endpoint: Endpoint) -> None:
+    endpoint.loaded("steady", endpoint.platform.flat("steady", model(2)))
+    right = endpoint.invoke("steady").content
+    load = Load(endpoint.box.port, json.dumps(X).encode(), path="/models/steady/invoke").start(callers=2)
+
+    def comes_and_goes(index: int) -> list[float]:
+        name = f"passing{index}"
+        endpoint.loaded(name, endpoint.platform.flat(name, model(index)))
+        found = endpoint.y(name)
+        assert endpoint.unload(name).status_code == 200
+        assert endpoint.invoke(name).status_code == 404
+        return found
+
+    with ThreadPoolExecutor(4) as callers:
+        found = list(callers.map(comes_and_goes, range(8)))
+    load.stop()
+    assert found == [[index, 2 * index] for index in range(8)]
+    assert set(load.outcomes) == {"200"}
+    assert load.bodies == {right}
+    assert endpoint.names() == ["steady"]
+
+
+def test_models_loaded_and_unloaded_under_load_answer_rightly_or_404_and_never_500(
+    endpoint: Endpoint,
+) -> None:
+    """A client that was being made while its archive was unloaded was a 500 to its callers."""
+    endpoint.loaded("base", endpoint.platform.nested("base", {"base": model(2), "whole": ensemble("base")}))
+    client = CLIENT.replace('model, payload = "model"', 'model, payload = "whole"')
+    code = {"client": client, "helper": "import time\ntime.sleep(0.05)\nNAME = 1"}
+    urls = {
+        "plain": endpoint.platform.nested("plain", {"whole": ensemble("base")}),
+        "client": endpoint.platform.nested("client", {"whole": ensemble("base", "base")}, **code),
+    }
+    payload = json.dumps({"payload": {"x": [1, 2]}}).encode()
+    kinds = (("plain", json.dumps(X).encode()), ("client", json.dumps(X).encode()), ("client", payload))
+    loads = [Load(endpoint.box.port, body, path=f"/models/{name}/invoke").start(2) for name, body in kinds]
+
+    def comes_and_goes(name: str) -> None:
+        end = time.monotonic() + 8
+        while time.monotonic() < end:
+            endpoint.loaded(name, urls[name])
+            # Now before its client is made, now in the middle of it, now after it.
+            time.sleep(0.4 * random.random())
+            answer = endpoint.unload(name)
+            assert answer.status_code == 200, answer.text
+
+    with ThreadPoolExecutor(len(urls)) as callers:
+        list(callers.map(comes_and_goes, urls))
+    for load in loads:
+        load.stop()
+        assert set(load.outcomes) <= {"200", "404", "503"}, load.outcomes
+        assert load.outcomes["404"]
+    assert all(load.outcomes["200"] for load in loads[:1])
+    wanted = ([2, 4], [4, 8], [4, 8])
+    for load, y in zip(loads, wanted, strict=True):
+        for body in map(json.loads, load.bodies):
+            assert (body["outputs"][0]["data"] if "outputs" in body else body["result"][-1]) == y
+
+
+def test_a_running_request_whose_client_loses_its_files_is_a_404(endpoint: Endpoint) -> None:
+    client = """
+import time
+from sm.client.base import Client, TextPayload
+
+class Late(Client):
+    payload = TextPayload
+
+    def inference(self, payload):
+        time.sleep(float(payload.text))
+        return (self.folder / "labels.py").read_text()
+"""
+    endpoint.loaded("late", endpoint.platform.nested("late", {}, client=client, labels="cat"))
+    assert endpoint.invoke("late", {"payload": {"text": "0"}}).json()["result"] == "cat"
+    with ThreadPoolExecutor(1) as caller:
+        running_one = caller.submit(endpoint.invoke, "late", {"payload": {"text": "1.5"}})
+        time.sleep(0.5)
+        assert endpoint.unload("late").status_code == 200
+        answer = running_one.result()
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_model")
+
+
+def test_an_unload_lets_running_requests_finish(endpoint: Endpoint) -> None:
+    made = model(2)
+    slow = type(made)("time.sleep(2)\n" + made.answer, made.inputs, made.outputs, 8, made.head)
+    endpoint.loaded("slow", endpoint.platform.flat("slow", slow))
+    with ThreadPoolExecutor(1) as caller:
+        running_one = caller.submit(endpoint.invoke, "slow")
+        time.sleep(0.7)
+        assert endpoint.unload("slow").status_code == 200
+        assert running_one.result().json()["outputs"][0]["data"] == [2, 4]
+
+
+@pytest.mark.parametrize("victim", ["worker", "data", "control", "triton"])
+def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: str) -> None:
+    client = {"client": CLIENT, "helper": "NAME = 'kept'"}
+    endpoint.loaded("one", endpoint.platform.flat("one", model(2), **client))
+    steps = {"pre": model(3), "whole": ensemble("pre")}
+    endpoint.loaded("two", endpoint.platform.nested("two", steps))
+    if victim == "worker":
+        # The arbiter has the lowest pid, its workers come after it.
+        os.kill(max(endpoint.box.pids("sm.server.worker data")), signal.SIGKILL)
+    else:
+        endpoint.kill(victim)
+    until(lambda: endpoint.box.ping()[0] == 200, 30, "/ping 200")
+    until(lambda: endpoint.invoke("one").status_code == 200, 10, "an answer")
+    assert (endpoint.names(), endpoint.y("one"), endpoint.y("two")) == (["one", "two"], [2, 4], [3, 6])
+    for _ in range(4):
+        answer = endpoint.invoke("one", {"payload": {"x": [1, 2]}})
+        assert answer.json()["result"] == ["kept", "kept", [2, 4]]
+
+
+def test_a_python_models_process_killed_and_its_archive_unloaded_at_once(endpoint: Endpoint) -> None:
+    """Triton would wait for the dead process for ever."""
+    endpoint.loaded("one", endpoint.platform.flat("one", model(2)))
+    endpoint.loaded("two", endpoint.platform.flat("two", model(3)))
+    (stub,) = endpoint.box.pids("/models/one/1/model.py")
+    os.kill(stub, signal.SIGKILL)
+    # It may be just being loaded again.
+    until(lambda: endpoint.unload("one").status_code == 200, 30, "the unload")
+    assert (endpoint.names(), endpoint.y("two")) == (["two"], [3, 6])
+    endpoint.loaded("one", endpoint.platform.flat("one", model(4)))
+    assert endpoint.y("one") == [4, 8]
+
+
+def test_a_python_model_whose_process_is_killed_is_back_and_no_other_notices(endpoint: Endpoint) -> None:
+    endpoint.loaded("one", endpoint.platform.flat("one", model(2)))
+    endpoint.loaded("two", endpoint.platform.flat("two", model(3)))
+    triton = endpoint.process("triton")
+    time.sleep(2)  # until the control plane has seen them
+    load = Load(endpoint.box.port, json.dumps(X).encode(), path="/models/two/invoke").start(callers=2)
+    for _ in range(2):
+        (stub,) = endpoint.box.pids("/models/one/1/model.py")
+        os.kill(stub, signal.SIGKILL)
+        until(lambda: endpoint.invoke("one").status_code != 200, 5, "the death noticed")
+        until(lambda: endpoint.invoke("one").status_code == 200, 40, "an answer again")
+        time.sleep(2)
+    load.stop()
+    assert set(load.outcomes) == {"200"}
+    assert endpoint.process("triton") == triton
+
+
+def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_no_answers(
+    endpoint: Endpoint,
+) -> None:
+    """Triton is replaced with all that is loaded. Until then everybody gets a 503 that says when to come again."""
+    chain = {"pre": model(2), "whole": ensemble("pre")}
+    factors = {
+        endpoint.loaded("stalled", endpoint.platform.flat("stalled", model(3))): 3,
+        endpoint.loaded(
+            "python", endpoint.platform.flat("python", model(5), client=CLIENT, helper="NAME = 1")
+        ): 5,
+        endpoint.loaded("chain", endpoint.platform.nested("chain", chain)): 2,
+    }
+    triton = endpoint.process("triton")
+    (stub,) = endpoint.box.pids("/models/stalled/1/model.py")
+    loads: dict[tuple[str, float], Load] = {}
+    for name in factors:
+        for x in (1.0, 7.0):
+            body = json.dumps({"inputs": [{**X["inputs"][0], "data": [x, 2 * x]}]}).encode()
+            path = f"/models/{name}/invoke"
+            loads[name, x] = Load(endpoint.box.port, body, path=path, patience=0.2).start(2)
+    until(lambda: all(load.outcomes["200"] > 5 for load in loads.values()), 20, "answers before the stall")
+    os.kill(stub, signal.SIGSTOP)
+    time.sleep(1.5)
+    # The box may have killed it with its Triton by now.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(stub, signal.SIGCONT)
+    stalled = time.monotonic()
+    until(lambda: endpoint.process("triton") not in (0, triton), 20, "another Triton")
+    before = {each: load.outcomes["200"] for each, load in loads.items()}
+    until(
+        lambda: all(load.outcomes["200"] > before[each] + 5 for each, load in loads.items()),
+        40,
+        "answers again",
+    )
+    seconds = time.monotonic() - stalled
+    for (name, x), load in loads.items():
+        load.stop()
+        log.info(
+            "%s: %s, slowest %.1f s, all again %.1f s after the stall",
+            name,
+            dict(load.outcomes),
+            load.slowest,
+            seconds,
+        )
+        assert set(load.outcomes) == {"200", "503"}, load.outcomes
+        assert all("retry-after: " in head for head in load.headers)
+        assert {tuple(json.loads(body)["outputs"][0]["data"]) for body in load.bodies} == {
+            (factors[name] * x, factors[name] * 2 * x)
+        }
+        # They hung for over 40 s.
+        assert load.slowest < 25
+    assert endpoint.names() == sorted(factors)
+    assert endpoint.box.ping()[0] == 200
+
+
+def test_an_archive_that_is_gone_when_triton_is_started_again_is_missed_by_nobody_else(
+    endpoint: Endpoint,
+) -> None:
+    endpoint.loaded("one", endpoint.platform.flat("one", model(2)))
+    url = endpoint.platform.flat("two", model(3))
+    endpoint.loaded("two", url)
+    Path(url).rename(f"{url}.away")
+    endpoint.kill("triton")
+    until(lambda: endpoint.box.ping()[0] == 200, 30, "/ping 200")
+    assert endpoint.y("one") == [2, 4]
+    assert endpoint.invoke("two").status_code == 404
+    Path(f"{url}.away").rename(url)
+    endpoint.loaded("two", url)
+    assert endpoint.y("two") == [3, 6]
+
+
+def test_a_control_plane_killed_half_way_through_a_load_clears_it_away(endpoint: Endpoint) -> None:
+    url = endpoint.platform.flat("half", model(2, seconds=4))
+    with ThreadPoolExecutor(1) as caller:
+        cut_short = caller.submit(endpoint.load, "half", url)
+        endpoint.begun("half", cut_short)
+        endpoint.kill("control")
+        assert cut_short.result().status_code in (502, 503)
+    until(lambda: endpoint.box.ping()[0] == 200, 10, "/ping 200")
+    assert endpoint.names() == []
+    until(lambda: endpoint.load("half", url).status_code == 200, 60, "the load, again")
+    assert endpoint.y("half") == [2, 4]
+
+
+def test_triton_killed_half_way_through_a_load_is_a_503_and_leaves_nothing(endpoint: Endpoint) -> None:
+    url = endpoint.platform.flat("half", model(2, seconds=4))
+    with ThreadPoolExecutor(1) as caller:
+        cut_short = caller.submit(endpoint.load, "half", url)
+        endpoint.begun("half", cut_short)
+        endpoint.kill("triton")
+        answer = cut_short.result()
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+    until(lambda: endpoint.box.ping()[0] == 200, 30, "/ping 200")
+    assert endpoint.names() == []
+    endpoint.loaded("half", url)
+
+
+def test_two_hundred_models_are_listed_by_pages_at_once(endpoint: Endpoint) -> None:
+    """Ensembles of one step: they need no process of their own."""
+    names = [f"m{index:03}" for index in range(200)]
+    for name in names:
+        steps: dict[str, Any] = {"whole": ensemble("base")}
+        if name == names[0]:
+            steps["base"] = model(2)
+        endpoint.loaded(name, endpoint.platform.nested(name, steps))
+    assert {tuple(endpoint.y(name)) for name in names} == {(2, 4)}
+    seconds = []
+    for _ in range(10):
+        began = time.perf_counter()
+        first = endpoint.page()
+        seconds.append(time.perf_counter() - began)
+    assert sorted(seconds)[5] < 0.05
+    second = endpoint.page(next_page_token=first["nextPageToken"])
+    assert "nextPageToken" not in second
+    assert [row["modelName"] for row in first["models"] + second["models"]] == names
+    assert set(first["models"][0]) == {"modelName", "modelUrl"}
+    assert requests.get(f"{endpoint.url}/models", params={"limit": "no"}, timeout=5).status_code == 400
+    # Triton has loaded the one that all call more than once on the way: that is no death of its process.
+    deaths = [line for line in endpoint.box.log.read_text().splitlines() if "has died" in line]
+    assert [line for line in deaths if json.loads(line)["model"] == "base"] == []
+
+
+def test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507(tmp_path: Path) -> None:
+    """The driver's command is a stand-in on PATH: it says what it finds in a file."""
+    said = tmp_path / "said"
+    said.write_text("100, 1000\n")
+    stand_in = tmp_path / "bin" / "nvidia-smi"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f"#!/bin/sh\ncat {said}\n")
+    stand_in.chmod(0o755)
+    platform = Platform(tmp_path / "models")
+    with running(
+        tmp_path,
+        None,
+        SAGEMAKER_MULTI_MODEL="true",
+        TRIREME_MODEL_ARCHIVES=str(platform.home),
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING="true",
+        SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT="0.8",
+        PATH=f"{stand_in.parent}:{os.environ['PATH']}",
+    ) as box:
+        endpoint = Endpoint(box, platform)
+        steps = {"pre": model(2), "whole": ensemble("pre")}
+        endpoint.loaded("one", platform.nested("one", steps))
+        answer = endpoint.load("two", platform.nested("two", steps))
+        assert answer.status_code == 409
+        assert "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING" in answer.json()["error"]
+        said.write_text("100, 1000\n900, 1000\n")
+        answer = endpoint.load("three", platform.flat("three", model(3)))
+        assert (answer.status_code, answer.json()["code"]) == (507, "out_of_memory")
+        assert "90% of the memory of GPU 1" in answer.json()["error"]
+        said.write_text("100, 1000\n")
+        endpoint.loaded("three", platform.flat("three", model(3)))
+        assert (endpoint.y("one"), endpoint.y("three")) == ([2, 4], [3, 6])
+
+
+def test_multi_model_mode_without_nginx_does_not_start_and_says_so(tmp_path: Path) -> None:
+    box = start(
+        tmp_path,
+        None,
+        SAGEMAKER_MULTI_MODEL="true",
+        TRIREME_NGINX="off",
+        SAGEMAKER_BIND_TO_PORT=str(free_port()),
+    )
+    assert box.process.wait(20) == 1
+    assert "needs nginx" in box.log.read_text()

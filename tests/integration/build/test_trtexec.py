@@ -1,0 +1,147 @@
+"""trtexec's command line for the real graphs, and a sentence for each way it fails; a stand-in takes its place."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from sm.cache import Cache
+from sm.errors import StartError
+from sm.repository.manifest import Manifest
+from sm.settings import Settings
+from sm.tensorrt import plans, trtexec
+from sm.tensorrt.plans import LOG, Plan
+from sm.tools.build.build_request import BuildRequest, profiles, ranges, shapes
+from sm.tools.build.model_builder import ModelBuilder
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.progress import Progress
+from tests.support.fake_trtexec import standin
+from tests.support.onnx_graphs import plus_one, product
+
+MODELS = Settings.read({}).cache / "models"
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelBuilder:
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    (tmp_path / "model").mkdir()
+    return ModelBuilder(Cache(tmp_path / "cache"), tmp_path / "model", Progress(io.StringIO()))
+
+
+@pytest.fixture
+def wanted(tmp_path: Path) -> BuildRequest:
+    source = plus_one(tmp_path / "source" / "tiny.onnx").path
+    return BuildRequest("tiny", "tensorrt", tmp_path / "out", source, (1, 4, 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "expected"),
+    [
+        ("resnet", "", ["input:1x3x224x224", "input:8x3x224x224", "input:8x3x224x224"]),
+        ("yolov5", "", ["images:1x3x640x640", "images:8x3x640x640", "images:8x3x640x640"]),
+        (
+            "bert_base",
+            "input_ids=1x128,16x128,128x128",
+            [
+                f"input_ids:{size},attention_mask:{size},token_type_ids:{size}"
+                for size in ("1x128", "16x128", "128x128")
+            ],
+        ),
+    ],
+)
+def test_the_command_line_for_the_real_graphs(name: str, said: str, expected: list[str]) -> None:
+    found = next(iter(MODELS.glob(f"{name}/*/model.onnx")), None)
+    if found is None:
+        pytest.skip("sm prepare has not been run")
+    graph = Graph.read(found)
+    order = BuildRequest(name, "tensorrt", Path("out"), shapes=dict([shapes(said)]) if said else {})
+    made = Plan(
+        name, found, Path("model.plan"), Path("log"), profiles(graph, ranges(order, graph, 8)), "fp16"
+    )
+    assert trtexec.command(made) == (
+        "trtexec",
+        f"--onnx={found}",
+        "--saveEngine=model.plan",
+        "--skipInference",
+        *(f"--{option}Shapes={value}" for option, value in zip(("min", "opt", "max"), expected, strict=True)),
+        "--stronglyTyped",
+    )
+
+
+def test_workspace_timing_cache_and_weak_types_are_words_of_it() -> None:
+    made = Plan("m", Path("m.onnx"), Path("m.plan"), Path("log"), (), "fp16", 512, Path("t.cache"), False)
+    assert trtexec.command(made)[4:] == (
+        "--memPoolSize=workspace:512",
+        "--timingCacheFile=t.cache",
+        "--fp16",
+    )
+
+
+def test_standin_a_plan_lies_beside_its_graph_its_log_and_its_manifest(
+    engine: ModelBuilder, wanted: BuildRequest, tmp_path: Path
+) -> None:
+    record = standin(tmp_path / "bin")
+    folder = engine.build(wanted)
+    assert {path.name for path in (folder / "1").iterdir()} == {
+        "manifest.json",
+        "model.onnx",
+        "model.plan",
+        LOG,
+    }
+    assert "--minShapes=x:1x4" in json.loads(record.read_text())
+    manifest = Manifest.read(folder / "1")
+    assert manifest is not None
+    assert (manifest.tool.name, manifest.tool.version) == ("TensorRT", "10.13.3")
+    assert manifest.profiles[0].optimum == (4, 4)
+    config = (folder / "config.pbtxt").read_text()
+    for line in ('backend: "tensorrt"', "kind: KIND_GPU", "preferred_batch_size: 4", "max_batch_size: 8"):
+        assert line in config
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sentence"),
+    [
+        ("no GPU", "there is no GPU that TensorRT can use: build on a machine that has one"),
+        ("unsupported operator", "does not know the operator Frobnicate: serve the model with --target onnx"),
+        (
+            "out of memory",
+            "the GPU's memory is too small: stop what else uses it, or ask for less with --batch",
+        ),
+        ("killed", "trtexec was killed by SIGKILL; .* short of memory: give it more, or build elsewhere"),
+        (
+            "TensorRT 11",
+            "does not know --fp16: since TensorRT 11 types are in the graph, so leave out --no-str",
+        ),
+        ("something else", "trtexec ended with 1: Could not find any implementation for node TopK_531"),
+    ],
+)
+def test_standin_each_failure_is_a_sentence_and_the_log_stays(
+    engine: ModelBuilder, wanted: BuildRequest, tmp_path: Path, outcome: str, sentence: str
+) -> None:
+    standin(tmp_path / "bin", outcome)
+    with pytest.raises(StartError, match=f"tiny: .*{sentence}"):
+        engine.build(wanted)
+    assert [path.name for path in wanted.out.iterdir()] == [f"tiny.{LOG}"]
+
+
+def test_without_any_tensorrt_it_says_where_there_is_one(engine: ModelBuilder, wanted: BuildRequest) -> None:
+    assert not trtexec.PLACE.exists()
+    with pytest.raises(StartError, match="neither is here: build in NVIDIA's image, or pip install tensorrt"):
+        engine.build(wanted)
+    assert plans.PLAN == "model.plan"
+
+
+def test_standin_fp16_is_in_the_graph_and_measured(
+    engine: ModelBuilder, wanted: BuildRequest, tmp_path: Path
+) -> None:
+    standin(tmp_path / "bin")
+    source = product(tmp_path / "source" / "product.onnx").path
+    half = BuildRequest("tiny", "tensorrt", wanted.out, source, precision="fp16")
+    manifest = Manifest.read(engine.build(half) / "1")
+    assert manifest is not None
+    assert manifest.accuracy is not None
+    assert 0 < manifest.accuracy.max_error < 0.01
+    assert (manifest.precision, manifest.strongly_typed) == ("fp16", True)

@@ -1,0 +1,192 @@
+"""``sm check-client``: what it shows, where it looks, and what it says when it cannot ask."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pydantic import Field
+
+from sm.client.base import Client, Payload, Triton
+from sm.settings import HERE
+from sm.tools.check import calls, payload_mutations
+from sm.tools.check.calls import InProcessCaller, Request
+from sm.tools.check.check_report import Report, chart
+from sm.tools.check.client_checks import Sample, mutations
+from sm.tools.check.examination import run_check
+from tests.support import faulty_clients as faulty
+from tests.support.boxes import RunningBox, free_port, running
+from tests.support.check_client import check, sm
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    faulty.write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def box(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box with two of the clients."""
+    folder = tmp_path_factory.mktemp("box")
+    for name in ("sound", "unhandled_null"):
+        shutil.copytree(home / "clients" / name, folder / "clients" / name)
+    with running(folder, home / "model", clients=(folder / "clients",)) as started:
+        yield started
+
+
+class Words(Payload):
+    """A text and how often."""
+
+    text: str
+    times: int = Field(default=1, ge=1, le=9)
+
+
+class Stubborn(Client):
+    """Works until it is told to sleep."""
+
+    name, payload = "stubborn", Words
+
+    def inference(self, payload: Any) -> object:
+        if payload.text == "sleep":
+            time.sleep(20)
+        return payload.text * payload.times
+
+
+def stubborn(folder: Path) -> Stubborn:
+    """It asks no model."""
+    return Stubborn(cast("Triton", None), folder, folder)
+
+
+def test_in_a_terminal_it_is_a_table_with_bars(home: Path) -> None:
+    done = sm(home, "check-client", "sound")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("ok    loads alone")
+    (infer,) = [line for line in lines if line.startswith("infer")]
+    assert "█" in infer
+    assert "%" in infer
+    assert lines[-1] == "sound passes"
+
+
+def test_a_box_that_runs_is_asked_the_same(box: RunningBox, home: Path) -> None:
+    report = check(home, "sound", "--url", box.url)
+    assert report.status == 0, report.failed
+    passed = {row["check"]: row["passed"] for row in report.report["checks"]}
+    assert passed.pop("memory") is None
+    assert passed.pop("its input") is None
+    assert all(passed.values())
+    assert len(passed) == 5
+    assert list(report.stages) == ["decode", "preprocess", "infer", "postprocess"]
+
+
+def test_a_fault_is_found_through_a_box_too(box: RunningBox, home: Path) -> None:
+    report = check(home, "unhandled_null", "--url", box.url)
+    assert report.status == 1
+    assert report.failed["mutated payloads"].startswith("unhandled null: ")
+
+
+def test_nobody_at_the_address_is_a_sentence(home: Path) -> None:
+    report = check(home, "sound", "--url", f"http://127.0.0.1:{free_port()}")
+    assert report.status == 1
+    assert report.failed["names and shapes"].startswith("no box answers at http://127.0.0.1:")
+
+
+def test_a_client_that_is_not_there_is_named_with_those_that_are(home: Path) -> None:
+    done = sm(home, "check-client", "nobody")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("sm: there is no client 'nobody'; there are: ")
+    assert "golden_drift" in done.stderr
+
+
+def test_a_client_without_a_sample_is_told_so(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "bare")
+    (tmp_path / "clients" / "bare" / "sample" / "golden.json").unlink()
+    done = sm(tmp_path, "check-client", "bare")
+    assert done.returncode == 1
+    assert "golden.json cannot be read (No such file or directory): a client has a sample" in done.stderr
+
+
+def test_a_model_that_no_repository_has_is_named(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "sound")
+    done = sm(tmp_path, "check-client", "sound")
+    assert done.returncode == 1
+    assert "no model repository has echo" in done.stderr
+
+
+def test_a_model_that_triton_cannot_load_is_named_with_the_reason(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "sound")
+    shutil.copytree(home / "model", tmp_path / "model")
+    (tmp_path / "model" / "echo" / "1" / "model.py").write_text("import no_such_module\n")
+    done = sm(tmp_path, "check-client", "sound")
+    assert done.returncode == 1
+    assert "Triton cannot load 'echo'" in done.stderr
+    assert "no_such_module" in done.stderr
+
+
+def test_a_call_that_hangs_is_no_answer_and_no_hang_of_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "REQUEST_TIMEOUT_S", 0.5)
+    asker = InProcessCaller(stubborn(tmp_path))
+    assert asker.ask(Request({"text": "yes", "times": 2})).result == "yesyes"
+    reply = asker.ask(Request({"text": "sleep"}))
+    assert (reply.status, reply.sentence) == (0, "a hang: no answer in 0.5 s")
+
+
+def sample() -> Sample:
+    return Sample({"text": "row"}, "row")
+
+
+def told(folder: Path) -> list[str]:
+    seen: list[Request] = []
+
+    def ask(request: Request) -> bool:
+        seen.append(request)
+        return True
+
+    assert payload_mutations.try_mutations(stubborn(folder), {"text": "row"}, 200, ask) == 200
+    return [json.dumps([request.payload, request.parameters]) for request in seen]
+
+
+def test_the_mutated_payloads_are_200_and_the_same_at_each_run(tmp_path: Path) -> None:
+    first = told(tmp_path)
+    assert first == told(tmp_path)
+    assert len(set(first)) > 100
+    for mistake in ({"text": None}, {}, {"text": "row", "times": 10}, {"text": "row", "no_such_field": 1}):
+        assert json.dumps([mistake, None]) in first
+
+
+def test_without_hypothesis_that_check_is_skipped_and_nothing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    client = stubborn(tmp_path)
+    finding = run_check("mutated payloads", lambda: mutations(InProcessCaller(client), client, sample()))
+    assert finding.passed is None
+    assert "pip install hypothesis" in str(finding)
+    report = Report("stubborn", [finding])
+    assert report.passed
+    assert report.verdict() == "stubborn passes (not checked: mutated payloads)"
+
+
+def test_every_check_and_every_fault_is_on_the_page(home: Path) -> None:
+    page = (HERE / "docs" / "start" / "bring-your-client.md").read_text()
+    for check_name in check(home, "sound").sentences:
+        assert f"| {check_name} |" in page
+    for fault in ("wrong dtype", "wrong shape", "golden drift", "non-JSON result", "leak", "unhandled null"):
+        assert f"`{fault}`" in page
+
+
+def test_the_longest_stage_has_the_longest_bar() -> None:
+    _, decode, infer, whole = chart({"decode": 1.0, "infer": 3.0})
+    assert infer.count("█") == 40
+    assert decode.count("█") == 13
+    assert whole.split() == ["all", "4.000"]

@@ -1,0 +1,77 @@
+"""Each fault that a client can have is found, in a sentence that names it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import faulty_clients as faulty
+from tests.support.check_client import Checked, check
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a client for each fault, and their model."""
+    folder = tmp_path_factory.mktemp("faulty")
+    faulty.write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checked(home: Path) -> Callable[[str], Checked]:
+    """Each is checked once, whatever is asked of its report."""
+    return functools.cache(functools.partial(check, home))
+
+
+def test_a_client_without_a_fault_passes_every_check(checked: Callable[[str], Checked]) -> None:
+    report = checked("sound")
+    assert report.status == 0, report.sentences
+    assert set(report.sentences) == {
+        "loads alone",
+        "names and shapes",
+        "golden answer",
+        "its input",
+        "mutated payloads",
+        "threads",
+        "memory",
+    }
+    assert list(report.stages) == ["decode", "preprocess", "infer", "postprocess", "encode"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "where", "words"),
+    [
+        ("wrong_dtype", "names and shapes", "wrong dtype: it gives 'echo' 'x' as FP64, not FP32"),
+        ("wrong_dtype_named", "names and shapes", "wrong dtype: its input 'x' is FP64 [-1]"),
+        ("wrong_shape", "names and shapes", "wrong shape: it gives 'echo' 'x' as [1, 1, 3], not [-1, -1]"),
+        ("shared_state", "threads", "state shared between threads: among 64 a request gets another's answer"),
+        ("leak", "memory", "leak: "),
+        ("slow_import", "loads alone", "slow import: 4."),
+        ("unhandled_null", "mutated payloads", "unhandled null: "),
+        ("golden_drift", "golden answer", "golden drift: result[0] is 5.0, not 3"),
+        ("non_json_result", "golden answer", "non-JSON result: "),
+        ("network_at_import", "loads alone", "network at import: it wants weights.example:80 (line 11)"),
+        ("mutation_of_its_input", "its input", "mutation of its input: payload.numbers is another"),
+    ],
+)
+def test_a_fault_is_found_and_named(
+    checked: Callable[[str], Checked], fault: str, where: str, words: str
+) -> None:
+    report = checked(fault)
+    assert report.status == 1
+    assert report.failed[where].startswith(words), report.failed
+
+
+def test_a_leak_is_named_with_its_line(checked: Callable[[str], Checked], home: Path) -> None:
+    lines = (home / "clients" / "leak" / "client.py").read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "seen.append" in text)
+    assert f"client.py, line {line}" in checked("leak").failed["memory"]
+
+
+def test_a_null_is_shown_with_the_line_that_does_not_expect_it(checked: Callable[[str], Checked]) -> None:
+    said = checked("unhandled_null").failed["mutated payloads"]
+    assert '"label": null' in said
+    assert "AttributeError: 'NoneType' object has no attribute 'strip' (client.py, line" in said

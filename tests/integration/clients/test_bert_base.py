@@ -1,0 +1,286 @@
+"""The bert_base client on a real Triton: sensible words, every odd text answered or refused, nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clients.bert_base.client import least_length
+from clients.bert_base.form import MASKS
+from sm.client import Client, TensorClient
+from sm.errors import TriremeError, WrongPayload
+from sm.plugins.loading import ClientSource, load
+from sm.plugins.registry import check
+from sm.repository.manifest import Manifest, Profile, Source, Tool, now
+from sm.router.dispatch import validate_payload
+from sm.router.invocation import DispatchRequest
+from sm.run_state import Box
+from sm.server.supervisor import ports
+from sm.settings import HERE, Settings
+from sm.tools.build.prepare import prepare
+from sm.triton.transport import Transport
+from tests.support.tritons import Serving
+
+FOLDER = HERE / "clients" / "bert_base"
+SETTINGS = Settings.read({})
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """The client as the box loads it, in front of a Triton that serves its model alone."""
+    folder = tmp_path_factory.mktemp("bert")
+    repository = folder / "repository"
+    repository.mkdir()
+    (repository / "bert_base").symlink_to(prepare(SETTINGS) / "bert_base")
+    (folder / "run").mkdir()
+    name = f"test{os.urandom(4).hex()}"
+    box = Box(name, folder / "run", repository, *ports.choose_ports(SETTINGS), "nginx", 256 * MIB)
+    serving = Serving(box)
+    serving.start()
+    transport = Transport(SETTINGS, box)
+    found = ClientSource("bert_base", FOLDER / "client.py")
+    loaded = load(found, transport, repository)
+    check(loaded, found, transport)
+    yield loaded
+    transport.close()
+    serving.stop()
+
+
+def ask(client: Client, text: str, **parameters: Any) -> list[dict[str, Any]]:
+    """As the router asks: the payload is checked, then answered."""
+    invocation = DispatchRequest("bert_base", [{"text": text}], parameters=parameters)
+    return cast(
+        "list[dict[str, Any]]", client.inference(validate_payload(client, invocation, {"text": text}))
+    )
+
+
+def refusal(client: Client, text: str, **parameters: Any) -> WrongPayload:
+    with pytest.raises(WrongPayload) as caught:
+        ask(client, text, **parameters)
+    return caught.value
+
+
+def words(answer: list[dict[str, Any]], before: str = "", after: str = "") -> list[str]:
+    """What stands between two texts that no answer may change; a word's ending takes a space off ``before``."""
+    texts = [row["token"] for row in answer]
+    kept = before.rstrip(" ")
+    assert all(text.startswith(kept) and text.endswith(after) for text in texts), texts
+    return [text[len(kept) : len(text) - len(after)].removeprefix(before[len(kept) :]) for text in texts]
+
+
+def test_the_sample_gets_its_golden_answer(client: Client) -> None:
+    """From the weights as they were trained, in PyTorch."""
+    payload = json.loads((FOLDER / "sample" / "payload.json").read_text())
+    golden = json.loads((FOLDER / "sample" / "golden.json").read_text())
+    found = ask(client, payload["text"])
+    assert [row["token"] for row in found] == [row["token"] for row in golden]
+    assert [row["score"] for row in found] == pytest.approx([row["score"] for row in golden], abs=1e-3)
+
+
+def test_an_answer_is_a_list_of_five_sentences_with_falling_scores(client: Client) -> None:
+    answer = ask(client, "She poured a cup of [MASK] and sat down.")
+    assert [set(row) for row in answer] == [{"token", "score"}] * 5
+    scores = [row["score"] for row in answer]
+    assert all(type(score) is float and 0 < score < 1 for score in scores)
+    assert scores == sorted(scores, reverse=True)
+    assert set(words(answer, "She poured a cup of ", " and sat down.")) & {"coffee", "tea", "water", "milk"}
+
+
+@pytest.mark.parametrize("top", [1, 100])
+def test_top_says_how_many(client: Client, top: int) -> None:
+    assert len({row["token"] for row in ask(client, "A [MASK] day.", top=top)}) == top
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"top": 0}, {"top": 101}, {"top": "x"}, {"truncate": "perhaps"}, {"k": 1}]
+)
+def test_parameters_out_of_range_are_named(client: Client, parameters: dict[str, Any]) -> None:
+    field = refusal(client, "A [MASK] day.", **parameters).details["field"]
+    assert field == f"parameters.{next(iter(parameters))}"
+
+
+@pytest.mark.parametrize("around", [("", ""), ("[CLS]", "[SEP]"), ("[UNK] [PAD]", "[unused5]")])
+def test_reserved_words_are_never_proposed(client: Client, around: tuple[str, str]) -> None:
+    found = words(ask(client, "[MASK]".join(around), top=100), *around)
+    assert not [word for word in found if word.startswith("[") and len(word) > 1]
+
+
+def test_case_and_spacing_of_the_rest_are_kept(client: Client) -> None:
+    before, after = "  \tThe  WORLD\nhas ", "  People…\n "
+    answer = ask(client, f"{before}[MASK]{after}")
+    assert all(word and word == word.strip() for word in words(answer, before, after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("I 👩‍👩‍👧 love 🎂 ", " 🇸🇨!"),
+        ("שלום ", " עולם"),
+        ("مرحبا ", " العالم"),
+        ("今天天气很", "。"),
+        ("Cafe\u0301 nai\u0308ve e\u0301\u0302\u0303 ", " a\u20dd."),
+        ("null \0 and \x1b bell \a ", " end\0"),
+        ("\ufeffmark \u200b\u202e ", " \u2066x\u2069"),
+        ("İstanbul ẞ ﬁ ", " ﷺ"),
+        ("𝕳𝖊𝖑𝖑𝖔 \U0010ffff ", " \ue000"),
+    ],
+)
+def test_any_unicode_around_a_mask_is_kept(client: Client, before: str, after: str) -> None:
+    assert len(words(ask(client, f"{before}[MASK]{after}"), before, after)) == 5
+
+
+def test_a_mask_within_a_word_is_filled_within_it(client: Client) -> None:
+    assert len(words(ask(client, "That is un[MASK]able."), "That is un", "able.")) == 5
+
+
+def test_several_masks_are_filled_together(client: Client) -> None:
+    answer = ask(client, "The [MASK] drank a cup of [MASK].", top=20)
+    assert len({row["token"] for row in answer}) == 20
+    assert all("[MASK]" not in row["token"] for row in answer)
+    scores = [row["score"] for row in answer]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_the_score_of_several_masks_is_the_product_of_theirs(client: Client) -> None:
+    """Each mask's own best word is in the best sentence of all."""
+    text = "[MASK] is the capital of [MASK]."
+    loaded: Any = client
+    payload = loaded.payload(text=text)
+    inputs = loaded.preprocess(payload)
+    outputs = loaded.triton.infer("bert_base", {name: value[None] for name, value in inputs.items()})
+    alone = [(ids[0], scores[0]) for ids, scores in zip(*(outputs[name][0] for name in MASKS), strict=True)]
+    best = ask(client, text, top=1)[0]
+    first, second = loaded.words([int(word) for word, _ in alone])
+    assert best["token"] == f"{first} is the capital of {second}."
+    assert best["score"] == pytest.approx(math.exp(sum(float(score) for _, score in alone)))
+
+
+def test_a_text_full_of_masks_is_answered(client: Client) -> None:
+    answer = ask(client, "[MASK]" * 510, top=2)
+    assert len(answer) == 2
+    assert all("[MASK]" not in row["token"] for row in answer)
+
+
+@pytest.mark.parametrize("text", ["", " ", "No mask.", "[mask] [ MASK ] [MASK MASK]", "\0", "😀"])
+def test_no_mask_is_refused(client: Client, text: str) -> None:
+    error = refusal(client, text)
+    assert error.sentence == "payload.text: has no [MASK] to fill"
+    assert (error.status, error.details["field"]) == (422, "payload.text")
+
+
+def test_a_text_of_just_the_models_length_is_answered(client: Client) -> None:
+    assert len(ask(client, "[MASK]" + " word" * 509)) == 5
+
+
+def test_a_longer_text_is_refused_with_its_length(client: Client) -> None:
+    error = refusal(client, "[MASK]" + " word" * 510)
+    assert "513 word pieces" in error.sentence
+    assert "512" in error.sentence
+    assert error.details["field"] == "payload.text"
+
+
+@pytest.mark.parametrize(
+    ("cut_before", "before", "after", "cut_after"),
+    [(0, 0, 500, 2500), (2500, 500, 0, 0), (1250, 250, 250, 1250), (150, 250, 250, 150)],
+)
+def test_a_longer_text_is_read_around_its_mask_when_asked(
+    client: Client, cut_before: int, before: int, after: int, cut_after: int
+) -> None:
+    """What is cut off stays in the sentences, and makes no difference to their scores."""
+    near = "word " * before + "She poured a cup of [MASK] and sat down." + " word" * after
+    longer = "moon " * cut_before + near + " moon" * cut_after
+    read, kept = ask(client, near), ask(client, longer, truncate=True)
+    assert [row["score"] for row in kept] == pytest.approx([row["score"] for row in read])
+    assert words(kept, *longer.split("[MASK]")) == words(read, *near.split("[MASK]"))
+
+
+def test_truncate_leaves_a_short_text_alone(client: Client) -> None:
+    text = "The world has [MASK] people."
+    assert ask(client, text, truncate=True) == ask(client, text)
+
+
+def test_masks_that_no_window_holds_are_refused(client: Client) -> None:
+    error = refusal(client, "[MASK] " + "word " * 600 + "[MASK]", truncate=True)
+    assert "further apart" in error.sentence
+    assert error.details["field"] == "payload.text"
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("filler", ["word ", "x", "😀", "[MASK]", " ", "\0", "e\u0301"])
+def test_a_megabyte_of_text_is_refused_at_once(client: Client, filler: str, truncate: bool) -> None:
+    text = "[MASK] " + filler * (MIB // len(filler))
+    started = time.monotonic()
+    error = refusal(client, text, truncate=truncate)
+    assert time.monotonic() - started < 1
+    assert "32,768 characters" in error.sentence
+
+
+ALPHABET = st.one_of(
+    st.characters(codec="utf-8"),
+    st.sampled_from(["[MASK]", " [MASK] ", "[CLS]", "##", "word ", "\u0301", "\0"]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.lists(ALPHABET, max_size=80).map("".join), top=st.integers(1, 7), truncate=st.booleans())
+def test_any_text_gets_its_sentences_or_a_4xx(client: Client, text: str, top: int, truncate: bool) -> None:
+    try:
+        answer = ask(client, text, top=top, truncate=truncate)
+    except TriremeError as error:
+        assert 400 <= error.status < 500
+        assert "[MASK]" not in text
+    else:
+        assert len(answer) == top
+        assert all("[MASK]" not in row["token"] for row in answer)
+
+
+def test_a_broken_description_of_the_model_stops_the_start(client: Client, tmp_path: Path) -> None:
+    model = tmp_path / "bert_base"
+    model.mkdir()
+    (model / "preprocess.json").write_text(
+        '{"mask_token": "[MASK]", "max_length": "long", "max_characters": 9}'
+    )
+    (model / "tokenizer.json").symlink_to(client.repository / "bert_base" / "tokenizer.json")
+    with pytest.raises(ValueError, match="max_length"):
+        type(client)(client.triton, FOLDER, tmp_path).setup()
+
+
+def test_a_text_is_padded_where_a_plan_takes_no_shorter_one(client: Client) -> None:
+    text = "The world has [MASK] people."
+    bare = ask(client, text)
+    assert isinstance(client, TensorClient)
+    client.shortest = 128  # type: ignore[attr-defined]
+    try:
+        inputs = client.preprocess(validate_payload(client, DispatchRequest("bert_base", []), {"text": text}))
+        assert {name: tensor.shape for name, tensor in inputs.items()} == dict.fromkeys(inputs, (128,))
+        padded = ask(client, text)
+    finally:
+        client.shortest = 1  # type: ignore[attr-defined]
+    assert [row["token"] for row in padded] == [row["token"] for row in bare]
+    assert [row["score"] for row in padded] == pytest.approx([row["score"] for row in bare], rel=1e-3)
+
+
+def test_what_a_plan_takes_is_read_in_its_manifest(tmp_path: Path) -> None:
+    profile = Profile(input="input_ids", minimum=(1, 128), optimum=(16, 128), maximum=(128, 128))
+    for version, profiles in (("1", ()), ("2", (profile,))):
+        (tmp_path / version).mkdir()
+        Manifest(
+            model="bert_base",
+            target="tensorrt",
+            source=Source(name="x", sha256="0" * 64),
+            tool=Tool(name="TensorRT", version="11.0"),
+            profiles=profiles,
+            built=now(),
+        ).write(tmp_path / version)
+    (tmp_path / "3").mkdir()
+    assert least_length(tmp_path) == 128

@@ -1,0 +1,190 @@
+"""The resnet client on a real Triton: TensorFlow.js' golden answers, and the reference system's rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydantic import ValidationError
+
+from clients.resnet.client import ClassifiedPicture, Resnet
+from sm.client import Client, Triton
+from sm.errors import StartError
+from sm.plugins.loading import ClientSource, load
+from sm.plugins.registry import check
+from sm.run_state import Box
+from sm.server.supervisor import ports
+from sm.settings import HERE, Settings
+from sm.tools.build.graph_runner import session
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.build.prepare import prepare
+from sm.tools.build.samples import InProcess
+from sm.triton.transport import Transport
+from tests.support.tritons import SETTINGS, Serving
+
+FOLDER = HERE / "clients" / "resnet"
+SAMPLE = FOLDER / "sample"
+PICTURES: dict[str, list[str]] = json.loads((SAMPLE / "golden-pictures.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real weights, and no other model."""
+    folder = tmp_path_factory.mktemp("resnet") / "repository"
+    folder.mkdir()
+    (folder / "resnet").symlink_to(prepare(Settings.read({})) / "resnet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def transport(repository: Path) -> Iterator[Transport]:
+    run = repository.parent / "run"
+    run.mkdir()
+    box = Box(
+        f"test{os.urandom(4).hex()}", run, repository, *ports.choose_ports(SETTINGS), "nginx", 64 * 2**20
+    )
+    serving = Serving(box)
+    try:
+        serving.start()
+        made = Transport(SETTINGS, box)
+        yield made
+        made.close()
+    finally:
+        serving.stop()
+
+
+def ready(transport: Triton, repository: Path) -> Client:
+    found = ClientSource("resnet", FOLDER / "client.py")
+    client = load(found, transport, repository)
+    check(client, found, transport)
+    return client
+
+
+@pytest.fixture(scope="module")
+def client(transport: Transport, repository: Path) -> Client:
+    return ready(transport, repository)
+
+
+def asked(image: object, **parameters: Any) -> ClassifiedPicture:
+    return ClassifiedPicture.model_validate({"image": image, "parameters": parameters})
+
+
+def split(row: str) -> tuple[float, list[str]]:
+    score, *rest = row.split(":")
+    return float(score), rest
+
+
+def assert_equal(found: Any, golden: list[str]) -> None:
+    """The same classes in the same order, scores to a thousandth."""
+    assert [split(row)[1] for row in found] == [split(row)[1] for row in golden]
+    assert [split(row)[0] for row in found] == pytest.approx([split(row)[0] for row in golden], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_a_picture_gets_the_answer_of_tensorflow_js(client: Client, name: str) -> None:
+    assert_equal(client.inference(asked((SAMPLE / name).read_bytes())), PICTURES[name])
+
+
+def test_the_sample_payload_gets_its_golden_answer(client: Client) -> None:
+    payload = ClassifiedPicture.model_validate_json((SAMPLE / "payload.json").read_bytes())
+    assert_equal(client.inference(payload), json.loads((SAMPLE / "golden.json").read_text()))
+
+
+def test_a_row_is_score_index_index_label(client: Client) -> None:
+    rows: Any = client.inference(asked((SAMPLE / "cat.png").read_bytes(), top=1))
+    (row,) = rows
+    score, rest = split(row)
+    assert rest == ["285", "285", "Egyptian cat"]
+    assert row == f"{score:f}:285:285:Egyptian cat"
+
+
+@pytest.mark.parametrize("top", [1, 5, 1000])
+def test_as_many_rows_as_asked_for_the_best_first(client: Client, top: int) -> None:
+    rows: Any = client.inference(asked((SAMPLE / "cat.png").read_bytes(), top=top))
+    scores = [split(row)[0] for row in rows]
+    assert len({split(row)[1][0] for row in rows}) == top
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("top", [0, 1001, -1, 1.5, "many", None])
+def test_another_number_of_rows_is_refused(top: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        asked(b"x", top=top)
+    assert caught.value.errors()[0]["loc"] == ("parameters", "top")
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1), (3000, 2000)])
+def test_a_picture_of_any_size_is_classified(client: Client, tmp_path: Path, size: tuple[int, int]) -> None:
+    Image.new("RGB", size, (90, 120, 60)).save(tmp_path / "plain.png")
+    assert len(client.inference(asked((tmp_path / "plain.png").read_bytes()))) == 3  # type: ignore[arg-type]
+
+
+def test_many_callers_get_each_their_own_answer(client: Client) -> None:
+    """Triton makes batches of them; the rows must not be mixed up."""
+    names = sorted(PICTURES) * 6
+    payloads = [asked((SAMPLE / name).read_bytes()) for name in names]
+    with ThreadPoolExecutor(8) as callers:
+        answers = list(callers.map(client.inference, payloads))
+    for name, answer in zip(names, answers, strict=True):
+        assert_equal(answer, PICTURES[name])
+
+
+@pytest.fixture(scope="module")
+def plain() -> InProcess:
+    """The recipe's own graph, which takes numbers, as a team's may."""
+    (graph,) = (Settings.read({}).cache / "models" / "resnet").glob("*/model.onnx")
+    return InProcess(Graph.read(graph), session(graph))
+
+
+def test_a_model_that_takes_numbers_gets_the_same_answers(plain: InProcess, repository: Path) -> None:
+    client = ready(plain, repository)
+    for name, golden in PICTURES.items():
+        assert_equal(client.inference(asked((SAMPLE / name).read_bytes())), golden)
+
+
+def test_the_models_description_decides_how_pixels_are_fed(plain: InProcess, tmp_path: Path) -> None:
+    """A torchvision ResNet beside the same client: only the description is another."""
+    folder = tmp_path / "resnet"
+    folder.mkdir()
+    (folder / "labels.txt").write_text("label\n" * 1000)
+    torchvision = {"resize": 256, "crop": 224, "channels": "RGB", "scale": 1 / 255}
+    normal = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    (folder / "preprocess.json").write_text(json.dumps({**torchvision, **normal}))
+    other = ready(plain, tmp_path)
+    assert isinstance(other, Client)
+    tensor = other.preprocess(asked((SAMPLE / "cat.png").read_bytes()))["input"]  # type: ignore[attr-defined]
+    assert tensor.shape == (3, 224, 224)
+    assert np.abs(tensor).max() < 2.7
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "sentence"),
+    [
+        ("labels.txt", "one\n", "has 1 labels for 1000 classes"),
+        ("preprocess.json", "{}", r"preprocess\.json: resize: Field required"),
+        ("preprocess.json", '{"resize":256,"crop":192,"channels":"RGB"}', "crop 192, but 'resnet' takes 224"),
+        ("labels.txt", "0:a\n1:b\n", "has 2 labels for 1000 classes"),
+    ],
+)
+def test_what_is_wrong_beside_the_model_stops_the_start(
+    transport: Transport, repository: Path, tmp_path: Path, file: str, text: str, sentence: str
+) -> None:
+    folder = tmp_path / "resnet"
+    folder.mkdir()
+    for name in ("labels.txt", "preprocess.json"):
+        (folder / name).write_text((repository / "resnet" / name).read_text())
+    (folder / file).write_text(text)
+    with pytest.raises(StartError, match=sentence):
+        ready(transport, tmp_path)
+
+
+def test_the_class_says_what_it_needs() -> None:
+    assert Resnet.model == "resnet"
+    assert "top" in json.dumps(ClassifiedPicture.model_json_schema())

@@ -1,0 +1,51 @@
+"""``make serve EXAMPLES=1``: all of them beside the demo, and the commands it ends with."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sm.settings import HERE, Settings
+from sm.tools.build import example_repositories
+from tests.support.boxes import free_port, until
+
+#: What the command of each example must print.
+SAYS = {
+    "bert_encode": '"embedding":[',
+    "detect_segment": '"label":"cat"',
+    "efficientnet_lite": '"label":"espresso"',
+    "t5_translate": '"result":"Das"',
+}
+
+
+@pytest.mark.exhaustive
+def test_all_are_served_at_once_and_their_commands_work_as_printed(tmp_path: Path) -> None:
+    repository = example_repositories.prepare(Settings.read({}))
+    assert {"resnet", "yolov5", "bert_base", *SAYS} <= {path.name for path in repository.iterdir()}
+    port, log = free_port(), tmp_path / "log"
+    environment = {**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port)}
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "serve"), "--examples"], env=environment, stdout=stream, stderr=stream
+        )
+    try:
+        curls = until(lambda: re.findall(r"^curl .*", log.read_text(), re.M), 120, "the commands")
+        assert len(curls) == 3 + len(SAYS)
+        for curl in curls:
+            if not any(name in curl for name in SAYS):
+                continue  # of the demo
+            line = curl.replace(f"localhost:{port}", f"127.0.0.1:{port}")
+            done = subprocess.run(
+                ["bash", "-c", line], capture_output=True, text=True, check=True, timeout=120
+            )
+            (name,) = [name for name in SAYS if name in line]
+            assert SAYS[name] in done.stdout.replace(" ", ""), done.stdout[:500]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0

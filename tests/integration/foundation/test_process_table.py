@@ -1,0 +1,50 @@
+"""What ``/proc`` tells of children: alive, dead and not yet asked, and gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+
+from sm import process_table
+from tests.support.boxes import until
+
+
+def test_a_child_of_any_thread_is_found_with_its_words_and_its_state() -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    release = threading.Event()
+
+    def start() -> None:
+        started.append(subprocess.Popen(["sleep", "600"]))
+        release.wait(30)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    until(lambda: started, what="the child")
+    child = started[0]
+    try:
+        assert child.pid in process_table.children(os.getpid())
+        until(lambda: process_table.command_line(child.pid)[:2] == ["sleep", "600"], what="its words")
+        fields = process_table.status_fields(child.pid)
+        assert fields[0] in b"SR"
+        assert int(fields[1]) == os.getpid()
+        child.send_signal(signal.SIGKILL)
+        until(lambda: process_table.status_fields(child.pid)[0] == b"Z", what="its end")
+        assert child.pid in process_table.children(os.getpid())
+        assert process_table.command_line(child.pid) == [""]
+    finally:
+        child.kill()
+        child.wait()
+        release.set()
+        thread.join()
+    assert child.pid not in process_table.children(os.getpid())
+    assert process_table.status_fields(child.pid) == []
+
+
+def test_a_process_that_is_gone_has_nothing_to_tell() -> None:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    assert process_table.children(child.pid) == set()
+    assert process_table.command_line(child.pid) == [""]
+    assert process_table.status_fields(child.pid) == []

@@ -1,0 +1,132 @@
+"""The gateway's variables: what is wrong with one is said at start, and keys are not repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from app import app
+from chalice.app import Request
+from chalicelib.failures import Unauthorized
+from chalicelib.front import Front
+from chalicelib.keys import Keys
+from chalicelib.options import Options
+
+from sm.errors import Forbidden, StartError
+from sm.settings import HERE
+from sm.values import format_value
+
+GOOD = {
+    "TRIREME_GATEWAY_BUCKET": "b",
+    "TRIREME_GATEWAY_TRITON": "triton.internal:8001",
+    "TRIREME_GATEWAY_KEYS": f"me:{'0' * 64}",
+}
+
+
+def short_name(**members: object) -> str:
+    """A map of one short name, with these members changed."""
+    good = {"name": "b", "input_name": "x", "output_name": "y", "input_shape": [1, 3, 8, 8]}
+    return json.dumps({"a": {**good, **members}})
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"TRIREME_GATEWAY_BUCKET": ""}, "TRIREME_GATEWAY_BUCKET is not set."),
+        ({"TRIREME_GATEWAY_KEYS": ""}, "TRIREME_GATEWAY_KEYS is not set"),
+        ({"TRIREME_GATEWAY_INPUTS": "images"}, "is no prefix such as images/"),
+        ({"TRIREME_GATEWAY_INPUTS": "results/mine/"}, "TRIREME_GATEWAY_RESULTS lies within"),
+        ({"TRIREME_GATEWAY_TIMEOUT": "901"}, "is not between"),
+        ({"TRIREME_GATEWAY_TLS_KEY": "/k"}, "belong together"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": "/nowhere"}, "SHORT_NAMES='/nowhere' is neither JSON nor a file"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": "{"}, "SHORT_NAMES='{' has a mistake in the JSON"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": "{}"}, "has no name in it"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": '{"a": {"name": "../b"}}'}, "has a mistake in a.name"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": '{"a/b": {}}'}, "has a mistake in a/b"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": short_name(input_shape=[1, 4, 8, 8])}, "a.input_shape.1"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": short_name(inputs="x")}, "has a mistake in a.inputs"),
+    ],
+)
+def test_a_wrong_variable_is_named(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(StartError, match=said):
+        Options.read({**GOOD, **variables})
+
+
+def test_short_names_may_be_in_a_file_and_keep_their_order(tmp_path: Path) -> None:
+    file = tmp_path / "names.json"
+    file.write_text(json.dumps({name: json.loads(short_name())["a"] for name in ("z", "a", "m")}))
+    options = Options.read({**GOOD, "TRIREME_GATEWAY_SHORT_NAMES": str(file)})
+    assert list(options.short_names or ()) == ["z", "a", "m"]
+
+
+def test_a_key_in_the_place_of_its_hash_is_not_repeated() -> None:
+    with pytest.raises(StartError, match="^TRIREME_GATEWAY_KEYS is no list") as error:
+        Options.read({**GOOD, "TRIREME_GATEWAY_KEYS": "me:secret"})
+    assert "secret" not in str(error.value)
+
+
+def test_behind_api_gateway_keys_may_be_its_own() -> None:
+    options = Options.read({**GOOD, "TRIREME_GATEWAY_KEYS": "", "AWS_LAMBDA_FUNCTION_NAME": "gateway"})
+    assert options.keys is None
+
+
+@pytest.mark.parametrize(
+    ("triton", "said"),
+    [
+        ("", "TRIREME_GATEWAY_TRITON is not set"),
+        ("triton", "is no address"),
+        ("triton:99999", "is no address"),
+        ("a.internal:8001,b.internal:8001", "by their IP addresses"),
+    ],
+)
+def test_an_address_that_is_none_is_named(triton: str, said: str) -> None:
+    with pytest.raises(StartError, match=said):
+        Options.read({**GOOD, "TRIREME_GATEWAY_TRITON": triton}).peers  # noqa: B018
+
+
+def test_a_key_has_an_owner_or_is_refused() -> None:
+    keys = Keys({"me": hashlib.sha256(b"long").hexdigest()})
+    assert keys.owner("long") == "me"
+    with pytest.raises(Unauthorized):
+        keys.owner("")
+    with pytest.raises(Forbidden):
+        keys.owner("longer")
+
+
+def test_what_is_missing_is_told_to_the_log_and_not_to_the_caller(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("os.environ", {"TRIREME_GATEWAY_BUCKET": "private-name"})
+    # pytest's own handlers are to stay.
+    monkeypatch.setattr("sm.logs.configure", lambda level: None)
+    event = {
+        "requestContext": {"httpMethod": "GET", "resourcePath": "/models"},
+        "headers": {},
+        "pathParameters": {},
+        "stageVariables": {},
+        "multiValueQueryStringParameters": None,
+        "body": None,
+    }
+    answer = Front().answer(Request(event), lambda api: api.models())
+    assert answer.status_code == 500
+    assert "its log says" in answer.body
+    assert "TRIREME_GATEWAY_KEYS" not in answer.body
+    assert "TRIREME_GATEWAY_KEYS is not set" in caplog.text
+
+
+def test_every_route_is_documented() -> None:
+    page = (HERE / "docs" / "deploy" / "gateway.md").read_text()
+    for path, verbs in app.routes.items():
+        for verb in verbs:
+            assert f"| `{verb} {path}` |" in page
+
+
+def test_every_variable_is_documented_with_its_default() -> None:
+    page = (HERE / "docs" / "deploy" / "gateway.md").read_text()
+    for row in fields(Options):
+        default = format_value(row.default).replace(f"{HERE}/", "")
+        cell = f"`{default}`" if default else ""
+        assert f"| `{row.metadata['names'][0]}` | {cell} | {row.metadata['help']} |" in page

@@ -1,0 +1,192 @@
+"""Every route of ``chalice local``, on a bucket and two Tritons."""
+
+from __future__ import annotations
+
+import base64
+import io
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from chalicelib.options import Options
+from chalicelib.service import Service
+from chalicelib.storage import Storage
+from chalicelib.tritons import Tritons
+
+from sm.router.answer import dumps
+from tests.support.gateway_requests import BLUE, RED
+from tests.support.gateways import BUCKET, MODELS, Cloud, Gateway
+
+
+def test_health_names_each_triton_and_wants_no_key(local: Gateway) -> None:
+    answer = local.ask("GET", "/health", key=None)
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "healthy"
+    assert list(answer.json()["tritons"].values()) == ["ready", "ready"]
+
+
+def test_models_are_those_of_the_bucket_and_those_of_triton(local: Gateway) -> None:
+    assert local.ask("GET", "/models").json() == {
+        "bucket": sorted(MODELS),
+        "loaded": {name: ["1"] for name in sorted(MODELS)},
+    }
+
+
+def test_a_picture_of_the_bucket_becomes_a_stored_result(local: Gateway, cloud: Cloud) -> None:
+    cloud.put("images/red.png", RED)
+    answer = local.infer("resnet", {"s3_key": "images/red.png"})
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert {**body, "predictions": ...} == {
+        "status": "success",
+        "model": "resnet",
+        "predictions": ...,
+        "result_s3_key": "results/images/red.png_resnet_inference.json",
+    }
+    assert len(body["predictions"]) == 5
+    assert body["predictions"][0] == "1.000000:0:0:tabby"
+    stored = cloud.get(body["result_s3_key"])
+    assert stored["predictions"] == body["predictions"]
+    assert stored["s3_key"] == "images/red.png"
+
+
+def test_a_model_without_a_client_answers_its_five_best_labels(local: Gateway) -> None:
+    answer = local.infer("colours", {"payload": {"image": base64.b64encode(BLUE).decode()}})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["predictions"][:2] == [
+        {"label": "teapot", "index": 2, "score": 1.0},
+        {"label": "comic book", "index": 5, "score": 0.5},
+    ]
+    assert len(answer.json()["predictions"]) == 5
+    assert answer.json()["result_s3_key"] is None
+
+
+def test_a_model_may_have_an_explicit_batch_of_one(local: Gateway) -> None:
+    answers = [
+        local.infer(name, {"payload": {"image": base64.b64encode(BLUE).decode()}}).json()["predictions"]
+        for name in ("explicit", "colours")
+    ]
+    assert answers[0] == answers[1]
+    tensor = np.zeros((3, 8, 8)).tolist()
+    for given in (tensor, [tensor]):
+        answer = local.infer("explicit", {"payload": {"tensor": given}})
+        assert [row["score"] for row in answer.json()["predictions"]] == [0.0] * 5
+
+
+def test_infer_without_a_model_is_no_path_here(local: Gateway) -> None:
+    answer = local.ask("POST", "/infer", json={})
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+def test_an_object_says_what_it_is_by_its_type_or_its_ending(local: Gateway, cloud: Cloud) -> None:
+    content = io.BytesIO()
+    np.save(content, np.zeros((3, 8, 8), np.float32))
+    cloud.put("images/zeros.npy", content.getvalue())
+    cloud.put("images/whatever", RED, ContentType="image/png")
+    cloud.put("images/words.json", b'{"tensor": ["a", "b"]}')
+    best = [local.infer("colours", {"s3_key": key}).json() for key in ("images/zeros.npy", "images/whatever")]
+    assert [row["predictions"][0]["score"] for row in best] == [0.0, 1.0]
+    assert local.infer("words", {"s3_key": "images/words.json"}).json()["predictions"] == {"y": ["A", "B"]}
+
+
+def test_parameters_and_version_are_the_callers(local: Gateway, cloud: Cloud) -> None:
+    cloud.put("images/red.png", RED)
+    body = {"s3_key": "images/red.png", "parameters": {"top": 1}, "version": "1"}
+    assert local.infer("resnet", body).json()["predictions"] == ["1.000000:0:0:tabby"]
+    missing = local.ask("POST", "/infer/resnet?version=7", json={"s3_key": "images/red.png"})
+    assert missing.status_code == 400
+    assert missing.json()["error"] == "no version 7 of model 'resnet'; there are: 1"
+
+
+def test_an_unknown_model_is_a_400_that_lists_the_others(local: Gateway) -> None:
+    answer = local.infer("nobody", {"payload": {"tensor": [1]}})
+    assert answer.status_code == 400
+    assert answer.json()["models"] == sorted(MODELS)
+    assert answer.json()["code"] == "unknown_model"
+    loading = local.ask("POST", "/load_model/nobody")
+    assert loading.status_code == 400
+    assert loading.json()["models"] == sorted(MODELS)
+
+
+def test_a_model_that_is_only_in_the_bucket_is_said_to_be_there(local: Gateway, cloud: Cloud) -> None:
+    cloud.put("models/waiting/config.pbtxt", b"")
+    try:
+        answer = local.infer("waiting", {"payload": {"tensor": [1]}})
+    finally:
+        cloud.s3.delete_object(Bucket="trireme-test", Key="models/waiting/config.pbtxt")
+    assert answer.status_code == 400
+    assert "POST /load_model/waiting" in answer.json()["error"]
+
+
+def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(local: Gateway, cloud: Cloud) -> None:
+    cloud.put("models/broken/config.pbtxt", b"backend: 'python' nonsense")
+    cloud.put("models/broken/1/model.py", b"raise ValueError('no such luck')")
+    try:
+        answer = local.ask("POST", "/load_model/broken")
+    finally:
+        for key in ("config.pbtxt", "1/model.py"):
+            cloud.s3.delete_object(Bucket="trireme-test", Key=f"models/broken/{key}")
+    assert answer.status_code == 400
+    assert "cannot load 'broken'" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"", 400, "the body is empty"),
+        (b"{", 400, "not JSON"),
+        (b"[]", 400, "JSON object"),
+        (b"{}", 400, "s3_key or payload"),
+        (b'{"s3_key": "images/x", "payload": 1}', 400, "one of the two"),
+        (b'{"s3_key": 7}', 400, "s3_key"),
+        (b'{"s3_key": ""}', 400, "s3_key"),
+        (b'{"s3_key": "images/none.png"}', 404, "no object 'images/none.png'"),
+        (b'{"s3_key": "images/../models/resnet/labels.txt"}', 400, "s3_key"),
+        (b'{"s3_key": "models/resnet/labels.txt"}', 403, "must begin with images/"),
+        (b'{"s3_key": "results/images/red.png_resnet_inference.json"}', 403, "must begin with images/"),
+        (b'{"key": "images/red.png"}', 422, "key: no such member"),
+        (b'{"payload": {"image": "!"}}', 400, "base64"),
+        (b'{"payload": {"picture": "x"}}', 422, "payload.image: field required"),
+        (b'{"payload": {"image": "QUJD"}}', 400, "not a JPEG, PNG or WebP"),
+        (b'{"payload": {"image": "QUJD"}, "parameters": {"top": 0}}', 422, "parameters.top"),
+        (b'{"payload": [], "version": "1"}', 422, "one record"),
+        (b'{"payload": {}, "version": "x"}', 422, "version"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_said(local: Gateway, body: bytes, status: int, said: str) -> None:
+    answer = local.ask("POST", "/infer/resnet", data=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
+    assert {"error", "code", "request_id"} <= answer.json().keys()
+
+
+def test_many_first_requests_at_once_find_one_client_whole(
+    env: dict[str, str], cloud: Cloud, local: Gateway
+) -> None:
+    options = Options.read(env)
+    tritons = Tritons(options.peers, 60)
+    service = Service(options, Storage(BUCKET, 2**20, cloud.s3), tritons)
+    body = dumps({"payload": {"image": base64.b64encode(RED).decode()}})
+    with ThreadPoolExecutor(8) as executor:
+        answers = list(executor.map(lambda _: service.infer("colours", body, "", "id"), range(16)))
+    tritons.close()
+    assert {answer["predictions"][0]["label"] for answer in answers} == {"tabby"}
+
+
+def test_what_chalice_refuses_has_the_same_shape(local: Gateway) -> None:
+    refused = local.ask("GET", "/infer/resnet")
+    assert (refused.status_code, refused.json()["code"]) == (405, "method_not_allowed")
+    typed = local.ask("POST", "/infer/resnet", data=b"x", headers={"Content-Type": "image/jpeg"})
+    assert (typed.status_code, typed.json()["code"]) == (415, "unsupported_content_type")
+
+
+def test_a_key_is_wanted_and_neither_it_nor_a_wrong_one_is_ever_logged(local: Gateway) -> None:
+    for path in ("/models", "/load_model/resnet", "/infer/resnet"):
+        method = "GET" if path == "/models" else "POST"
+        assert local.ask(method, path, key=None, json={}).status_code == 401
+        refused = local.ask(method, path, key="a-wrong-key", json={})
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    assert local.ask("GET", "/models").status_code == 200
+    log = local.log.read_text()
+    assert '"caller":"tests"' in log
+    assert "a-wrong-key" not in log
+    assert "the-key-of-a-test" not in log

@@ -1,0 +1,1 @@
+"""The command for a machine with a GPU."""

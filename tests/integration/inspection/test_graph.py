@@ -1,0 +1,182 @@
+"""``sm inspect --graph`` writes the ensembles as a Mermaid flowchart, with what is wrong in red."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sm.repository import models
+from sm.settings import HERE
+from sm.tools.inspect import mermaid
+from tests.support.ensemble_repositories import BAD, GOOD, ensemble, step, write
+
+#: ``x`` is wanted by the first and by the last of three; the last gets three tensors.
+WIDE = ensemble(
+    step("front", {"x": "x"}, {"mid": "middle"}),
+    step("back", {"mid": "middle"}, {"y": "between"}),
+    step("both", {"one": "x", "other": "between", "third": "middle"}, {"y": "y"}),
+)
+MODEL = st.sampled_from(["front", "back", "gone", "any"])
+TENSORS = st.lists(
+    st.sampled_from(["a", "b", "end", 'c"];', "<br>", "%%{", "#1;", "`d`"]), max_size=4, unique=True
+)
+
+#: The lines of a flowchart, as Mermaid's grammar has them. A label is quoted and has nothing special in it.
+LABEL = r'"((?:[^"#$%&:;<>\\`{|}]|<br>|#\d+;)*)"'
+NODE = re.compile(rf"        (e\d+(?:n\d+|faults))(?:\(\[{LABEL}\]\)|\[{LABEL}\]):::(\w+)")
+LINK = re.compile(rf"        (e\d+n\d+) -->\|{LABEL}\| (e\d+n\d+)")
+SUBGRAPH = re.compile(rf"    subgraph e\d+\[{LABEL}\]")
+STYLE = re.compile(r"    (?:classDef \w+|linkStyle [\d,]+) \S+:\S+(?: 4)?|        direction LR|    end")
+
+
+class Parsed:
+    """A flowchart, read line by line. A line of no known form fails."""
+
+    def __init__(self, text: str) -> None:
+        first, *lines = text.removesuffix("\n").split("\n")
+        assert first == "flowchart LR"
+        self.titles: list[str] = []
+        self.nodes: dict[str, tuple[str, str]] = {}
+        self.links: list[tuple[str, str, str]] = []
+        for line in lines:
+            if node := NODE.fullmatch(line):
+                name, rounded, square, style = node.groups()
+                self.nodes[name] = (shown(rounded or square), style)
+            elif link := LINK.fullmatch(line):
+                source, label, target = link.groups()
+                self.links.append((source, shown(label), target))
+            elif subgraph := SUBGRAPH.fullmatch(line):
+                self.titles.append(shown(subgraph[1]))
+            else:
+                assert STYLE.fullmatch(line), line
+        assert {end for source, _, target in self.links for end in (source, target)} <= set(self.nodes)
+        wrong = re.search(r"linkStyle ([\d,]+)", text)
+        self.wrong_links = [self.links[int(place)] for place in wrong[1].split(",")] if wrong else []
+        self.wrong_nodes = [label for label, style in self.nodes.values() if style in ("wrong", "nobody")]
+
+
+def shown(label: str) -> str:
+    """What a reader sees: numbered characters as themselves, a line break as a space."""
+    return re.sub(r"#(\d+);", lambda number: chr(int(number[1])), label.replace("<br>", " "))
+
+
+def parsed(repository: Path) -> Parsed:
+    return Parsed(mermaid.flowchart(models.read(repository)))
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("repository"), any="")
+
+
+def test_a_step_shows_its_model_version_and_backend_and_a_link_its_tensor(tmp_path: Path) -> None:
+    chart = parsed(write(tmp_path, good=GOOD))
+    assert chart.titles == ["good · ensemble · batches of up to 8"]
+    assert list(chart.nodes.values()) == [
+        ("x input", "input"),
+        ("front version 1 · python", "step"),
+        ("back version 1 · python", "step"),
+        ("y output", "output"),
+    ]
+    assert chart.links == [
+        ("e0n0", "x FP32 [4]", "e0n1"),
+        ("e0n1", "m FP32 [4] mid → mid", "e0n2"),
+        ("e0n2", "y FP32 [4]", "e0n3"),
+    ]
+
+
+def test_a_tensor_that_two_steps_read_has_a_link_to_each(tmp_path: Path) -> None:
+    chart = parsed(write(tmp_path, wide=WIDE))
+    assert [(source, target) for source, label, target in chart.links if label.startswith("x ")] == [
+        ("e0n0", "e0n1"),
+        ("e0n0", "e0n3"),
+    ]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_red_and_said_in_a_node_of_its_own(tmp_path: Path, name: str) -> None:
+    chart = parsed(write(tmp_path, **{name: BAD[name][0]}))
+    sentences, style = chart.nodes["e0faults"]
+    assert style == "wrong"
+    assert BAD[name][1] in sentences
+    assert chart.wrong_links or len(chart.wrong_nodes) > 1
+
+
+def test_nothing_is_red_where_nothing_is_wrong(tmp_path: Path) -> None:
+    chart = parsed(write(tmp_path, good=GOOD))
+    assert (chart.wrong_links, chart.wrong_nodes) == ([], [])
+    assert "e0faults" not in chart.nodes
+
+
+def test_names_are_text_whatever_is_in_them(tmp_path: Path) -> None:
+    text = GOOD.replace("'m'", "'<b>&m\\001\"]; end'")
+    assert '<b>&m\N{REPLACEMENT CHARACTER}"]; end FP32' in parsed(write(tmp_path, good=text)).links[1][1]
+
+
+def test_all_ensembles_are_in_it_and_the_same_repository_gives_the_same_bytes(tmp_path: Path) -> None:
+    charts = [
+        mermaid.flowchart(models.read(write(tmp_path / folder / "models", one=GOOD, two=WIDE)))
+        for folder in "ab"
+    ]
+    assert charts[0] == charts[1]
+    assert [title.split()[0] for title in Parsed(charts[0]).titles] == ["one", "two"]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(wired=st.lists(st.tuples(MODEL, TENSORS, TENSORS), max_size=7), inputs=TENSORS, outputs=TENSORS)
+def test_whatever_is_wired_is_a_flowchart(
+    repository: Path, wired: list[tuple[str, list[str], list[str]]], inputs: list[str], outputs: list[str]
+) -> None:
+    ends = [(side, name) for side, names in (("input", inputs), ("output", outputs)) for name in names]
+    tensors = [f"{side} {{ name: '{name}' data_type: TYPE_FP32 dims: 4 }}" for side, name in ends]
+    steps = [
+        step(model, *({f"p{number}": name for number, name in enumerate(names)} for names in sides))
+        for model, *sides in wired
+    ]
+    text = f"platform: 'ensemble' {' '.join(tensors)} ensemble_scheduling {{ {' '.join(steps)} }}"
+    (repository / "any" / "config.pbtxt").write_text(text)
+    parsed(repository)
+
+
+def test_an_ensemble_of_nothing_is_an_empty_subgraph(tmp_path: Path) -> None:
+    chart = parsed(write(tmp_path, empty="platform: 'ensemble'"))
+    assert (chart.titles, chart.nodes) == (["empty · ensemble · no batches"], {})
+
+
+def command(*words: object) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "sm.cli", "inspect", *map(str, words)]
+    return subprocess.run(line, cwd=HERE, capture_output=True, text=True)
+
+
+def test_the_command_writes_the_flowchart_and_its_status_says_whether_all_is_well(tmp_path: Path) -> None:
+    good, bad = write(tmp_path / "good", good=GOOD), write(tmp_path / "bad", bad=BAD["missing"][0])
+    done = command(good, "--graph", tmp_path / "good.mmd")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert command(good, "--graph").stdout == (tmp_path / "good.mmd").read_text()
+    done = command(bad, "--graph", tmp_path / "bad.mmd")
+    assert done.returncode == 1
+    assert done.stderr.startswith("problem: ")
+    assert (tmp_path / "bad.mmd").is_file()
+
+
+def test_the_command_says_that_there_is_nothing_to_draw_and_that_it_cannot_write(tmp_path: Path) -> None:
+    empty = command(write(tmp_path / "none"), "--graph")
+    assert (empty.returncode, empty.stderr) == (1, f"sm: there is no ensemble in {tmp_path}/none to draw.\n")
+    nowhere = command(write(tmp_path / "good", good=GOOD), "--graph", tmp_path / "nowhere" / "a.mmd")
+    assert nowhere.returncode == 1
+    assert nowhere.stderr == f"sm: {tmp_path}/nowhere/a.mmd cannot be written: No such file or directory.\n"
+
+
+def test_a_name_that_ends_in_svg_is_refused_with_the_next_step(tmp_path: Path) -> None:
+    done = command(write(tmp_path / "good", good=GOOD), "--graph", tmp_path / "good.svg")
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        f"sm: {tmp_path}/good.svg: the graph is Mermaid text, not SVG. Name it {tmp_path}/good.mmd"
+    )
+    assert not (tmp_path / "good.svg").exists()

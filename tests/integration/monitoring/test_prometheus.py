@@ -1,0 +1,155 @@
+"""A real Prometheus scrapes a box under load: what the page, the alerts and the dashboard ask for is there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sm.settings import HERE
+from tests.support.boxes import RunningBox, running, until
+from tests.support.load import Load, dispatch
+from tests.support.prometheus import DASHBOARD, Prometheus, alert_rules, panels, scraping
+
+pytestmark = pytest.mark.exhaustive
+
+#: Seconds of load before the first question: rates need a few scrapes.
+LOAD_S = 15
+PAGE = (HERE / "docs/run/metrics.md").read_text()
+DOCUMENTED = dict(re.findall(r"^\| `(trireme_[a-z_]+)` \|([^|]*)\|", PAGE, re.MULTILINE))
+QUERIES = [
+    (panel["title"], target["expr"])
+    for panel in panels()
+    if panel["type"] != "row"
+    for target in panel["targets"]
+]
+THRESHOLD = re.compile(r"(?s)(.*) (?:>|<|==) [0-9.]+\s*")
+
+
+@pytest.fixture(scope="module")
+def busy(demo: Path, cat: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box with callers who are served, refused, too many, and a worker that died."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("promtool is not installed")
+    folder = tmp_path_factory.mktemp("busy")
+    with running(
+        folder, demo, SAGEMAKER_MODEL_SERVER_WORKERS="2", TRIREME_THREADS="2", TRIREME_QUEUE="2"
+    ) as box:
+        picture = base64.b64encode(cat).decode()
+        loads = [
+            Load(box.port, dispatch("resnet", picture)).start(callers=1),
+            Load(box.port, dispatch("bert_base", "A [MASK] sat on the mat.")).start(callers=1),
+            Load(box.port, dispatch("resnet", {"no": "picture"}), patience=0.1).start(callers=1),
+            Load(box.port, dispatch("fragile", {}), patience=0.1).start(callers=1),
+            Load(box.port, dispatch("slow", {"seconds": 0.5}), patience=0.2).start(callers=16),
+        ]
+        try:
+            yield box
+        finally:
+            for load in loads:
+                load.stop()
+
+
+@pytest.fixture(scope="module")
+def prometheus(busy: RunningBox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with scraping(tmp_path_factory.mktemp("prometheus"), busy.port) as started:
+        time.sleep(LOAD_S / 2)
+        os.kill(max(busy.pids("sm.server.worker data")), signal.SIGKILL)
+        time.sleep(LOAD_S / 2)
+        yield started
+
+
+def ask(prometheus: Prometheus, expression: str) -> list[float]:
+    """The values of an expression of the dashboard, with what Grafana puts for its variables."""
+    for variable, value in (("$__rate_interval", "10s"), ("$instance", ".*"), ("$model", ".*")):
+        expression = expression.replace(variable, value)
+    return [float(row["value"][1]) for row in prometheus.query(expression)]
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTED))
+def test_every_documented_series_is_there_with_its_labels(prometheus: Prometheus, name: str) -> None:
+    rows = prometheus.query(f"{name}_count" if name.endswith("_seconds") else name)
+    assert rows
+    labels = set(re.findall(r"`(\w+)`", DOCUMENTED[name]))
+    for row in rows:
+        assert row["metric"].keys() - {"__name__", "instance", "job"} == labels
+        assert not math.isnan(float(row["value"][1]))
+
+
+def test_no_series_is_undocumented(prometheus: Prometheus) -> None:
+    names = {
+        re.sub(r"_(bucket|sum|count)$", "", row["metric"]["__name__"])
+        for row in prometheus.query('{__name__=~"trireme_.+"}')
+    }
+    assert names == DOCUMENTED.keys()
+
+
+def test_the_counts_are_those_of_the_load(prometheus: Prometheus) -> None:
+    assert prometheus.total('trireme_invocations_total{model="resnet", status="200"}') > 0
+    assert prometheus.total('trireme_invocations_total{model="resnet", status="422"}') > 0
+    assert prometheus.total('trireme_invocations_total{model="slow", status="429"}') > 0
+    assert prometheus.total('trireme_invocations_total{model="fragile", status="500"}') > 0
+    assert prometheus.total('trireme_model_rejected_total{model="slow"}') > 0
+    assert prometheus.total('trireme_restarts_total{process="worker"}') == 1
+    assert prometheus.total('trireme_invocation_duration_seconds_count{model="slow", stage="queue"}') > 0
+    infer, total = (
+        prometheus.total(
+            f'trireme_invocation_duration_seconds_sum{{model="resnet", stage="{stage}", status="2xx"}}'
+        )
+        for stage in ("infer", "total")
+    )
+    assert 0 < infer < total
+
+
+@pytest.mark.parametrize("title, expression", QUERIES)
+def test_every_query_of_the_dashboard_returns_data(
+    prometheus: Prometheus, title: str, expression: str
+) -> None:
+    values = ask(prometheus, expression)
+    assert [value for value in values if not math.isnan(value)], f"{title}: {values}"
+
+
+def test_the_dashboards_variables_have_values(prometheus: Prometheus, busy: RunningBox) -> None:
+    found = {}
+    for variable in json.loads(DASHBOARD.read_text())["templating"]["list"]:
+        if variable["type"] == "query":
+            match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+            assert match
+            series = match[1].replace("$instance", ".*")
+            found[variable["name"]] = prometheus.get(f"label/{match[2]}/values", **{"match[]": series})
+    assert found["instance"] == [f"127.0.0.1:{busy.port}"]
+    assert {"resnet", "bert_base", "slow"} <= set(found["model"])
+
+
+@pytest.mark.parametrize("rule", alert_rules(), ids=lambda rule: str(rule["alert"]))
+def test_every_alert_looks_at_series_that_there_are(prometheus: Prometheus, rule: dict[str, str]) -> None:
+    match = THRESHOLD.fullmatch(rule["expr"])
+    assert match, "an expression ends with its threshold"
+    assert prometheus.query(match[1])
+
+
+def test_a_restart_fires_its_alert_and_the_end_of_the_box_another(
+    prometheus: Prometheus, busy: RunningBox
+) -> None:
+    """The last test, as it ends the box."""
+
+    def states() -> dict[str, str]:
+        groups = prometheus.get("rules")["groups"]
+        assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
+        return {rule["name"]: rule["state"] for group in groups for rule in group["rules"]}
+
+    until(lambda: states()["TriremeProcessRestarted"] == "firing", 10, "the alert of the restart")
+    assert states()["TriremeDown"] == states()["TriremeNotReady"] == "inactive"
+    assert states()["TriremeQueueFull"] == "pending"
+    assert prometheus.query('ALERTS{alertname=~"Trireme.*", alertstate="firing"}')
+    busy.stop()
+    until(lambda: states()["TriremeDown"] == "pending", 10, "the alert of a box that is down")

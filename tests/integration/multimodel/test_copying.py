@@ -1,0 +1,246 @@
+"""The copy of an archive holds regular files from below it, whatever lies there and whatever changes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sm.errors import BadInput
+from sm.multimodel import copying
+from sm.multimodel.copying import Limits, copy_archive
+from sm.settings import HERE
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    folder = tmp_path / "archive"
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text("small")
+    (folder / "1" / "model.py").write_text("x = 1")
+    return folder
+
+
+def copied(archive: Path, limits: Limits | None = None) -> Path:
+    target = archive.parent / "copy"
+    copy_archive(archive, target, limits)
+    return target
+
+
+def test_files_and_folders_are_the_same_and_the_copy_is_its_own(archive: Path) -> None:
+    (archive / "1" / "run.sh").write_text("true")
+    (archive / "1" / "run.sh").chmod(0o755)
+    target = copied(archive)
+    (archive / "config.pbtxt").write_text("other")
+    assert (target / "config.pbtxt").read_text() == "small"
+    assert (target / "1" / "model.py").read_text() == "x = 1"
+    assert os.access(target / "1" / "run.sh", os.X_OK)
+    assert sorted(path.name for path in target.rglob("*")) == ["1", "config.pbtxt", "model.py", "run.sh"]
+
+
+def test_a_large_file_takes_no_second_room_and_outlives_the_archives(archive: Path) -> None:
+    weights = archive / "1" / "weights"
+    weights.write_bytes(bytes(copying.MAX_COPIED_FILE_BYTES + 1))
+    target = copied(archive)
+    assert (target / "1" / "weights").samefile(weights)
+    weights.unlink()
+    assert (target / "1" / "weights").stat().st_size == copying.MAX_COPIED_FILE_BYTES + 1
+
+
+def test_on_another_file_system_a_large_file_is_a_link(archive: Path) -> None:
+    shared_memory = Path("/dev/shm") / f"trireme-copying-{os.getpid()}"
+    weights = archive / "1" / "weights"
+    weights.write_bytes(bytes(copying.MAX_COPIED_FILE_BYTES + 1))
+    if weights.stat().st_dev == shared_memory.parent.stat().st_dev:
+        pytest.skip("this machine has one file system only")
+    try:
+        copy_archive(archive, shared_memory)
+        assert (shared_memory / "1" / "weights").readlink() == weights
+        assert not (shared_memory / "1" / "model.py").is_symlink()
+    finally:
+        for path in sorted(shared_memory.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        shared_memory.rmdir()
+
+
+def test_when_enough_is_copied_small_files_are_linked_but_those_that_the_box_reads(archive: Path) -> None:
+    (archive / "1" / "labels.txt").write_text("cat")
+    target = copied(archive, Limits(copied_bytes=3))
+    assert (target / "1" / "labels.txt").samefile(archive / "1" / "labels.txt") is False
+    for name in ("config.pbtxt", "1/model.py"):
+        assert not (target / name).samefile(archive / name)
+    (archive / "2").mkdir()
+    (archive / "2" / "labels.txt").write_text("cats")
+    second = archive.parent / "second"
+    copy_archive(archive, second, Limits(copied_bytes=3))
+    assert (second / "2" / "labels.txt").samefile(archive / "2" / "labels.txt")
+
+
+def make_socket(path: Path) -> None:
+    os.chdir(path.parent)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path.name)
+
+
+def link_to_a_pipe(path: Path) -> None:
+    os.mkfifo(path.parent / "z")
+    path.symlink_to("z")
+
+
+SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "pipe": (os.mkfifo, "'1/odd' is a named pipe"),
+    "socket": (make_socket, "is a socket"),
+    "link to a device": (lambda path: path.symlink_to("/dev/zero"), "leads out of the archive"),
+    "link up": (lambda path: path.symlink_to("../../secret"), "leads out of the archive"),
+    "link by a link": (lambda path: path.symlink_to("up/../../secret"), "leads out of the archive"),
+    "link to nothing": (lambda path: path.symlink_to("nothing"), "leads nowhere"),
+    "link through a file": (lambda path: path.symlink_to("model.py/x"), "leads nowhere"),
+    "link to itself": (lambda path: path.symlink_to("odd"), "through more than 40"),
+    "link to its folder": (lambda path: path.symlink_to("."), "a folder that it lies in"),
+    "link to a pipe": (link_to_a_pipe, "named pipe"),
+    "link to the archive": (lambda path: path.symlink_to(path.parents[1]), "leads out of the archive"),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILS)
+def test_what_is_no_file_below_the_archive_is_named_and_not_opened(
+    archive: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(archive)
+    (archive.parent / "secret").write_text("secret")
+    (archive / "1" / "up").symlink_to("../1x")
+    (archive / "1x").mkdir()
+    spoil, said = SPOILS[kind]
+    spoil(archive / "1" / "odd")
+    with pytest.raises(BadInput, match=said) as caught:
+        copied(archive)
+    assert "secret" not in str(caught.value)
+
+
+def test_links_within_the_archive_become_what_they_lead_to(archive: Path) -> None:
+    (archive / "blobs").mkdir()
+    (archive / "blobs" / "a").write_text("blob")
+    (archive / "1" / "weights").symlink_to("../blobs/./a")
+    (archive / "1" / "again").symlink_to("weights")
+    (archive / "2").symlink_to("1")
+    target = copied(archive)
+    for name in ("1/weights", "1/again", "2/weights", "2/model.py"):
+        assert not (target / name).is_symlink()
+        assert (target / name).read_text() == (archive / name).read_text()
+
+
+def test_folders_that_lead_into_each_other_end(archive: Path) -> None:
+    for one, other in (("1", "2"), ("2", "1")):
+        (archive / one).mkdir(exist_ok=True)
+        (archive / one / "next").symlink_to(f"../{other}")
+    with pytest.raises(BadInput, match="deep in each other"):
+        copied(archive)
+
+
+def test_too_many_entries_and_too_deep_folders_are_said(archive: Path) -> None:
+    with pytest.raises(BadInput, match="more than 2 files and folders"):
+        copied(archive, Limits(entries=2))
+    deep = archive.joinpath(*["d"] * (copying.MAX_DEPTH + 1))
+    deep.mkdir(parents=True)
+    with pytest.raises(BadInput, match="deep in each other"):
+        copy_archive(archive, archive.parent / "second")
+
+
+def test_a_path_too_long_for_the_copy_is_said(archive: Path) -> None:
+    archive.joinpath(*["d" * 250] * 13).mkdir(parents=True)
+    with pytest.raises(BadInput, match="the path is too long"):
+        copy_archive(archive, archive.parent.joinpath("e" * 250))
+
+
+def test_a_name_that_is_not_utf8_is_said(archive: Path) -> None:
+    (archive / os.fsdecode(b"\xff")).write_text("")
+    with pytest.raises(BadInput, match="is not UTF-8") as caught:
+        copied(archive)
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize("swapped", ["file", "folder"])
+def test_a_file_or_folder_exchanged_for_a_link_meanwhile_leads_nowhere(archive: Path, swapped: str) -> None:
+    """Whoever wins the race, no byte from outside is in the copy."""
+    outside = archive.parent / "outside"
+    outside.mkdir()
+    (outside / "model.py").write_text("secret")
+    victim = archive / "1" / "model.py" if swapped == "file" else archive / "1"
+    leads = outside / "model.py" if swapped == "file" else outside
+    over = threading.Event()
+
+    def swap() -> None:
+        while not over.is_set():
+            victim.rename(archive.parent / "away")
+            victim.symlink_to(leads)
+            victim.unlink()
+            (archive.parent / "away").rename(victim)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    refused = 0
+    try:
+        for number in range(300):
+            target = archive.parent / f"copy{number}"
+            try:
+                copy_archive(archive, target)
+            except BadInput:
+                refused += 1
+            read = [path.read_text() for path in target.rglob("*") if path.is_file()]
+            assert "secret" not in read
+            assert not any(path.is_symlink() for path in target.rglob("*"))
+    finally:
+        over.set()
+        swapping.join()
+    assert refused
+
+
+FULL = """
+import sys
+from pathlib import Path
+from sm.errors import OutOfMemory
+from sm.multimodel.load_records import Records
+from sm.multimodel.staging import Staging
+from tests.support.model_archives import Platform
+from tests.support.noted_control import Noted
+from sm.multimodel.model_loader import Loader
+home, run = Path(sys.argv[1]), Path(sys.argv[2])
+platform = Platform(home)
+url = platform.flat("large")
+for number in range(20):
+    (Path(url) / f"labels{number}.txt").write_bytes(bytes(50_000))
+(run / "models").mkdir()
+loader = Loader(Records(run / "models.json"), Staging(run / "models", run / "archives"), Noted(), home=home)
+try:
+    loader.load("large", url)
+except OutOfMemory as error:
+    print(error)
+assert not loader.records.read().records
+assert not list((run / "archives").iterdir()) and not list((run / "models").iterdir())
+loader.load("small", platform.flat("small"))
+"""
+
+
+def test_a_copy_that_finds_no_room_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    """On a real file system that is full. What is refused is given back: a small archive loads afterwards."""
+    home, run = tmp_path / "archives", tmp_path / "run"
+    home.mkdir()
+    run.mkdir()
+    script = f'mount -t tmpfs -o size=512k none {run} || exit 77\nexec "$0" -c "$1" "$2" "$3"'
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, sys.executable, FULL, str(home), str(run)],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("this machine lets nobody mount a small file system")
+    assert done.returncode == 0, done.stderr
+    assert "no room in the run folder: No space left on device" in done.stdout

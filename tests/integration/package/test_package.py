@@ -1,0 +1,231 @@
+"""``sm package``: what is in an archive, what is refused, and that the same input is the same archive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.package_repositories import chain, config, names, package, packed, repository, unpacked
+
+
+def test_models_and_clients_are_at_the_top(tmp_path: Path) -> None:
+    repository(tmp_path / "repository", "first", "second")
+    (tmp_path / "repository" / "code").mkdir()
+    (tmp_path / "repository" / "code" / "client.py").write_text("")
+    packed("repository", cwd=tmp_path)
+    assert names(tmp_path / "model.tar.gz") == [
+        *("code", "code/client.py"),
+        *("first", "first/1", "first/1/model.py", "first/config.pbtxt"),
+        *("second", "second/1", "second/1/model.py", "second/config.pbtxt"),
+    ]
+
+
+def test_the_clients_of_a_folder_are_packed_beside_the_models(tmp_path: Path) -> None:
+    repository(tmp_path / "model", "first", "second")
+    for name in ("first", "second"):
+        (tmp_path / "clients" / name).mkdir(parents=True)
+        (tmp_path / "clients" / name / "client.py").write_text("")
+    packed("model", "--clients", "clients", cwd=tmp_path)
+    in_code = [name for name in names(tmp_path / "model.tar.gz") if name.startswith("code")]
+    both = ["code", "code/first", "code/first/client.py", "code/second", "code/second/client.py"]
+    assert sorted(in_code) == both
+    packed("model", "--clients", "clients", "--mme", cwd=tmp_path)
+    assert "code/first/client.py" in names(tmp_path / "archives" / "first.tar.gz")
+    assert "code/second/client.py" not in names(tmp_path / "archives" / "first.tar.gz")
+    (tmp_path / "model" / "code").mkdir()
+    shutil.copytree(tmp_path / "clients" / "first", tmp_path / "model" / "code" / "first")
+    packed("model", "--clients", "clients", cwd=tmp_path)
+    assert sorted(name for name in names(tmp_path / "model.tar.gz") if name.startswith("code")) == both
+    (tmp_path / "clients" / "first" / "client.py").write_text("# newer\n")
+    done = package("model", "--clients", "clients", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "two clients of one name; they differ in client.py" in done.stderr
+
+
+def test_the_same_input_is_the_same_archive_whenever_and_wherever_it_is_packed(tmp_path: Path) -> None:
+    first = repository(tmp_path / "here" / "repository", "b", "a")
+    second = repository(tmp_path / "there" / "repository", "a", "b")
+    for file in second.rglob("*"):
+        os.utime(file, (1, 1))
+    made = [packed(folder, cwd=folder.parent) for folder in (first, second)]
+    assert made[0] == made[1]
+    archives = [(folder.parent / "model.tar.gz").read_bytes() for folder in (first, second)]
+    assert archives[0] == archives[1]
+    assert "  a" in made[0]
+    assert " sha256 " in made[0]
+
+
+def test_it_is_inspected_first_and_nothing_is_packed_that_would_not_start(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "good", "bad")
+    shutil.rmtree(folder / "bad" / "1")
+    done = package("repository", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "good   python" in done.stderr
+    assert "bad has no version folder" in done.stderr
+    assert not (tmp_path / "model.tar.gz").exists()
+
+
+def test_links_become_their_files(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "first", "second")
+    (folder / "first" / "1" / "weights.bin").write_bytes(b"weights")
+    (folder / "second" / "1" / "weights.bin").symlink_to("../../first/1/weights.bin")
+    (folder / "second" / "2").symlink_to("1")
+    packed("repository", cwd=tmp_path)
+    out = unpacked(tmp_path / "model.tar.gz", tmp_path / "out")
+    assert (out / "second" / "2" / "weights.bin").read_bytes() == b"weights"
+    assert not [path for path in out.rglob("*") if path.is_symlink()]
+
+
+def test_links_that_lead_nowhere_are_all_listed(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "first")
+    (folder / "first" / "1" / "lost").symlink_to("no-such-file")
+    (folder / "first" / "1" / "round").symlink_to("round")
+    done = package("repository", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "lost is a link to no-such-file, which is not there." in done.stderr
+    assert "round is a link to round, which is not there." in done.stderr
+
+
+def test_a_link_out_of_the_repository_is_refused(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "first")
+    (tmp_path / "secret").write_text("mine")
+    (folder / "first" / "1" / "outside").symlink_to(tmp_path / "secret")
+    done = package("repository", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "outside the repository" in done.stderr
+    assert not (tmp_path / "model.tar.gz").exists()
+
+
+def test_a_link_to_the_folder_it_is_in_is_refused(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "first")
+    (folder / "first" / "1" / "up").symlink_to("..")
+    done = package("repository", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "up is a link to a folder that it is in." in done.stderr
+
+
+def test_caches_and_an_earlier_archive_are_left_out(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "first")
+    for cache in (".git", "first/1/__pycache__", "first/.ipynb_checkpoints"):
+        (folder / cache).mkdir()
+        (folder / cache / "some").write_text("")
+    for _ in range(2):
+        packed(".", cwd=folder)
+        assert names(folder / "model.tar.gz") == [
+            "first",
+            "first/1",
+            "first/1/model.py",
+            "first/config.pbtxt",
+        ]
+
+
+def test_what_can_be_executed_stays_so(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "first")
+    (folder / "first" / "run").write_text("")
+    (folder / "first" / "run").chmod(0o700)
+    packed("repository", cwd=tmp_path)
+    with tarfile.open(tmp_path / "model.tar.gz") as opened:
+        modes = {entry.name: entry.mode for entry in opened}
+    assert (modes["first/run"], modes["first/config.pbtxt"], modes["first/1"]) == (0o755, 0o644, 0o755)
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    repository(tmp_path / "repository", "first")
+    (tmp_path / "taken").write_text("no folder")
+    done = package("repository", "-o", "taken/model.tar.gz", cwd=tmp_path)
+    assert (done.returncode, "taken/model.tar.gz cannot be written" in done.stderr) == (1, True)
+    assert "Traceback" not in done.stderr
+
+
+def test_on_a_full_disk_the_old_archive_stays_and_no_part_of_the_new_one(tmp_path: Path) -> None:
+    """A limit on the size of files is what a test can set."""
+    folder = repository(tmp_path / "repository", "first")
+    (folder / "first" / "1" / "weights.bin").write_bytes(os.urandom(5_000_000))
+    (tmp_path / "model.tar.gz").write_text("old")
+    done = package("repository", cwd=tmp_path, through="prlimit --fsize=1000000")
+    assert (done.returncode, "model.tar.gz cannot be written" in done.stderr) == (1, True)
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "model.tar.gz").read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {"repository", "model.tar.gz"}
+
+
+def test_in_multi_model_mode_each_model_has_its_archive_and_its_client(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "first", "second")
+    for name in ("first", "second"):
+        (folder / "code" / name).mkdir(parents=True)
+        (folder / "code" / name / "client.py").write_text("")
+    (folder / "code" / "common.py").write_text("")
+    packed("repository", "--mme", cwd=tmp_path)
+    assert sorted(path.name for path in (tmp_path / "archives").iterdir()) == [
+        "first.tar.gz",
+        "second.tar.gz",
+    ]
+    assert names(tmp_path / "archives" / "first.tar.gz") == [
+        *("code", "code/common.py", "code/first", "code/first/client.py"),
+        *("first", "first/1", "first/1/model.py", "first/config.pbtxt"),
+    ]
+
+
+def test_an_ensembles_archive_has_its_steps(tmp_path: Path) -> None:
+    chain(tmp_path / "repository", "whole", "pre", "post")
+    packed("repository", "--mme", "-o", "out", cwd=tmp_path)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole.tar.gz"]
+    tops = {name.partition("/")[0] for name in names(tmp_path / "out" / "whole.tar.gz")}
+    assert tops == {"whole", "pre", "post"}
+
+
+def test_copies_have_names_of_their_own_in_every_configuration(tmp_path: Path) -> None:
+    folder = chain(tmp_path / "repository", "whole", "pre", "post")
+    (folder / "pre" / "config.pbtxt").write_text(
+        f'name:"pre"  # a comment with name: "pre"\n{(folder / "pre" / "config.pbtxt").read_text()}'
+    )
+    packed("repository", "--mme", "--copies", 2, "-o", "out", cwd=tmp_path)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["whole-1.tar.gz", "whole-2.tar.gz"]
+    second = unpacked(tmp_path / "out" / "whole-2.tar.gz", tmp_path / "second")
+    assert {path.name for path in second.iterdir()} == {"whole-2", "pre-2", "post-2"}
+    assert [config(second / name / "config.pbtxt").name for name in ("whole-2", "pre-2")] == [
+        "whole-2",
+        "pre-2",
+    ]
+    steps = config(second / "whole-2" / "config.pbtxt").ensemble_scheduling.step
+    assert [step.model_name for step in steps] == ["pre-2", "post-2"]
+
+
+def test_an_environment_of_a_neighbour_comes_along(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "first", "other")
+    (folder / "other" / "env" / "bin").mkdir(parents=True)
+    (folder / "other" / "env" / "bin" / "activate").write_text("")
+    with (folder / "first" / "config.pbtxt").open("a") as stream:
+        stream.write(
+            'parameters {key: "EXECUTION_ENV_PATH", '
+            'value: {string_value: "$$TRITON_MODEL_DIRECTORY/../other/env"}}\n'
+        )
+    (tmp_path / "here").mkdir()
+    packed("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
+    first = unpacked(tmp_path / "archives" / "first.tar.gz", tmp_path / "first")
+    assert (first / "first" / "env" / "bin" / "activate").is_file()
+    written = config(first / "first" / "config.pbtxt").parameters["EXECUTION_ENV_PATH"]
+    assert written.string_value == "$$TRITON_MODEL_DIRECTORY/env"
+
+
+def test_an_environment_of_its_own_is_packed_once(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repository", "first")
+    (folder / "first" / "env" / "bin").mkdir(parents=True)
+    with (folder / "first" / "config.pbtxt").open("a") as stream:
+        stream.write(
+            'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/env"}}\n'
+        )
+    (tmp_path / "here").mkdir()
+    packed("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
+    assert names(tmp_path / "archives" / "first.tar.gz").count("first/env/bin") == 1
+
+
+@pytest.mark.parametrize("words", [("--copies", "2"), ("--mme", "--copies", "-1")])
+def test_copies_without_their_mode_or_number_are_a_sentence(tmp_path: Path, words: tuple[str, ...]) -> None:
+    repository(tmp_path / "repository", "first")
+    done = package("repository", *words, cwd=tmp_path)
+    assert (done.returncode, "--copies goes with --mme" in done.stderr) == (1, True)

@@ -1,0 +1,153 @@
+"""The wheel and the sdist have everything that they need, and nothing else; ``sm`` works without the repository."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+
+from sm import __version__
+from sm.settings import HERE
+from tests.support.distribution import Distribution, Installed, build, install_beside_the_tools
+
+#: Where a folder of the repository is in the wheel.
+PLACES = {
+    "sm/": "sm/",
+    "clients/": "sm/_data/clients/",
+    "model/": "sm/_data/model/",
+    "examples/": "sm/_data/examples/",
+    "nginx.conf": "sm/_data/nginx.conf",
+}
+#: What a release's source leaves out: results that are large, and what belongs to our own CI.
+NOT_IN_SDIST = ("bench/results/", "bench/reports/", ".ci/", ".github/")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def installed(made: Distribution, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install_beside_the_tools(made.wheel, tmp_path_factory.mktemp("home"))
+
+
+def tracked() -> list[str]:
+    """The repository's files, with those that are not committed yet."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
+    return [name for name in listing.stdout.splitlines() if (HERE / name).is_file()]
+
+
+def test_the_wheel_has_every_file_of_the_package_and_its_data_and_no_other(made: Distribution) -> None:
+    expected = {
+        target + name.removeprefix(source)
+        for name in tracked()
+        for source, target in PLACES.items()
+        if name.startswith(source)
+    }
+    with zipfile.ZipFile(made.wheel) as archive:
+        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert len(expected) > 300
+    assert found == expected
+
+
+def test_the_sdist_has_the_whole_repository(made: Distribution) -> None:
+    with tarfile.open(made.sdist) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    assert [name for name in tracked() if name not in found and not name.startswith(NOT_IN_SDIST)] == []
+
+
+def test_the_metadata_says_what_it_is(made: Distribution) -> None:
+    with zipfile.ZipFile(made.wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = HeaderParser().parsestr(archive.read(name).decode())
+    assert (metadata["Name"], metadata["Version"]) == ("trireme-serving", __version__)
+    assert set(metadata["Requires-Python"].split(",")) == {">=3.10", "<3.14"}
+    assert {"cpu", "deploy", "otel"} <= set(metadata.get_all("Provides-Extra", []))
+
+
+def test_the_index_would_take_both_and_they_hold_nothing_odd(made: Distribution) -> None:
+    for command in (
+        ["twine", "check", "--strict", str(made.wheel), str(made.sdist)],
+        ["check_wheel_contents", str(made.wheel)],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *command], cwd=HERE, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_sm_says_its_version(installed: Installed) -> None:
+    assert installed.sm("--version").stdout == f"trireme-serving {__version__}\n"
+
+
+def test_every_file_and_every_command_is_found_without_the_repository(installed: Installed) -> None:
+    code = (
+        "import json; from sm import cli; from sm.settings import HERE, Settings\n"
+        "from sm.plugins.loading import discover; from sm.router.routes import pages\n"
+        "from sm.server.supervisor import front\n"
+        "for command in cli.COMMANDS.values(): cli.load(command.arguments), cli.load(command.run)\n"
+        "clients = [found.name for found in discover(Settings.read({}).clients)]\n"
+        "places = [HERE, pages.FOLDER / 'index.html', front.TEMPLATE, HERE / 'model/resnet/recipe/recipe.py']\n"
+        "print(json.dumps([clients, [str(place) for place in places if place.exists()]]))"
+    )
+    done = subprocess.run(
+        [installed.python, "-c", code],
+        cwd=installed.home,
+        env=installed.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    clients, places = json.loads(done.stdout)
+    assert clients == ["bert_base", "resnet", "yolov5"]
+    assert len(places) == 4
+    assert all(Path(place).is_relative_to(installed.home) for place in places)
+
+
+def test_a_team_writes_inspects_packs_and_describes_a_model_with_it(installed: Installed) -> None:
+    image = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:1"
+    for words, expected in (
+        (("new-client", "signs"), "next: sm check-client signs"),
+        (("inspect", "model"), "signs  python   1 "),
+        (("package", "model", "--out", "signs.tar.gz"), "sha256"),
+        (
+            ("template", "signs", "--image", image, "--model-data", "s3://models/signs.tar.gz"),
+            '"AWS::SageMaker::Endpoint"',
+        ),
+    ):
+        done = installed.sm(*words)
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout, done.stdout + done.stderr
+    with tarfile.open(installed.home / "signs.tar.gz") as archive:
+        assert "signs/config.pbtxt" in archive.getnames()
+
+
+def test_a_missing_extra_is_one_sentence_with_the_command(installed: Installed) -> None:
+    code = (
+        "import sys; sys.modules['onnx'] = None; sys.argv = ['sm', 'prepare']\n"
+        "from sm import cli; sys.exit(cli.main())"
+    )
+    done = subprocess.run(
+        [installed.python, "-c", code],
+        cwd=installed.home,
+        env=installed.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    package = "'trireme-serving[cpu]'"
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"sm: 'sm prepare' needs onnx: pip install {package}, or: pipx install --force {package}.\n"
+    )

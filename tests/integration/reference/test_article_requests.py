@@ -1,0 +1,152 @@
+"""The three requests of the article's notebook, unchanged, and the key ``img`` wherever a payload goes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import botocore.exceptions
+import pytest
+import requests
+
+from sm.client.payloads import ImagePayload
+from tests.support.boxes import RunningBox
+from tests.support.check_client import sm
+from tests.support.reference.article import JSON, PICTURES, TEXT, payload, picture, request, runtime
+
+MODELS = ("resnet", "yolov5", "bert_base")
+
+
+def invoke(box: RunningBox, model: str) -> Any:
+    """The notebook's call: its content types, its body, any endpoint's name."""
+    answer = runtime(box.url).invoke_endpoint(
+        EndpointName="MyTritonEndpoint", ContentType=JSON, Body=request(model), Accept=JSON
+    )
+    assert answer["ContentType"] == JSON
+    return json.loads(answer["Body"].read())
+
+
+def assert_article_result(model: str, result: Any) -> None:
+    """Keys, types and order of the article's results."""
+    if model == "resnet":
+        assert len(result) == 3
+        rows = [re.fullmatch(r"(-?\d+\.\d{6}):(\d+):(\d+):(.+)", row) for row in result]
+        assert all(row and row[2] == row[3] for row in rows)
+        scores = [float(row[1]) for row in rows if row]
+        assert scores == sorted(scores, reverse=True)
+    elif model == "yolov5":
+        assert result
+        for class_id, confidence, x1, x2, y1, y2, width, height in result:
+            assert class_id == int(class_id)
+            assert 0.5 <= confidence <= 1
+            assert 0 <= x1 < x2 <= 640
+            assert 0 <= y1 < y2 <= 640
+            assert (width, height) == (int(width), int(height))
+    else:
+        assert [list(row) for row in result] == [["token", "score"]] * 5
+        assert all(re.fullmatch(r"The world has \S+ people\.", row["token"]) for row in result)
+        assert all(isinstance(row["score"], float) for row in result)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_notebooks_request_is_answered_through_boto3(demo_box: RunningBox, model: str) -> None:
+    answer = invoke(demo_box, model)
+    assert list(answer) == ["modelname", "result"]
+    assert answer["modelname"] == model
+    assert_article_result(model, answer["result"])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_notebooks_request_is_answered_on_invocations(demo_box: RunningBox, model: str) -> None:
+    answer = demo_box.send(request(model).encode(), JSON, headers={"Accept": JSON})
+    assert answer.status_code == 200
+    assert_article_result(model, answer.json()["result"])
+
+
+@pytest.mark.parametrize("model", ["resnet", "yolov5"])
+def test_img_and_image_get_the_same_result(demo_box: RunningBox, model: str) -> None:
+    one = demo_box.invoke(model, {"img": picture(model)}).json()
+    assert one == demo_box.invoke(model, {"image": picture(model)}).json()
+
+
+def test_img_stands_in_records_and_in_json_lines(demo_box: RunningBox) -> None:
+    image = picture("resnet")
+    alone = demo_box.invoke("resnet", {"img": image}).json()["result"]
+    records = demo_box.invoke("resnet", [{"img": image}, {"image": image}]).json()["result"]
+    assert records == [alone, alone]
+    lines = demo_box.send(
+        f"{request('resnet')}\n{request('bert_base')}\n".encode(), "application/jsonlines"
+    ).text.splitlines()
+    first, second = map(json.loads, lines)
+    assert first["result"] == alone
+    assert second["modelname"] == "bert_base"
+
+
+def test_both_keys_at_once_are_a_422(demo_box: RunningBox) -> None:
+    image = picture("resnet")
+    answer = demo_box.invoke("resnet", {"image": image, "img": image})
+    assert answer.status_code == 422
+    assert answer.json()["error"] == "payload.img: means the same as payload.image; send one of the two"
+    second = demo_box.invoke("resnet", [{"img": image}, {"img": image, "image": image}]).json()["result"][1]
+    assert second["error"].startswith("payload[1].img: means the same as payload[1].image")
+
+
+def test_the_422_names_both_keys(demo_box: RunningBox) -> None:
+    for wrong in ({}, {"picture": "x"}):
+        answer = demo_box.invoke("resnet", wrong)
+        assert answer.status_code == 422
+        assert answer.json()["field"] == "payload.image"
+        assert answer.json()["error"] == "payload.image: field required (payload.img means the same)"
+    empty = demo_box.invoke("resnet", {"img": ""})
+    assert (empty.status_code, empty.json()["field"]) == (422, "payload.img")
+
+
+def test_the_document_names_both_keys(demo_box: RunningBox) -> None:
+    schemas = requests.get(f"{demo_box.url}/openapi.json", timeout=10).json()["components"]["schemas"]
+    for model in ("resnet", "yolov5"):
+        described = schemas[model]
+        assert list(described["properties"]) == ["image", "img"]
+        assert described["properties"]["img"]["contentEncoding"] == "base64"
+        assert described["allOf"] == [{"oneOf": [{"required": ["image"]}, {"required": ["img"]}]}]
+        assert "required" not in described
+
+
+def test_a_picture_of_megabytes_may_be_img(demo_box: RunningBox) -> None:
+    """Long base64 takes another way through the parser."""
+    # What stands behind a JPEG's end is no part of the picture.
+    long = base64.b64encode(PICTURES["resnet"].read_bytes() + bytes(2**22)).decode()
+    answer = demo_box.invoke("resnet", {"img": long})
+    assert answer.status_code == 200, answer.text[:500]
+    assert_article_result("resnet", answer.json()["result"])
+
+
+def test_boto3_gets_the_422_as_a_model_error(demo_box: RunningBox) -> None:
+    with pytest.raises(botocore.exceptions.ClientError) as caught:
+        runtime(demo_box.url).invoke_endpoint(
+            EndpointName="MyTritonEndpoint",
+            ContentType=JSON,
+            Accept=JSON,
+            Body=json.dumps({"modelname": "resnet", "payload": {"image": "", "img": ""}}),
+        )
+    assert caught.value.response["OriginalStatusCode"] == 422
+
+
+def test_sm_invoke_sends_img(demo_box: RunningBox, tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text(request("resnet"))
+    (tmp_path / "payload.json").write_text(json.dumps(payload("resnet")))
+    for words in (("request.json",), ("payload.json", "--model", "resnet")):
+        done = sm(tmp_path, "invoke", demo_box.url, "--json", *words)
+        assert done.returncode == 0, done.stderr
+        assert "coffee" in done.stdout or "espresso" in done.stdout, done.stdout
+
+
+def test_a_clients_own_picture_payload_takes_both_keys() -> None:
+    class Titled(ImagePayload):
+        title: str = ""
+
+    assert Titled.model_validate({"img": b"x", "title": "t"}).image == b"x"
+    assert Titled(image=b"x").image == b"x"
+    assert payload("bert_base") == {"text": TEXT}

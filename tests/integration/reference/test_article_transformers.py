@@ -1,0 +1,44 @@
+"""A client that imports ``transformers``, as the article's client of BERT does, with its files beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.boxes import RunningBox, running
+from tests.support.reference.tokenizing import OTHER_CLIENT, TEXT, TOKENS, write_client
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """Two clients: one tokenizes, the other does not know that library."""
+    folder = tmp_path_factory.mktemp("transformers")
+    write_client(folder / "model")
+    # No proxy leads out, and the hub's own switch is off, so whatever asks the network fails.
+    offline = {"HF_HUB_OFFLINE": "1", "HTTPS_PROXY": "http://127.0.0.1:9"}
+    with running(folder, folder / "model", True, (), **offline) as started:
+        yield started
+
+
+def test_a_client_tokenizes_with_transformers_from_files_beside_it(box: RunningBox) -> None:
+    answer = box.invoke("tokens", {"text": TEXT})
+    assert (answer.status_code, answer.json()) == (200, {"modelname": "tokens", "result": TOKENS})
+
+
+def test_a_client_beside_it_serves_as_ever(box: RunningBox) -> None:
+    answer = box.invoke("other", {})
+    assert answer.status_code == 200, answer.text
+    assert "transformers" in answer.json()["result"] and "torch" not in answer.json()["result"]
+
+
+def test_nothing_imports_transformers_unless_a_client_does(tmp_path: Path) -> None:
+    """Asked in the router's own process, with the bundled clients."""
+    client = tmp_path / "model" / "code" / "other" / "client.py"
+    client.parent.mkdir(parents=True)
+    client.write_text(OTHER_CLIENT)
+    with running(tmp_path, tmp_path / "model", clients=()) as box:
+        loaded = set(box.invoke("other", {}).json()["result"])
+    assert {"sm", "flask", "tokenizers"} <= loaded
+    assert loaded.isdisjoint({"transformers", "huggingface_hub", "safetensors", "torch", "typer", "yaml"})

@@ -1,0 +1,173 @@
+"""The article's own calls of Triton: class_count=3 on 8001, and Triton's ports for ``docker run`` users."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+import tritonclient.grpc
+import tritonclient.http
+from PIL import Image
+
+from sm.settings import HERE
+from tests.support.boxes import RunningBox, free_port, running, start
+from tests.support.listening import listening
+from tests.support.reference.article import PICTURES
+from tests.support.reference.usual_ports import PORTS, usual_ports
+from tests.support.tritons import MODELS
+
+#: value:index:label, as Triton prints a class of the demo's model.
+ROW = re.compile(r"-?\d+\.\d+:(\d+):(\D.*)")
+
+
+@pytest.fixture(scope="module")
+def opened(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """The demo with Triton's ports on loopback, as the documented one word opens them."""
+    with (
+        usual_ports(),
+        running(
+            tmp_path_factory.mktemp("opened"), demo, clients=(), TRIREME_TRITON_PORTS="loopback"
+        ) as started,
+    ):
+        yield started
+
+
+def triton_ports(box: RunningBox) -> dict[int, str]:
+    """The ports that Triton listens on: on loopback, or on all addresses."""
+    (pid,) = box.pids("--model-repository=")
+    words = {"0100007F": "loopback", "00000000": "all"}
+    return {port: words[address[-8:]] for port, address in listening(pid).items()}
+
+
+@pytest.fixture(scope="module")
+def tensor() -> np.ndarray[Any, Any]:
+    """The picture as the demo's model takes it: BGR uint8 [1, 3, 224, 224]."""
+    picture = Image.open(PICTURES["resnet"]).convert("RGB").resize((224, 224))
+    return np.asarray(picture)[:, :, ::-1].transpose(2, 0, 1)[None].copy()
+
+
+def rows(values: Any) -> list[str]:
+    return [value.decode() if isinstance(value, bytes) else value for value in np.ravel(values).tolist()]
+
+
+def assert_rows(found: list[str]) -> None:
+    assert len(found) == 3
+    assert all(ROW.fullmatch(row) for row in found), found
+    values = [float(row.partition(":")[0]) for row in found]
+    assert values == sorted(values, reverse=True)
+    assert any("espresso" in row or "cup" in row or "coffee" in row for row in found), found
+
+
+def by_http(url: str, tensor: np.ndarray[Any, Any], output: str = "logits") -> list[str]:
+    with tritonclient.http.InferenceServerClient(url) as client:
+        given = tritonclient.http.InferInput("input", list(tensor.shape), "UINT8")
+        given.set_data_from_numpy(tensor)
+        wanted = tritonclient.http.InferRequestedOutput(output, class_count=3)
+        return rows(client.infer("resnet", [given], outputs=[wanted]).as_numpy(output))
+
+
+def test_class_count_gives_value_index_label_over_grpc(
+    opened: RunningBox, tensor: np.ndarray[Any, Any]
+) -> None:
+    with tritonclient.grpc.InferenceServerClient("localhost:8001") as client:
+        given = tritonclient.grpc.InferInput("input", list(tensor.shape), "UINT8")
+        given.set_data_from_numpy(tensor)
+        wanted = tritonclient.grpc.InferRequestedOutput("logits", class_count=3)
+        found = rows(client.infer("resnet", [given], outputs=[wanted]).as_numpy("logits"))
+    assert_rows(found)
+    assert found == by_http("localhost:8000", tensor)
+
+
+@pytest.mark.parametrize("output", ["logits", "probs"])
+def test_class_count_gives_value_index_label_over_http(
+    opened: RunningBox, tensor: np.ndarray[Any, Any], output: str
+) -> None:
+    assert_rows(by_http("localhost:8000", tensor, output))
+
+
+def test_classification_is_a_parameter_of_v2_on_the_boxs_own_port(
+    opened: RunningBox, tensor: np.ndarray[Any, Any]
+) -> None:
+    assert by_http(opened.url.removeprefix("http://"), tensor) == by_http("localhost:8000", tensor)
+    body = {
+        "inputs": [
+            {"name": "input", "datatype": "UINT8", "shape": [1, 3, 224, 224], "data": tensor.ravel().tolist()}
+        ],
+        "outputs": [{"name": "logits", "parameters": {"classification": 3}}],
+    }
+    for path in ("/v2/models/resnet/infer", "/invocations?modelname=resnet"):
+        answer = requests.post(f"{opened.url}{path}", json=body, timeout=60).json()
+        (output,) = answer["outputs"]
+        assert (output["datatype"], output["shape"]) == ("BYTES", [1, 3])
+        assert_rows(output["data"])
+
+
+def test_the_three_ports_are_open_on_loopback_alone(opened: RunningBox) -> None:
+    assert triton_ports(opened) == dict.fromkeys(PORTS, "loopback")
+    assert requests.get("http://localhost:8000/v2/health/ready", timeout=10).status_code == 200
+    assert "nv_inference_request_success" in requests.get("http://localhost:8002/metrics", timeout=10).text
+    assert "Triton's own ports, without TLS and keys: HTTP 8000, gRPC 8001" in opened.told(
+        "Triton's own ports"
+    )
+
+
+def test_a_port_that_is_taken_stops_the_start_with_its_number(opened: RunningBox, demo: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "serve")],
+        env={
+            **opened.environment,
+            "SAGEMAKER_BIND_TO_PORT": str(free_port()),
+            "TRIREME_TRITON_PORTS": "all",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert (
+        "Port 8000 cannot be opened for Triton: stop what listens there, or set SAGEMAKER_TRITON_HTTP_PORT"
+        in done.stderr + done.stdout
+    )
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Path:
+    MODELS["echo"].write(tmp_path / "model" / "echo")
+    return tmp_path / "model"
+
+
+def test_all_opens_them_on_every_address(echo: Path, tmp_path: Path) -> None:
+    """On other ports here, as the variables set them."""
+    ports: dict[str, Any] = {
+        f"SAGEMAKER_TRITON_{name}_PORT": str(free_port()) for name in ("HTTP", "GRPC", "METRICS")
+    }
+    with running(tmp_path, echo, clients=(), TRIREME_TRITON_PORTS="all", **ports) as box:
+        assert triton_ports(box) == dict.fromkeys(map(int, ports.values()), "all")
+
+
+def test_they_are_closed_unless_asked_for(demo_box: RunningBox) -> None:
+    assert set(triton_ports(demo_box).values()) == {"loopback"}
+    assert not set(PORTS) & set(triton_ports(demo_box))
+
+
+def test_the_safe_range_is_not_left(echo: Path, tmp_path: Path) -> None:
+    box = start(
+        tmp_path,
+        echo,
+        (),
+        TRIREME_TRITON_PORTS="all",
+        SAGEMAKER_SAFE_PORT_RANGE="21000-21400",
+    )
+    assert box.process.wait(60) == 1
+    said = box.log.read_text()
+    assert (
+        "TRIREME_TRITON_PORTS=all opens 8000, which is outside SAGEMAKER_SAFE_PORT_RANGE=21000-21400" in said
+    )

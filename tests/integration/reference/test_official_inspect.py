@@ -1,0 +1,147 @@
+"""Where a start would fail, ``sm inspect`` fails too, and ``serve`` says the same sentence before Triton's."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sm.inspection import problems
+from sm.inspection.machine import Machine
+from sm.triton.wheel import VERSION
+from tests.support.empty_graph import EMPTY_GRAPH
+from tests.support.reference.official_repositories import inspect, serve, write
+
+OTHER = "3.12" if VERSION != "3.12" else "3.10"
+ENVIRONMENT = (
+    'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }\n'
+)
+ONNX = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
+
+
+def no_backend(folder: Path) -> None:
+    write(folder)
+    (folder / "config.pbtxt").write_text('backend: "openvinno"\nmax_batch_size: 8\n')
+
+
+def damaged_graph(folder: Path) -> None:
+    """One of the CPU target, cut short."""
+    write(folder)
+    program = problems.ONNX_PROGRAM.read_bytes()
+    (folder / "1" / "model.py").write_bytes(program)
+    (folder / "1" / "model.onnx").write_bytes(bytes([7 << 3 | 2, 100, 1 << 3 | 2, 90]) + bytes(20))
+
+
+def other_python(folder: Path) -> None:
+    """An environment as conda-pack makes it, for a Python that no stub here is for."""
+    write(folder, ENVIRONMENT)
+    with tarfile.open(folder / "env.tar.gz", "w:gz") as archive:
+        for name in (
+            "bin/activate",
+            "lib/python3.1",
+            f"lib/libpython{OTHER}.so.1.0",
+            f"lib/python{OTHER}/os.py",
+        ):
+            archive.addfile(tarfile.TarInfo(name), io.BytesIO(b""))
+
+
+def no_environment(folder: Path) -> None:
+    write(folder, ENVIRONMENT)
+
+
+def typo(folder: Path) -> None:
+    write(folder, "dynamic_batchin { }\n")
+
+
+def no_script(folder: Path) -> None:
+    write(folder)
+    (folder / "1" / "model.py").unlink()
+    (folder / "1" / "weights.bin").touch()
+
+
+def slip(folder: Path) -> None:
+    write(folder)
+    (folder / "1" / "model.py").write_text("import numpy\nclass TritonPythonModel\n    pass\n")
+
+
+def nothing(folder: Path) -> None:
+    """A folder that is no model beside one that is."""
+    write(folder)
+    (folder.parent / "notes").mkdir()
+
+
+CASES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "backend": (no_backend, "wants the backend 'openvinno', which this Triton does not have"),
+    "graph": (damaged_graph, "model.onnx is no ONNX graph, or a damaged one: it ends 78 bytes too early"),
+    "python": (
+        other_python,
+        f"its environment env.tar.gz is made for Python {OTHER}, the stub that would run it",
+    ),
+    "environment": (no_environment, "env.tar.gz, which is not there"),
+    "typo": (typo, "line 6: there is no field 'dynamic_batchin' (is 'dynamic_batching' meant?)"),
+    "script": (no_script, "1 has no model.py, which the python backend wants"),
+    "slip": (slip, "model.py, line 2: expected ':'"),
+    "nothing": (nothing, "notes has no config.pbtxt, and no version folder that says what it is"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_inspect_and_serve_say_the_same_sentence(tmp_path: Path, case: str) -> None:
+    make, expected = CASES[case]
+    make(tmp_path / "resnet")
+    code, said = inspect(tmp_path)
+    (sentence,) = [
+        line.removeprefix("problem: ") for line in said.splitlines() if line.startswith("problem: ")
+    ]
+    assert code == 1
+    assert expected in sentence
+    code, said = serve(tmp_path)
+    assert code == 1
+    assert sentence.replace('"', '\\"') in said
+    assert "loading resnet" not in said, "Triton was started"
+
+
+def test_serve_says_every_problem(tmp_path: Path) -> None:
+    no_script(tmp_path / "first")
+    typo(tmp_path / "second")
+    _, said = serve(tmp_path)
+    assert "first/1 has no model.py" in said
+    assert "second/config.pbtxt is no Triton configuration: line 6" in said
+
+
+def test_a_field_that_a_newer_triton_may_know_is_a_warning(tmp_path: Path) -> None:
+    typo(tmp_path / "resnet")
+    (problem,) = problems.find(tmp_path, Machine(triton=(99, 0)))
+    assert not problem.is_certain
+    (problem,) = problems.find(tmp_path, Machine(triton=(2, 51)))
+    assert problem.is_certain
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (EMPTY_GRAPH, None),
+        (b"no model", "is no ONNX graph, or a damaged one: byte 0 begins no field"),
+        (b"", "is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS, not the file itself"),
+        (b"\x08\x07", "is no ONNX graph: it has none of its fields"),
+        (b"\x20\x00\x00\x00ORTM\xff\xff", None),
+    ],
+)
+def test_an_onnx_file_is_judged_by_its_structure(tmp_path: Path, content: bytes, fault: str | None) -> None:
+    folder = tmp_path / "resnet" / "1"
+    folder.mkdir(parents=True)
+    (folder.parent / "config.pbtxt").write_text(ONNX)
+    (folder / "model.onnx").write_bytes(content)
+    found = [problem.sentence for problem in problems.find(tmp_path, Machine())]
+    assert len(found) == bool(fault)
+    assert not fault or fault in found[0]
+
+
+def test_a_stub_of_its_own_makes_an_environment_for_another_python_good(tmp_path: Path) -> None:
+    other_python(tmp_path / "resnet")
+    (tmp_path / "resnet" / problems.STUB).write_bytes(f"\0libpython{OTHER}.so.1.0\0".encode())
+    assert problems.find(tmp_path, Machine(python=VERSION)) == []

@@ -1,0 +1,214 @@
+"""The official container's repositories: for a GPU that is not there, or without ``config.pbtxt``, on the real box."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+
+from sm.hardware import has_gpu
+from sm.inspection import problems
+from sm.inspection.machine import Machine
+from sm.repository import models
+from sm.settings import HERE
+from sm.tools.check.triton_server import served
+from tests.support.boxes import RunningBox, running
+from tests.support.fake_gpu import standin_nvidia_smi
+from tests.support.model_archives import Platform
+from tests.support.multi_model_endpoint import Endpoint
+from tests.support.reference.official_repositories import (
+    KIND_GPU,
+    LISTED,
+    inspect,
+    serve,
+    write,
+    write_bare,
+)
+
+X: dict[str, Any] = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+CLIENT = """
+from sm.client.base import Payload, TensorClient
+
+
+class Asking(TensorClient):
+    model, payload = "MODEL", Payload
+
+    def preprocess(self, payload):
+        return {}
+
+    def postprocess(self, outputs, payload):
+        return []
+"""
+WITHOUT_GPU = pytest.mark.skipif(has_gpu(), reason="this machine has a GPU")
+
+
+def write_plan(folder: Path) -> Path:
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.plan").write_bytes(b"plan")
+    (folder / "config.pbtxt").write_text('platform: "tensorrt_plan"\nmax_batch_size: 8\n' + KIND_GPU)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("official") / "repository"
+    write(folder / "gpu", KIND_GPU)
+    write(folder / "listed", LISTED)
+    write_bare(folder / "bare")
+    write_bare(folder / "inner", inner=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    with running(tmp_path_factory.mktemp("box"), repository) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    folder = tmp_path_factory.mktemp("endpoint")
+    platform = Platform(folder / "archives")
+    home = str(platform.home)
+    with running(folder, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=home) as started:
+        yield Endpoint(started, platform)
+
+
+def infer(box: RunningBox, name: str) -> Any:
+    return requests.post(f"{box.url}/v2/models/{name}/infer", json=X, timeout=30).json()
+
+
+def configuration(box: RunningBox, name: str) -> Any:
+    return requests.get(f"{box.url}/v2/models/{name}/config", timeout=30).json()
+
+
+@WITHOUT_GPU
+@pytest.mark.parametrize("name", ["gpu", "listed"])
+def test_a_model_for_a_gpu_runs_on_the_cpu_where_there_is_none(
+    box: RunningBox, repository: Path, name: str
+) -> None:
+    before = (repository / name / "config.pbtxt").read_text()
+    assert infer(box, name)["outputs"][0]["data"] == [1.0, 2.0]
+    groups = configuration(box, name)["instance_group"]
+    assert [(group["kind"], group["gpus"]) for group in groups] == [("KIND_CPU", [])]
+    # The team's folder is never written.
+    assert (repository / name / "config.pbtxt").read_text() == before
+    assert "instance_group" in before
+
+
+@WITHOUT_GPU
+def test_one_warning_names_the_models_for_a_gpu(box: RunningBox) -> None:
+    warnings = [line for line in box.log.read_text().splitlines() if "KIND_GPU" in line]
+    assert len(warnings) == 1
+    assert "gpu, listed: the config.pbtxt wants a GPU (KIND_GPU), and there is none here" in warnings[0]
+    assert '"level":"warning"' in warnings[0].replace(" ", "")
+
+
+@WITHOUT_GPU
+def test_a_setting_makes_a_model_for_a_gpu_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "resnet", KIND_GPU)
+    code, said = serve(tmp_path, TRIREME_WITHOUT_GPU="error")
+    assert code == 1
+    assert (
+        "resnet: the config.pbtxt wants a GPU (KIND_GPU), and there is none here: start on a machine" in said
+    )
+    assert inspect(tmp_path, TRIREME_WITHOUT_GPU="error")[0] == 1
+    assert inspect(tmp_path, TRIREME_WITHOUT_GPU="cpu")[0] == 0
+
+
+@WITHOUT_GPU
+def test_a_plan_without_a_gpu_stops_the_start_and_says_what_to_do(tmp_path: Path) -> None:
+    write_plan(tmp_path / "resnet")
+    code, said = serve(tmp_path)
+    assert code == 1
+    assert "resnet is a TensorRT plan, and there is no GPU here" in said
+    assert "sm build-model resnet --target cpu" in said
+
+
+def test_standin_with_a_gpu_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's program is a stand-in: Triton gets the configuration as it is, and finds no GPU itself."""
+    standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
+    write(tmp_path / "repository" / "resnet", KIND_GPU)
+    machine = Machine()
+    assert problems.find(tmp_path / "repository", machine) == []
+    assert problems.on_cpu(models.read(tmp_path / "repository"), machine) == []
+    if not any(Path("/dev").glob("nvidia[0-9]*")):
+        code, said = serve(tmp_path / "repository")
+        assert (code, "has kind KIND_GPU but no GPUs are available" in said) == (1, True)
+
+
+@WITHOUT_GPU
+def test_an_archive_for_a_gpu_is_loaded_on_the_cpu(endpoint: Endpoint) -> None:
+    url = endpoint.platform.flat("resnet")
+    with (Path(url) / "config.pbtxt").open("a") as config:
+        config.write(KIND_GPU)
+    assert endpoint.load("resnet", url).status_code == 200
+    assert endpoint.invoke("resnet").json()["outputs"][0]["data"] == [1.0, 2.0]
+    assert (
+        "wants a GPU (KIND_GPU), and there is none here: it runs on the CPU" in endpoint.box.log.read_text()
+    )
+    assert "KIND_GPU" in (Path(url) / "config.pbtxt").read_text()
+    endpoint.unload("resnet")
+
+
+@WITHOUT_GPU
+def test_an_archive_with_a_plan_is_a_400_that_says_what_to_do(endpoint: Endpoint) -> None:
+    write_plan(endpoint.platform.home / "plan" / "model")
+    answer = endpoint.load("plan", str(endpoint.platform.home / "plan" / "model"))
+    assert answer.status_code == 400
+    assert "is a TensorRT plan, and there is no GPU here" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["bare", "inner"])
+def test_a_model_that_triton_completes_is_served(box: RunningBox, name: str) -> None:
+    assert infer(box, name)["outputs"][0]["data"] == [1.0, 2.0]
+    assert "bare, gpu, inner, listed from" in box.log.read_text()
+
+
+@pytest.mark.parametrize("name", ["bare", "inner"])
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+def test_an_archive_that_triton_completes_is_loaded(endpoint: Endpoint, name: str, nested: bool) -> None:
+    folder = endpoint.platform.home / f"{name}{nested}" / "model"
+    write_bare(folder / "inside" if nested else folder, inner=name == "inner")
+    assert endpoint.load(f"{name}{nested}", str(folder)).status_code == 200
+    assert endpoint.invoke(f"{name}{nested}").json()["outputs"][0]["data"] == [1.0, 2.0]
+    endpoint.unload(f"{name}{nested}")
+
+
+def test_inspect_and_package_take_what_serve_takes(repository: Path, tmp_path: Path) -> None:
+    code, said = inspect(repository, TRIREME_WITHOUT_GPU="cpu")
+    assert code == 0, said
+    assert f"warning: Triton does not read {repository}/inner/1/config.pbtxt" in said
+    line = [sys.executable, "-m", "sm.cli", "package", str(repository), "-o", str(tmp_path / "model.tar.gz")]
+    done = subprocess.run(line, cwd=HERE, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@WITHOUT_GPU
+@pytest.mark.parametrize("name", ["gpu", "bare"])
+def test_check_client_takes_what_serve_takes(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "clients" / "asking").mkdir(parents=True)
+    file = tmp_path / "clients" / "asking" / "client.py"
+    file.write_text(CLIENT.replace("MODEL", name))
+    monkeypatch.setenv("TRIREME_MODEL_REPOSITORY", str(repository))
+    with served(file) as client:
+        assert client.triton.infer(name, {"x": np.ones((1, 2), np.float32)})["y"].tolist() == [[1.0, 1.0]]
+
+
+def test_an_onnx_file_alone_is_a_model(tmp_path: Path) -> None:
+    """As a gateway's bucket has it. The wheel's Triton has no backend for it, NVIDIA's image has."""
+    folder = tmp_path / "densenet_onnx" / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(bytes([7 << 3 | 2, 0]))
+    (folder / "config.pbtxt").write_text('name: "densenet_onnx"\nplatform: "onnxruntime_onnx"\n')
+    assert models.names(tmp_path) == ["densenet_onnx"]
+    assert [problem for problem in problems.find_all(tmp_path, Machine()) if problem.is_certain] == []
+    assert all(problem.is_local for problem in problems.find_all(tmp_path) if problem.is_certain)

@@ -1,0 +1,129 @@
+"""Batch transform of scripts without ``input_fn``, as the SageMaker SDK's local mode does it.
+
+The SDK starts the container with its variables, asks ``/execution-parameters``, cuts the file into lines, sends
+them by the strategy, and writes the answers one behind the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import requests
+from botocore.config import Config
+
+from tests.support.boxes import RunningBox, running
+
+SCRIPT = """
+import numpy as np
+
+
+def model_fn(model_dir):
+    return lambda data: np.asarray(data).sum(axis=-1)
+"""
+#: What the SDK takes for a strategy: as the API spells it.
+STRATEGIES = ("SingleRecord", "MultiRecord")
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """With the variables that the SDK sets where ``Transformer`` has no ``strategy=``."""
+    folder = tmp_path_factory.mktemp("batch")
+    (folder / "model" / "code").mkdir(parents=True)
+    (folder / "model" / "code" / "inference.py").write_text(SCRIPT)
+    with running(
+        folder,
+        folder / "model",
+        clients=(),
+        SAGEMAKER_BATCH="True",
+        SAGEMAKER_MAX_CONCURRENT_TRANSFORMS="1",
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+    ) as started:
+        yield started
+
+
+def transform(box: RunningBox, text: str, content_type: str, accept: str = "", strategy: str = "") -> str:
+    """The file that a transform job of ``text`` writes, split and assembled by lines."""
+    found = requests.get(f"{box.url}/execution-parameters", timeout=10)
+    assert found.status_code == 200
+    job: dict[str, Any] = {"BatchStrategy": strategy} if strategy else {}
+    job = {"BatchStrategy": "MultiRecord", "MaxPayloadInMB": 6, **found.json(), **job}
+    assert job["BatchStrategy"] in STRATEGIES, f"the SDK ends: Invalid Batch Strategy: {job['BatchStrategy']}"
+    assert job["MaxPayloadInMB"] > 0
+    lines = text.splitlines(keepends=True)
+    bodies = lines if job["BatchStrategy"] == "SingleRecord" else ["".join(lines)]
+    runtime = boto3.client(
+        "sagemaker-runtime",
+        endpoint_url=box.url,
+        region_name="us-east-1",
+        aws_access_key_id="none",
+        aws_secret_access_key="none",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+    wanted = {"Accept": accept} if accept else {}
+    written = ""
+    for body in bodies:
+        answer = runtime.invoke_endpoint(
+            EndpointName="local", Body=body.encode(), ContentType=content_type, **wanted
+        )
+        written += answer["Body"].read().decode() + "\n"
+    return written
+
+
+def test_without_a_strategy_the_platforms_own_is_left_in_force(box: RunningBox) -> None:
+    found = requests.get(f"{box.url}/execution-parameters", timeout=10).json()
+    assert found == {"MaxConcurrentTransforms": 1, "MaxPayloadInMB": 6}
+
+
+@pytest.mark.parametrize("strategy", ["", *STRATEGIES])
+def test_json_lines_are_answered_line_by_line(box: RunningBox, strategy: str) -> None:
+    written = transform(box, "[1, 2]\n[3, 4]\n[5, 6.5]\n", "application/jsonlines", strategy=strategy)
+    assert written == ("3\n7\n11.5\n" if strategy == "SingleRecord" else "3.0\n7.0\n11.5\n")
+
+
+@pytest.mark.parametrize("content_type", ["text/libsvm", "text/x-libsvm"])
+@pytest.mark.parametrize("accept", ["application/jsonlines", "text/csv"])
+def test_libsvm_is_read_into_rows(box: RunningBox, content_type: str, accept: str) -> None:
+    written = transform(box, "0 1:1 3:2\n1 2:5\n\n1 1:0.5 4:1 # last\n", content_type, accept)
+    assert [float(line) for line in written.splitlines() if line] == [3, 5, 1.5]
+
+
+def test_csv_is_as_before(box: RunningBox) -> None:
+    assert transform(box, "1,2\n3,4\n", "text/csv", "text/csv").split() == ["3", "7"]
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "reason"),
+    [
+        (b"[1]\n[1,", "application/jsonlines", 400, "line 2 of the body is not JSON"),
+        (b"\n \n", "application/jsonlines", 400, "the body has no line"),
+        (b"0 1:x\n", "text/libsvm", 400, "line 1 is not LibSVM: '1:x' is no index:value"),
+        (b"0 -1:2\n", "text/libsvm", 400, "the index -1 is out of range"),
+        (b"label\n", "text/libsvm", 400, "'label' is no index:value"),
+        (b"# nothing\n", "text/libsvm", 400, "no line of LibSVM"),
+        (b"\xff", "text/libsvm", 400, "not UTF-8"),
+        (b"0 2000000000:1\n", "text/libsvm", 413, "at most 512 MiB are accepted"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_where(
+    box: RunningBox, body: bytes, content_type: str, status: int, reason: str
+) -> None:
+    answer = box.send(body, content_type)
+    assert (answer.status_code, reason in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_a_caller_that_asks_for_json_gets_one_list(box: RunningBox) -> None:
+    answer = box.send(b"[1, 2]\n[3, 4]\n", "application/jsonlines", headers={"Accept": "application/json"})
+    assert answer.json() == [3, 7]
+
+
+def test_a_strategy_that_is_set_is_announced_as_containers_spell_it(tmp_path: Path) -> None:
+    (tmp_path / "model" / "code").mkdir(parents=True)
+    (tmp_path / "model" / "code" / "inference.py").write_text(SCRIPT)
+    variables = {"SAGEMAKER_BATCH": "true", "SAGEMAKER_BATCH_STRATEGY": "SingleRecord"}
+    with running(tmp_path, tmp_path / "model", True, (), **variables) as started:
+        found = requests.get(f"{started.url}/execution-parameters", timeout=10).json()
+        assert found["BatchStrategy"] == "SINGLE_RECORD"

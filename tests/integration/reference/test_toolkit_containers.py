@@ -1,0 +1,350 @@
+"""Archives of AWS's PyTorch, scikit-learn and XGBoost containers, with the real libraries.
+
+The scripts have the shapes of those in the containers' public repositories.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+
+from tests.support import toolkit_libraries as libraries
+from tests.support.boxes import RunningBox, running
+from tests.support.recordio import record
+
+JSON, CSV, NPY, NPZ = "application/json", "text/csv", "application/x-npy", "application/x-npz"
+LINES, LIBSVM = "application/jsonlines", "text/libsvm"
+ROWS = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.5]]
+#: A network, scripted, traced and as weights; a forest of trees; a classifier.
+MAKE_MODELS = """
+import io, json, sys
+import joblib, numpy as np, scipy.sparse, sklearn.linear_model, torch, xgboost
+home = sys.argv[1]
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 2)
+        self.dropout = torch.nn.Dropout()
+
+    def forward(self, x):
+        return self.dropout(self.layer(x))
+
+torch.manual_seed(1)
+net = Net().eval()
+torch.jit.script(net).save(home + "/scripted.pt")
+torch.jit.trace(net, torch.ones(1, 3)).save(home + "/traced.pth")
+torch.save(net.state_dict(), home + "/weights.bin")
+
+rows = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.5]]
+classifier = sklearn.linear_model.LogisticRegression().fit(rows, [0, 1])
+joblib.dump(classifier, home + "/model.joblib")
+
+lines = "".join(f"{i % 3} 1:{i * 0.5} 4:{i * i}\\n" for i in range(40))
+open(home + "/train.libsvm", "w").write(lines)
+open(home + "/ask.libsvm", "w").write("0 1:2.5 4:25\\n0 4:100\\n")
+matrix = xgboost.DMatrix(home + "/train.libsvm?format=libsvm")
+booster = xgboost.train({"max_depth": 3, "seed": 1}, matrix, 5)
+booster.save_model(home + "/model.ubj")
+asked = xgboost.DMatrix(home + "/ask.libsvm?format=libsvm")
+
+sparse = io.BytesIO()
+scipy.sparse.save_npz(sparse, scipy.sparse.csr_matrix(rows))
+open(home + "/sparse.npz", "wb").write(sparse.getvalue())
+beyond = scipy.sparse.csr_matrix(rows)
+beyond.indices[0] = 10**6
+scipy.sparse.save_npz(home + "/beyond.npz", beyond)
+
+print(json.dumps({
+    "net": net(torch.tensor(rows)).tolist(),
+    "classifier": classifier.predict(rows).tolist(),
+    "padded": classifier.predict([[9.0, 0.0, 0.0]]).tolist(),
+    "booster": booster.predict(asked).tolist(),
+    "booster_csv": booster.predict(xgboost.DMatrix(np.array([[np.nan, 2.5, 0, 0, 25]]))).tolist(),
+}))
+"""
+#: The container's own test script for TorchScript models: nothing but a transform_fn.
+TRANSFORM_ALONE = """
+import json
+import torch
+
+
+def transform_fn(model, payload, request_content_type, response_content_type):
+    batch = torch.tensor([json.loads(payload.decode())])
+    result = model.forward(batch)
+    return json.dumps(result.detach().numpy().tolist()), "application/json"
+"""
+#: The same for weights: nothing but a model_fn, with the network's class in the script.
+MODEL_ALONE = """
+import os
+import torch
+import torch.nn as nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.dropout = nn.Dropout()
+
+    def forward(self, x):
+        return self.dropout(self.layer(x))
+
+
+def model_fn(model_dir):
+    model = torch.nn.DataParallel(Net())
+    with open(os.path.join(model_dir, "weights.bin"), "rb") as f:
+        model.module.load_state_dict(torch.load(f))
+    return model
+"""
+PREDICT_ALONE = """
+import torch
+
+
+def model_fn(model_dir):
+    return {"net": torch.jit.load(f"{model_dir}/scripted.pt").eval(), "seen": []}
+
+
+def predict_fn(data, model):
+    assert isinstance(data, torch.Tensor), type(data)
+    with torch.no_grad():
+        return model["net"](data)
+"""
+SCIKIT_LEARN = """
+import joblib
+
+
+def model_fn(model_dir):
+    return joblib.load(f"{model_dir}/model.joblib")
+"""
+#: What AWS's examples for inference pipelines do: the older toolkit's names.
+OLDER_TOOLKIT = """
+import json
+import joblib
+from sagemaker_containers.beta.framework import content_types, encoders, env, modules, transformer, worker
+
+
+def model_fn(model_dir):
+    return joblib.load(f"{model_dir}/model.joblib")
+
+
+def input_fn(input_data, content_type):
+    if content_type == content_types.CSV:
+        return encoders.decode(input_data, content_type)
+    raise ValueError(f"{content_type} not supported by script!")
+
+
+def output_fn(prediction, accept):
+    if accept == "application/json":
+        rows = [{"features": row} for row in prediction.tolist()]
+        return worker.Response(json.dumps({"instances": rows}), mimetype=accept)
+    return worker.Response(encoders.encode(prediction, accept), mimetype=accept)
+"""
+XGBOOST = """
+import xgboost as xgb
+from sagemaker_containers import entry_point
+from sagemaker_xgboost_container import distributed
+from sagemaker_xgboost_container import encoder as xgb_encoders
+from sagemaker_xgboost_container.data_utils import get_dmatrix
+
+
+def model_fn(model_dir):
+    booster = xgb.Booster()
+    booster.load_model(f"{model_dir}/model.ubj")
+    return booster
+"""
+PLAIN = """
+def model_fn(model_dir):
+    return lambda data: data * 2
+"""
+ARCHIVES = {
+    "transform": (TRANSFORM_ALONE, {"model.pt": "scripted.pt"}),
+    "empty": ("", {"any-name.pth": "traced.pth"}),
+    "model": (MODEL_ALONE, {"weights.bin": "weights.bin"}),
+    "predict": (PREDICT_ALONE, {"scripted.pt": "scripted.pt"}),
+    "scikit-learn": (SCIKIT_LEARN, {"model.joblib": "model.joblib"}),
+    "older-toolkit": (OLDER_TOOLKIT, {"model.joblib": "model.joblib"}),
+    "xgboost": (XGBOOST, {"model.ubj": "model.ubj"}),
+    "plain": (PLAIN, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of the models, and what they answer without the box."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "make_models.py").write_text(MAKE_MODELS)
+    return folder, json.loads(libraries.run(folder / "make_models.py", folder))
+
+
+def write(folder: Path, name: str, models: Path) -> Path:
+    script, files = ARCHIVES[name]
+    (folder / "code").mkdir(parents=True)
+    (folder / "code" / "inference.py").write_text(script)
+    for file, source in files.items():
+        (folder / file).write_bytes((models / source).read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory, made: tuple[Path, dict[str, Any]]) -> Iterator[RunningBox]:
+    """All archives in one process, in multi-model mode: torch, scikit-learn, XGBoost and one with none."""
+    folder = tmp_path_factory.mktemp("archives")
+    site = folder / "site"
+    site.mkdir()
+    for path in libraries.folder().iterdir():
+        # An image would have them beside the box's packages; the box's NumPy is the one that counts.
+        if not path.name.startswith("numpy"):
+            (site / path.name).symlink_to(path)
+    variables = {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": str(folder)}
+    variables |= {"PYTHONPATH": str(site), "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
+    with running(folder, None, True, (), **variables) as started:
+        for name in ARCHIVES:
+            url = str(write(folder / name / "model", name, made[0]))
+            answer = requests.post(f"{started.url}/models", json={"model_name": name, "url": url}, timeout=60)
+            assert answer.status_code == 200, answer.text
+        yield started
+
+
+def ask(box: RunningBox, name: str, body: bytes, content_type: str, accept: str = "") -> requests.Response:
+    headers = {"Content-Type": content_type, **({"Accept": accept} if accept else {})}
+    return requests.post(f"{box.url}/models/{name}/invoke", data=body, headers=headers, timeout=60)
+
+
+def npy(value: object) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(value, dtype=np.float32))
+    return stream.getvalue()
+
+
+BODIES = {
+    JSON: json.dumps(ROWS).encode(),
+    CSV: b"1,2.0,3\n4,5.0,6.5\n",
+    NPY: npy(ROWS),
+    LINES: b"[1.0, 2.0, 3.0]\n[4.0, 5.0, 6.5]\n",
+    LIBSVM: b"0 1:1 2:2 3:3\n1 1:4 2:5 3:6.5\n",
+}
+
+
+def read(answer: requests.Response) -> Any:
+    assert answer.status_code == 200, answer.text
+    kind = answer.headers["Content-Type"].partition(";")[0]
+    if kind == JSON:
+        return answer.json()
+    if kind == LINES:
+        return [json.loads(line) for line in answer.text.splitlines()]
+    if kind == CSV:
+        return np.genfromtxt(io.StringIO(answer.text), delimiter=",").tolist()
+    return np.load(io.BytesIO(answer.content), allow_pickle=False).tolist()
+
+
+@pytest.mark.parametrize("name", ["empty", "model", "predict"])
+@pytest.mark.parametrize("content_type", BODIES)
+def test_pytorchs_defaults_make_tensors_of_every_body(
+    box: RunningBox, made: tuple[Path, dict[str, Any]], name: str, content_type: str
+) -> None:
+    for accept in (JSON, CSV, NPY):
+        answer = ask(box, name, BODIES[content_type], content_type, accept)
+        np.testing.assert_allclose(read(answer), made[1]["net"], rtol=1e-5)
+
+
+def test_transform_fn_alone_gets_the_torchscript_model(
+    box: RunningBox, made: tuple[Path, dict[str, Any]]
+) -> None:
+    answer = ask(box, "transform", b"[1.0, 2.0, 3.0]", "application/octet-stream")
+    np.testing.assert_allclose(read(answer), made[1]["net"][:1], rtol=1e-5)
+
+
+def test_scikit_learns_defaults_read_rows_and_a_single_one(
+    box: RunningBox, made: tuple[Path, dict[str, Any]]
+) -> None:
+    for content_type, body in BODIES.items():
+        assert read(ask(box, "scikit-learn", body, content_type, JSON)) == made[1]["classifier"]
+    assert read(ask(box, "scikit-learn", b"4,5,6.5", CSV, JSON)) == [1]
+    # A column that no line of the body has is a column of zeros.
+    assert read(ask(box, "scikit-learn", b"1 1:9\n", LIBSVM, JSON)) == made[1]["padded"]
+
+
+def test_a_sparse_matrix_reaches_the_model_and_a_hostile_one_does_not(
+    box: RunningBox, made: tuple[Path, dict[str, Any]]
+) -> None:
+    models, answers = made
+    sparse = (models / "sparse.npz").read_bytes()
+    assert read(ask(box, "scikit-learn", sparse, NPZ, JSON)) == answers["classifier"]
+    plain = io.BytesIO()
+    np.savez(plain, a=np.arange(3))
+    objects = io.BytesIO()
+    np.savez(objects, data=np.array([{}], dtype=object))
+    bomb = io.BytesIO()
+    np.savez_compressed(bomb, data=np.zeros(2**27))
+    for body, status in (
+        ((models / "beyond.npz").read_bytes(), 400),
+        (plain.getvalue(), 400),
+        (objects.getvalue(), 400),
+        (sparse[:-40], 400),
+        (b"PK\x01\x02" * 1000, 400),
+        (bomb.getvalue(), 413),
+    ):
+        answer = ask(box, "scikit-learn", body, NPZ, JSON)
+        assert answer.status_code == status, answer.text
+
+
+def test_scripts_for_the_older_toolkit_find_its_names(box: RunningBox) -> None:
+    answer = ask(box, "older-toolkit", BODIES[CSV].replace(b".0", b"").replace(b".5", b""), CSV, JSON)
+    assert read(answer) == {"instances": [{"features": 0}, {"features": 1}]}
+    assert read(ask(box, "older-toolkit", b"1,2,3\n4,5,6", CSV, CSV)) == [0, 1]
+
+
+def test_xgboosts_defaults_make_a_matrix_as_it_trains_on(
+    box: RunningBox, made: tuple[Path, dict[str, Any]]
+) -> None:
+    models, answers = made
+    asked = (models / "ask.libsvm").read_bytes()
+    for content_type in (LIBSVM, "text/x-libsvm"):
+        np.testing.assert_allclose(read(ask(box, "xgboost", asked, content_type, JSON)), answers["booster"])
+    np.testing.assert_allclose(read(ask(box, "xgboost", b",2.5,0,0,25\n", CSV, JSON)), answers["booster_csv"])
+    records = record([2.5, 25], keys=[1, 4]) + record([100], keys=[4])
+    answer = ask(box, "xgboost", records, "application/x-recordio-protobuf", JSON)
+    np.testing.assert_allclose(read(answer), answers["booster"])
+    assert ask(box, "xgboost", b"a,b\n", CSV).status_code == 400
+
+
+def test_a_script_of_no_library_is_served_beside_torch(box: RunningBox) -> None:
+    assert read(ask(box, "transform", b"[1.0, 2.0, 3.0]", "application/octet-stream"))
+    assert read(ask(box, "plain", b"[1, 2]", JSON)) == [2, 4]
+
+
+def test_batch_transforms_lines_are_answered_line_by_line(
+    box: RunningBox, made: tuple[Path, dict[str, Any]]
+) -> None:
+    answer = ask(box, "empty", BODIES[LINES], LINES)
+    assert answer.headers["Content-Type"].partition(";")[0] == LINES
+    np.testing.assert_allclose(read(answer), made[1]["net"], rtol=1e-5)
+
+
+def test_with_torch_out_of_its_requirements_a_script_harms_no_client_beside_it(
+    tmp_path: Path, made: tuple[Path, dict[str, Any]]
+) -> None:
+    home = write(tmp_path / "model", "transform", made[0])
+    (home / "code" / "requirements.txt").write_text(libraries.WANTED)
+    for name in ("first", "second"):
+        (home / "code" / name).mkdir()
+        (home / "code" / name / "words.py").write_text(f"WORD = {name!r}\n")
+        (home / "code" / name / "client.py").write_text(
+            "import torch\nimport words\nfrom sm.client.base import Client\n\n"
+            "class Says(Client):\n    models = ()\n\n"
+            "    def inference(self, payload):\n        return [words.WORD, str(torch.classes)]\n"
+        )
+    variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(libraries.CACHE)}
+    with running(tmp_path, home, True, (), SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables) as started:
+        for name in ("first", "second"):
+            assert started.invoke(name, {}).json()["result"][0] == name
+        answer = started.send(b"[1.0, 2.0, 3.0]", "application/octet-stream")
+        np.testing.assert_allclose(read(answer), made[1]["net"][:1], rtol=1e-5)

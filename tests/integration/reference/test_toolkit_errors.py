@@ -1,0 +1,185 @@
+"""What a script imports from the toolkit: its errors, decoders and encoders under their public names."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sm.plugins.toolkit.script_modules import STAND_IN
+from tests.support.boxes import RunningBox, running
+
+#: Every public name of the toolkit that an inference script can use.
+PUBLIC = {
+    "content_types": {"JSON", "CSV", "OCTET_STREAM", "ANY", "NPY", "NPZ", "UTF8_TYPES"},
+    "decoder": {"decode"},
+    "default_inference_handler": {"DefaultInferenceHandler"},
+    "encoder": {"encode", "SUPPORTED_CONTENT_TYPES"},
+    "environment": {"Environment", "base_dir", "code_dir", "model_dir", "DEFAULT_MODULE_NAME"},
+    "errors": {"UnsupportedFormatError", "BaseInferenceToolkitError", "GenericInferenceToolkitError"},
+    "logging": {"configure_logger", "get_logger"},
+    "parameters": {
+        "BASE_PATH_ENV",
+        "USER_PROGRAM_ENV",
+        "LOG_LEVEL_ENV",
+        "DEFAULT_INVOCATIONS_ACCEPT_ENV",
+        "MODEL_SERVER_WORKERS_ENV",
+        "MODEL_SERVER_TIMEOUT_ENV",
+        "BIND_TO_PORT_ENV",
+        "SAFE_PORT_RANGE_ENV",
+        "MULTI_MODEL_ENV",
+    },
+    "utils": {
+        "CONTENT_TYPE_REGEX",
+        "read_file",
+        "write_file",
+        "retrieve_content_type_header",
+        "parse_accept",
+        "remove_crlf",
+    },
+}
+SCRIPT = """
+import json
+from sagemaker_inference import content_types, decoder, encoder, errors
+
+
+def model_fn(model_dir):
+    return "model"
+
+
+def input_fn(body, content_type):
+    try:
+        return decoder.decode(body, content_type).tolist()
+    except errors.UnsupportedFormatError:
+        return "caught: no decoder"
+    except ValueError:
+        return "caught: no such body"
+
+
+def predict_fn(data, model):
+    if data == ["chosen"]:
+        raise errors.GenericInferenceToolkitError(422, "no such colour")
+    return data
+
+
+def output_fn(prediction, accept):
+    try:
+        return encoder.encode(prediction, accept), accept
+    except errors.UnsupportedFormatError:
+        return json.dumps([prediction, "caught: no encoder"]), content_types.JSON
+"""
+NOT_CAUGHT = """
+from sagemaker_inference import decoder, encoder, errors
+
+
+def model_fn(model_dir):
+    return "model"
+
+
+def transform_fn(model, body, content_type, accept):
+    if body == b"own":
+        raise errors.UnsupportedFormatError("application/of-nobody")
+    return encoder.encode(decoder.decode(body, content_type), accept), accept
+"""
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The stand-in where a script finds it, and gone afterwards."""
+    monkeypatch.syspath_prepend(STAND_IN)
+    yield
+    for name in [name for name in sys.modules if name.startswith(("sagemaker_inference", "sagemaker_cont"))]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def write(folder: Path, script: str) -> Path:
+    (folder / "model" / "code").mkdir(parents=True)
+    (folder / "model" / "code" / "inference.py").write_text(script)
+    return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    folder = tmp_path_factory.mktemp("errors")
+    with running(folder, write(folder, SCRIPT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1") as started:
+        yield started
+
+
+def test_a_scripts_except_catches_what_the_codecs_raise(box: RunningBox) -> None:
+    assert box.send(b"<x/>", "text/xml").json() == "caught: no decoder"
+    assert box.send(b"[1,", "application/json").json() == "caught: no such body"
+    refused = box.send(b"[1]", "application/json", headers={"Accept": "image/png"})
+    assert refused.json() == [[1], "caught: no encoder"]
+    assert box.send(b"[1]", "application/json", headers={"Accept": "text/csv"}).text == "1\n"
+
+
+def test_an_error_chooses_its_status_and_message(box: RunningBox) -> None:
+    answer = box.send(b'["chosen"]')
+    assert (answer.status_code, answer.json()["error"]) == (422, "no such colour")
+
+
+def test_what_a_script_does_not_catch_has_its_status(tmp_path: Path) -> None:
+    with running(
+        tmp_path, write(tmp_path, NOT_CAUGHT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1"
+    ) as box:
+        statuses = {
+            415: box.send(b"<x/>", "text/xml"),
+            400: box.send(b"[1,", "application/json"),
+            406: box.send(b"[1]", "application/json", headers={"Accept": "image/png"}),
+        }
+        for status, answer in statuses.items():
+            assert answer.status_code == status, answer.text
+            assert list(answer.json()) == ["error", "code", "request_id"]
+        assert box.send(b"own", "application/octet-stream").status_code == 415
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_is_there(module: str) -> None:
+    found = importlib.import_module(f"sagemaker_inference.{module}")
+    assert PUBLIC[module] <= set(vars(found))
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_helpers_do_what_the_toolkits_do(tmp_path: Path) -> None:
+    utils: Any = importlib.import_module("sagemaker_inference.utils")
+    assert utils.parse_accept("application/json, text/csv") == ["application/json", "text/csv"]
+    headers = {"Accept": "a/b", "ContentType": "text/csv"}
+    assert utils.retrieve_content_type_header(headers) == "text/csv"
+    assert utils.retrieve_content_type_header({}) is None
+    assert utils.remove_crlf("a\r\nb") == "a  b"
+    utils.write_file(str(tmp_path / "file"), b"bytes", "wb")
+    assert utils.read_file(str(tmp_path / "file")) == "bytes"
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_class_of_default_functions_can_be_built_on() -> None:
+    handlers: Any = importlib.import_module("sagemaker_inference.default_inference_handler")
+    errors: Any = importlib.import_module("sagemaker_inference.errors")
+    defaults = handlers.DefaultInferenceHandler()
+    assert defaults.default_input_fn("[1, 2]", "application/json").tolist() == [1, 2]
+    assert defaults.default_output_fn([1], "image/png, text/csv") == ("1\n", "text/csv")
+    with pytest.raises(errors.UnsupportedFormatError):
+        defaults.default_output_fn([1], "image/png")
+    for fails in (defaults.default_model_fn, lambda _: defaults.default_predict_fn([], None)):
+        with pytest.raises(NotImplementedError):
+            fails("/opt/ml/model")
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_older_toolkits_codecs_are_the_same() -> None:
+    framework: Any = importlib.import_module("sagemaker_containers.beta.framework")
+    encoders = framework.encoders
+    assert encoders.npy_to_numpy(encoders.array_to_npy([1, 2])).tolist() == [1, 2]
+    assert encoders.json_to_numpy("[1, 2]", dtype=np.float32).dtype == np.float32
+    assert encoders.csv_to_numpy("1,2").tolist() == [1, 2]
+    assert json.loads(encoders.array_to_json(np.arange(2))) == [0, 1]
+    assert encoders.array_to_csv([3]) == "3\n"
+    with pytest.raises(framework.errors.UnsupportedFormatError):
+        encoders.decode("", "text/xml")

@@ -1,0 +1,127 @@
+"""One client that imports a library with odd modules, as torch is, beside others that never heard of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.support.boxes import RunningBox, running
+
+#: What ``torch.classes`` does: it answers every attribute, with an object that cannot be iterated over.
+ODD_MODULE = """
+import sys
+import types
+
+
+class Namespace(types.ModuleType):
+    def __getattr__(self, name):
+        return Namespace(name)
+
+
+class Refusing(types.ModuleType):
+    def __getattr__(self, name):
+        raise RuntimeError(f"{name} needs a GPU")
+
+
+sys.modules["odd.classes"] = classes = Namespace("odd.classes")
+sys.modules["odd.refusing"] = Refusing("odd.refusing")
+sys.modules["odd.missing"] = None
+"""
+CLIENT = """
+from sm.client.base import Client
+import words{imports}
+
+
+class Says(Client):
+    models = ()
+
+    def inference(self, payload):
+        return words.WORD
+"""
+SCRIPT = """
+{imports}
+
+
+def model_fn(model_dir):
+    return {word!r}
+
+
+def transform_fn(model, body, content_type, accept):
+    return model, "text/plain"
+"""
+
+
+def write_archive(folder: Path, word: str, imports: str = "") -> Path:
+    """An archive with a script alone."""
+    (folder / "code").mkdir(parents=True)
+    (folder / "code" / "inference.py").write_text(SCRIPT.format(word=word, imports=imports))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of an installed library."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "odd.py").write_text(ODD_MODULE)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[RunningBox]:
+    """A box with three clients; the first imports the library."""
+    folder = tmp_path_factory.mktemp("single")
+    for name, imports in (("first", ", odd"), ("second", ""), ("third", "")):
+        client = folder / "model" / "code" / name
+        client.mkdir(parents=True)
+        (client / "client.py").write_text(CLIENT.format(imports=imports))
+        (client / "words.py").write_text(f"WORD = {name!r}\n")
+    with running(
+        folder, folder / "model", clients=(), PYTHONPATH=library, SAGEMAKER_MODEL_SERVER_WORKERS="1"
+    ) as box:
+        yield box
+
+
+def test_in_single_mode_every_client_is_served(single: RunningBox) -> None:
+    names = ("first", "second", "third")
+    assert [single.invoke(name, {}).json().get("result") for name in names] == list(names)
+
+
+@pytest.fixture(scope="module")
+def multi(tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[RunningBox]:
+    """A box in multi-model mode with one worker, which therefore has all archives in one process."""
+    folder = tmp_path_factory.mktemp("multi")
+    variables = {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": str(folder)}
+    variables |= {"PYTHONPATH": library, "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
+    with running(folder, None, True, (), **variables) as box:
+        for name, imports in (("first", "import odd"), ("second", ""), ("third", "")):
+            archive = write_archive(folder / name / "model", name, imports)
+            answer = requests.post(
+                f"{box.url}/models", json={"model_name": name, "url": str(archive)}, timeout=60
+            )
+            assert answer.status_code == 200, answer.text
+        yield box
+
+
+def invoke(box: RunningBox, name: str) -> tuple[int, str]:
+    answer = requests.post(f"{box.url}/models/{name}/invoke", data=b"{}", timeout=60)
+    return answer.status_code, answer.text
+
+
+def test_in_multi_model_mode_every_later_archive_is_served(multi: RunningBox) -> None:
+    for name in ("first", "second", "third", "first"):
+        assert invoke(multi, name) == (200, name)
+
+
+def test_an_archive_is_unloaded_and_loaded_again_beside_it(multi: RunningBox, tmp_path: Path) -> None:
+    assert invoke(multi, "first") == (200, "first")
+    assert requests.delete(f"{multi.url}/models/second", timeout=60).status_code == 200
+    archive = next(Path(multi.environment["TRIREME_MODEL_ARCHIVES"]).glob("second/model"))
+    (archive / "code" / "inference.py").write_text(SCRIPT.format(word="anew", imports=""))
+    answer = requests.post(
+        f"{multi.url}/models", json={"model_name": "second", "url": str(archive)}, timeout=60
+    )
+    assert answer.status_code == 200, answer.text
+    assert invoke(multi, "second") == (200, "anew")

@@ -1,0 +1,162 @@
+"""``TRIREME_BUILD_ENGINES=missing``: plans are built before Triton starts, and /ping says how far they are.
+
+No GPU is here: a stand-in trtexec and a stand-in nvidia-smi are on PATH, all else is real.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sm.inspection.overlay import find_missing_plans, fits, merge, same_source
+from sm.repository.manifest import NAME, Manifest
+from sm.server.supervisor.engines import progress
+from tests.support.boxes import CLIENTS, RunningBox, running, start, until
+from tests.support.fake_gpu import standin_nvidia_smi
+from tests.support.fake_trtexec import standin
+from tests.support.plans import plan
+
+CONFIG = 'name: "tiny"\nbackend: "tensorrt"\nmax_batch_size: 8\n'
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model with a plan for a T4, on a box with an A10G; and a model of another kind."""
+    standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
+    folder = tmp_path / "models"
+    (folder / "tiny" / "1").mkdir(parents=True)
+    (folder / "tiny" / "config.pbtxt").write_text(CONFIG)
+    (folder / "tiny" / "labels.txt").write_text("one\n")
+    for name in ("model.plan", "model.onnx"):
+        (folder / "tiny" / "1" / name).write_bytes(b"old")
+    plan(model="tiny", seconds=420.0).write(folder / "tiny" / "1")
+    (folder / "other" / "1").mkdir(parents=True)
+    (folder / "other" / "config.pbtxt").write_text('name: "other"\nbackend: "python"\n')
+    (folder / "other" / "1" / "model.py").write_text("")
+    return folder
+
+
+def variables(tmp_path: Path) -> dict[str, str]:
+    return {"TRIREME_BUILD_ENGINES": "missing", "TRIREME_CACHE": str(tmp_path / "cache")}
+
+
+def test_a_plan_for_another_gpu_is_missing_and_other_models_are_not(repository: Path) -> None:
+    assert find_missing_plans(repository) == [repository / "tiny" / "1"]
+
+
+def test_a_plan_that_is_not_there_is_missing(repository: Path) -> None:
+    gpu = {"name": "NVIDIA A10G", "compute_capability": "8.6"}
+    plan(model="tiny", gpu=gpu).write(repository / "tiny" / "1")
+    assert find_missing_plans(repository) == []
+    (repository / "tiny" / "1" / "model.plan").unlink()
+    assert find_missing_plans(repository) == [repository / "tiny" / "1"]
+
+
+def test_the_merged_repository_has_all_but_the_old_plan(repository: Path, tmp_path: Path) -> None:
+    merged = tmp_path / "merged"
+    for _ in range(2):  # a second start does the same
+        merge(repository, merged, find_missing_plans(repository))
+        assert (merged / "tiny" / "labels.txt").read_text() == "one\n"
+        assert (merged / "tiny" / "config.pbtxt").read_text() == CONFIG
+        assert [path.name for path in (merged / "tiny" / "1").iterdir()] == ["model.onnx"]
+        assert (merged / "other").readlink() == repository / "other"
+    assert (repository / "tiny" / "1" / "model.plan").read_bytes() == b"old"
+
+
+def test_what_was_built_before_is_kept_by_a_merge(repository: Path, tmp_path: Path) -> None:
+    merged = tmp_path / "merged"
+    merge(repository, merged, find_missing_plans(repository))
+    (merged / "tiny" / "1" / "model.plan").write_bytes(b"new")
+    merge(repository, merged, find_missing_plans(repository))
+    assert (merged / "tiny" / "1" / "model.plan").read_bytes() == b"new"
+    assert (repository / "tiny" / "1" / "model.plan").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("spent", "usual", "said"),
+    [
+        (190, 420.0, "building resnet: 3 of 7 min"),
+        (190, None, "building resnet: 3 min so far"),
+        (600, 420.0, "building resnet: 10 of 10 min"),
+        (5, 20.0, "building resnet: 0 of 1 min"),
+    ],
+)
+def test_progress_is_told_in_minutes(spent: float, usual: float | None, said: str) -> None:
+    assert progress("resnet", spent, usual) == said
+
+
+def test_standin_ping_says_what_is_being_built_and_a_stop_stops_it(repository: Path, tmp_path: Path) -> None:
+    record = standin(tmp_path / "bin", seconds=60)
+    with running(tmp_path, repository, False, (CLIENTS,), **variables(tmp_path)) as box:
+        until(record.exists)
+        status, text = until(lambda: said_building(box))
+        assert status == 503
+        assert json.loads(text)["error"] == "building tiny: 0 of 7 min"
+        assert box.stop() == 0
+    command = json.loads(record.read_text())
+    assert f"--onnx={repository / 'tiny' / '1' / 'model.onnx'}" in command
+    assert "--optShapes=input:8x3x224x224" in command
+    assert "building tiny: 0 of 7 min" in box.log.read_text()
+
+
+def said_building(box: RunningBox) -> tuple[int, str] | None:
+    status, text = box.ping()
+    return (status, text) if "building" in text else None
+
+
+def test_standin_a_build_that_fails_ends_the_start_with_its_sentence(
+    repository: Path, tmp_path: Path
+) -> None:
+    standin(tmp_path / "bin", "out of memory")
+    box = start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
+    assert box.process.wait(60) == 1
+    last = box.log.read_text().splitlines()[-1]
+    assert "tiny: the GPU's memory is too small: stop what else uses it" in last
+
+
+def test_standin_a_plan_that_was_built_fits_and_is_not_built_again(repository: Path, tmp_path: Path) -> None:
+    """The wheel's Triton has no backend for plans, so such a box goes no further than Triton."""
+    record = standin(tmp_path / "bin")
+    for number in range(2):
+        box = start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
+        assert box.process.wait(60) == 1
+        assert record.exists() is (number == 0)
+        record.unlink(missing_ok=True)
+    (built,) = (tmp_path / "cache" / "engines").glob("*/tiny/1")
+    manifest = Manifest.read(built)
+    assert manifest is not None
+    assert manifest.gpu is not None
+    assert (manifest.gpu.compute_capability, manifest.tool.version) == ("8.6", "10.13.3")
+    assert (built / "model.plan").read_bytes() == b"a plan"
+    assert fits(built)
+    assert json.loads((repository / "tiny" / "1" / NAME).read_text())["gpu"]["name"] == "Tesla T4"
+    assert "is for this GPU" in box.log.read_text()
+
+
+def test_a_plan_of_another_graph_is_not_the_one(repository: Path, tmp_path: Path) -> None:
+    built = tmp_path / "built"
+    built.mkdir()
+    plan(model="tiny", source={"name": "model.onnx", "sha256": "1" * 64}).write(built)
+    assert not same_source(repository / "tiny" / "1", built)
+    plan(model="tiny").write(built)
+    assert same_source(repository / "tiny" / "1", built)
+
+
+def test_a_plan_without_its_graph_says_how_to_get_one(repository: Path, tmp_path: Path) -> None:
+    (repository / "tiny" / "1" / "model.onnx").unlink()
+    box = start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
+    assert box.process.wait(60) == 1
+    assert "has no model.onnx and manifest.json to build a plan from: sm build-model tiny" in (
+        box.log.read_text()
+    )
+
+
+def test_a_cache_that_cannot_be_written_is_a_sentence(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    box = start(
+        tmp_path, repository, (CLIENTS,), **{**variables(tmp_path), "TRIREME_CACHE": str(tmp_path / "file")}
+    )
+    assert box.process.wait(60) == 1
+    assert "plans cannot be built into" in box.log.read_text()

@@ -1,0 +1,167 @@
+"""``serve`` from the outside, as far as it goes without models; tests/integration/box has the rest."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from sm.errors import StartError
+from sm.run_state import SHARED_MEMORY, Box
+from sm.server.supervisor import start
+from sm.server.supervisor.start import acquire_instance_lock, is_demo, raise_file_limit
+from sm.settings import HERE
+from sm.triton import shared_memory_cleanup
+
+#: A user without rights.
+NOBODY = 65534
+
+
+def serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, str]]]:
+    """Run it to its end: exit code and log records."""
+    done = subprocess.run(
+        [str(HERE / "serve"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": "/nonexistent", **environment},
+    )
+    assert done.stderr == ""
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "sentence"),
+    [
+        (("--dmeo",), {}, "serve takes no '--dmeo': only the word serve, --demo, --examples, --reload."),
+        (("serve",), {"TRIREME_THREADS": "many"}, "TRIREME_THREADS='many' is not a number."),
+        (("--reload",), {"SAGEMAKER_MULTI_MODEL": "true"}, "--reload is for clients in folders"),
+        ((), {"TRIREME_MODEL_REPOSITORY": "/nonexistent"}, "There is no model in /nonexistent"),
+        (("--demo",), {"TRIREME_CACHE": "/nonexistent", "TRIREME_LOG_FORMAT": "json"}, "run `make serve`"),
+    ],
+)
+def test_a_start_that_cannot_be_is_one_record_with_one_sentence_and_exit_1(
+    arguments: tuple[str, ...], environment: dict[str, str], sentence: str
+) -> None:
+    code, records = serve(*arguments, **environment)
+    assert code == 1
+    assert len(records) == 1
+    assert sentence in records[0]["message"]
+    assert (records[0]["process"], records[0]["level"]) == ("serve", "error")
+
+
+def test_nothing_is_left_of_a_start_that_cannot_be(tmp_path: Path) -> None:
+    model = tmp_path / "models" / "m"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").touch()
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    before = set(SHARED_MEMORY.glob("trireme-*.lock"))
+    code, records = serve(
+        TMPDIR=str(temporary),
+        TRIREME_MODEL_REPOSITORY=str(model.parent),
+        TRIREME_TRITON_SERVER="/nonexistent",
+        SAGEMAKER_BIND_TO_PORT=free_port(),
+    )
+    assert code == 1
+    assert "TRIREME_TRITON_SERVER='/nonexistent' is no program." in records[-1]["message"]
+    assert list(temporary.iterdir()) == []
+    assert not [path for path in set(SHARED_MEMORY.glob("trireme-*.lock")) - before if dead(path)]
+
+
+def free_port() -> str:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return str(sock.getsockname()[1])
+
+
+def dead(lock: Path) -> bool:
+    """Whether nobody holds it: boxes of other tests may be running."""
+    try:
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [((), False), (("serve",), False), (("--demo",), True), (("serve", "--examples"), True)],
+)
+def test_the_platforms_word_and_the_demo(arguments: tuple[str, ...], shown: bool) -> None:
+    assert is_demo(arguments) is shown
+
+
+def test_an_unknown_word_is_refused() -> None:
+    with pytest.raises(StartError, match="serve takes no 'train'"):
+        is_demo(["train"])
+
+
+def test_run_folders_of_dead_boxes_are_cleared_away_and_those_of_living_ones_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("dead", "living"):
+        run = tmp_path / f"trireme-{name}"
+        run.mkdir()
+        Box(f"test-{name}-{os.getpid()}", run, run, 1, 2, 3, "nginx", 0).save()
+    living = shared_memory_cleanup.acquire_instance_lock(f"test-living-{os.getpid()}")
+    mine = acquire_instance_lock(f"test-mine-{os.getpid()}")
+    try:
+        assert [path.name for path in tmp_path.iterdir()] == ["trireme-living"]
+    finally:
+        for lock in (living, mine):
+            assert lock is not None
+            lock.release()
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [('{"id": "gone", "of_another_version": 1}', False), ("{}", True), ("[]", True), ("\xff", True)],
+)
+def test_a_run_folder_of_another_version_does_not_stop_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, left: bool
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    other = tmp_path / "trireme-other"
+    other.mkdir()
+    (other / "box.json").write_text(text)
+    mine = acquire_instance_lock(f"test-mine-{os.getpid()}")
+    assert mine is not None
+    mine.release()
+    assert other.exists() is left
+
+
+def test_the_file_limit_is_raised_as_far_as_it_goes() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        raise_file_limit()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert soft >= min(hard, before[0])
+        assert hard == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_shared_memory_that_this_user_may_not_write_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        monkeypatch.setattr(start, "SHARED_MEMORY", Path(folder))
+        user = os.geteuid()
+        if not user:
+            os.seteuid(NOBODY)  # root may write everywhere
+        try:
+            with pytest.raises(StartError, match=r"does not let this user \(\d+\) create files: mount it"):
+                acquire_instance_lock("test")
+        finally:
+            os.seteuid(user)

@@ -1,0 +1,7 @@
+"""``sm`` as a person runs it, here too."""
+
+from __future__ import annotations
+
+from tests.support.sm_command import Sm, sm
+
+__all__ = ["Sm", "sm"]

@@ -1,0 +1,345 @@
+"""Traces of a real box at a receiver that reads OTLP as a collector does."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+import websocket
+
+from sm import __version__
+from tests.support import boxes
+from tests.support.boxes import RunningBox
+from tests.support.otlp_receiver import ERROR, UNSET, ReceivedSpan, Receiver, receiving, stalled
+from tests.support.tritons import MODELS
+
+CLIENTS = (boxes.CLIENT_FOLDERS / "streaming", boxes.CLIENT_FOLDERS / "traced")
+SECRET = "never-in-a-trace"
+CALLER, CALLING_SPAN = "ab" * 16, "cd" * 8
+INFER = "inference.GRPCInferenceService/ModelInfer"
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    with receiving() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def box(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    folder = tmp_path_factory.mktemp("traces")
+    (folder / "notes").mkdir()
+    for name in ("echo", "counts"):
+        MODELS[name].write(folder / "repository" / name)
+    with boxes.running(
+        folder,
+        folder / "repository",
+        clients=CLIENTS,
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url,
+        OTEL_BSP_SCHEDULE_DELAY="50",
+        OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=tests",
+        TRIREME_TRITON_TRACES="true",
+    ) as started:
+        yield started
+
+
+def trace_of(answer: requests.Response) -> str:
+    """The trace that the answer names."""
+    version, trace_id, _, flags = answer.headers["traceresponse"].split("-")
+    assert (version, flags) == ("00", "01")
+    return trace_id
+
+
+def named(spans: list[ReceivedSpan], name: str) -> list[ReceivedSpan]:
+    return [span for span in spans if span.name == name]
+
+
+def only(spans: list[ReceivedSpan], name: str) -> ReceivedSpan:
+    (span,) = named(spans, name)
+    return span
+
+
+def below(spans: list[ReceivedSpan], parent: ReceivedSpan) -> list[str]:
+    return [span.name for span in spans if span.parent == parent.span_id]
+
+
+def test_the_request_continues_the_callers_trace_and_tells_the_convention_s_attributes(
+    box: RunningBox, receiver: Receiver
+) -> None:
+    headers = {
+        "traceparent": f"00-{CALLER}-{CALLING_SPAN}-01",
+        "tracestate": "vendor=1",
+        "X-Amzn-SageMaker-Inference-Id": "seen-again",
+        "User-Agent": "a caller",
+    }
+    answer = requests.post(
+        f"{box.url}/invocations?modelname={SECRET}",
+        json={"modelname": "echoes", "payload": {"x": [1, 2]}, "version": "1"},
+        headers=headers,
+        timeout=20,
+    )
+    assert answer.status_code == 200, answer.text
+    assert trace_of(answer) == CALLER
+    request = only(receiver.trace(CALLER, 6), "POST /invocations")
+    assert (request.kind, request.parent, request.state) == ("server", CALLING_SPAN, "vendor=1")
+    assert (request.service, request.status) == ("trireme", UNSET)
+    assert request.attributes == {
+        "http.request.method": "POST",
+        "http.route": "/invocations",
+        "http.response.status_code": 200,
+        "http.request.body.size": len(answer.request.body or ""),
+        "http.response.body.size": len(answer.content),
+        "url.path": "/invocations",
+        "url.scheme": "http",
+        "server.address": "127.0.0.1",
+        "server.port": box.port,
+        "user_agent.original": "a caller",
+        "trireme.model": "echoes",
+        "trireme.model_version": "1",
+        "trireme.records": 1,
+        "trireme.request_id": "seen-again",
+    }
+
+
+def test_the_stages_are_in_order_within_the_request_and_triton_s_spans_within_the_inference(
+    box: RunningBox, receiver: Receiver
+) -> None:
+    trace = receiver.trace(trace_of(box.invoke("echoes", {"x": [3]})), 10)
+    request = only(trace, "POST /invocations")
+    stages = [only(trace, name) for name in ("queue", "decode", "preprocess", "infer", "postprocess")]
+    assert all(stage.parent == request.span_id and request.contains(stage) for stage in stages)
+    assert all(one.end <= other.start for one, other in itertools.pairwise(stages))
+    assert sum(stage.end - stage.start for stage in stages) <= request.end - request.start
+    call = only(trace, INFER)
+    assert (call.kind, call.parent) == ("client", stages[3].span_id)
+    assert call.attributes["rpc.system.name"] == "grpc"
+    assert call.attributes["trireme.model"] == "echo"
+    # Triton's own spans, which it sends itself: the header reached it.
+    inside = only(trace, "InferRequest")
+    assert (inside.service, inside.parent) == ("trireme-triton", call.span_id)
+    assert below(trace, inside) == ["echo"]
+
+
+def test_each_record_of_a_list_has_a_span_with_its_stages_and_its_error(
+    box: RunningBox, receiver: Receiver
+) -> None:
+    answer = box.invoke("echoes", [{"x": [1]}, {"x": SECRET}, {"x": [-5]}])
+    assert [type(one).__name__ for one in answer.json()["result"]] == ["list", "dict", "dict"]
+    trace = receiver.trace(trace_of(answer), 13)
+    request, records = only(trace, "POST /invocations"), named(trace, "record")
+    assert all(record.parent == request.span_id and request.contains(record) for record in records)
+    by_path = {record.attributes["trireme.record"]: record for record in records}
+    good, wrong, failed = (by_path[f"payload[{number}]"] for number in range(3))
+    assert below(trace, good) == ["decode", "preprocess", "infer", "postprocess"]
+    assert (good.status, wrong.status, failed.status) == (UNSET, UNSET, ERROR)
+    assert wrong.attributes["trireme.error_code"] == "wrong_payload"
+    assert below(trace, wrong) == ["decode"]
+    assert failed.attributes["error.type"] == failed.attributes["trireme.error_code"] == "client_failed"
+    assert failed.events == (("exception", {"exception.type": "sm.errors.ClientFailed"}),)
+    assert request.attributes["trireme.records"] == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "payload", "status", "code"),
+    [
+        ("nobody", {}, 404, "unknown_model"),
+        ("echoes", {"x": SECRET}, 422, "wrong_payload"),
+        ("echoes", {"x": [-1]}, 500, "client_failed"),
+    ],
+)
+def test_a_4xx_is_no_error_of_the_box_and_a_5xx_is(
+    box: RunningBox, receiver: Receiver, model: str, payload: object, status: int, code: str
+) -> None:
+    answer = box.invoke(model, payload)
+    assert answer.status_code == status
+    request = only(receiver.trace(trace_of(answer), 2), "POST /invocations")
+    assert request.attributes["http.response.status_code"] == status
+    assert request.attributes["trireme.error_code"] == code
+    assert request.status == (ERROR if status >= 500 else UNSET)
+    assert request.attributes.get("error.type") == (str(status) if status >= 500 else None)
+
+
+def test_a_pipeline_s_calls_and_a_team_s_own_span_are_below_the_request(
+    box: RunningBox, receiver: Receiver
+) -> None:
+    trace = receiver.trace(trace_of(box.invoke("twice", {"text": SECRET})), 12)
+    request = only(trace, "POST /invocations")
+    calls = named(trace, INFER)
+    assert len(calls) == 2
+    assert {call.parent for call in calls} == {request.span_id}
+    own = only(trace, "look up")
+    assert (own.parent, own.service, own.attributes) == (request.span_id, "trireme", {"team.rows": 3})
+
+
+def test_a_stream_s_span_lasts_to_its_last_part(box: RunningBox, receiver: Receiver) -> None:
+    body = {"modelname": "words", "payload": {"text": "one two three", "seconds": 0.02}}
+    answer = requests.post(
+        f"{box.url}/invocations", json=body, headers={"Accept": "text/event-stream"}, timeout=20
+    )
+    trace = receiver.trace(trace_of(answer), 3)
+    request, stream = only(trace, "POST /invocations"), only(trace, "stream")
+    assert stream.attributes["trireme.stream.parts"] == 3
+    assert [name for name, _ in stream.events] == ["first part"]
+    assert request.contains(stream)
+    assert below(trace, stream) == ["decode"]
+    assert request.attributes["http.response.body.size"] == len(answer.content)
+
+
+def test_a_conversation_is_one_trace_with_the_work_of_its_messages(
+    box: RunningBox, receiver: Receiver
+) -> None:
+    line = websocket.create_connection(
+        f"ws://127.0.0.1:{box.port}/invocations-bidirectional-stream", timeout=20
+    )
+    trace_id = line.headers["traceresponse"].split("-")[1]
+    for number in (1, 2):
+        line.send(json.dumps({"modelname": "echoes", "payload": {"x": [number]}}))
+        assert json.loads(line.recv())["result"] == [number]
+    line.close()
+    trace = receiver.trace(trace_id, 11)
+    request = only(trace, "GET /invocations-bidirectional-stream")
+    assert request.attributes["http.response.status_code"] == 101
+    assert request.attributes["trireme.records"] == 2
+    assert len(named(trace, INFER)) == 2
+    assert all(request.contains(span) for span in named(trace, "infer"))
+
+
+def test_lines_are_records_and_tritons_own_protocol_is_one_call(box: RunningBox, receiver: Receiver) -> None:
+    line = b'{"modelname":"echoes","payload":{"x":[1]}}\n'
+    lines = receiver.trace(trace_of(box.send(3 * line, "application/jsonlines")), 15)
+    assert len(named(lines, "record")) == 3
+    assert only(lines, "POST /invocations").attributes["trireme.records"] == 3
+    tensors = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+    answer = requests.post(f"{box.url}/v2/models/echo/infer", json=tensors, timeout=20)
+    assert answer.status_code == 200, answer.text
+    passed = receiver.trace(trace_of(answer), 5)
+    request, call = only(passed, "POST /v2/<path:rest>"), only(passed, "POST")
+    assert request.attributes["trireme.model"] == call.attributes["trireme.model"] == "echo"
+    assert (call.kind, call.parent) == ("client", request.span_id)
+    assert only(passed, "InferRequest").parent == call.span_id
+
+
+def test_what_the_caller_does_not_record_is_not_traced_by_triton_either(
+    box: RunningBox, receiver: Receiver
+) -> None:
+    trace_id = "ef" * 16
+    headers = {"traceparent": f"00-{trace_id}-{CALLING_SPAN}-00"}
+    tensors = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
+    for path, body in (
+        ("/invocations", {"modelname": "echoes", "payload": {"x": [1]}}),
+        ("/v2/models/echo/infer", tensors),
+    ):
+        answer = requests.post(f"{box.url}{path}", json=body, headers=headers, timeout=20)
+        assert answer.status_code == 200
+        assert "traceresponse" not in answer.headers
+    # A trace that begins later has arrived, Triton's spans too.
+    receiver.trace(trace_of(box.invoke("echoes", {"x": [3]})), 10)
+    assert trace_id not in {span.trace_id for span in receiver.spans}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"traceparent": f"00-{'0' * 32}-{CALLING_SPAN}-01"},
+        {"traceparent": "00-" + "x" * 4000},
+        {"traceparent": f"ff-{CALLER}-{CALLING_SPAN}-01"},
+        {"traceparent": f"00-{'cc' * 16}-{CALLING_SPAN}-01", "tracestate": "a=b," * 1200},
+        {"baggage": "key=" + "v" * 7000},
+        {"tracestate": "\x80=\xff,,,", "baggage": "=;=%zz,"},
+    ],
+)
+def test_hostile_headers_change_no_answer_and_do_not_reach_the_log(
+    box: RunningBox, receiver: Receiver, headers: dict[str, str]
+) -> None:
+    before = box.log.read_text().count("\n")
+    encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+    answer = box.send(
+        b'{"modelname":"echoes","payload":{"x":[1]}}',
+        headers={**encoded, "X-Amzn-SageMaker-Inference-Id": "hostile"},
+    )
+    assert answer.json()["result"] == [1]
+    assert trace_of(answer) != CALLER
+    request = only(receiver.trace(trace_of(answer), 5), "POST /invocations")
+    assert len(request.state) <= 512
+    told = box.told('"hostile"').splitlines()[before:]
+    assert not [line for line in told if '"level":"info"' not in line]
+
+
+def test_the_request_s_line_of_the_log_names_its_trace(box: RunningBox) -> None:
+    for model, payload in (("echoes", {"x": [1]}), ("nobody", {})):
+        trace_id = trace_of(box.invoke(model, payload))
+        lines = [line for line in box.told(trace_id).splitlines() if trace_id in line]
+        assert [json.loads(line)["model"] for line in lines]
+
+
+def test_ping_and_metrics_are_not_traced(box: RunningBox, receiver: Receiver) -> None:
+    box.ping()
+    requests.get(f"{box.url}/metrics", timeout=5)
+    receiver.trace(trace_of(box.invoke("echoes", {"x": [1]})), 5)
+    assert not [span for span in receiver.spans if span.attributes.get("url.path") in ("/ping", "/metrics")]
+
+
+def test_no_payload_and_no_query_is_in_anything_that_was_sent(box: RunningBox, receiver: Receiver) -> None:
+    receiver.trace(trace_of(box.invoke("twice", {"text": SECRET})), 5)
+    assert receiver.bodies
+    assert not [body for body in receiver.bodies if SECRET.encode() in body]
+
+
+def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        with boxes.running(
+            tmp_path,
+            None,
+            SAGEMAKER_MULTI_MODEL="true",
+            TRIREME_MODEL_ARCHIVES=str(tmp_path / "models"),
+            SAGEMAKER_MODEL_SERVER_WORKERS="2",
+            OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=f"{receiver.url}/v1/traces",
+            OTEL_EXPORTER_OTLP_HEADERS="api-key=for-the-collector",
+            OTEL_EXPORTER_OTLP_COMPRESSION="gzip",
+            OTEL_SERVICE_NAME="cats",
+            OTEL_BSP_SCHEDULE_DELAY="600000",
+        ) as box:
+            MODELS["echo"].write(tmp_path / "models" / "one" / "model")
+            url = {"model_name": "one", "url": str(tmp_path / "models" / "one" / "model")}
+            assert requests.post(f"{box.url}/models", json=url, timeout=60).status_code == 200
+            tensors = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
+            answer = requests.post(f"{box.url}/models/one/invoke", json=tensors, timeout=20)
+            assert answer.status_code == 200, answer.text
+            assert not receiver.spans
+        trace = receiver.trace(trace_of(answer), 3)
+    request = only(trace, "POST /models/<name>/invoke")
+    assert (request.service, request.attributes["trireme.model"]) == ("cats", "one")
+    assert receiver.headers[0]["api-key"] == "for-the-collector"
+    assert __version__.encode() in receiver.bodies[0]
+
+
+@pytest.mark.exhaustive
+def test_a_collector_that_never_answers_delays_no_request_and_no_stop(tmp_path: Path) -> None:
+    with stalled() as port:
+        MODELS["echo"].write(tmp_path / "repository" / "echo")
+        with boxes.running(
+            tmp_path,
+            tmp_path / "repository",
+            clients=CLIENTS[1:],
+            SAGEMAKER_MODEL_SERVER_WORKERS="1",
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://user:{SECRET}@127.0.0.1:{port}",
+            OTEL_EXPORTER_OTLP_TIMEOUT="1",
+            OTEL_BSP_SCHEDULE_DELAY="10",
+            OTEL_BSP_MAX_QUEUE_SIZE="16",
+            OTEL_BSP_MAX_EXPORT_BATCH_SIZE="8",
+        ) as box:
+            for _ in range(50):
+                assert box.invoke("echoes", {"x": [1]}, timeout=10).status_code == 200
+            box.told("traces are not delivered")
+            for _ in range(20):
+                assert box.invoke("echoes", {"x": [1]}, timeout=10).status_code == 200
+            assert box.stop() == 0
+        told = box.log.read_text()
+    assert told.count("traces are not delivered") == 1
+    assert "Queue full" not in told
+    assert SECRET not in told

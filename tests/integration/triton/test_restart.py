@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sm.errors import BadInput, NotReady, UnknownModel
+from sm.metrics import TENSORS
+from sm.plugins.registry import Registry
+from sm.router.invocation import Message, TritonRequest
+from sm.router.triton_requests import Triton
+from sm.triton import server
+from sm.triton.http_proxy import Upstream
+from sm.triton.regions import Lease
+from sm.triton.transport import Transport
+from tests.support.boxes import until
+from tests.support.tritons import Serving
+
+X = np.arange(100_000, dtype=np.float32)[None]
+
+
+def shared() -> float:
+    return float(TENSORS.labels("shared_memory").value)
+
+
+def by_message() -> float:
+    return float(TENSORS.labels("grpc").value)
+
+
+def test_a_killed_triton_is_found_again_at_once(mortal: Serving) -> None:
+    mortal.start()
+    transport = Transport(mortal.settings, mortal.box)
+    for _ in range(3):
+        transport.infer("fixed", {"x": X})
+    mortal.kill()
+    for _ in range(20):
+        with pytest.raises(NotReady):
+            transport.infer("fixed", {"x": X})
+    mortal.start()
+    before, ready = shared(), time.monotonic()
+    while True:
+        try:
+            y = transport.infer("fixed", {"x": X})["y"]
+            break
+        except NotReady:
+            assert time.monotonic() < ready + 5
+            time.sleep(0.01)
+    assert time.monotonic() - ready < 1
+    assert np.array_equal(y, X * 2)
+    assert shared() == before + 1
+    transport.close()
+    assert mortal.files() == []
+
+
+def test_a_model_that_a_new_triton_has_not_loaded_is_a_503_and_no_404(mortal: Serving) -> None:
+    mortal.start()
+    transport = Transport(mortal.settings, mortal.box)
+    transport.infer("fixed", {"x": X})
+    mortal.kill()
+    code = mortal.box.repository / "fixed" / "1" / "model.py"
+    code.write_text("raise MemoryError('no room for it')")
+    mortal.launch()
+    until(lambda: server.live(mortal.box.http_port), 60, "Triton's answer")
+    until(lambda: server.failures(mortal.box.http_port), 60, "the model's failure")
+    with pytest.raises(NotReady):
+        transport.infer("fixed", {"x": X})
+    # The same for a caller of the v2 protocol.
+    upstream = Upstream(mortal.box.http_port, 5.0)
+    v2 = Triton(upstream, Registry({}, models=("fixed",)))
+    with contextlib.closing(upstream), pytest.raises(NotReady):
+        v2.run(TritonRequest(Message(b'{"inputs": []}', {}, {}, "id"), "fixed"))
+    # Another name was never there.
+    with pytest.raises(UnknownModel):
+        transport.infer("nothing", {"x": X})
+    transport.forget(["fixed"])
+    with pytest.raises((NotReady, UnknownModel)):
+        transport.infer("fixed", {"x": X})
+    transport.close()
+
+
+def test_a_failed_request_keeps_no_shared_memory_until_the_garbage_collector_comes(mortal: Serving) -> None:
+    mortal.start()
+    transport = Transport(mortal.settings, mortal.box)
+    transport.infer("fixed", {"x": X})
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(BadInput):
+            transport.infer("fixed", {"x": X[:, None]})
+        mortal.kill()
+        for _ in range(5):
+            with pytest.raises(NotReady):
+                transport.infer("fixed", {"x": X})
+        assert [thing for thing in gc.get_objects() if isinstance(thing, Lease)] == []
+    finally:
+        gc.enable()
+    transport.close()
+
+
+def test_killed_under_load_no_answer_is_wrong_and_no_memory_is_lost(mortal: Serving) -> None:
+    mortal.start()
+    # Just enough for four callers that each keep an answer until the next: a lost region would be missed.
+    transport = Transport(mortal.settings, replace(mortal.box, shared_bytes=8 * 851_968))
+    over = threading.Event()
+    wrong: list[int] = []
+    refused: list[str] = []
+
+    def call(number: int) -> None:
+        x = np.full((1, 100_000), number, np.float32)
+        while not over.is_set():
+            try:
+                y = transport.infer("fixed", {"x": x})["y"]
+            except NotReady as error:
+                # Its sentence alone: the error's traceback has the lease of the failed request.
+                refused.append(error.sentence)
+                time.sleep(0.01)
+                continue
+            if not (y == 2 * number).all():
+                wrong.append(number)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    for caller in callers:
+        caller.start()
+    time.sleep(0.5)
+    mortal.kill()
+    mortal.start()
+    time.sleep(1)
+    before = shared(), by_message()
+    time.sleep(1)
+    after = shared(), by_message()
+    over.set()
+    for caller in callers:
+        caller.join(10)
+    assert after[0] > before[0]
+    assert after[1] == before[1]
+    assert refused
+    assert wrong == []
+    transport.close()

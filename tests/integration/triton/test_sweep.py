@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from sm.triton import health, shared_memory_cleanup
+from sm.triton.transport import Transport, remove_worker_files
+from tests.support.tritons import Serving
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_dead_box_is_swept_and_a_living_one_left_alone(tmp_path: Path) -> None:
+    script = f"""
+        import os, signal
+        from pathlib import Path
+        from sm.triton.shared_memory_cleanup import acquire_instance_lock
+        kept = acquire_instance_lock("dead", Path({str(tmp_path)!r}))
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
+    living = shared_memory_cleanup.acquire_instance_lock("living", tmp_path)
+    for name in ("trireme-dead-1-a-0", "trireme-dead-pyxyz", "trireme-living-1-a-0", "somebody-elses"):
+        (tmp_path / name).touch()
+    assert shared_memory_cleanup.sweep(tmp_path) == ["dead"]
+    assert names(tmp_path) == ["somebody-elses", "trireme-living-1-a-0", "trireme-living.lock"]
+    living.release()
+    assert names(tmp_path) == ["somebody-elses"]
+
+
+def test_a_box_is_held_once(tmp_path: Path) -> None:
+    held = shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
+    with pytest.raises(BlockingIOError):
+        shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
+    held.release()
+    shared_memory_cleanup.acquire_instance_lock("a", tmp_path).release()
+
+
+def test_a_box_whose_name_begins_like_anothers_keeps_its_files(tmp_path: Path) -> None:
+    (tmp_path / "trireme-ab-1-x-0").touch()
+    shared_memory_cleanup.acquire_instance_lock("a", tmp_path).release()
+    assert names(tmp_path) == ["trireme-ab-1-x-0"]
+
+
+def test_a_killed_worker_leaves_nothing(triton: Serving, tmp_path: Path) -> None:
+    script = f"""
+        import os, signal
+        import numpy as np
+        from pathlib import Path
+        from sm.run_state import Box
+        from sm.settings import Settings
+        from sm.triton.transport import Transport
+        transport = Transport(Settings.read({{}}), Box.load(Path({str(tmp_path)!r})))
+        kept = [transport.infer("fixed", {{"x": np.zeros((1, 100_000), np.float32)}}) for _ in range(2)]
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    box = triton.box
+    (tmp_path / "box.json").write_text(json.dumps(asdict(box), default=str))
+    worker = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=Path.cwd())
+    worker.wait()
+    mine = Transport(triton.settings, box)
+    assert len(triton.files()) == 2
+    (Path("/dev/shm") / f"trireme-{box.id}-{os.getpid()}-other-0").touch()
+    remove_worker_files(box.id, worker.pid, box.http_port)
+    assert triton.files() == [f"trireme-{box.id}-{os.getpid()}-other-0"]
+    assert not [name for name in health.regions(box.http_port) if f"-{worker.pid}-" in name]
+    shared_memory_cleanup.remove_files(f"trireme-{box.id}-{os.getpid()}-other")
+    mine.close()

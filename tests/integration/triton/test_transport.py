@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sm.deadline import Deadline, running
+from sm.errors import BadInput, ModelFailed, NotReady, UnknownModel
+from sm.metrics import TENSORS
+from sm.settings import Settings
+from sm.triton import health
+from sm.triton.transport import Transport
+from tests.support.tritons import Serving, new_serving
+
+NUMPY_1 = np.__version__.startswith("1.")
+
+
+class Counted:
+    """How many requests went which way since it was made."""
+
+    def __init__(self) -> None:
+        self._start = self._now()
+
+    def _now(self) -> dict[str, float]:
+        return {name: TENSORS.labels(name).value for name in ("shared_memory", "grpc")}
+
+    @property
+    def shared(self) -> float:
+        return self._now()["shared_memory"] - self._start["shared_memory"]
+
+    @property
+    def grpc(self) -> float:
+        return self._now()["grpc"] - self._start["grpc"]
+
+
+@pytest.fixture
+def counted() -> Counted:
+    return Counted()
+
+
+def row(size: int, start: float = 0) -> Any:
+    return np.arange(start, start + size, dtype=np.float32)[None]
+
+
+def test_large_tensors_go_through_shared_memory(transport: Transport, counted: Counted) -> None:
+    x = np.random.default_rng(0).random((2, 100_000), dtype=np.float32)
+    y = transport.infer("fixed", {"x": x})["y"]
+    assert np.array_equal(y, x * 2)
+    assert (counted.shared, counted.grpc) == (1, 0)
+
+
+def test_small_tensors_go_in_the_message(transport: Transport, triton: Serving, counted: Counted) -> None:
+    assert np.array_equal(transport.infer("echo", {"x": row(4)})["y"], row(4))
+    assert (counted.shared, counted.grpc) == (0, 1)
+    assert triton.files() == []
+
+
+def test_a_region_is_used_again(transport: Transport, triton: Serving) -> None:
+    for number in range(20):
+        x = row(100_000, number)
+        assert np.array_equal(transport.infer("fixed", {"x": x})["y"], x * 2)
+    assert len(triton.files()) == 1
+
+
+def test_an_answer_stays_as_it_was_while_it_is_referenced(transport: Transport) -> None:
+    first = transport.infer("fixed", {"x": row(100_000)})["y"][0, 10:20].reshape(2, 5).T
+    for _ in range(5):
+        transport.infer("fixed", {"x": row(100_000, 1e6)})
+    assert np.array_equal(first, (row(100_000) * 2)[0, 10:20].reshape(2, 5).T)
+
+
+def test_answers_can_be_changed_in_place_whichever_way_they_came(transport: Transport) -> None:
+    for model, size in (("echo", 4), ("fixed", 100_000)):
+        y = transport.infer(model, {"x": row(size)})["y"]
+        y *= 3
+        assert y[0, 1] in (3, 6)
+
+
+def test_an_open_output_is_shared_from_its_second_time(transport: Transport, counted: Counted) -> None:
+    x = row(50_000)
+    for _ in range(3):
+        assert np.array_equal(transport.infer("echo", {"x": x})["y"], x)
+    response = transport._sizes.expected(
+        ("echo", "", ("y",), (("x", (1, 50_000)),)), transport.metadata("echo"), 1
+    )
+    assert response == {"y": 200_000}
+    assert counted.shared == 3  # the first with its output in the message
+
+
+def test_an_output_that_outgrows_its_place_is_whole(transport: Transport, counted: Counted) -> None:
+    for size in (100_000, 100_000, 150_000, 150_000, 400_000, 100_000, 500_000, 3):
+        y = transport.infer("ones", {"size": np.array([size])})["y"]
+        assert y.shape == (size,)
+        assert (y == 1).all()
+    assert counted.shared > 0
+
+
+def test_strided_foreign_and_empty_inputs_arrive_as_they_are(transport: Transport) -> None:
+    wide = np.random.default_rng(0).random((2, 200_000), dtype=np.float32)
+    assert np.array_equal(transport.infer("fixed", {"x": wide[:, ::2]})["y"], wide[:, ::2] * 2)
+    swapped = wide[:, :100_000].astype(">f4")
+    assert np.array_equal(transport.infer("fixed", {"x": swapped})["y"], wide[:, :100_000] * 2)
+    assert transport.infer("echo", {"x": np.zeros((1, 0), np.float32)})["y"].shape == (1, 0)
+
+
+def test_strings_go_in_the_message(transport: Transport, counted: Counted) -> None:
+    words = np.array(["ä" * 70_000, "b", ""], dtype=object)
+    if NUMPY_1:
+        y = transport.infer("words", {"x": words})["y"]
+        assert [word.decode() for word in y] == ["Ä" * 70_000, "B", ""]
+        assert (counted.shared, counted.grpc) == (0, 1)
+    else:
+        with pytest.raises(ModelFailed, match="strings"):
+            transport.infer("words", {"x": words})
+
+
+def test_what_triton_knows_of_a_model(transport: Transport) -> None:
+    metadata = transport.metadata("fixed")
+    assert (metadata.max_batch_size, metadata.versions) == (4, ("1",))
+    assert metadata.inputs["x"].shape == (100_000,)
+    assert metadata.outputs["y"].datatype == "FP32"
+    assert transport.metadata("ones").inputs["size"].shape == (1,)
+    assert transport.ready_models()["echo"] == ("1",)
+
+
+@pytest.mark.parametrize(("model", "version"), [("nobody", ""), ("echo", "9"), ("echo", "first")])
+def test_an_unknown_model_or_version_is_named(transport: Transport, model: str, version: str) -> None:
+    with pytest.raises(UnknownModel, match=version or model):
+        transport.infer(model, {"x": row(4)}, version=version)
+
+
+@pytest.mark.parametrize(
+    "x", [row(5), np.zeros((5, 100_000), np.float32), np.zeros((1, 100_000), np.int32), row(100_001)]
+)
+def test_a_wrong_input_is_the_callers_fault(transport: Transport, x: Any) -> None:
+    with pytest.raises(BadInput):
+        transport.infer("fixed", {"x": x})
+    assert np.array_equal(transport.infer("fixed", {"x": row(100_000)})["y"], row(100_000) * 2)
+
+
+def test_an_array_of_no_datatype_is_refused(transport: Transport) -> None:
+    with pytest.raises(BadInput, match="complex"):
+        transport.infer("echo", {"x": np.zeros((1, 3), complex)})
+
+
+def test_a_model_that_raises_is_named_without_its_traceback(transport: Transport) -> None:
+    with pytest.raises(ModelFailed) as caught:
+        transport.infer("raises", {"x": np.zeros(3, np.float32)})
+    assert caught.value.sentence == "model 'raises' failed: ValueError: no such luck"
+
+
+def test_sixteen_threads_get_their_own_answers(transport: Transport, triton: Serving) -> None:
+    def ask(number: int) -> bool:
+        size = (10, 30_000, 100_000)[number % 3]
+        x = row(size, number)
+        y = transport.infer("fixed" if size == 100_000 else "echo", {"x": x})["y"]
+        return np.array_equal(y, x * 2 if size == 100_000 else x)
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(ask, range(1500)))
+    assert sum((Path("/dev/shm") / name).stat().st_size for name in triton.files()) <= 256 * 2**20
+
+
+def test_ten_thousand_requests_leave_nothing(triton: Serving) -> None:
+    transport = Transport(triton.settings, triton.box)
+    kept = []
+
+    def ask(number: int) -> None:
+        y = transport.infer("echo", {"x": row(20_000 + 1000 * (number % 7) if number % 4 == 0 else 8)})["y"]
+        if number % 100 == 0:
+            kept.append(y)
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(ask, range(10_000)):
+            pass
+    assert triton.files()
+    transport.close()
+    assert triton.files() == []
+    assert all(np.array_equal(y, row(y.shape[1])) for y in kept)
+    assert not [name for name in health.regions(triton.box.http_port) if f"-{os.getpid()}-" in name]
+
+
+def test_over_the_budget_tensors_go_in_the_message(
+    triton: Serving, counted: Counted, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = Transport(triton.settings, replace(triton.box, shared_bytes=1_000_000))
+    kept = [transport.infer("fixed", {"x": row(100_000, n)})["y"] for n in range(4)]
+    assert all(np.array_equal(y, row(100_000, n) * 2) for n, y in enumerate(kept))
+    assert (counted.shared, counted.grpc) == (1, 3)
+    assert len([record for record in caplog.records if "instead of shared memory" in record.message]) == 1
+    del kept
+    gc.collect()
+    transport.infer("fixed", {"x": row(100_000)})
+    assert counted.shared == 2
+    transport.close()
+
+
+def test_an_idle_region_makes_room_for_a_larger_one(triton: Serving, counted: Counted) -> None:
+    transport = Transport(triton.settings, replace(triton.box, shared_bytes=2_500_000))
+    for size in (20_000, 20_000, 100_000, 100_000, 200_000, 200_000):
+        assert np.array_equal(transport.infer("echo", {"x": row(size)})["y"], row(size))
+    assert counted.grpc == 0
+    total = sum((Path("/dev/shm") / name).stat().st_size for name in triton.files())
+    assert total <= 2_500_000
+    transport.close()
+
+
+def test_shared_memory_can_be_off(triton: Serving, counted: Counted) -> None:
+    for settings, budget in (
+        (Settings.read({"TRIREME_SHARED_MEMORY": "false"}), 2**28),
+        (triton.settings, 0),
+    ):
+        transport = Transport(settings, replace(triton.box, shared_bytes=budget))
+        assert np.array_equal(transport.infer("fixed", {"x": row(100_000)})["y"], row(100_000) * 2)
+        transport.close()
+    assert (counted.shared, counted.grpc) == (0, 2)
+
+
+@pytest.fixture
+def small_folder(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte, as a full /dev/shm is."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a file system can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_folder_means_the_message(
+    triton: Serving, small_folder: Path, counted: Counted, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = Transport(triton.settings, triton.box, small_folder)
+    x = np.ones((4, 100_000), np.float32)
+    assert np.array_equal(transport.infer("fixed", {"x": x})["y"], x * 2)
+    assert counted.grpc == 1
+    assert "No space left" in caplog.text
+    assert list(small_folder.iterdir()) == []
+    transport.close()
+
+
+def test_a_region_that_triton_refuses_means_the_message(
+    triton: Serving, tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Triton looks in /dev/shm, and there is nothing of that name.
+    transport = Transport(triton.settings, triton.box, tmp_path)
+    for _ in range(3):
+        assert np.array_equal(transport.infer("fixed", {"x": row(100_000)})["y"], row(100_000) * 2)
+    assert counted.grpc == 3
+    assert "Unable to open shared memory region" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+    transport.close()
+
+
+def test_without_triton_it_is_not_ready(tmp_path: Path) -> None:
+    transport = Transport(Settings.read({}), new_serving(tmp_path, []).box)
+    with pytest.raises(NotReady):
+        transport.infer("echo", {"x": row(4)})
+    with pytest.raises(NotReady):
+        transport.ready_models()
+    transport.close()
+
+
+def test_triton_is_told_the_invocations_id(transport: Transport) -> None:
+    inputs = {"x": np.zeros(1, np.float32)}
+    with running(Deadline(time.monotonic() + 10, request_id="mine-17")):
+        assert transport.infer("identity", inputs)["y"].tolist() == [b"mine-17"]
+    assert transport.infer("identity", inputs)["y"].tolist() == [b""]

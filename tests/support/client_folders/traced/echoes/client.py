@@ -1,0 +1,25 @@
+"""Numbers through a model and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sm.client.base import Payload, TensorClient
+
+
+class Numbers(Payload):
+    x: list[float]
+
+
+class Echoes(TensorClient):
+    model, payload = "echo", Numbers
+
+    def preprocess(self, payload: Numbers) -> dict[str, Any]:
+        return {"x": np.array(payload.x, np.float32)}
+
+    def postprocess(self, outputs: Any, payload: Numbers) -> list[float]:
+        if payload.x[0] < 0:
+            raise ValueError(f"cannot say {payload.x}")
+        return [float(value) for value in outputs["y"]]

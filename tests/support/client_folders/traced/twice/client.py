@@ -1,0 +1,19 @@
+"""A pipeline of two calls, with a span of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+from opentelemetry import trace
+
+from sm.client.base import Client, TextPayload
+
+tracer = trace.get_tracer("a team")
+
+
+class Twice(Client):
+    models, payload = ("echo",), TextPayload
+
+    def inference(self, payload: TextPayload) -> list[float]:
+        first = self.triton.infer("echo", {"x": np.array([[len(payload.text)]], np.float32)})["y"]
+        with tracer.start_as_current_span("look up", attributes={"team.rows": 3}):
+            return [float(value) for value in self.triton.infer("echo", {"x": first})["y"].ravel()]

@@ -1,0 +1,33 @@
+"""The box that most tests share, and the demo models it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sm.settings import HERE, Settings
+from sm.tools.build.prepare import prepare
+from tests.support.boxes import RunningBox, running
+
+
+@pytest.fixture(scope="session")
+def demo() -> Path:
+    """The CPU repository of the three demo models, built if it is not there yet."""
+    settings = Settings.read({})
+    prepare(settings)
+    return settings.cache / "repository" / "cpu"
+
+
+@pytest.fixture(scope="session")
+def box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box with the demo models and the clients of these tests; no test may break it."""
+    with running(tmp_path_factory.mktemp("box"), demo) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def cat() -> bytes:
+    """scikit-image's Chelsea, a PNG."""
+    return (HERE / "clients" / "resnet" / "sample" / "cat.png").read_bytes()

@@ -1,0 +1,193 @@
+"""``sm`` with the real boto3, and moto's fake AWS behind a proxy that can put faults in between."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import requests
+
+from sm import cli
+from sm.tools.deploy import aws
+from sm.tools.deploy.account import Account
+from sm.tools.progress import Progress
+from tests.support.aws import fake_aws
+from tests.support.aws_proxy import Proxy, proxied
+
+REGION, ACCOUNT = "eu-west-1", "123456789012"
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme:1"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/trireme"
+BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
+GOLDEN = {"label": "cat", "score": 0.75}
+#: The one that tests share, made when the first has set its environment.
+SESSIONS: list[Any] = []
+
+
+@dataclass
+class Done:
+    """What a command ended with."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Cloud:
+    """An account with the image and the role, and a repository to deploy."""
+
+    proxy: Proxy
+    repository: Path
+    env: dict[str, str]
+    #: boto3's, kept as it reads its descriptions of the services only once; None: each command makes its own.
+    session: Any = None
+    clients: dict[str, Any] = field(default_factory=dict)
+
+    def sm(self, *words: str, stdin: str = "") -> Done:
+        """Run a command in this process: loading boto3 once saves seconds."""
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(sys, "argv", ["sm", *words])
+            patch.setattr(sys, "stdin", Terminal(stdin))
+            if self.session:
+                patch.setattr(aws, "session", lambda region, profile: self.session)
+            try:
+                code = cli.main()
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+        return Done(code, out.getvalue(), err.getvalue())
+
+    def deploy(self, *words: str, name: str = "ships", data: str = "") -> Done:
+        """With a kind of instance that moto knows."""
+        kind = () if "--serverless" in words else ("--instance-type", "ml.g4dn.xlarge")
+        data = data or str(self.repository)
+        return self.sm("deploy", name, "--image", IMAGE, "--model-data", data, *kind, *words)
+
+    def client(self, service: str) -> Any:
+        """Speaks to moto itself, past the faults."""
+        if service not in self.clients:
+            self.clients[service] = boto3.client(service, endpoint_url=f"http://{self.proxy.moto}")
+        return self.clients[service]
+
+    def answers(self, *results: Any) -> None:
+        """What the endpoints answer from now on, one after the other."""
+        bodies = [json.dumps({"modelname": "ship", "result": each}) for each in results]
+        for kind, member in (("endpoint-results", "Body"), ("async-endpoint-results", "data")):
+            rows = [{member: body} for body in bodies]
+            asked = {"account_id": ACCOUNT, "region": REGION, "results": rows}
+            url = f"http://{self.proxy.moto}/moto-api/static/sagemaker/{kind}"
+            assert requests.post(url, json=asked, timeout=10).status_code == 201
+
+    def account(self) -> Account:
+        """As a command has it."""
+        return Account(self.session, Progress(io.StringIO()), Progress(io.StringIO()))
+
+    def logs(self, *lines: str, instance: str = "i-0") -> None:
+        """Put into the endpoint's log, as its container would."""
+        client, group = self.client("logs"), "/aws/sagemaker/Endpoints/ships"
+        if not client.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
+            client.create_log_group(logGroupName=group)
+        stream = {"logGroupName": group, "logStreamName": f"AllTraffic/{instance}"}
+        client.create_log_stream(**stream)
+        now = int(time.time() + 600) * 1000  # after the wait has begun
+        events = [{"timestamp": now + number, "message": line} for number, line in enumerate(lines)]
+        client.put_log_events(**stream, logEvents=events)
+
+    def things(self) -> dict[str, list[str]]:
+        """What there is, by kind."""
+        sagemaker = self.client("sagemaker")
+        buckets = [each["Name"] for each in self.client("s3").list_buckets()["Buckets"]]
+        alarms = self.client("cloudwatch").describe_alarms()["MetricAlarms"]
+        targets = self.client("application-autoscaling").describe_scalable_targets(
+            ServiceNamespace="sagemaker"
+        )
+        return {
+            "endpoints": [each["EndpointName"] for each in sagemaker.list_endpoints()["Endpoints"]],
+            "configurations": [
+                each["EndpointConfigName"] for each in sagemaker.list_endpoint_configs()["EndpointConfigs"]
+            ],
+            "models": [each["ModelName"] for each in sagemaker.list_models()["Models"]],
+            "alarms": [each["AlarmName"] for each in alarms],
+            "targets": [each["ResourceId"] for each in targets["ScalableTargets"]],
+            "archives": [
+                each["Key"]
+                for bucket in buckets
+                for each in self.client("s3").list_objects_v2(Bucket=bucket).get("Contents", ())
+            ],
+        }
+
+    def serving(self, name: str = "ships") -> str:
+        """The configuration behind the endpoint."""
+        return str(self.client("sagemaker").describe_endpoint(EndpointName=name)["EndpointConfigName"])
+
+
+class Terminal(io.StringIO):
+    """Somebody who can be asked, if there is something to read."""
+
+    def isatty(self) -> bool:
+        return bool(self.getvalue())
+
+
+@pytest.fixture(scope="session")
+def proxy() -> Iterator[Proxy]:
+    with fake_aws() as moto, proxied(moto) as made:
+        yield made
+
+
+@pytest.fixture
+def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    requests.post(f"http://{proxy.moto}/moto-api/reset", timeout=10)
+    proxy.reset()
+    env = {
+        "AWS_ENDPOINT_URL": f"http://{proxy.address}",
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_MAX_ATTEMPTS": "1",
+        "NO_PROXY": "127.0.0.1",
+        "TRIREME_CACHE": str(tmp_path / "cache"),
+        "TRIREME_CLIENTS": str(tmp_path / "clients"),
+    }
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "clients").mkdir()
+    if not SESSIONS:
+        SESSIONS.append(aws.session())
+    made = Cloud(proxy, repository(tmp_path / "repository"), env, SESSIONS[0])
+    made.client("ecr").create_repository(repositoryName="trireme")
+    kind = "application/vnd.docker.distribution.manifest.v2+json"
+    manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "layers": []})
+    made.client("ecr").put_image(repositoryName="trireme", imageTag="1", imageManifest=manifest)
+    made.client("iam").create_role(RoleName="trireme", AssumeRolePolicyDocument="{}")
+    made.answers(*[GOLDEN] * 5)
+    yield made
+
+
+def repository(folder: Path, weight: str = "1", model: str = "ship") -> Path:
+    """One model, its client with a sample, and a file that makes the archive another."""
+    files = {
+        f"{model}/config.pbtxt": f'name: "{model}" backend: "python"',
+        f"{model}/1/model.py": "class TritonPythonModel: ...\n",
+        f"{model}/1/weight": weight,
+        f"code/{model}/client.py": "",
+        f"code/{model}/sample/payload.json": "{}",
+        f"code/{model}/sample/golden.json": json.dumps(GOLDEN),
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder

@@ -1,0 +1,77 @@
+"""CloudWatch's embedded metric format, as AWS specifies it: reads a line, and refuses one that breaks a rule.
+
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+#: A document is an event of CloudWatch Logs: 1 MB, formerly 256 KB.
+MAX_BYTES = 256 * 1024
+MAX_VALUES = 100
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+DimensionName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
+
+
+class Strict(BaseModel):
+    """No other members are allowed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class MetricDefinition(Strict):
+    Name: Name
+    Unit: Literal["Count", "Milliseconds"] | None = None
+    StorageResolution: Literal[1, 60] | None = None
+
+
+class MetricDirective(Strict):
+    Namespace: Name
+    Dimensions: list[Annotated[list[DimensionName], Field(max_length=30)]] = Field(min_length=1)
+    Metrics: list[MetricDefinition] = Field(max_length=100)
+
+
+class Metadata(Strict):
+    Timestamp: int = Field(ge=1_400_000_000_000)
+    CloudWatchMetrics: list[MetricDirective]
+
+
+class Histogram(Strict):
+    """Values with counts, and their statistics, as AWS's own exporters write a distribution."""
+
+    Values: list[float] = Field(min_length=1, max_length=MAX_VALUES)
+    Counts: list[float] = Field(min_length=1, max_length=MAX_VALUES)
+    Min: float
+    Max: float
+    Sum: float
+    Count: float
+
+
+def read(line: str) -> dict[str, Any]:
+    """Return the document in a line. Raises ValueError if CloudWatch would not extract its metrics."""
+    assert len(line.encode()) <= MAX_BYTES
+    document: dict[str, Any] = json.loads(line)
+    for directive in Metadata.model_validate(document["_aws"]).CloudWatchMetrics:
+        for name in {name for names in directive.Dimensions for name in names}:
+            assert isinstance(document[name], str), f"the dimension {name} must be a string"
+            assert 1 <= len(document[name]) <= 1024
+        for metric in directive.Metrics:
+            _check_value(document[metric.Name])
+    return document
+
+
+def _check_value(value: object) -> None:
+    if isinstance(value, dict):
+        histogram = Histogram.model_validate(value)
+        assert len(histogram.Values) == len(histogram.Counts)
+        assert histogram.Min <= histogram.Max
+        assert sum(histogram.Counts) == histogram.Count
+        return
+    values = value if isinstance(value, list) else [value]
+    assert len(values) <= MAX_VALUES
+    assert all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in values)

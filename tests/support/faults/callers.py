@@ -1,0 +1,217 @@
+"""Callers that compare every answer with the golden one, and a watcher that asks ``/ping`` all the time."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+
+from tests.support.faults.inputs import Sample
+
+RIGHT, WRONG, RESET, REFUSED, HANG = "200", "wrong answer", "reset", "refused", "hang"
+#: An answer to several records, some of which failed; the others are right.
+PARTLY = "200 in part"
+#: A caller who is refused asks again after this many seconds, unless it is to honour ``Retry-After``: the first
+#: right answer is to be seen soon.
+RETRY_INTERVAL_S = 0.1
+PING_INTERVAL_S = 0.1
+#: SageMaker gives ``/ping`` 2 s; a stopped box may take longer, and that is seen in the report.
+PING_TIMEOUT_S = 15.0
+#: Kept to be shown.
+MAX_DETAILS = 20
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What one request came to; times are those of ``time.monotonic``."""
+
+    sample: str
+    model: str
+    started: float
+    ended: float
+    outcome: str
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome != RIGHT
+
+
+@dataclass(frozen=True)
+class Result:
+    """Outcome, what was wrong with it, and whether the connection is of no more use."""
+
+    outcome: str
+    detail: str = ""
+    broken: bool = False
+    #: Until the caller's next request.
+    wait_s: float = RETRY_INTERVAL_S
+
+
+@dataclass
+class Callers:
+    """``count`` threads that send ``samples`` in a random order until :meth:`stop`.
+
+    Every other caller keeps its connection, the rest open one for each request. ``focus`` names a model that half
+    of the callers ask for alone, so that its requests queue.
+    """
+
+    port: int
+    samples: Sequence[Sample]
+    count: int = 8
+    #: Seconds without an answer that are a hang.
+    hang_after_s: float = 60.0
+    focus: str = ""
+    seed: int = 0
+    #: Requests of all callers together, without a limit if 0.
+    limit: int = 0
+    #: Wait after a 429 or 503 as long as it says.
+    honour_retry_after: bool = False
+    replies: list[Reply] = field(default_factory=list)
+    #: What was wrong, in sentences.
+    details: list[str] = field(default_factory=list)
+    _sent: int = 0
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> Callers:
+        self._threads = [
+            threading.Thread(target=self._call, args=(number,), daemon=True) for number in range(self.count)
+        ]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def stop(self) -> Callers:
+        self._stopped.set()
+        return self.join()
+
+    def join(self, seconds: float | None = None) -> Callers:
+        """Wait for the callers to be through; each request ends by itself, as a hang if need be."""
+        for thread in self._threads:
+            thread.join(seconds)
+        return self
+
+    @property
+    def running(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
+
+    def outcomes(self) -> Counter[str]:
+        with self._lock:
+            return Counter(reply.outcome for reply in self.replies)
+
+    def snapshot(self) -> list[Reply]:
+        with self._lock:
+            return list(self.replies)
+
+    def _next(self, choice: random.Random, mine: Sequence[Sample]) -> Sample | None:
+        with self._lock:
+            if self._stopped.is_set() or (self.limit and self._sent >= self.limit):
+                return None
+            self._sent += 1
+        return choice.choice(mine)
+
+    def _call(self, number: int) -> None:
+        choice = random.Random(self.seed * 1000 + number)
+        focused = [sample for sample in self.samples if sample.model == self.focus]
+        mine = focused if focused and number < self.count // 2 else self.samples
+        connection: HTTPConnection | None = None
+        while sample := self._next(choice, mine):
+            if connection is None or number % 2 == 0:
+                if connection is not None:
+                    connection.close()
+                connection = HTTPConnection("127.0.0.1", self.port, timeout=self.hang_after_s)
+            started = time.monotonic()
+            result = self._once(connection, sample)
+            reply = Reply(sample.name, sample.model, started, time.monotonic(), result.outcome)
+            with self._lock:
+                self.replies.append(reply)
+                if result.detail and len(self.details) < MAX_DETAILS:
+                    self.details.append(f"{sample.name}: {result.detail}")
+            if result.broken:
+                connection.close()
+                connection = None
+            if reply.failed:
+                self._stopped.wait(result.wait_s)
+        if connection is not None:
+            connection.close()
+
+    def _once(self, connection: HTTPConnection, sample: Sample) -> Result:
+        try:
+            # The server may answer and close before it has read all (429): read what there is, as urllib3 does.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(
+                    "POST", sample.path, body=sample.body, headers={"Content-Type": sample.content_type}
+                )
+            response = connection.getresponse()
+            answer = response.read()
+        except TimeoutError:
+            return Result(HANG, f"no answer in {self.hang_after_s:g} s", broken=True)
+        except ConnectionRefusedError:
+            return Result(REFUSED, broken=True)
+        except (OSError, HTTPException) as error:
+            return Result(RESET, repr(error), broken=True)
+        if response.status != 200:
+            advice = response.getheader("Retry-After") or ""
+            detail = ""
+            if response.status in (429, 503) and not advice.isdigit():
+                detail = f"{response.status} without Retry-After"
+            elif response.status not in (429, 503, 504):
+                detail = f"{response.status} {answer[:200]!r}"
+            wait_s = float(advice) if self.honour_retry_after and advice.isdigit() else RETRY_INTERVAL_S
+            return Result(str(response.status), detail, response.will_close, wait_s)
+        found = sample.differences(answer)
+        if found:
+            return Result(WRONG, f"WRONG ANSWER: {found[0]}")
+        return Result(PARTLY) if sample.failed_records(answer) else Result(RIGHT)
+
+
+@dataclass(frozen=True)
+class Ping:
+    """One answer of ``/ping``; status 0 if there was none."""
+
+    started: float
+    seconds: float
+    status: int
+
+
+@dataclass
+class PingWatcher:
+    """Asks ``/ping`` on a new connection every tenth of a second."""
+
+    port: int
+    pings: list[Ping] = field(default_factory=list)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> PingWatcher:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> PingWatcher:
+        self._stopped.set()
+        if self._thread:
+            self._thread.join()
+        return self
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(PING_INTERVAL_S):
+            self.pings.append(self._ping())
+
+    def _ping(self) -> Ping:
+        started = time.monotonic()
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PING_TIMEOUT_S)
+        try:
+            connection.request("GET", "/ping")
+            status = connection.getresponse().status
+        except (OSError, HTTPException):
+            status = 0
+        finally:
+            connection.close()
+        return Ping(started, time.monotonic() - started, status)

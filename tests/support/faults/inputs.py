@@ -1,0 +1,231 @@
+"""Different requests whose right answers are known: pictures, texts and numbers in every form of a body."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection
+from itertools import combinations
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from sm.settings import HERE
+from sm.tools.golden import differences
+from tests.support.load import dispatch
+
+JSON, LINES = "application/json", "application/jsonlines"
+BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size={}"
+DEMO_MODELS = ("resnet", "yolov5", "bert_base")
+PICTURES = tuple(
+    HERE / "clients" / name
+    for name in ("resnet/sample/coffee.jpg", "resnet/sample/cat.png", "yolov5/sample/collage.jpg")
+)
+PICTURE_SIZE = (320, 240)
+#: ``yolov5`` sees something in every picture, so that no two of its answers are empty.
+LOW_CONFIDENCE = 0.1
+TEXTS = (
+    "The world has [MASK] people.",
+    "Paris is the [MASK] of France.",
+    "She drank a cup of [MASK] in the morning.",
+    "The [MASK] barked at the stranger all night.",
+    "He plays the [MASK] in a famous orchestra.",
+    "In winter the lake is covered with [MASK].",
+    "The doctor works in a [MASK].",
+    "My favourite colour is [MASK].",
+)
+#: Seconds that one answer may take while nothing is wrong, on a machine that others use too.
+GOLDEN_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One request, and what its answer must be (``None`` until :func:`with_golden_answers` has asked)."""
+
+    name: str
+    model: str
+    path: str
+    content_type: str
+    body: bytes
+    golden: Any = None
+
+    def differences(self, answer: bytes) -> list[str]:
+        """Where an answer is not this sample's; an answer that cannot be read differs too.
+
+        Records of a list or of JSON lines that failed are left out: see :meth:`failed_records`.
+        """
+        try:
+            found = self.parse(answer)
+        except ValueError:
+            return [f"no JSON: {answer[:80]!r}"]
+        places = failed_places(found)
+        if not places:
+            return list(differences(found, self.golden))
+        return list(differences(without(found, places), without(self.golden, places)))
+
+    def failed_records(self, answer: bytes) -> list[str]:
+        """The codes of the records that failed, of an answer that has several."""
+        found = self.parse(answer)
+        listed = records(found)
+        return [listed[place]["code"] for place in failed_places(found)]
+
+    def parse(self, answer: bytes) -> Any:
+        if self.content_type == LINES:
+            return [json.loads(line) for line in answer.splitlines()]
+        found = json.loads(answer)
+        if isinstance(found, dict):
+            found.pop("id", None)  # the request's own, so another with each request
+        return found
+
+
+def records(answer: Any) -> list[Any]:
+    """The answers to the records of one request; none where there was only one."""
+    found = answer.get("result") if isinstance(answer, dict) else answer
+    return found if isinstance(found, list) else []
+
+
+def failed_places(answer: Any) -> list[int]:
+    return [
+        place
+        for place, record in enumerate(records(answer))
+        if isinstance(record, dict) and {"error", "code"} <= set(record)
+    ]
+
+
+def without(answer: Any, places: list[int]) -> list[Any]:
+    return [record for place, record in enumerate(records(answer)) if place not in places]
+
+
+def pictures(count: int) -> list[bytes]:
+    """Crops of the clients' sample pictures as JPEGs: other places, mirrored, other colours.
+
+    All of one size: ``yolov5``'s answers have the sent picture's size in them, which would tell two answers apart
+    whose boxes are mixed up.
+    """
+    made = []
+    for number in range(count):
+        with Image.open(PICTURES[number % len(PICTURES)]) as opened:
+            whole = opened.convert("RGB")
+        turn = number // len(PICTURES)
+        width, height = whole.size
+        left, top = width * turn // 16, height * (turn % 2) // 12
+        picture = whole.crop((left, top, left + width * 3 // 4, top + height * 5 // 6)).resize(PICTURE_SIZE)
+        if turn % 2:
+            picture = ImageOps.mirror(picture)
+        if turn % 3 == 2:
+            picture = ImageOps.grayscale(picture).convert("RGB")
+        stream = io.BytesIO()
+        picture.save(stream, "JPEG", quality=85)
+        made.append(stream.getvalue())
+    return made
+
+
+def demo_samples(count: int = 8) -> Iterator[Sample]:
+    """Requests for the three demo models: ``count`` pictures and texts, each in its turn in another form."""
+    for number, picture in enumerate(pictures(count)):
+        encoded = {"image": base64.b64encode(picture).decode()}
+        for model, parameters in (("resnet", {"top": 5}), ("yolov5", {"confidence": LOW_CONFIDENCE})):
+            name = f"{model} picture {number}"
+            if number % 2:
+                query = urlencode({"modelname": model, **parameters})
+                yield Sample(f"{name} raw", model, f"/invocations?{query}", "image/jpeg", picture)
+            else:
+                body = dispatch(model, encoded, parameters=parameters)
+                yield Sample(f"{name} JSON", model, "/invocations", JSON, body)
+        if number < 2:
+            yield Sample(
+                f"resnet picture {number} v2 binary",
+                "resnet",
+                "/invocations?modelname=resnet",
+                *v2_binary(picture),
+            )
+    for number, text in enumerate(TEXTS[:count]):
+        name = f"bert_base text {number}"
+        if number % 2:
+            yield Sample(
+                f"{name} raw", "bert_base", "/invocations?modelname=bert_base", "text/plain", text.encode()
+            )
+        else:
+            yield Sample(
+                f"{name} JSON", "bert_base", "/invocations", JSON, dispatch("bert_base", {"text": text})
+            )
+    for number in range(2):
+        texts = TEXTS[number * 2 : number * 2 + 3]
+        yield Sample(
+            f"bert_base lines {number}",
+            "bert_base",
+            "/invocations?modelname=bert_base",
+            LINES,
+            b"".join(dispatch("bert_base", {"text": text}) + b"\n" for text in texts),
+        )
+        yield Sample(
+            f"bert_base list {number}",
+            "bert_base",
+            "/invocations",
+            JSON,
+            dispatch("bert_base", [{"text": text} for text in reversed(texts)]),
+        )
+
+
+def echo_samples(model: str, count: int = 32) -> Iterator[Sample]:
+    """Requests that say in their answers whose they are: a model that returns the numbers it is sent."""
+    for number in range(count):
+        yield v2_numbers(model, [float(number * 1000 + place) for place in range(4)])
+
+
+def v2_numbers(model: str, numbers: list[float]) -> Sample:
+    """A v2 request for a model that takes a row of numbers."""
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, len(numbers)], "data": numbers}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    return Sample(f"{model} {numbers[0]:g}", model, f"/invocations?modelname={model}", JSON, body)
+
+
+def v2_binary(picture: bytes) -> tuple[str, bytes]:
+    """The content type and body of a v2 request for ``resnet``'s logits."""
+    with Image.open(io.BytesIO(picture)) as opened:
+        pixels = np.asarray(opened.convert("RGB").resize((224, 224)), np.uint8).transpose(2, 0, 1)
+    data = np.ascontiguousarray(pixels).tobytes()
+    tensor = {
+        "name": "input",
+        "datatype": "UINT8",
+        "shape": [1, 3, 224, 224],
+        "parameters": {"binary_data_size": len(data)},
+    }
+    head = json.dumps({"inputs": [tensor], "outputs": [{"name": "logits"}]}).encode()
+    return BINARY.format(len(head)), head + data
+
+
+def with_golden_answers(samples: list[Sample], port: int) -> list[Sample]:
+    """Ask a box at rest for every sample's answer, twice.
+
+    Raises:
+        AssertionError: An answer is no 200, is not the same twice, or is also another sample's answer: a check
+            against it could not tell the two apart.
+    """
+    connection = HTTPConnection("127.0.0.1", port, timeout=GOLDEN_TIMEOUT_S)
+    answered = []
+    for sample in samples:
+        for _ in range(2):
+            connection.request(
+                "POST", sample.path, body=sample.body, headers={"Content-Type": sample.content_type}
+            )
+            response = connection.getresponse()
+            answer = response.read()
+            assert response.status == 200, f"{sample.name}: {response.status} {answer[:300]!r}"
+            if sample.golden is None:
+                sample = replace(sample, golden=sample.parse(answer))
+            else:
+                assert not sample.differences(answer), f"{sample.name} is not the same twice"
+        answered.append(sample)
+    connection.close()
+    for one, other in combinations(answered, 2):
+        alike = one.content_type == other.content_type and one.model == other.model
+        assert not (alike and not list(differences(one.golden, other.golden))), (
+            f"{one.name} and {other.name} have the same answer"
+        )
+    return answered

@@ -1,0 +1,93 @@
+"""One client for each fault, all on the model ``echo``: a list of numbers in, the same out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.tritons import MODELS
+
+#: ``{head}`` at import, ``{fields}`` of the payload, ``{declared}`` of the class, and its three methods.
+CLIENT = '''
+import threading
+import time
+
+import numpy as np
+from pydantic import Field
+
+from sm.client.base import Payload, TensorClient
+{head}
+
+
+class Numbers(Payload):
+    numbers: list[float] = Field(min_length=1, max_length=1000)
+{fields}
+
+
+class Echo(TensorClient):
+    """The numbers, as they came."""
+
+    model, payload = "echo", Numbers
+{declared}
+
+    def setup(self):
+        self.seen = []
+
+    def preprocess(self, payload):
+{preprocess}
+
+    def postprocess(self, outputs, payload):
+{postprocess}
+'''
+
+SOUND = {
+    "head": "",
+    "fields": "",
+    "declared": "",
+    "preprocess": 'return {"x": np.clip(np.array(payload.numbers), -1e9, 1e9).astype(np.float32)}',
+    "postprocess": 'return outputs["y"].tolist()',
+}
+SHOUTED = SOUND["preprocess"].replace(
+    "payload.numbers", "payload.numbers * len(payload.label.strip() or 'x')"
+)
+#: What each fault changes.
+FAULTS: dict[str, dict[str, str]] = {
+    "wrong_dtype": {"preprocess": 'return {"x": np.array(payload.numbers)}'},
+    "wrong_dtype_named": {"declared": '    inputs = {"x": ("FP64", (-1,))}'},
+    "wrong_shape": {"preprocess": 'return {"x": np.ones((1, len(payload.numbers)), np.float32)}'},
+    "shared_state": {
+        "preprocess": f"self.last = list(payload.numbers)\n{SOUND['preprocess']}",
+        "postprocess": "return self.last",
+    },
+    "leak": {"postprocess": "self.seen.append(np.ones(10_000))\nreturn outputs['y'].tolist()"},
+    "slow_import": {"head": "time.sleep(4)"},
+    "unhandled_null": {"fields": '    label: str | None = ""', "preprocess": SHOUTED},
+    "golden_drift": {"postprocess": "return (outputs['y'] + 2).tolist()"},
+    "non_json_result": {"postprocess": "return set(outputs['y'].tolist())"},
+    "network_at_import": {
+        "head": 'import urllib.request\n\nurllib.request.urlopen("http://weights.example/labels.txt")'
+    },
+    "mutation_of_its_input": {"preprocess": f"payload.numbers.sort()\n{SOUND['preprocess']}"},
+    "sound": {},
+}
+
+
+def write(folder: Path) -> None:
+    """``clients/<fault>`` for each, and ``model/echo`` beside them."""
+    MODELS["echo"].write(folder / "model" / "echo")
+    for name, changes in FAULTS.items():
+        sample = folder / "clients" / name / "sample"
+        sample.mkdir(parents=True)
+        (sample.parent / "client.py").write_text(source(changes))
+        (sample / "payload.json").write_text(json.dumps({"numbers": [3, 1, 2]}))
+        (sample / "golden.json").write_text(json.dumps([3, 1, 2]))
+
+
+def source(changes: dict[str, str]) -> str:
+    """The client's file."""
+    parts = {**SOUND, **changes}
+    bodies = {
+        name: "\n".join(f"        {line}" for line in parts[name].splitlines())
+        for name in ("preprocess", "postprocess")
+    }
+    return CLIENT.format(**{**parts, **bodies})

@@ -1,0 +1,179 @@
+"""A gateway's processes, its Tritons and its bucket, started and ended by a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import requests
+
+from sm.run_state import Box
+from sm.server.supervisor import ports
+from sm.settings import HERE, Settings
+from tests.support.boxes import free_port, until
+from tests.support.tritons import SETTINGS, Model, Serving
+
+KEY = "the-key-of-a-test-which-is-no-secret"
+#: `printf %s "$KEY" | sha256sum`
+HASH = "634c0feb42f6a1158e95a9e672d17f66ddf22c411bee8277b2f034eeaf8ce95c"
+BUCKET = "trireme-test"
+LABELS = ["tabby", "beagle", "teapot", "volcano", "espresso", "comic book"]
+PREPROCESS = {"resize": 8, "crop": 8, "channels": "RGB", "scale": 1 / 255}
+
+#: The mean of each channel decides: a red picture is a tabby.
+CLASSIFIES = """
+means = tensor(request, "input").mean(axis=(2, 3))
+return {"logits": np.concatenate([means, 0.5 * means], axis=1).astype(np.float32)}
+"""
+#: Who answers: the model's process.
+WHO = 'return {"y": np.array([os.getpid()])}'
+#: After as many seconds as the first word says.
+WORDS = """
+words = [word.decode() for word in tensor(request, "x").ravel()]
+time.sleep(float(words[0]) if words[0].isdigit() else 0)
+return {"y": np.array([word.upper() for word in words], dtype=object)}
+"""
+
+PICTURE: dict[str, tuple[str, list[int]]] = {"input": ("FP32", [3, 8, 8])}
+LOGITS: dict[str, tuple[str, list[int]]] = {"logits": ("FP32", [6])}
+ONE: dict[str, tuple[str, list[int]]] = {"x": ("FP32", [1])}
+
+MODELS = {
+    # The box's own client serves it.
+    "resnet": Model(CLASSIFIES, PICTURE, LOGITS, batch=4),
+    # No client serves these.
+    "colours": Model(CLASSIFIES, PICTURE, LOGITS, batch=4),
+    # Its batch is a dimension like any other.
+    "explicit": Model(CLASSIFIES, {"input": ("FP32", [1, 3, 8, 8])}, {"logits": ("FP32", [1, 6])}),
+    "who": Model(WHO, ONE, {"y": ("INT64", [1])}),
+    "words": Model(WORDS, {"x": ("STRING", [-1])}, {"y": ("STRING", [-1])}),
+}
+PICTURED = ("resnet", "colours", "explicit")
+
+
+@dataclass
+class Cloud:
+    """A bucket of moto's with models in it."""
+
+    address: str
+    s3: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.s3 = boto3.client("s3", endpoint_url=f"http://{self.address}", **CREDENTIALS)
+        self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+
+    def put_model(self, name: str, folder: Path, model: Model) -> None:
+        model.write(folder / name)
+        for path in sorted(path for path in (folder / name).rglob("*") if path.is_file()):
+            self.s3.upload_file(str(path), BUCKET, f"models/{path.relative_to(folder)}")
+        if name in PICTURED:
+            self.put(f"models/{name}/labels.txt", "\n".join(LABELS).encode())
+            self.put(f"models/{name}/preprocess.json", json.dumps(PREPROCESS).encode())
+
+    def put(self, key: str, body: bytes, **options: str) -> None:
+        self.s3.put_object(Bucket=BUCKET, Key=key, Body=body, **options)
+
+    def get(self, key: str) -> Any:
+        return json.loads(self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+
+
+CREDENTIALS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "eu-west-1"}
+
+
+def environment(cloud: str, tritons: str, **more: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": str(HERE),
+        "AWS_ENDPOINT_URL": f"http://{cloud}",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "NO_PROXY": "127.0.0.1",
+        "TRIREME_GATEWAY_BUCKET": BUCKET,
+        "TRIREME_GATEWAY_TRITON": tritons,
+        "TRIREME_GATEWAY_KEYS": f"somebody:{'0' * 64},tests:{HASH}",
+        **more,
+    }
+
+
+@dataclass
+class Gateway:
+    """A gateway that answers, and its log."""
+
+    url: str
+    log: Path
+    pid: int
+
+    def ask(self, method: str, path: str, key: str | None = KEY, **options: Any) -> requests.Response:
+        headers = {**({"x-api-key": key} if key is not None else {}), **options.pop("headers", {})}
+        timeout = options.pop("timeout", 60)
+        return requests.request(method, f"{self.url}{path}", headers=headers, timeout=timeout, **options)
+
+    def infer(self, model: str, body: object, **options: Any) -> requests.Response:
+        return self.ask("POST", f"/infer/{model}", json=body, **options)
+
+
+@contextmanager
+def running(command: list[str], folder: Path, log: Path, port: int, env: dict[str, str]) -> Iterator[Gateway]:
+    def answers() -> bool:
+        assert process.poll() is None, log.read_text()
+        try:
+            requests.get(f"{gateway.url}/nothing", timeout=10)
+        except requests.ConnectionError:
+            return False
+        return True
+
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output)
+    gateway = Gateway(f"http://127.0.0.1:{port}", log, process.pid)
+    try:
+        until(answers, what="the gateway")
+        yield gateway
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def chalice_local(log: Path, env: dict[str, str]) -> Any:
+    """What a developer starts."""
+    port = free_port()
+    command = [
+        str(Path(sys.executable).with_name("chalice")),
+        "local",
+        "--port",
+        str(port),
+        "--no-autoreload",
+    ]
+    return running(command, HERE / "gateway", log, port, env)
+
+
+def served(log: Path, env: dict[str, str]) -> Any:
+    """What a team without Lambda starts."""
+    port = free_port()
+    command = [sys.executable, "-m", "gateway.serve", "--port", str(port)]
+    return running(command, HERE, log, port, env)
+
+
+def new_triton(folder: Path, repository: Path, settings: Settings = SETTINGS) -> Serving:
+    """A Triton without models, which loads what it is told to."""
+    folder.mkdir()
+    repository.mkdir(exist_ok=True)
+    box = Box(
+        f"test{os.urandom(4).hex()}",
+        folder,
+        repository,
+        *ports.choose_ports(SETTINGS),
+        "nginx",
+        0,
+        multi_model=True,
+    )
+    return Serving(box, settings)

@@ -1,0 +1,185 @@
+"""A gRPC server on ``h2``, the HTTP/2 library: it checks what callers send and answers as a test says."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Thread
+from typing import Any
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes
+
+READ_BYTES = 2**16
+#: A server that waits for a caller which has nothing more to say gives up.
+CALLER_TIMEOUT_S = 20.0
+OPENING = [(":status", "200"), ("content-type", "application/grpc")]
+
+
+def message(content: bytes, compressed: bool = False) -> bytes:
+    """The content as one message of gRPC."""
+    return struct.pack(">BI", compressed, len(content)) + content
+
+
+@dataclass
+class Call:
+    """What a caller sent, and the means to answer it."""
+
+    server: H2Caller
+    stream: int
+    headers: list[tuple[str, str]]
+    body: bytes = b""
+
+    def open(self) -> None:
+        self.server.h2.send_headers(self.stream, OPENING)
+
+    def send(self, content: bytes, pad: int | None = None, frame_bytes: int = 2**14) -> None:
+        """As DATA frames, as many bytes as the caller's windows have room for."""
+        h2 = self.server.h2
+        while content:
+            overhead = 0 if pad is None else pad + 1
+            room = min(
+                h2.local_flow_control_window(self.stream) - overhead,
+                h2.max_outbound_frame_size - overhead,
+                frame_bytes,
+            )
+            if room <= 0:
+                self.server.flush()
+                self.server.receive()
+                continue
+            h2.send_data(self.stream, content[:room], pad_length=pad)
+            content = content[room:]
+            self.server.flush()
+
+    def end(self, status: int = 0, sentence: str | None = None) -> None:
+        """The trailers."""
+        trailers = [("grpc-status", str(status))]
+        if sentence is not None:
+            trailers.append(("grpc-message", sentence))
+        self.server.h2.send_headers(self.stream, trailers, end_stream=True)
+        self.server.flush()
+
+    def answer(self, content: bytes) -> None:
+        """An ordinary answer."""
+        self.open()
+        self.send(message(content))
+        self.end()
+
+
+Script = Callable[[Call], None]
+
+
+@dataclass
+class H2Caller:
+    """A connection that somebody made to the server."""
+
+    sock: socket.socket
+    huffman: bool
+    settings: dict[SettingCodes | int, int]
+    calls: dict[int, Call] = field(default_factory=dict)
+    complete: list[Call] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sock.settimeout(CALLER_TIMEOUT_S)
+        self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        if not self.huffman:
+            # gRPC's C core, which Triton uses, sends no Huffman code.
+            encoder: Any = self.h2.encoder
+            encoder.encode = partial(encoder.encode, huffman=False)
+        self.h2.update_settings(self.settings)
+        self.h2.initiate_connection()
+        self.flush()
+
+    def flush(self) -> None:
+        self.sock.sendall(self.h2.data_to_send())
+
+    def receive(self) -> None:
+        """Read what is there; EOFError when the caller has left."""
+        content = self.sock.recv(READ_BYTES)
+        if not content:
+            raise EOFError
+        for event in self.h2.receive_data(content):
+            if isinstance(event, RequestReceived):
+                self.calls[event.stream_id] = Call(
+                    self, event.stream_id, [(str(name), str(value)) for name, value in event.headers]
+                )
+            elif isinstance(event, DataReceived):
+                self.calls[event.stream_id].body += event.data
+                self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            elif isinstance(event, StreamEnded):
+                self.complete.append(self.calls.pop(event.stream_id))
+            elif isinstance(event, StreamReset):
+                self.calls.pop(event.stream_id, None)
+        self.flush()
+
+    def next_call(self) -> Call:
+        while not self.complete:
+            self.receive()
+        return self.complete.pop(0)
+
+
+@dataclass
+class H2Server:
+    """What was asked of the server, and what of it was no HTTP/2."""
+
+    port: int
+    calls: list[Call] = field(default_factory=list)
+    connections: int = 0
+    errors: list[ProtocolError] = field(default_factory=list)
+
+
+@contextmanager
+def h2_server(
+    script: Script, *, huffman: bool = False, settings: dict[SettingCodes | int, int] | None = None
+) -> Iterator[H2Server]:
+    """Run ``script`` for every call until the block ends; a breach of HTTP/2 by a caller fails the test."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    served = H2Server(listener.getsockname()[1])
+    threads: list[Thread] = []
+    sockets: list[socket.socket] = []
+
+    def serve(sock: socket.socket) -> None:
+        with sock:
+            try:
+                caller = H2Caller(sock, huffman, settings or {})
+                while True:
+                    call = caller.next_call()
+                    served.calls.append(call)
+                    script(call)
+                    caller.flush()
+            except ProtocolError as error:
+                served.errors.append(error)
+            except (EOFError, OSError):
+                pass  # the caller or the test has ended the connection
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = listener.accept()
+                served.connections += 1
+                sockets.append(sock)
+                threads.append(Thread(target=serve, args=(sock,)))
+                threads[-1].start()
+
+    acceptor = Thread(target=accept)
+    acceptor.start()
+    try:
+        yield served
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        acceptor.join()
+        listener.close()
+        for sock in sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join()
+    assert not served.errors, served.errors

@@ -1,0 +1,26 @@
+"""Lint and render a chart with Helm's own library, in an interpreter that has the package for it.
+
+``python -m tests.support.helm_runner CHART VALUES`` prints JSON: what lint says, and the rendered files.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+
+def main(chart: str, values: str) -> None:
+    import helm_python as helm  # type: ignore[import-not-found]
+
+    with helm.Chart.load(chart) as loaded:
+        given = json.loads(values)
+        loaded.validate_schema(given)
+        sys.stdout.write(
+            json.dumps(
+                {"lint": helm.lint(chart), "files": loaded.render(given, name="cats", namespace="prod")}
+            )
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,23 @@
+"""The ports that processes listen on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def listening(pid: int) -> dict[int, str]:
+    """The TCP ports that a process listens on and the addresses, as the kernel has them in hexadecimal."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            inodes.add(str(link.readlink()).removeprefix("socket:[").removesuffix("]"))
+        except OSError:
+            continue
+    found = {}
+    for table in ("tcp", "tcp6"):
+        for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = row.split()
+            if state == "0A" and rest[5] in inodes:
+                address, port = local.split(":")
+                found[int(port, 16)] = address
+    return found

@@ -1,0 +1,112 @@
+"""A box with every lock on: TLS, API keys, rate limits, and web pages of another origin."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shlex
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.server.access import keys
+from tests.support import pages
+from tests.support.boxes import CLIENTS, RunningBox, free_port, running
+from tests.support.tritons import MODELS
+
+ORIGIN = "https://app.example.com"
+PLATFORM = CLIENTS.parent / "platform"
+#: The page's commands: what makes the files, what starts the box, what calls it.
+PAGE = "run/expose-the-port.md"
+(MAKE, CALL), (START, INVOKE) = pages.blocks(PAGE), pages.blocks(PAGE, "bash")
+
+
+@dataclass
+class LockedBox:
+    """The box, and what its owner has."""
+
+    box: RunningBox
+    folder: Path
+    tls_port: int
+    #: Where a test may serve web pages, at localhost, whose origin is listed; at 127.0.0.1 it is foreign.
+    page_port: int
+    certificate: Path
+    certificate_key: Path
+    keys_file: Path
+    #: Of ``alice``, who may ask a thousand times a second.
+    key: str
+    #: Of ``bob``, who may ask three times at once and once in two seconds.
+    limited_key: str
+
+    def connect(self) -> ssl.SSLSocket:
+        """An encrypted connection, whoever issued the certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        plain = socket.create_connection(("127.0.0.1", self.tls_port), timeout=20)
+        return context.wrap_socket(plain)
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers in lower case, and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.tls_port, timeout=30)
+        connection.sock = self.connect()
+        try:
+            connection.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+            answer = connection.getresponse()
+            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+    def invoke(self, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        body = json.dumps({"modelname": "probe", "payload": {}}).encode()
+        return self.ask("POST", "/invocations", body, Content_Type="application/json", **headers)
+
+
+def error_of(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
+    """The error's body, which has the box's one shape."""
+    body: dict[str, Any] = json.loads(answer[2])
+    assert set(body) == {"error", "code", "request_id"}
+    assert answer[1]["content-type"] == "application/json"
+    return body
+
+
+@pytest.fixture(scope="session")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBox]:
+    folder = tmp_path_factory.mktemp("locked")
+    MODELS["echo"].write(folder / "model" / "echo")
+    pages.run(MAKE, folder, port=0)
+    variables: dict[str, Any] = dict(word.split("=", 1) for word in shlex.split(START) if "=" in word)
+    for name in ("TRIREME_TLS_CERTIFICATE", "TRIREME_TLS_KEY", "TRIREME_API_KEYS_FILE"):
+        variables[name] = str(folder / variables[name])
+    keys_file, limited_key = folder / "keys", keys.generate()
+    with keys_file.open("a") as file:
+        file.write("\n# slow\n" + keys.format_line("bob", limited_key, rate=0.5, burst=3) + "\n")
+    tls_port, page_port = free_port(), free_port()
+    variables["TRIREME_CORS_ORIGINS"] += f",http://localhost:{page_port}"
+    with running(
+        folder,
+        folder / "model",
+        clients=(PLATFORM,),
+        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        TRIREME_TLS_PORT=str(tls_port),
+        TRIREME_HTTP2="true",
+        **variables,
+    ) as box:
+        yield LockedBox(
+            box=box,
+            folder=folder,
+            tls_port=tls_port,
+            page_port=page_port,
+            certificate=folder / "box.pem",
+            certificate_key=folder / "box.key",
+            keys_file=keys_file,
+            key=(folder / "alice.key").read_text().strip(),
+            limited_key=limited_key,
+        )

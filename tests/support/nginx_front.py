@@ -1,0 +1,172 @@
+"""A real nginx in front of a small server that records what arrives."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
+from typing import Any
+
+import pytest
+
+from sm.run_state import Box
+from sm.server.supervisor import front, ports
+from sm.settings import Settings
+
+NGINX = front.choose(Settings())
+
+
+@dataclass
+class Upstream:
+    """What the servers behind nginx saw, and what they answer."""
+
+    seen: list[tuple[str, str, dict[str, str], int]] = field(default_factory=list)
+    status: int = 200
+    body: bytes = b'{"result":1}'
+    hold: threading.Event = field(default_factory=threading.Event)
+    holding: bool = False
+    held_plane: str = "data"
+
+
+class UnixServer(ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 1000
+
+
+def handler(upstream: Upstream, plane: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            received = len(self.rfile.read(size))
+            upstream.seen.append((plane, self.path, dict(self.headers.items()), received))
+            if upstream.holding and plane == upstream.held_plane and self.path != "/ping":
+                upstream.hold.wait(30)
+            self.send_response(upstream.status)
+            self.send_header("Content-Length", str(len(upstream.body)))
+            self.end_headers()
+            self.wfile.write(upstream.body)
+
+        do_GET = do_POST = do_PUT = do_DELETE = answer
+
+        def address_string(self) -> str:
+            return plane
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    return Handler
+
+
+@dataclass
+class Front:
+    """A running nginx."""
+
+    port: int
+    upstream: Upstream
+    process: subprocess.Popen[bytes]
+    log: Path
+    box: Box
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+    def send(self, raw: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+            connection.sendall(raw)
+            received = b""
+            while part := connection.recv(65536):
+                received += part
+        return received
+
+
+@contextmanager
+def serving(upstream: Upstream, *sockets: tuple[str, Path]) -> Iterator[None]:
+    servers = [UnixServer(str(path), handler(upstream, plane)) for plane, path in sockets]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield
+    upstream.hold.set()
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def make_box(run: Path) -> Box:
+    return Box("t", run, run, 1, 2, 3, "nginx", 0)
+
+
+@contextmanager
+def running(run: Path, planes: tuple[str, ...] = ("data", "control"), **changes: Any) -> Iterator[Front]:
+    listener = ports.listen(0)
+    settings = replace(Settings(workers=1, threads=2, queue=2), port=listener.getsockname()[1], **changes)
+    box, upstream = make_box(run), Upstream()
+    assert NGINX is not None
+    command = front.prepare(NGINX, settings, box)
+    sockets = {"data": box.data_socket, "control": box.control_socket}
+    log = run / "log"
+    with serving(upstream, *((plane, sockets[plane]) for plane in planes)), log.open("wb") as stream:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "NGINX": f"{listener.fileno()};"},
+            pass_fds=(listener.fileno(),),
+            stderr=stream,
+        )
+        try:
+            yield Front(settings.port, upstream, process, log, box)
+        finally:
+            upstream.hold.set()
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(10)
+            listener.close()
+
+
+@pytest.fixture
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    # The paths of Unix sockets are short.
+    folder = Path(tempfile.mkdtemp(prefix="t-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def error(answer: tuple[int, dict[str, str], bytes], status: int, code: str) -> dict[str, Any]:
+    assert answer[0] == status
+    assert answer[1]["content-type"] == "application/json"
+    body = json.loads(answer[2])
+    assert set(body) == {"error", "code", "request_id"}
+    assert body["code"] == code
+    assert body["error"]
+    assert body["request_id"]
+    assert answer[1]["x-request-id"] == body["request_id"]
+    return dict(body)
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -1,0 +1,30 @@
+"""The manifest of a TensorRT plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sm.repository.manifest import Manifest
+
+PLAN: dict[str, Any] = {
+    "model": "resnet",
+    "target": "tensorrt",
+    "source": {"name": "model.onnx", "sha256": "0" * 64},
+    "tool": {"name": "TensorRT", "version": "10.1"},
+    "precision": "fp16",
+    "gpu": {"name": "Tesla T4", "compute_capability": "7.5"},
+    "profiles": [
+        {
+            "input": "input",
+            "minimum": [1, 3, 224, 224],
+            "optimum": [8, 3, 224, 224],
+            "maximum": [8, 3, 224, 224],
+        }
+    ],
+    "built": "2026-11-21T12:00:00Z",
+    "accuracy": {"max_error": 0.01, "mean_error": 0.001, "sizes": ["1", "8"]},
+}
+
+
+def plan(**changes: Any) -> Manifest:
+    return Manifest.model_validate({**PLAN, **changes})

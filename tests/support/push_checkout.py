@@ -1,0 +1,129 @@
+"""A small checkout to push from, Podman, a real registry and a fake AWS: as a team would have them, but on loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sm.settings import HERE
+from tests.support.aws import fake_aws, registry_config, running_registry
+
+BASE = "docker.io/library/debian:bookworm-slim"
+AWS_COMMAND = Path(sys.executable).with_name("aws")
+
+
+def podman(*words: str, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(["podman", *words], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@dataclass
+class Checkout:
+    """A clone with the script, the version and a Dockerfile of a few lines."""
+
+    folder: Path
+    env: dict[str, str]
+    label: str = field(default_factory=lambda: f"trireme.test={uuid.uuid4()}")
+
+    def git(self, *words: str) -> str:
+        identity = ("-c", "user.name=test", "-c", "user.email=test@localhost")
+        done = subprocess.run(
+            ["git", *identity, *words], cwd=self.folder, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    def commit(self) -> None:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", "test")
+
+    def dockerfile(self, text: str) -> None:
+        # The label comes first: what a failed build leaves has it as well, and is removed.
+        base, _, rest = text.partition("\n")
+        (self.folder / "Dockerfile").write_text(f"{base}\nLABEL {self.label}\n{rest}\n")
+
+    @property
+    def tag(self) -> str:
+        return f"0.1.0-{self.git('rev-parse', '--short=12', 'HEAD')}"
+
+    def push(self, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [str(self.folder / "build_and_push.sh"), *options]
+        return subprocess.run(command, capture_output=True, text=True, env={**self.env, **env}, timeout=200)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    """A clean clone whose environment has credentials, but neither AWS nor a registry."""
+    folder = tmp_path / "clone"
+    (folder / "sm").mkdir(parents=True)
+    shutil.copy(HERE / "build_and_push.sh", folder)
+    (folder / "sm" / "__init__.py").write_text('"""A clone."""\n\n__version__ = "0.1.0"\n')
+    env = {
+        **{name: os.environ[name] for name in ("HOME", "XDG_RUNTIME_DIR") if name in os.environ},
+        "PATH": f"{AWS_COMMAND.parent}:{os.environ['PATH']}",
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_MAX_ATTEMPTS": "1",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "NO_PROXY": "127.0.0.1",
+    }
+    clone = Checkout(folder, env)
+    clone.git("init", "--quiet")
+    clone.dockerfile(
+        f"FROM {BASE}\nARG VERSION REVISION\n"
+        'LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"\n'
+        'CMD ["echo", "pulled and run"]'
+    )
+    clone.commit()
+    return clone
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """A fake AWS, as `host:port`."""
+    with fake_aws() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Debian's docker-registry, as `host:port`."""
+    if shutil.which("docker-registry") is None:
+        pytest.skip("no docker-registry here: apt-get install docker-registry")
+    with running_registry(registry_config(tmp_path_factory.mktemp("registry"))) as address:
+        yield address
+
+
+@pytest.fixture
+def pushing(checkout: Checkout, moto: str, registry: str, tmp_path: Path) -> Iterator[Checkout]:
+    """The clone, with Podman, a fake AWS and the registry behind it."""
+    if shutil.which("podman") is None:
+        pytest.skip("no Podman here")
+    if subprocess.run(["podman", "image", "exists", BASE]).returncode:
+        pytest.skip(f"no base image here: podman pull {BASE}")
+    # Every registry of a test is one on loopback, without TLS.
+    (tmp_path / "registries.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
+    checkout.env |= {
+        "DOCKER": "podman",
+        "AWS_ENDPOINT_URL": f"http://{moto}",
+        "REGISTRY": registry,
+        "AWS_REGION": "eu-west-1",
+        "CONTAINERS_REGISTRIES_CONF": str(tmp_path / "registries.conf"),
+        "REGISTRY_AUTH_FILE": str(tmp_path / "auth.json"),
+    }
+    yield checkout
+    if mine := podman(
+        "image", "ls", "--all", "--quiet", "--no-trunc", "--filter", f"label={checkout.label}"
+    ).split():
+        podman("rmi", "--force", *set(mine))

@@ -1,0 +1,107 @@
+"""Boxes as the official container is started, and what its platform sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import requests
+
+from tests.support.boxes import RunningBox, running
+from tests.support.model_archives import Platform, model
+from tests.support.tritons import MODELS
+
+#: What opens the restricted API, in the words of Triton's own documentation.
+ADMIN = {"admin-key": "admin-value"}
+RESTRICTED = "--http-restricted-api=model-repository:admin-key=admin-value"
+#: A client that claims the content type which the official notebooks send JSON under.
+CLAIMS = """
+from sm.client.base import Client, Payload
+
+
+class File(Payload):
+    main_field = "content"
+    content_types = ("application/octet-stream",)
+
+    content: bytes
+
+
+class Claims(Client):
+    payload = File
+
+    def inference(self, payload):
+        return {"bytes": len(payload.content)}
+"""
+
+
+def runtime(box: RunningBox) -> Any:
+    """boto3's ``sagemaker-runtime``, as a notebook makes it, for a box on this machine."""
+    return boto3.client(
+        "sagemaker-runtime",
+        region_name="us-east-1",
+        endpoint_url=box.url,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+
+
+@contextmanager
+def single(folder: Path) -> Iterator[RunningBox]:
+    """Two models without a client, one of them the default, and a client of its own."""
+    for name in ("echo", "words"):
+        MODELS[name].write(folder / "model" / name)
+    clients = folder / "clients"
+    (clients / "claims").mkdir(parents=True)
+    (clients / "claims" / "client.py").write_text(CLAIMS)
+    with running(
+        folder,
+        folder / "model",
+        clients=(clients,),
+        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
+        SAGEMAKER_TRITON_ADDITIONAL_ARGS=RESTRICTED,
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+    ) as box:
+        yield box
+
+
+@dataclass
+class MultiModel:
+    """A box in multi-model mode, and the folder below which the platform unpacks."""
+
+    box: RunningBox
+    platform: Platform
+
+    def ask(self, method: str, path: str, **options: Any) -> requests.Response:
+        headers = {**ADMIN, **options.pop("headers", {})}
+        return requests.request(method, f"{self.box.url}{path}", headers=headers, timeout=60, **options)
+
+    def load(self, name: str, url: str, target: str = "") -> requests.Response:
+        headers = {"X-Amzn-SageMaker-Target-Model": target} if target else {}
+        return self.ask("POST", "/models", json={"model_name": name, "url": url}, headers=headers)
+
+    def load_fresh(self, name: str, target: str = "") -> None:
+        """Load an archive of one model, unless it is loaded already."""
+        if self.ask("GET", f"/models/{name}").status_code == 200:
+            return
+        answer = self.load(name, self.platform.flat(name, model(2)), target)
+        assert answer.status_code == 200, answer.text
+
+
+@contextmanager
+def multi_model(folder: Path) -> Iterator[MultiModel]:
+    """Nothing is loaded yet."""
+    platform = Platform(folder / "archives")
+    with running(
+        folder,
+        folder / "nowhere",
+        clients=(),
+        SAGEMAKER_MULTI_MODEL="true",
+        TRIREME_MODEL_ARCHIVES=str(platform.home),
+        SAGEMAKER_TRITON_ADDITIONAL_ARGS=RESTRICTED,
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+    ) as box:
+        yield MultiModel(box, platform)

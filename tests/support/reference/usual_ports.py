@@ -1,0 +1,43 @@
+"""Triton's usual ports, which one test of the machine has at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from tests.support.boxes import until
+
+PORTS = (8000, 8001, 8002)
+#: Seconds for the tests before this one, and for what else there is on the machine.
+TURN_S, FREE_S = 300.0, 60.0
+
+
+@contextmanager
+def usual_ports() -> Iterator[None]:
+    """Wait for the ports and keep other tests of this machine off them."""
+    with (Path(tempfile.gettempdir()) / "trireme-tests-usual-ports").open("a") as lock:
+        until(lambda: _is_locked(lock), TURN_S, "the turn for 8000 to 8002")
+        until(are_free, FREE_S, "that 8000 to 8002 are free on this machine")
+        yield
+
+
+def are_free() -> bool:
+    return not any(map(_is_taken, PORTS))
+
+
+def _is_locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0

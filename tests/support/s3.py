@@ -1,0 +1,43 @@
+"""A fake S3 with one bucket of inputs and one of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from tests.support.aws import fake_aws
+
+SECRET = "a-secret-that-nobody-logs"
+#: What a process needs to reach it.
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[str]:
+    """Its URL."""
+    with fake_aws() as address:
+        s3 = client(f"http://{address}")
+        for bucket in ("inputs", "results", "others"):
+            s3.create_bucket(Bucket=bucket)
+        yield f"http://{address}"
+
+
+def client(url: str, patience: float = 10) -> Any:
+    """boto3's, with the caller's own key; ``patience``: seconds of silence."""
+    return boto3.client(
+        "s3",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key=SECRET,
+        config=Config(read_timeout=patience, retries={"total_max_attempts": 1}),
+    )

@@ -1,0 +1,14 @@
+"""A client that takes objects of S3."""
+
+CLIENT = '''
+from sm.client.base import Client, ImagePayload
+
+
+class Look(Client):
+    """The size of a picture."""
+
+    payload = ImagePayload
+
+    def inference(self, payload) -> list[int]:
+        return list(payload.pixels.shape)
+'''

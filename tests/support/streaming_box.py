@@ -1,0 +1,55 @@
+"""A box whose models and clients stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.config
+import pytest
+
+from tests.support import boxes as boxes
+from tests.support.boxes import RunningBox
+from tests.support.tritons import MODELS
+
+CLIENTS = boxes.CLIENT_FOLDERS / "streaming"
+Start = Callable[..., AbstractContextManager[RunningBox]]
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One decoupled model; its notes are beside the repository."""
+    folder = tmp_path_factory.mktemp("streams")
+    (folder / "notes").mkdir()
+    MODELS["counts"].write(folder / "repository" / "counts")
+    return folder / "repository"
+
+
+@pytest.fixture(scope="session")
+def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
+    """Starts a box; takes settings."""
+    clients = (CLIENTS, boxes.CLIENTS)
+    return partial(boxes.running, tmp_path_factory.mktemp("box"), repository, clients=clients)
+
+
+@pytest.fixture(scope="session")
+def box(start: Start) -> Iterator[RunningBox]:
+    """A box with room for four callers at once; no test may break it."""
+    with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", TRIREME_THREADS="4") as started:
+        yield started
+
+
+def runtime(box: RunningBox) -> Any:
+    """boto3's client of SageMaker's runtime, with the box as its endpoint."""
+    return boto3.client(
+        "sagemaker-runtime",
+        endpoint_url=box.url,
+        region_name="eu-west-1",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+        config=botocore.config.Config(retries={"max_attempts": 1}),
+    )

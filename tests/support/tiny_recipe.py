@@ -1,0 +1,94 @@
+"""A registry of the tests' own, a cache of their own, and a small model that is built from a package."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sm.cache import Cache
+from sm.tools.build.fetch import Fetcher
+from sm.tools.build.package_registries import Registries
+from sm.tools.build.package_sources import Source
+from sm.tools.progress import Progress
+from tests.support.package_registry import StandIn, serving
+
+#: Adds 1 to its input; the recipe takes the 1 out of the package.
+RECIPE = """
+import zipfile
+import onnx
+from onnx import TensorProto, helper
+from sm.tools.build.package_sources import Source
+
+SOURCES = ({source!r},)
+
+def build(sources, out):
+    with zipfile.ZipFile(sources["tiny"]) as wheel:
+        added = float(wheel.read("tiny/data.bin")[:1])
+    tensor = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", 4])
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "one"], ["y"])], "tiny", [tensor("x")], [tensor("y")],
+        [helper.make_tensor("one", TensorProto.FLOAT, [1], [added])],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), out / "model.onnx")
+    (out / "labels.txt").write_text("one\\n")
+"""
+
+CONFIG = """
+name: "tiny"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+dynamic_batching { }
+"""
+
+
+@pytest.fixture
+def registry() -> Iterator[StandIn]:
+    with serving() as started:
+        yield started
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    made = Cache(tmp_path / "cache")
+    made.root.mkdir()
+    return made
+
+
+@pytest.fixture
+def said() -> io.StringIO:
+    """What was shown."""
+    return io.StringIO()
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """The seconds that a fetcher would have waited."""
+    return []
+
+
+@pytest.fixture
+def fetcher(cache: Cache, registry: StandIn, said: io.StringIO, waits: list[float]) -> Fetcher:
+    progress = Progress(said)
+    return Fetcher(cache, Registries(cache, progress, registry.environment()), progress, waits.append)
+
+
+@pytest.fixture
+def tiny(registry: StandIn) -> Source:
+    """A wheel with a megabyte that begins with ``1``."""
+    return registry.offer("pypi", "tiny", b"1" + bytes(1_000_000))
+
+
+@pytest.fixture
+def models(tmp_path: Path, tiny: Source) -> Path:
+    """A folder of models with the one model ``tiny``."""
+    folder = tmp_path / "model" / "tiny"
+    (folder / "recipe").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(CONFIG)
+    (folder / "preprocess.json").write_text("{}")
+    (folder / "recipe" / "recipe.py").write_text(RECIPE.format(source=tiny))
+    return folder.parent

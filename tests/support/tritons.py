@@ -1,0 +1,238 @@
+"""A real Triton with small python models, started and killed by a test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sm.run_state import Box
+from sm.server.supervisor import ports
+from sm.settings import Settings
+from sm.triton import server, shared_memory_cleanup
+
+TRITON_TIMEOUT_S = 60.0
+SETTINGS = Settings.read({})
+
+HEAD = """
+import os, time
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+def tensor(request, name):
+    return pb.get_input_tensor_by_name(request, name).as_numpy()
+
+
+def response(outputs):
+    return pb.InferenceResponse([pb.Tensor(name, value) for name, value in outputs.items()])
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.folder = args["model_repository"] + "/../../notes"
+"""
+
+
+EXECUTE = """
+    def execute(self, requests):
+        return [response(self.answer(request)) for request in requests]
+"""
+
+#: Leaves a note when it sees that nobody wants more.
+EXECUTE_DECOUPLED = """
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for outputs in self.answer(request):
+                if sender.is_cancelled():
+                    open(self.folder + "/cancelled", "w").close()
+                    break
+                sender.send(response(outputs) if isinstance(outputs, dict) else outputs)
+            sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+@dataclass(frozen=True)
+class Model:
+    """``answer`` is the body of a function of ``request`` that returns the outputs by name."""
+
+    answer: str
+    inputs: dict[str, tuple[str, list[int]]]
+    outputs: dict[str, tuple[str, list[int]]]
+    batch: int = 0
+    head: str = HEAD
+
+    def write(self, folder: Path) -> None:
+        (folder / "1").mkdir(parents=True)
+        (folder / "config.pbtxt").write_text(self.config())
+        body = "\n".join(f"        {line}" for line in self.answer.strip().splitlines())
+        answer = f"    def answer(self, request):\n{body}\n"
+        (folder / "1" / "model.py").write_text(f"{self.head}\n{answer}{self.execute()}")
+
+    def execute(self) -> str:
+        return EXECUTE
+
+    def config(self) -> str:
+        def listed(tensors: dict[str, tuple[str, list[int]]]) -> str:
+            return ", ".join(
+                f'{{name: "{name}", data_type: TYPE_{kind}, dims: {json.dumps(dims)}}}'
+                for name, (kind, dims) in tensors.items()
+            )
+
+        return (
+            f'backend: "python"\nmax_batch_size: {self.batch}\n'
+            f"input [{listed(self.inputs)}]\noutput [{listed(self.outputs)}]\n"
+            + ("dynamic_batching {}\n" if self.batch else "")
+        )
+
+
+@dataclass(frozen=True)
+class Decoupled(Model):
+    """``answer`` yields any number of outputs, or of responses."""
+
+    def execute(self) -> str:
+        return EXECUTE_DECOUPLED
+
+    def config(self) -> str:
+        return super().config() + "model_transaction_policy {decoupled: true}\n"
+
+
+#: Writes 7s to its output, but only after so many seconds. It leaves notes on what it saw of cancellation.
+SLOW = """
+seconds, size = float(tensor(request, "seconds")[0, 0]), int(tensor(request, "size")[0, 0])
+if request.is_cancelled():
+    open(self.folder + "/skipped", "w").close()
+    return {"y": np.zeros((1, size), np.float32)}
+open(self.folder + "/began", "w").close()
+end = time.monotonic() + seconds
+while time.monotonic() < end:
+    time.sleep(0.02)
+open(self.folder + ("/cancelled" if request.is_cancelled() else "/finished"), "w").close()
+return {"y": np.full((1, size), 7, np.float32)}
+"""
+
+#: Counts to ``count`` with a rest before each number but the first; fails at 13.
+COUNTS = """
+for number in range(int(tensor(request, "count")[0])):
+    time.sleep(float(tensor(request, "seconds")[0]) if number else 0)
+    if number == 13:
+        raise ValueError("no such luck")
+    yield {"number": np.array([number])}
+"""
+
+MODELS: dict[str, Model] = {
+    "echo": Model(
+        'return {"y": tensor(request, "x")}', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, batch=8
+    ),
+    # Holds as many megabytes as it is asked for.
+    "greedy": Model(
+        'held = b"x" * (int(tensor(request, "x")[0, 0]) * 2**20)\n'
+        'return {"y": np.full((1, 3), len(held) / 2**20, np.float32)}',
+        {"x": ("FP32", [-1])},
+        {"y": ("FP32", [-1])},
+        batch=8,
+    ),
+    "fixed": Model(
+        'return {"y": tensor(request, "x") * 2}',
+        {"x": ("FP32", [100_000])},
+        {"y": ("FP32", [100_000])},
+        batch=4,
+    ),
+    "slow": Model(SLOW, {"seconds": ("FP32", [1]), "size": ("INT64", [1])}, {"y": ("FP32", [-1])}, batch=1),
+    # The output's size is in the input's content, not in its shape.
+    "ones": Model(
+        'return {"y": np.ones(int(tensor(request, "size")[0]), np.float32)}',
+        {"size": ("INT64", [1])},
+        {"y": ("FP32", [-1])},
+    ),
+    "counts": Decoupled(
+        COUNTS, {"count": ("INT64", [1]), "seconds": ("FP32", [1])}, {"number": ("INT64", [1])}
+    ),
+    "refuses": Decoupled(
+        'yield pb.InferenceResponse([], error=pb.TritonError("not this one", pb.TritonError.INVALID_ARG))',
+        {"x": ("FP32", [1])},
+        {"y": ("FP32", [1])},
+    ),
+    "raises": Model('raise ValueError("no such luck")', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}),
+    "identity": Model(
+        'return {"y": np.array([request.request_id()], dtype=object)}',
+        {"x": ("FP32", [1])},
+        {"y": ("STRING", [1])},
+    ),
+    "words": Model(
+        'return {"y": np.array([w.decode().upper() for w in tensor(request, "x").ravel()], dtype=object)}',
+        {"x": ("STRING", [-1])},
+        {"y": ("STRING", [-1])},
+    ),
+}
+
+
+@dataclass
+class Serving:
+    """One Triton on its own ports; :meth:`start` again after :meth:`kill` uses the same ones."""
+
+    box: Box
+    settings: Settings = SETTINGS
+    process: subprocess.Popen[bytes] | None = None
+    notes: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.notes = self.box.repository.parent / "notes"
+        self.notes.mkdir(exist_ok=True)
+
+    def start(self) -> None:
+        """Start Triton and wait until it is ready."""
+        self.launch()
+        end = time.monotonic() + TRITON_TIMEOUT_S
+        while not server.ready(self.box.http_port):
+            assert self.process is not None
+            assert self.process.poll() is None, "Triton ended"
+            assert time.monotonic() < end, f"Triton is not ready: {server.failures(self.box.http_port)}"
+            time.sleep(0.05)
+
+    def launch(self) -> None:
+        command = server.command(self.settings, self.box, os.environ)
+        with (self.box.run / "triton.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command.arguments, env=command.environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """As a crash would; its python backend's processes and files are nobody's then."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        # The group lives on as long as one of its processes does.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        shared_memory_cleanup.remove_files(f"trireme-{self.box.id}-py")
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(TRITON_TIMEOUT_S)
+
+    def files(self) -> list[str]:
+        """What this box has in shared memory, the python backend's own left out."""
+        mine = f"trireme-{self.box.id}-"
+        return sorted(
+            path.name for path in Path("/dev/shm").glob(f"{mine}*") if not path.name.startswith(f"{mine}py")
+        )
+
+
+def new_serving(folder: Path, models: list[str], shared_bytes: int = 256 * 2**20) -> Serving:
+    """A Triton yet to be started, with these of :data:`MODELS`."""
+    (folder / "run").mkdir()
+    repository = folder / "repository"
+    for name in models:
+        MODELS[name].write(repository / name)
+    drawn = ports.choose_ports(SETTINGS)
+    return Serving(
+        Box(f"test{os.urandom(4).hex()}", folder / "run", repository, *drawn, "nginx", shared_bytes)
+    )

@@ -1,7 +1,0 @@
-"""``sm`` as a person runs it, here too."""
-
-from __future__ import annotations
-
-from tests.invoking.conftest import Sm, sm
-
-__all__ = ["Sm", "sm"]

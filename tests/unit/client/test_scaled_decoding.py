@@ -1,0 +1,203 @@
+"""A picture is decoded no larger than a model needs, and stays the same picture."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from sm.client import images
+from sm.client.decode_budget import DecodeBudget
+from sm.client.images import decode, resize, shrink
+from sm.client.payloads import ImagePayload
+from sm.client.picture_header import read_header
+from sm.errors import BadInput, TooLarge
+from tests.support.hostile_pictures import encoded, many_scans
+
+RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
+#: Pixels of a block: still one after an eighth.
+BLOCK = 64
+#: What an eighth is asked for with.
+EIGHTH = (3 * BLOCK // 8, 2 * BLOCK // 8)
+#: How a camera that notes this orientation stored the picture: the inverse of what must be applied.
+STORED = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+
+
+def blocks() -> NDArray[np.uint8]:
+    """Three columns of two blocks: no turn and no flip leaves them as they are."""
+    cells = np.array([[RED, GREEN, BLUE], [WHITE, (0, 0, 0), (128, 128, 128)]], np.uint8)
+    return np.asarray(cells.repeat(BLOCK, 0).repeat(BLOCK, 1))
+
+
+def turned(orientation: int, kind: str = "JPEG", mode: str = "RGB", **options: Any) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    picture = Image.fromarray(blocks())
+    if orientation in STORED:
+        picture = picture.transpose(STORED[orientation])
+    return encoded(picture.convert(mode), kind, exif=exif, quality=95, **options)
+
+
+def middles(pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The colour in the middle of each of the six blocks."""
+    step = pixels.shape[0] // 2
+    return pixels[step // 2 :: step, step // 2 :: step].astype(int)
+
+
+def smooth(width: int, height: int) -> Image.Image:
+    """Like a photograph: noise without its finest detail."""
+    noise = np.random.default_rng(width * height).integers(0, 256, (height // 16 + 2, width // 16 + 2, 3))
+    return Image.fromarray(noise.astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@pytest.mark.parametrize("turbojpeg", [True, False])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_orientation_is_applied_to_the_small_picture(
+    monkeypatch: pytest.MonkeyPatch, orientation: int, turbojpeg: bool
+) -> None:
+    if not turbojpeg:
+        monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    content = turned(orientation)
+    found = decode(content, EIGHTH)
+    assert found.shape == (*EIGHTH[::-1], 3)
+    assert np.abs(middles(found) - blocks()[::BLOCK, ::BLOCK]).max() <= 6
+    assert ImagePayload.model_validate({"image": content}).size == (3 * BLOCK, 2 * BLOCK)
+
+
+@pytest.mark.parametrize("turbojpeg", [True, False])
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}])
+@pytest.mark.parametrize("scale", [2, 4, 8])
+def test_a_small_picture_is_the_average_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch, scale: int, options: dict[str, Any], mode: str, turbojpeg: bool
+) -> None:
+    if not turbojpeg:
+        monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    content = encoded(smooth(320, 256).convert(mode), "JPEG", quality=95, **options)
+    found = decode(content, (320 // scale, 256 // scale))
+    assert found.shape == (256 // scale, 320 // scale, 3)
+    average = resize(decode(content), 320 // scale, 256 // scale)
+    assert np.abs(found.astype(int) - average).mean() < 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(*[st.integers(1, 200)] * 4, st.sampled_from([1, 6]))
+def test_it_is_never_smaller_than_asked_for(
+    width: int, height: int, wanted_width: int, wanted_height: int, orientation: int
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = encoded(Image.new("RGB", (width, height)), "JPEG", exif=exif)
+    full, found = decode(content), decode(content, (wanted_width, wanted_height))
+    assert found.shape[1] >= min(wanted_width, full.shape[1])
+    assert found.shape[0] >= min(wanted_height, full.shape[0])
+    scale = read_header(content).scale_for(wanted_width, wanted_height)
+    assert found.shape == (-(-full.shape[0] // scale), -(-full.shape[1] // scale), 3)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_other_kinds_come_in_full(kind: str) -> None:
+    content = encoded(Image.fromarray(blocks()), kind)
+    assert np.array_equal(decode(content, (1, 1)), decode(content))
+
+
+def test_a_png_of_16_bits_comes_in_full() -> None:
+    grey = Image.fromarray(np.full((64, 64), 0x80FF, np.uint16))
+    assert (decode(encoded(grey, "PNG"), (8, 8)) == 0x80).all()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
+@pytest.mark.parametrize("progressive", [True, False])
+@pytest.mark.parametrize("kept", [0.2, 0.5, 0.9])
+def test_a_truncated_picture_is_refused(kept: float, progressive: bool, mode: str) -> None:
+    content = encoded(smooth(640, 480).convert(mode), "JPEG", progressive=progressive)
+    with pytest.raises(BadInput):
+        decode(content[: int(len(content) * kept)], (64, 48))
+
+
+def test_a_hostile_picture_is_refused_by_its_header() -> None:
+    with pytest.raises(BadInput, match="more than 100 scans"):
+        decode(many_scans(4000, 5000), (8, 8))
+
+
+def test_the_budget_counts_what_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = encoded(Image.new("RGB", (1600, 1200), RED), "JPEG")
+    budget = DecodeBudget(400 * 300 * 3)
+    monkeypatch.setattr(images, "DECODED", budget)
+    with pytest.raises(TooLarge):
+        decode(content)
+    small = decode(content, (400, 300))
+    with pytest.raises(TooLarge, match="at most 0 MiB"):
+        decode(content, (401, 300))
+    assert small.shape == (300, 400, 3)
+
+
+def test_the_coefficients_of_several_scans_count_at_every_scale() -> None:
+    picture = Image.new("RGB", (1600, 1200), RED)
+    plain, progressive = (
+        read_header(encoded(picture, "JPEG", progressive=progressive)) for progressive in (False, True)
+    )
+    assert plain.decode_bytes(8) == 200 * 150 * 3
+    assert progressive.decode_bytes(8) >= 1600 * 1200 * 3
+
+
+def test_what_a_phone_writes_behind_the_end_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = encoded(smooth(640, 480), "JPEG")
+    usual = decode(content, (80, 60))
+    monkeypatch.setattr(images, "_by_pillow", None)
+    assert np.array_equal(decode(content + b"a film" * 1000, (80, 60)), usual)
+
+
+def test_the_size_needs_no_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = ImagePayload.model_validate({"image": encoded(smooth(640, 480), "JPEG")})
+    monkeypatch.setattr(images, "decode", None)
+    assert payload.size == (640, 480)
+
+
+def test_pixels_stay_in_full() -> None:
+    payload = ImagePayload.model_validate({"image": encoded(smooth(640, 480), "JPEG")})
+    assert payload.pixels_at_least(160, 100).shape == (120, 160, 3)
+    assert payload.pixels.shape == (480, 640, 3)
+    assert payload.size == (640, 480)
+
+
+def test_what_is_no_picture_has_no_size() -> None:
+    with pytest.raises(BadInput, match="not a JPEG, PNG or WebP"):
+        _ = ImagePayload.model_validate({"image": b"hello"}).size
+
+
+@pytest.mark.parametrize("size", [(640, 480), (655, 491), (1003, 777)])
+def test_shrinking_is_averaging(size: tuple[int, int]) -> None:
+    pixels = np.asarray(smooth(*size))
+    found, average = shrink(pixels, 160, 120), resize(pixels, 160, 120)
+    assert found.shape == average.shape
+    assert np.abs(found.astype(int) - average).mean() < 1
+
+
+def test_without_opencv_it_shrinks_by_area(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = np.asarray(smooth(640, 480))
+    usual = shrink(pixels, 160, 120)
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    assert np.abs(shrink(pixels, 160, 120).astype(int) - usual).max() <= 2
+
+
+def test_pillow_reads_what_turbojpeg_reads() -> None:
+    content = encoded(smooth(641, 479), "JPEG")
+    drafted = Image.open(io.BytesIO(content))
+    drafted.draft(None, (160, 119))
+    assert np.array_equal(decode(content, (160, 119)), np.asarray(drafted))

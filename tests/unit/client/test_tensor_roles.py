@@ -1,0 +1,140 @@
+"""A model's picture and scores are found by rank and type, and its client by the model's own word."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sm.client.base import ImagePayload, ModelMetadata, TensorClient, TensorMetadata, Tensors, batch_of
+from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
+from sm.errors import StartError
+from sm.plugins.model_choice import choose_model, is_served
+from tests.support.client_sources import NothingServed
+
+Shapes = dict[str, tuple[str, tuple[int, ...]]]
+
+
+def model(inputs: Shapes, outputs: Shapes | None = None, batch: int = 0) -> ModelMetadata:
+    def tensors(shapes: Shapes) -> dict[str, TensorMetadata]:
+        return {name: TensorMetadata(name, kind, shape) for name, (kind, shape) in shapes.items()}
+
+    return ModelMetadata("some", ("1",), batch, tensors(inputs), tensors(outputs or {}))
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "expected"),
+    [
+        ((1, 3, 640, 640), 0, (640, 640, "CHW")),
+        ((-1, 3, -1, -1), 0, (-1, -1, "CHW")),
+        ((4, 3, 384, 640), 0, (384, 640, "CHW")),
+        ((3, 224, 224), 8, (224, 224, "CHW")),
+        ((3, 224, 224), 0, (224, 224, "CHW")),
+        ((224, 224, 3), 8, (224, 224, "HWC")),
+        ((1, 224, 192, 3), 0, (224, 192, "HWC")),
+        ((-1, -1, -1), 8, (-1, -1, "CHW")),
+    ],
+)
+@pytest.mark.parametrize("datatype", ["FP32", "UINT8"])
+def test_a_picture_is_found_with_a_fixed_or_free_batch_and_sides(
+    shape: tuple[int, ...], batch: int, expected: tuple[int, int, str], datatype: str
+) -> None:
+    found = find_image(model({"x": (datatype, shape), "iou": ("FP32", (1,))}, batch=batch))
+    assert (found.height, found.width, found.layout) == expected
+    assert (found.name, found.datatype) == ("x", datatype)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"x": ("FP16", (3, 224, 224))},
+        {"x": ("FP32", (1, 10, 224, 224))},
+        {"x": ("FP32", (1, 1, 3, 224, 224))},
+        {"x": ("FP32", (3, 224, 224)), "y": ("FP32", (3, 224, 224))},
+        {},
+    ],
+)
+def test_another_model_is_refused_with_what_it_takes(inputs: Shapes) -> None:
+    with pytest.raises(UnsuitableModel, match="one FP32 or UINT8 picture") as caught:
+        find_image(model(inputs))
+    assert all(name in str(caught.value) for name in inputs)
+
+
+def test_an_output_is_found_by_its_rank_or_by_a_preferred_name() -> None:
+    several: Shapes = {"output": ("FP32", (1, 25200, 85)), "345": ("FP32", (1, 3, 80, 80, 85))}
+    assert find_output(model({}, several), 2).shape == (25200, 85)
+    both: Shapes = {"probs": ("FP32", (1000,)), "logits": ("FP32", (1000,))}
+    assert find_output(model({}, both, 8), 1, ("logits",)).name == "logits"
+    with pytest.raises(UnsuitableModel, match="one FP32 output of 1 dimensions"):
+        find_output(model({}, both, 8), 1)
+
+
+def test_the_batch_of_a_call_is_the_models_own() -> None:
+    record = {"x": np.zeros((3, 2, 2), np.float32)}
+    for shape, expected in (((-1, 3, 2, 2), 1), ((1, 3, 2, 2), 1), ((4, 3, 2, 2), 4), ((3, 2, 2), 0)):
+        assert batch_of(model({"x": ("FP32", shape)}), record) == expected
+    assert batch_of(model({"x": ("FP32", (3, 2, 2))}, batch=8), record) == 1
+
+
+def test_labels_are_those_of_the_configuration(tmp_path: Path) -> None:
+    assert label_file(tmp_path, "scores") is None
+    (tmp_path / "labels.txt").touch()
+    assert label_file(tmp_path, "scores") == tmp_path / "labels.txt"
+    (tmp_path / "config.pbtxt").write_text('output { name: "scores" label_filename: "names.txt" }')
+    assert label_file(tmp_path, "scores") == tmp_path / "names.txt"
+
+
+class Serving(NothingServed):
+    """The Triton of a box with these models."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        return ModelMetadata(model, ("1",), 0) if model in self.names else super().metadata(model, version)
+
+
+class Detector(TensorClient):
+    model = "yolov5"
+    aliases = ("yolov5s", "yolov5m")
+    payload = ImagePayload
+
+    def preprocess(self, payload: ImagePayload) -> Tensors:
+        raise NotImplementedError
+
+    def postprocess(self, outputs: Tensors, payload: ImagePayload) -> object:
+        raise NotImplementedError
+
+
+def chosen(repository: Path, *served: str) -> str:
+    triton = Serving(*served)
+    client = Detector(triton, repository, repository)
+    client.name = "yolov5"
+    return choose_model(client, client.repository, partial(is_served, triton))
+
+
+def write(repository: Path, name: str, client: str = "yolov5") -> None:
+    (repository / name).mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(
+        f'parameters {{ key: "trireme_client" value {{ string_value: "{client}" }} }}'
+    )
+
+
+def test_a_client_takes_the_model_that_names_it_its_own_or_an_alias(tmp_path: Path) -> None:
+    assert chosen(tmp_path, "yolov5", "yolov5s") == "yolov5"
+    assert chosen(tmp_path, "yolov5m", "yolov5s") == "yolov5s"
+    assert chosen(tmp_path, "others") == "yolov5"
+    write(tmp_path, "of_another", "resnet")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.pbtxt").write_text("name: ")
+    write(tmp_path, "mine")
+    assert chosen(tmp_path, "yolov5", "mine") == "mine"
+
+
+def test_two_models_that_name_one_client_stop_the_start(tmp_path: Path) -> None:
+    write(tmp_path, "one")
+    write(tmp_path, "two")
+    with pytest.raises(StartError, match="one and two both have the parameter trireme_client 'yolov5'"):
+        chosen(tmp_path, "yolov5")

@@ -1,0 +1,110 @@
+"""Which window of a text a model reads, which words fill its masks, and the sentences they make."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.bert_base.filling import combine, fill, likeliest, window
+
+NONE = np.array([], np.int64)
+
+
+@pytest.mark.parametrize(
+    ("length", "places", "room", "expected"),
+    [
+        (20, [10], 5, slice(8, 13)),
+        (20, [0], 5, slice(0, 5)),
+        (20, [19], 5, slice(15, 20)),
+        (20, [3, 7], 5, slice(3, 8)),
+        (20, [3, 5], 6, slice(1, 7)),
+        (6, [2], 5, slice(0, 5)),
+    ],
+)
+def test_the_window_has_the_masks_in_its_middle(
+    length: int, places: list[int], room: int, expected: slice
+) -> None:
+    assert window(length, places, room) == expected
+
+
+@given(st.data())
+def test_a_window_is_full_and_holds_every_mask_whenever_one_can(data: st.DataObject) -> None:
+    room = data.draw(st.integers(1, 30))
+    length = data.draw(st.integers(room + 1, 100))
+    first = data.draw(st.integers(0, length - 1))
+    last = data.draw(st.integers(first, min(length, first + room) - 1))
+    part = window(length, [first, last], room)
+    assert 0 <= part.start <= first <= last < part.stop <= length
+    assert part.stop - part.start == room
+
+
+def test_masks_too_far_apart_have_no_window() -> None:
+    with pytest.raises(ValueError, match="further apart than 5 word pieces"):
+        window(20, [3, 8], 5)
+
+
+def test_the_likeliest_words_come_best_first_with_their_probabilities() -> None:
+    ids, scores = likeliest(np.log(np.array([0.1, 0.6, 0.05, 0.25], np.float32)), NONE, 3)
+    assert ids.tolist() == [1, 3, 0]
+    assert np.exp(scores) == pytest.approx([0.6, 0.25, 0.1], abs=1e-6)
+
+
+def test_barred_words_are_never_proposed_and_take_no_probability() -> None:
+    ids, scores = likeliest(np.log(np.array([0.5, 0.3, 0.2], np.float32)), np.array([0]), 3)
+    assert ids.tolist() == [1, 2]
+    assert np.exp(scores) == pytest.approx([0.6, 0.4], abs=1e-6)
+
+
+def test_equal_words_come_in_the_order_of_the_vocabulary() -> None:
+    assert likeliest(np.zeros(50, np.float32), NONE, 4)[0].tolist() == [0, 1, 2, 3]
+
+
+def test_logits_of_any_size_give_probabilities() -> None:
+    scores = likeliest(np.array([3e38, -3e38, 0], np.float32), NONE, 3)[1]
+    assert np.exp(scores).tolist() == [1.0, 0.0, 0.0]
+
+
+def test_the_logits_are_left_as_they_were() -> None:
+    logits = np.arange(5, dtype=np.float32)
+    logits.flags.writeable = False
+    likeliest(logits, np.array([4]), 2)
+    assert logits.tolist() == [0, 1, 2, 3, 4]
+
+
+@given(
+    st.lists(st.lists(st.floats(-20, 0), min_size=1, max_size=4), min_size=1, max_size=4),
+    st.integers(1, 12),
+)
+def test_several_masks_get_the_best_choices_of_all(rows: list[list[float]], top: int) -> None:
+    """As trying every choice finds them."""
+    ordered = [np.sort(np.array(row))[::-1] for row in rows]
+    every = sorted((sum(choice) for choice in itertools.product(*ordered)), reverse=True)[:top]
+    cut = [(np.arange(len(row))[:top], row[:top]) for row in ordered]
+    ids, scores = combine(cut, top)
+    assert scores == pytest.approx(every)
+    assert ids.shape == (len(every), len(rows))
+    for choice, score in zip(ids, scores, strict=True):
+        assert sum(row[index] for row, index in zip(ordered, choice, strict=True)) == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "expected"),
+    [
+        ("The World has [MASK] People.", ["many"], "The World has many People."),
+        ("  [MASK]\tÉ́😀  ", ["a"], "  a\tÉ́😀  "),
+        ("un[MASK]able", ["believ"], "unbelievable"),
+        ("She was walk [MASK] home.", ["##ing"], "She was walking home."),
+        ("walk[MASK]", ["##ing"], "walking"),
+        (" [MASK] home", ["##ing"], " ing home"),
+        ("One.\n[MASK] two", ["##s"], "One.\ns two"),
+        ("[MASK] [MASK]!", ["walk", "##ed"], "walked!"),
+        ("[MASK][MASK]", ["a", "b"], "ab"),
+    ],
+)
+def test_a_filled_text_is_otherwise_as_it_was(text: str, words: list[str], expected: str) -> None:
+    spans = [(start, start + 6) for start in range(len(text)) if text.startswith("[MASK]", start)]
+    assert fill(text, spans, words) == expected

@@ -1,0 +1,47 @@
+"""A unit test starts no process and opens no connection; one that does fails here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy.testing  # noqa: F401  (runs lscpu when it is first imported)
+import pytest
+
+#: Python's audit events of a process that is started and a socket that is connected or bound.
+FORBIDDEN = {
+    "subprocess.Popen",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.system",
+    "socket.bind",
+    "socket.connect",
+}
+
+
+class Guard:
+    """Notes forbidden events while a test runs. An audit hook cannot be removed, so there is one for all tests."""
+
+    def __init__(self) -> None:
+        self.events: list[str] | None = None
+        sys.addaudithook(self.audit)
+
+    def audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.events is not None and event in FORBIDDEN:
+            self.events.append(f"{event}{args[:2]}")
+
+
+@pytest.fixture(scope="session")
+def guard() -> Guard:
+    return Guard()
+
+
+@pytest.fixture(autouse=True)
+def stay_in_this_process(guard: Guard) -> Iterator[None]:
+    events: list[str] = []
+    guard.events = events
+    yield
+    guard.events = None
+    assert not events, f"no unit test: {events[0]}. Move it to tests/integration."

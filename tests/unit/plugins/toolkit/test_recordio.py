@@ -1,0 +1,47 @@
+"""SageMaker's protobuf records, written here byte by byte, become rows; garbage is the caller's error."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sm.errors import BadInput
+from sm.plugins.toolkit.recordio import read
+from tests.support.recordio import FLOAT32, FLOAT64, INT32, record
+
+
+@pytest.mark.parametrize("kind", [FLOAT32, FLOAT64, INT32])
+def test_records_are_rows_with_or_without_keys(kind: tuple[int, str]) -> None:
+    rows = read(record([1, 2, 3], kind=kind) + record([7, 8], keys=[0, 4], kind=kind))
+    assert rows.values.tolist() == [1, 2, 3, 7, 8]
+    assert rows.indices.tolist() == [0, 1, 2, 0, 4]
+    assert rows.starts.tolist() == [0, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "has no record"),
+        (b"\0" * 8, "record 1 of the body does not begin as RecordIO does"),
+        (record([1])[:-5], "record 1 of the body is cut off"),
+        (record([1]) + b"abc", "record 2 of the body is cut off"),
+        (struct.pack("<II", 0xCED7230A, 4) + b"\xff" * 4, "record 1 of the body is not a protobuf record"),
+        (record([1], name=b"others"), "no features called 'values'"),
+        (record([1, 2], keys=[3]), "the keys of record 1 of the body do not fit"),
+    ],
+)
+def test_what_is_no_record_is_told_where(body: bytes, reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        read(body)
+
+
+@given(st.binary().map(lambda data: struct.pack("<II", 0xCED7230A, len(data)) + data) | st.binary())
+@example(record([1], keys=[1]))
+def test_no_bytes_make_it_fail_otherwise(body: bytes) -> None:
+    try:
+        read(body)
+    except BadInput as error:
+        assert "\n" not in error.sentence

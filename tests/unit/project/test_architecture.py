@@ -1,0 +1,32 @@
+"""The architecture page shows the layers that the import contract holds; the guide names places that exist."""
+
+from __future__ import annotations
+
+import re
+
+from sm.settings import HERE
+from tests.support.architecture import PAGE, layers, subject, with_diagram
+
+
+def test_the_diagram_is_that_of_the_contract() -> None:
+    assert with_diagram(PAGE.read_text()) == PAGE.read_text(), (
+        "write it anew: python -m tests.support.architecture"
+    )
+
+
+def test_every_module_of_the_first_level_has_a_layer() -> None:
+    named = {module for layer in layers() for module in layer}
+    folder = HERE / "sm"
+    modules = {f"sm.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"}
+    packages = {f"sm.{path.parent.name}" for path in folder.glob("*/__init__.py")}
+    assert modules | packages == named
+
+
+def test_every_layer_says_its_subject_in_one_line() -> None:
+    assert [module for layer in layers() for module in layer if not subject(module)] == []
+
+
+def test_every_place_that_the_contributors_guide_names_exists() -> None:
+    places = re.findall(r"`(sm/[\w/.]+)`", (HERE / "CONTRIBUTING.md").read_text())
+    assert len(places) > 10
+    assert [place for place in places if not (HERE / place).exists()] == []

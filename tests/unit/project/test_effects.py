@@ -1,0 +1,195 @@
+"""Every variable has a test that shows what it does: on a command line, a port, an answer."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields
+
+import pytest
+
+from sm.settings import HERE, Settings
+
+ENVIRONMENT = "integration/box/test_environment.py"
+SESSIONS = "integration/box/test_sessions.py"
+ADMISSION = "unit/router/test_admission.py"
+EMBEDDED_METRICS = "unit/server/test_embedded_metrics.py"
+REQUEST_LOG = "unit/router/test_request_log.py"
+BATCH = "integration/box/test_batch.py"
+#: The field of the settings, the file below tests/ and the test.
+SHOWN_BY = {
+    "port": ("integration/box/test_start.py", "test_a_port_in_use_stops_the_start"),
+    "safe_ports": (ENVIRONMENT, "test_ports_are_drawn_from_the_safe_range"),
+    "ping_mode": (ENVIRONMENT, "test_ping_in_live_mode_is_200_beside_a_model_that_cannot_load"),
+    "repository": ("integration/box/test_start.py", "test_a_repository_without_models_stops_the_start"),
+    "clients": (
+        "integration/box/test_start.py",
+        "test_the_readmes_client_is_served_with_nothing_else_touched",
+    ),
+    "broken_clients": (ENVIRONMENT, "test_a_broken_client_is_left_out_where_that_is_asked_for"),
+    "multi_model": (
+        "integration/box/test_multi_model.py",
+        "test_a_box_without_a_model_is_ready_and_lists_none",
+    ),
+    "archives": ("integration/box/test_multi_model.py", "test_a_model_is_loaded_shown_invoked_and_unloaded"),
+    "disable_namespacing": (
+        "integration/box/test_multi_model.py",
+        "test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507",
+    ),
+    "load_gpu_limit": (
+        "integration/box/test_multi_model.py",
+        "test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507",
+    ),
+    "default_model": (ENVIRONMENT, "test_a_default_model_that_is_not_there_stops_the_start"),
+    "workers": (ENVIRONMENT, "test_the_more_specific_name_wins_and_sets_the_number_of_workers"),
+    "threads": (BATCH, "test_the_parameters_are_what_the_settings_say"),
+    "queue": (ADMISSION, "test_where_nobody_else_can_wait_the_newest_of_the_longest_queue_is_refused"),
+    "model_queue": (ADMISSION, "test_a_model_may_have_a_shorter_queue_than_all_together"),
+    "receive_timeout": (
+        "integration/supervisor/test_front.py",
+        "test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other",
+    ),
+    "timeout": (
+        "integration/box/test_async.py",
+        "test_a_request_may_take_longer_than_a_minute_wherever_it_spends_it",
+    ),
+    "batch": (BATCH, "test_a_body_over_the_real_time_limit_is_taken_in_batch"),
+    "batch_strategy": (BATCH, "test_the_parameters_are_what_the_settings_say"),
+    "max_transforms": (BATCH, "test_what_is_announced_is_no_more_than_the_platform_allows"),
+    "stream_timeout": (
+        "integration/streaming/test_box.py",
+        "test_a_stream_has_its_own_time_and_says_when_it_is_over",
+    ),
+    "startup_timeout": (ENVIRONMENT, "test_a_model_that_loads_longer_than_the_start_may_take_stops_it"),
+    "drain": (ENVIRONMENT, "test_a_short_drain_cuts_a_long_request_short"),
+    "max_payload_mb": (
+        "integration/supervisor/test_front.py",
+        "test_a_body_over_the_limit_is_413_in_the_contracts_shape",
+    ),
+    "max_request_size": (ENVIRONMENT, "test_bytes_win_over_mebibytes_for_the_largest_body"),
+    "max_records": (BATCH, "test_a_request_has_as_many_records_as_are_set"),
+    "decode_memory_mb": (
+        "integration/box/test_hostile_bodies.py",
+        "test_a_picture_larger_than_the_setting_is_a_413_with_the_number",
+    ),
+    "default_accept": (ENVIRONMENT, "test_the_default_accept_is_what_a_caller_of_anything_gets"),
+    "program": (
+        "integration/toolkit/test_box_script.py",
+        "test_a_program_that_is_not_there_stops_the_start_naming_it",
+    ),
+    "submit_directory": (
+        "unit/plugins/toolkit/test_code.py",
+        "test_the_toolkits_variables_name_script_and_folder",
+    ),
+    "install_requirements": (
+        "integration/toolkit/test_box_script.py",
+        "test_transform_fn_alone_and_a_package_out_of_a_wheel_beside_it",
+    ),
+    "sessions": (SESSIONS, "test_sessions_are_gone_with_the_box_and_off_unless_asked_for"),
+    "sessions_expiration": (SESSIONS, "test_a_session_expires_and_lies_where_it_is_told_to"),
+    "max_sessions": (SESSIONS, "test_a_session_expires_and_lies_where_it_is_told_to"),
+    "sessions_path": (SESSIONS, "test_a_session_expires_and_lies_where_it_is_told_to"),
+    "local_endpoints": (ENVIRONMENT, "test_the_endpoints_for_boto3_can_be_closed"),
+    "shared_memory": ("integration/triton/test_transport.py", "test_shared_memory_can_be_off"),
+    "shared_memory_mb": ("unit/test_run_state.py", "test_shared_memory_is_what_is_set_for_all_workers"),
+    "triton_http_port": (ENVIRONMENT, "test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone"),
+    "triton_grpc_port": (ENVIRONMENT, "test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone"),
+    "triton_ports": (
+        "integration/reference/test_article_triton.py",
+        "test_the_three_ports_are_open_on_loopback_alone",
+    ),
+    "allow_grpc": (ENVIRONMENT, "test_tritons_own_grpc_client_works_against_the_open_port"),
+    "triton_metrics_port": (
+        ENVIRONMENT,
+        "test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone",
+    ),
+    "allow_metrics": (ENVIRONMENT, "test_an_open_metrics_port_answers_and_only_open_ports_are_open"),
+    "inference_type": ("integration/box/test_v2.py", "test_generate_may_be_what_invocations_means"),
+    "triton_threads": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_copy_threads": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_log_verbose": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_log_info": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_log_warning": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_log_error": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
+    "triton_traces": (
+        "integration/tracing/test_traces.py",
+        "test_the_stages_are_in_order_within_the_request_and_triton_s_spans_within_the_inference",
+    ),
+    "triton_shm_default": (ENVIRONMENT, "test_the_python_backends_shared_memory_is_as_set"),
+    "triton_shm_growth": (ENVIRONMENT, "test_the_python_backends_shared_memory_is_as_set"),
+    "triton_arguments": (ENVIRONMENT, "test_a_restricted_api_is_a_403_without_the_header_and_200_with_it"),
+    "build_engines": (
+        "integration/supervisor/test_engines.py",
+        "test_standin_ping_says_what_is_being_built_and_a_stop_stops_it",
+    ),
+    "triton_server": (
+        "integration/triton/test_server.py",
+        "test_a_server_that_is_no_program_stops_the_start",
+    ),
+    "without_gpu": (
+        "integration/reference/test_official_repositories.py",
+        "test_a_setting_makes_a_model_for_a_gpu_an_error",
+    ),
+    "load_timeout": (
+        "integration/reference/test_toolkit_hanging_models.py",
+        "test_a_load_that_takes_too_long_is_a_504_and_its_name_is_free",
+    ),
+    "nginx": ("integration/supervisor/test_front.py", "test_nginx_is_chosen_found_or_asked_for"),
+    "restarts": (ENVIRONMENT, "test_a_box_that_may_restart_nothing_ends_with_what_died"),
+    "log_level": (ENVIRONMENT, "test_at_the_level_of_errors_an_invocation_is_not_logged"),
+    "emf": (EMBEDDED_METRICS, "test_they_are_on_where_that_is_set_or_on_sagemaker"),
+    "emf_namespace": (
+        EMBEDDED_METRICS,
+        "test_a_line_has_requests_errors_and_latency_of_a_model_and_class_of_status",
+    ),
+    "endpoint_name": (
+        "integration/logs/test_local_logs.py",
+        "test_the_box_wrote_its_metrics_for_cloudwatch_once",
+    ),
+    "log_file": (
+        "integration/logs/test_local_logs.py",
+        "test_the_request_that_was_refused_yesterday_is_found_with_its_reason_in_one_command",
+    ),
+    "log_sample": (REQUEST_LOG, "test_successes_are_sampled_but_never_errors_or_slow_ones"),
+    "log_slow": (REQUEST_LOG, "test_successes_are_sampled_but_never_errors_or_slow_ones"),
+    "log_format": (ENVIRONMENT, "test_the_log_is_text_where_that_is_asked_for"),
+    "cache": ("integration/build/test_prepare.py", "test_a_cache_that_cannot_be_written_is_one_sentence"),
+    "s3_buckets": ("integration/s3/test_box.py", "test_a_picture_comes_from_s3_and_its_result_goes_there"),
+    "s3_threads": (
+        "integration/s3/test_slow_s3.py",
+        "test_a_dripping_s3_keeps_nobody_else_waiting_and_is_left_in_time",
+    ),
+    "s3_timeout": (
+        "integration/s3/test_store.py",
+        "test_an_s3_that_never_ends_an_answer_is_given_up_without_a_deadline_too",
+    ),
+    "worker_class": (ENVIRONMENT, "test_gunicorns_own_worker_serves_behind_nginx_where_that_is_set"),
+    "grpc_client": (
+        "integration/triton/test_wire_against_h2.py",
+        "test_a_setting_has_grpcs_own_client_make_every_call",
+    ),
+    "tls_certificate": ("integration/access/test_tls.py", "test_curl_trusts_the_certificate_and_is_answered"),
+    "tls_key": ("integration/access/test_tls.py", "test_curl_trusts_the_certificate_and_is_answered"),
+    "tls_port": (
+        "integration/access/test_start.py",
+        "test_a_port_with_tls_that_is_taken_is_named_by_its_variable",
+    ),
+    "http2": ("integration/access/test_tls.py", "test_http_2_is_spoken_where_it_is_on"),
+    "api_keys_file": ("integration/access/test_api_keys.py", "test_every_route_needs_a_key"),
+    "rate_limit": (
+        "integration/access/test_keys.py",
+        "test_limits_are_the_keys_own_or_those_of_the_settings",
+    ),
+    "rate_burst": (
+        "integration/access/test_keys.py",
+        "test_limits_are_the_keys_own_or_those_of_the_settings",
+    ),
+    "cors_origins": ("integration/access/test_cors.py", "test_a_page_of_a_listed_origin_is_answered"),
+}
+
+
+@pytest.mark.parametrize("name", [row.name for row in fields(Settings)])
+def test_every_variable_has_a_test_that_shows_its_effect(name: str) -> None:
+    assert name in SHOWN_BY, "write a test that shows what it does, and name it here"
+    file, test = SHOWN_BY[name]
+    tree = ast.parse((HERE / "tests" / file).read_text())
+    assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

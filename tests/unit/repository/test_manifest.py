@@ -1,0 +1,74 @@
+"""A plan's manifest says whether it runs here, and what to do if not; all manifests are typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sm.hardware import Gpu, Hardware
+from sm.repository import manifest
+from sm.repository.manifest import Manifest
+from tests.support.plans import PLAN, plan
+
+A10G = Gpu("NVIDIA A10G", "8.6")
+T4 = Gpu("Tesla T4", "7.5")
+
+
+def built_with(version: str) -> Manifest:
+    return plan(tool={"name": "TensorRT", "version": version})
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    plan().write(tmp_path)
+    assert Manifest.read(tmp_path) == plan()
+    assert json.loads((tmp_path / manifest.NAME).read_text())["built"] == "2026-11-21T12:00:00Z"
+
+
+def test_none_is_none(tmp_path: Path) -> None:
+    assert Manifest.read(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("no json", "the file: Invalid JSON"),
+        (json.dumps({**PLAN, "target": "tpu"}), "target: Input should be"),
+        (json.dumps({**PLAN, "built": "2026-11-21T12:00:00"}), "built: Input should have timezone"),
+        (json.dumps({**PLAN, "more": 1}), "more: Extra inputs"),
+    ],
+)
+def test_a_manifest_that_is_none_is_named_with_its_field(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / manifest.NAME).write_text(text)
+    with pytest.raises(ValueError, match=rf"manifest\.json cannot be read: {sentence}"):
+        Manifest.read(tmp_path)
+
+
+def test_a_plan_for_another_gpu_is_the_issues_sentence() -> None:
+    assert plan().find_misfit(Hardware((A10G,), "11.0.0")) == (
+        "resnet's plan was built for compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0. "
+        "Rebuild: sm build-model resnet --target tensorrt, or start with TRIREME_BUILD_ENGINES=missing."
+    )
+
+
+@pytest.mark.parametrize(
+    ("built", "here", "has"),
+    [
+        ("10.1.0", Hardware((T4,), "10.3.0"), "TensorRT 10.1; this box has 7.5 and 10.3."),
+        ("10.1.0", Hardware((T4,), "10.1.2"), "TensorRT 10.1.0; this box has 7.5 and 10.1.2."),
+        ("10.1.0", Hardware((), None), "TensorRT 10.1; this box has no GPU."),
+        ("10.1.0", Hardware((A10G,), None), "TensorRT 10.1; this box has 8.6."),
+    ],
+)
+def test_the_difference_is_seen_in_the_sentence(built: str, here: Hardware, has: str) -> None:
+    assert has in (built_with(built).find_misfit(here) or "")
+
+
+@pytest.mark.parametrize("version", ["10.1", "10.1.0", "10.1.0.27", None])
+def test_a_plan_of_this_gpu_and_tensorrt_runs(version: str | None) -> None:
+    assert built_with("10.1.0.27").find_misfit(Hardware((A10G, T4), version)) is None
+
+
+def test_a_model_for_processors_runs_everywhere() -> None:
+    assert plan(target="cpu", gpu=None).find_misfit(Hardware((), None)) is None

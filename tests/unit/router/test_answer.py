@@ -1,0 +1,81 @@
+"""Results to bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sm.client.results import Encoded, Picture
+from sm.errors import BadInput, WrongPayload
+from sm.router.answer import write, write_error
+from sm.router.invocation import DispatchRequest
+
+
+def call(**members: Any) -> DispatchRequest:
+    return DispatchRequest(**{"model": "m", "records": [1], **members})
+
+
+def test_an_answer_repeats_the_model_and_holds_the_result() -> None:
+    answer = write(call(), [np.float32(0.5)])
+    assert json.loads(answer.read()) == {"modelname": "m", "result": 0.5}
+    assert answer.content_type == "application/json"
+
+
+def test_arrays_that_are_not_contiguous_are_sent() -> None:
+    answer = write(call(), [np.arange(6).reshape(2, 3).T])
+    assert json.loads(answer.read())["result"] == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_failed_record_stands_in_its_place() -> None:
+    answer = write(call(many=True, records=[1, 2]), ["yes", BadInput("no")])
+    assert json.loads(answer.read())["result"] == ["yes", {"error": "no", "code": "bad_input"}]
+    assert answer.status == 200
+
+
+def test_a_list_of_which_none_succeeded_fails() -> None:
+    with pytest.raises(BadInput, match="first"):
+        write(call(many=True, records=[1, 2]), [BadInput("first"), BadInput("second")])
+
+
+def test_an_array_is_sent_as_npy_to_a_caller_that_accepts_it() -> None:
+    answer = write(call(accept="application/x-npy"), [np.arange(3)])
+    assert answer.content_type == "application/x-npy"
+    assert np.load(io.BytesIO(answer.read()), allow_pickle=False).tolist() == [0, 1, 2]
+
+
+def test_a_result_that_is_no_array_is_json_whatever_was_accepted() -> None:
+    answer = write(call(accept="application/x-npy"), [{"a": 1}])
+    assert answer.content_type == "application/json"
+
+
+def test_a_picture_is_png_bytes_or_base64_in_json() -> None:
+    picture = Picture(np.zeros((2, 3, 3), np.uint8))
+    assert write(call(accept="image/png"), [picture]).read().startswith(b"\x89PNG")
+    shown = json.loads(write(call(), [picture]).read())["result"]
+    assert shown["content_type"] == "image/png"
+    assert shown["image"].startswith("iVBOR")
+
+
+def test_json_lines_are_a_line_for_a_record() -> None:
+    answer = write(call(many=True, records=[1, 2], accept="application/jsonlines"), [[1], [2]])
+    assert answer.read() == b"[1]\n[2]"
+
+
+def test_every_error_has_the_one_shape() -> None:
+    answer = write_error(WrongPayload("payload.a: is missing", field="payload.a"), "id-9")
+    assert answer.status == 422
+    assert json.loads(answer.read()) == {
+        "error": "payload.a: is missing",
+        "code": "wrong_payload",
+        "request_id": "id-9",
+        "field": "payload.a",
+    }
+
+
+def test_an_answer_that_a_client_has_encoded_goes_out_with_nothing_around_it() -> None:
+    answer = write(call(accept="application/json"), [Encoded(b"a,b", "text/csv")])
+    assert (answer.read(), answer.content_type) == (b"a,b", "text/csv")

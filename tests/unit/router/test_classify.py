@@ -1,0 +1,336 @@
+"""Each message is exactly one type of request: the rules of sm/router/classify.py as a table."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from sm import decoded_base64
+from sm.client.base import Client
+from sm.client.payloads import BodyPayload, ImagePayload, Payload
+from sm.client.sessions import Session
+from sm.decoded_base64 import MIN_BYTES, DecodedBase64
+from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
+from sm.plugins.registry import Registry
+from sm.router.classify import ClassifiedRequest, Classifier
+from sm.router.invocation import (
+    BINARY,
+    JSON_LINES,
+    DispatchRequest,
+    GenerateRequest,
+    LinesRequest,
+    Message,
+    RawRecord,
+    RecordLimit,
+    SessionCommand,
+    TritonRequest,
+)
+
+SESSION = "x-amzn-sagemaker-session-id"
+ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+TARGET = "x-amzn-sagemaker-target-model"
+
+
+class Pictures(Client):
+    payload = ImagePayload
+
+    def inference(self, payload: Payload) -> object:
+        return None
+
+
+class Script(Client):
+    payload = BodyPayload
+
+    def inference(self, payload: Payload) -> object:
+        return None
+
+
+@dataclass
+class Sessions:
+    """One session is open, and its id is ``open``."""
+
+    got: list[str] = field(default_factory=list)
+
+    def get(self, identity: str) -> Session:
+        self.got.append(identity)
+        if identity != "open":
+            raise BadInput(f"there is no session {identity!r}")
+        return Session("open", 1, Path(), Path())
+
+
+def registry() -> Registry:
+    # No Triton: nothing is inferred here.
+    clients = {"pictures": Pictures(None, Path(), Path()), "script": Script(None, Path(), Path())}  # type: ignore[arg-type]
+    return Registry(clients, models=("pictures", "plain"))
+
+
+def classify(
+    body: bytes,
+    content_type: str = "application/json",
+    headers: dict[str, str] | None = None,
+    model: str = "",
+    inference_type: str = "infer",
+    default_model: str = "pictures",
+    sessions: Sessions | None = None,
+) -> ClassifiedRequest:
+    given = {"content-type": content_type, **(headers or {})}
+    classifier = Classifier(registry(), default_model, inference_type=inference_type, sessions=sessions)
+    return classifier.parse(Message(body, given, {}, "id", model))
+
+
+def row(request: ClassifiedRequest) -> tuple[Any, ...]:
+    """What a row of the table says of a request."""
+    if isinstance(request, DispatchRequest):
+        record = request.records[0]
+        return DispatchRequest, request.model, "raw" if isinstance(record, RawRecord) else record
+    if isinstance(request, (TritonRequest, GenerateRequest)):
+        return type(request), request.model, request.verb
+    return (type(request),)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "options", "expected"),
+    [
+        # A dispatch request, or a body for a client.
+        (b'{"modelname":"pictures","payload":1}', "application/json", {}, (DispatchRequest, "pictures", 1)),
+        (b'{"payload":{"inputs":[]}}', "application/json", {}, (DispatchRequest, "pictures", {"inputs": []})),
+        (
+            b'{"modelname":"other","payload":1}',
+            "Application/JSON; charset=utf-8",
+            {},
+            (DispatchRequest, "other", 1),
+        ),
+        (b"\xff\xd8", "image/jpeg", {}, (DispatchRequest, "pictures", "raw")),
+        (b"\xff\xd8", "image/tiff", {}, (DispatchRequest, "pictures", "raw")),
+        (b"{}", "image/jpeg", {}, (DispatchRequest, "pictures", "raw")),
+        (b'{"inputs":[]}', "image/jpeg", {}, (DispatchRequest, "pictures", "raw")),
+        # Triton's own protocol, as JSON under any type that no client claims, and binary.
+        (b'{"inputs":[]}', "application/json", {}, (TritonRequest, "pictures", "infer")),
+        (b'{"inputs":[', "application/json", {}, (TritonRequest, "pictures", "infer")),
+        (b'{"inputs":[]}', "application/octet-stream", {}, (TritonRequest, "pictures", "infer")),
+        (b'{"inputs":[]}', "text/plain", {"headers": {TARGET: "plain"}}, (TritonRequest, "plain", "infer")),
+        (b"\0\0", f"{BINARY};json-header-size=0", {}, (TritonRequest, "pictures", "infer")),
+        (b"\0\0", f"{BINARY.upper()}", {}, (TritonRequest, "pictures", "infer")),
+        (b'{"inputs":[]}', "application/json", {"default_model": ""}, (TritonRequest, "", "infer")),
+        # Generate, where the box is set to it: any JSON object but a dispatch request.
+        (
+            b'{"prompt":"x"}',
+            "application/json",
+            {"inference_type": "generate"},
+            (GenerateRequest, "pictures", "generate"),
+        ),
+        (
+            b'{"prompt":"x"}',
+            "text/x",
+            {"inference_type": "generate_stream"},
+            (GenerateRequest, "pictures", "generate_stream"),
+        ),
+        (
+            b'{"prompt":',
+            "application/json",
+            {"inference_type": "generate"},
+            (GenerateRequest, "pictures", "generate"),
+        ),
+        (
+            b'{"payload":1,"more":2}',
+            "application/json",
+            {"inference_type": "generate"},
+            (GenerateRequest, "pictures", "generate"),
+        ),
+        (
+            b'{"payload":1}',
+            "application/json",
+            {"inference_type": "generate"},
+            (DispatchRequest, "pictures", 1),
+        ),
+        (b'{"payload":1}', "text/x", {"inference_type": "generate"}, (DispatchRequest, "pictures", "raw")),
+        (b"\0", BINARY, {"inference_type": "generate"}, (TritonRequest, "pictures", "infer")),
+        (b"\xff", "image/png", {"inference_type": "generate"}, (DispatchRequest, "pictures", "raw")),
+        # A client that takes any body gets it as it is, but for a dispatch request that names a model.
+        (
+            b'{"inputs":[]}',
+            "application/json",
+            {"default_model": "script"},
+            (DispatchRequest, "script", "raw"),
+        ),
+        (
+            b'{"payload":1}',
+            "application/json",
+            {"default_model": "script"},
+            (DispatchRequest, "script", "raw"),
+        ),
+        (
+            b'{"modelname":"script","payload":1}',
+            "application/json",
+            {"default_model": "script"},
+            (DispatchRequest, "script", 1),
+        ),
+        (
+            b'{"modelname":"script","payload":1}',
+            "text/csv",
+            {"default_model": "script"},
+            (DispatchRequest, "script", "raw"),
+        ),
+        (
+            b'{"modelname":"script","payload":1,"x":2}',
+            "application/json",
+            {"default_model": "script"},
+            (DispatchRequest, "script", "raw"),
+        ),
+        (b"1\n2", JSON_LINES, {"default_model": "script"}, (DispatchRequest, "script", "raw")),
+        (b"\0", BINARY, {"default_model": "script"}, (DispatchRequest, "script", "raw")),
+        # JSON lines.
+        (b"1\n2", JSON_LINES, {}, (LinesRequest,)),
+        (b"", f"{JSON_LINES};charset=utf-8", {}, (LinesRequest,)),
+        # The path names the model, whatever the rest says.
+        (
+            b'{"modelname":"other","payload":1}',
+            "application/json",
+            {"model": "pictures"},
+            (DispatchRequest, "pictures", 1),
+        ),
+        (b'{"inputs":[]}', "application/json", {"model": "plain"}, (TritonRequest, "plain", "infer")),
+        # A session's id and nothing to do with it is no command.
+        (
+            b"\xff",
+            "image/jpeg",
+            {"headers": {SESSION: "open"}, "sessions": Sessions()},
+            (DispatchRequest, "pictures", "raw"),
+        ),
+        (
+            b'{"requestType":"CLOSE"}',
+            "text/x",
+            {"headers": {SESSION: "any"}, "sessions": Sessions()},
+            (SessionCommand,),
+        ),
+        (
+            b'{"requestType":"NEW_SESSION"}',
+            "text/x",
+            {"headers": {SESSION: "NEW_SESSION"}, "sessions": Sessions()},
+            (SessionCommand,),
+        ),
+        (
+            b'{"requestType":"CLOSE"}',
+            "application/json",
+            {"inference_type": "generate"},
+            (GenerateRequest, "pictures", "generate"),
+        ),
+    ],
+)
+def test_a_message_is_one_type_of_request(
+    body: bytes, content_type: str, options: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    assert row(classify(body, content_type, **options)) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "options", "error"),
+    [
+        (b"", "application/json", {}, BadInput),
+        (b"{", "application/json", {}, BadInput),
+        (b"x", "text/plain", {"default_model": "plain"}, UnsupportedType),
+        # Before the body is read.
+        (b"{", "application/json", {"model": "absent"}, UnknownModel),
+        (b"{", "application/json", {"headers": {SESSION: "open"}}, BadInput),
+        (b"{", "application/json", {"headers": {SESSION: "gone"}, "sessions": Sessions()}, BadInput),
+        (b"{}", "application/json", {"headers": {SESSION: "NEW_SESSION"}, "sessions": Sessions()}, BadInput),
+        (b'{"requestType":"X"}', "a/b", {"headers": {SESSION: "open"}, "sessions": Sessions()}, BadInput),
+    ],
+)
+def test_a_message_that_is_no_request_is_an_error(
+    body: bytes, content_type: str, options: dict[str, Any], error: type[TriremeError]
+) -> None:
+    with pytest.raises(error):
+        classify(body, content_type, **options)
+
+
+LINES = LinesRequest(Message(b"", {}, {}, "id"))
+
+
+@pytest.mark.parametrize(
+    ("line", "inference_type", "expected"),
+    [
+        (b"1", "infer", (DispatchRequest, "pictures", 1)),
+        (b'{"image":"x"}', "infer", (DispatchRequest, "pictures", {"image": "x"})),
+        (b'{"payload":{"image":"x"}}', "infer", (DispatchRequest, "pictures", {"image": "x"})),
+        (b'{"payload":1,"more":2}', "infer", (DispatchRequest, "pictures", {"payload": 1, "more": 2})),
+        (b'{"modelname":"other","payload":1}', "infer", (DispatchRequest, "other", 1)),
+        (b'{"inputs":[]}', "infer", (TritonRequest, "pictures", "infer")),
+        # A line's answer is whole.
+        (b"1", "generate_stream", (GenerateRequest, "pictures", "generate")),
+        (b'{"payload":1}', "generate_stream", (DispatchRequest, "pictures", 1)),
+    ],
+)
+def test_a_line_is_a_request_or_nothing_but_a_payload(
+    line: bytes, inference_type: str, expected: tuple[Any, ...]
+) -> None:
+    classifier = Classifier(registry(), "pictures", inference_type=inference_type)
+    assert row(classifier.parse_line(Message(line, {}, {}, "id"), LINES)) == expected
+
+
+def test_the_records_of_all_lines_count_against_one_limit() -> None:
+    lines = LinesRequest(LINES.message, limit=RecordLimit(3))
+    classifier = Classifier(registry(), "pictures")
+    classifier.parse_line(Message(b'{"payload":[1,2]}', {}, {}, "id"), lines)
+    with pytest.raises(TooLarge):
+        classifier.parse_line(Message(b'{"payload":[1,2]}', {}, {}, "id"), lines)
+
+
+def test_lines_are_of_the_session_of_their_request() -> None:
+    sessions = Sessions()
+    lines = classify(b"1", JSON_LINES, {SESSION: "open"}, sessions=sessions)
+    assert isinstance(lines, LinesRequest)
+    request = Classifier(registry(), "pictures", sessions=sessions).parse_line(lines.message, lines)
+    assert isinstance(request, DispatchRequest)
+    assert request.session is not None
+    assert (request.session.id, sessions.got) == ("open", ["open"])
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        (b'{"modelname":"script","payload":"inputs"}', {"default_model": "script"}),
+        (b'{"parameters":{"inputs":1},"payload":"inputs"}', {}),
+        (b'{"parameters":{"inputs":1},"payload":"inputs"}', {"inference_type": "generate"}),
+        (b'{"modelname": 1, "payload": "inputs"}', {"inference_type": "generate"}),
+        (b'{"parameters" "inputs" "payload"}', {}),
+        (b'{"parameters" "inputs" "payload"}', {"inference_type": "generate"}),
+    ],
+)
+def test_no_body_is_parsed_twice(
+    body: bytes, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+    loads = orjson.loads
+
+    def counting(text: bytes) -> Any:
+        parsed.append(text)
+        return loads(text)
+
+    monkeypatch.setattr("sm.router.classify.orjson.loads", counting)
+    with contextlib.suppress(TriremeError):
+        classify(body, **options)
+    assert parsed == [body]
+
+
+def test_a_large_picture_is_decoded_in_a_line_that_is_nothing_but_a_payload() -> None:
+    line = b'{"image":"' + b"QUJD" * MIN_BYTES + b'"}'
+    request = Classifier(registry(), "pictures").parse_line(Message(line, {}, {}, "id"), LINES)
+    assert isinstance(request, DispatchRequest)
+    assert isinstance(request.records[0]["image"], DecodedBase64)
+    # And with a dispatch request around it, where the values right in the record are.
+    whole = decoded_base64.parse(b'{"payload":' + line + b"}", lambda _: False)
+    assert isinstance(whole["payload"]["image"], DecodedBase64)
+
+
+def test_attributes_name_the_model_of_a_body_that_names_none() -> None:
+    request = classify(
+        b'{"inputs":[]}', headers={ATTRIBUTES: "modelname=plain;version=3", TARGET: "pictures"}
+    )
+    assert isinstance(request, TritonRequest)
+    assert (request.model, request.version) == ("plain", "3")

@@ -1,0 +1,194 @@
+"""An invocation becomes results by one client."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.client.base import Client, ImagePayload, Parameters, Payload, TextPayload
+from sm.deadline import Deadline, current, running
+from sm.errors import (
+    BadInput,
+    ClientFailed,
+    OutOfMemory,
+    TriremeError,
+    UnknownModel,
+    UnsupportedType,
+    WrongPayload,
+)
+from sm.plugins.registry import Registry
+from sm.router.dispatch import Dispatcher
+from sm.router.invocation import DispatchRequest, RawRecord
+
+
+class EchoParameters(Parameters):
+    times: int = 1
+    share: float = 0.5
+
+
+class EchoPayload(TextPayload):
+    parameters: EchoParameters = EchoParameters()
+
+
+class Echo(Client):
+    payload = EchoPayload
+
+    def inference(self, payload: EchoPayload) -> object:
+        if payload.text == "raise":
+            raise RuntimeError("secret detail")
+        if payload.text == "wrong":
+            raise WrongPayload("payload.text: is wrong", field="payload.text")
+        if payload.text == "memory":
+            raise MemoryError
+        return payload.text * payload.parameters.times
+
+
+class Plain(Client):
+    """Takes any object, has no parameters."""
+
+    class Numbers(Payload):
+        numbers: list[int]
+
+    payload = Numbers
+
+    def inference(self, payload: Any) -> object:
+        return sum(payload.numbers)
+
+
+class Meeting(Client):
+    """Answers only when three records are being served at once."""
+
+    payload = TextPayload
+    barrier = threading.Barrier(3, timeout=10)
+
+    def inference(self, payload: TextPayload) -> object:
+        self.barrier.wait()
+        deadline = current()
+        return deadline is not None and deadline.remaining() > 0
+
+
+class Look(Client):
+    payload = ImagePayload
+
+    def inference(self, payload: ImagePayload) -> object:
+        return payload.pixels.shape
+
+
+@pytest.fixture(scope="module")
+def dispatcher() -> Iterator[Dispatcher]:
+    kinds: dict[str, type[Client]] = {"echo": Echo, "plain": Plain, "meeting": Meeting, "look": Look}
+    clients: dict[str, Client] = {}
+    for name, kind in kinds.items():
+        # None of these calls Triton.
+        clients[name] = kind(None, Path(), Path())  # type: ignore[arg-type]
+        clients[name].name = name
+    with ThreadPoolExecutor(4) as pool:
+        yield Dispatcher(Registry(clients), pool)
+
+
+def run(dispatcher: Dispatcher, model: str, *records: object, **members: Any) -> list[object]:
+    return dispatcher.run(DispatchRequest(model=model, records=records, many=len(records) > 1, **members))
+
+
+def failure(results: list[object]) -> TriremeError:
+    assert len(results) == 1
+    assert isinstance(results[0], TriremeError)
+    return results[0]
+
+
+def test_a_record_is_answered_by_the_client_of_its_name(dispatcher: Dispatcher) -> None:
+    assert run(dispatcher, "echo", {"text": "ab"}, parameters={"times": 2}) == ["abab"]
+
+
+def test_a_bare_string_is_the_main_field(dispatcher: Dispatcher) -> None:
+    assert run(dispatcher, "echo", "hello") == ["hello"]
+
+
+def test_records_are_answered_in_order_and_a_bad_one_alone_fails(dispatcher: Dispatcher) -> None:
+    first, second, third = run(dispatcher, "echo", "a", {"txt": "b"}, "c")
+    assert (first, third) == ("a", "c")
+    assert isinstance(second, WrongPayload)
+    assert second.details["field"] == "payload[1].text"
+
+
+def test_a_field_that_a_client_names_is_told_by_its_place_in_the_list(dispatcher: Dispatcher) -> None:
+    _, second = run(dispatcher, "echo", "a", {"text": "wrong"})
+    assert isinstance(second, WrongPayload)
+    assert second.details["field"] == "payload[1].text"
+    assert second.sentence == "payload[1].text: is wrong"
+
+
+def test_records_run_side_by_side_under_the_deadline_of_their_request(dispatcher: Dispatcher) -> None:
+    with running(Deadline(at=10**12)):
+        assert run(dispatcher, "meeting", "a", "b", "c") == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("record", "parameters", "field"),
+    [
+        ({}, {}, "payload.text"),
+        ({"text": 1}, {}, "payload.text"),
+        ({"text": None}, {}, "payload.text"),
+        ({"text": "a", "more": 1}, {}, "payload.more"),
+        (7, {}, "payload"),
+        ({"text": "a", "parameters": {}}, {}, "payload.parameters"),
+        ({"text": "a"}, {"times": "many"}, "parameters.times"),
+        ({"text": "a"}, {"time": 1}, "parameters.time"),
+        ({"text": "a"}, {"share": "NaN"}, "parameters.share"),
+        ({"text": "a"}, {"share": "inf"}, "parameters.share"),
+    ],
+)
+def test_the_offending_field_is_named(
+    dispatcher: Dispatcher, record: object, parameters: dict[str, Any], field: str
+) -> None:
+    error = failure(run(dispatcher, "echo", record, parameters=parameters))
+    assert (error.status, error.details["field"]) == (422, field)
+    assert error.sentence.startswith(field)
+
+
+def test_parameters_for_a_model_that_has_none_are_refused(dispatcher: Dispatcher) -> None:
+    error = failure(run(dispatcher, "plain", {"numbers": [1]}, parameters={"top": 1}))
+    assert error.details["field"] == "parameters.top"
+
+
+def test_custom_attributes_set_the_parameters_they_know_and_no_others(dispatcher: Dispatcher) -> None:
+    assert run(dispatcher, "echo", "a", attributes={"times": "3", "trace": "x"}) == ["aaa"]
+    assert run(dispatcher, "plain", {"numbers": [1, 2]}, attributes={"trace": "x"}) == [3]
+
+
+def test_a_raw_body_of_the_wrong_type_is_told_what_the_model_takes(dispatcher: Dispatcher) -> None:
+    error = failure(run(dispatcher, "echo", RawRecord(b"x", "image/png")))
+    assert isinstance(error, UnsupportedType)
+    assert "text/plain" in error.sentence
+
+
+def test_a_raw_text_that_is_not_utf8_is_bad_input(dispatcher: Dispatcher) -> None:
+    assert isinstance(failure(run(dispatcher, "echo", RawRecord(b"\xff\xfe", "text/plain"))), BadInput)
+
+
+@pytest.mark.parametrize("image", ["not base64!", "aGVsbG8=", "%%%", "data:image/png;base64,?"])
+def test_an_image_that_is_not_base64_or_no_picture_is_bad_input(dispatcher: Dispatcher, image: str) -> None:
+    assert isinstance(failure(run(dispatcher, "look", {"image": image})), BadInput)
+
+
+def test_an_unknown_model_lists_what_exists(dispatcher: Dispatcher) -> None:
+    with pytest.raises(UnknownModel, match="echo, look, meeting, plain"):
+        run(dispatcher, "nobody", {})
+
+
+def test_a_client_that_raises_is_a_500_that_keeps_its_detail_to_the_log(
+    dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = failure(run(dispatcher, "echo", "raise"))
+    assert isinstance(error, ClientFailed)
+    assert "secret detail" not in error.sentence
+    assert "secret detail" in caplog.text
+
+
+def test_a_client_out_of_memory_is_a_507(dispatcher: Dispatcher) -> None:
+    assert isinstance(failure(run(dispatcher, "echo", "memory")), OutOfMemory)

@@ -1,0 +1,70 @@
+"""Which requests have a line in the log, and what it says of an error."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from werkzeug.exceptions import RequestEntityTooLarge
+
+from sm.errors import BadInput, ChosenStatus, ModelFailed, TriremeError, UnknownModel, WrongPayload
+from sm.router.routes.request_log import MAX_REASON_CHARACTERS, RequestLog, as_trireme_error, reason_of
+
+
+@pytest.fixture(autouse=True)
+def _info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+@pytest.mark.parametrize(
+    ("status", "level"),
+    [
+        (200, logging.INFO),
+        (499, logging.INFO),
+        (400, logging.WARNING),
+        (429, logging.WARNING),
+        (500, logging.ERROR),
+        (507, logging.ERROR),
+    ],
+)
+def test_the_level_of_a_line_follows_its_status(status: int, level: int) -> None:
+    assert RequestLog().level(status, 0.1) == level
+
+
+def test_successes_are_sampled_but_never_errors_or_slow_ones() -> None:
+    requests = RequestLog(sample=0.25, slow_s=1.0, chance=iter([0.24, 0.25, 0.9]).__next__)
+    assert requests.level(200, 0.1)
+    assert not requests.level(200, 0.1)
+    assert not requests.level(200, 1.0)
+    assert requests.level(200, 1.01)
+    assert all(requests.level(status, 0.1) for status in (400, 404, 429, 499, 500, 503))
+
+
+def test_below_the_level_of_the_log_nothing_is_written(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    assert [RequestLog().level(status, 0.1) for status in (200, 400, 500)] == [0, 0, logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (WrongPayload("payload.text: 'SECRET' is no text"), "payload.text: '…' is no text"),
+        (WrongPayload('payload.text: "SEC\\"RET" is no text'), "payload.text: '…' is no text"),
+        (BadInput("the line 'SECRET was never closed"), "the line '…'"),
+        (BadInput("two\n  lines\x00"), "two lines\x00"),
+        (UnknownModel("there is no model 'resnett'"), "there is no model 'resnett'"),
+        (ChosenStatus(418, "SECRET"), "the script refused the request in words of its own"),
+        (ModelFailed("SECRET"), "the model raised an exception: see Triton's lines of this time"),
+    ],
+)
+def test_a_reason_says_what_is_wrong_and_not_what_was_sent(error: TriremeError, reason: str) -> None:
+    assert reason_of(error) == reason
+
+
+def test_a_reason_is_short() -> None:
+    assert len(reason_of(BadInput("x" * 10_000))) == MAX_REASON_CHARACTERS
+
+
+def test_every_exception_has_the_status_that_its_caller_reads() -> None:
+    errors = (BadInput("x"), RequestEntityTooLarge(), GeneratorExit(), ZeroDivisionError())
+    assert [as_trireme_error(error).status for error in errors] == [400, 413, 499, 500]

@@ -1,0 +1,35 @@
+"""One reader of ``s3://bucket/key`` for the router and the tools."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sm.s3_uri import S3Uri
+
+
+@pytest.mark.parametrize(
+    ("text", "bucket", "key"),
+    [
+        ("s3://pets/cats/tom.png", "pets", "cats/tom.png"),
+        ("s3://pets/", "pets", ""),
+        ("s3://pets", "pets", ""),
+        ("s3://pets//a", "pets", "/a"),
+    ],
+)
+def test_the_bucket_ends_at_the_first_slash(text: str, bucket: str, key: str) -> None:
+    assert S3Uri.parse(text) == S3Uri(bucket, key)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "pets/cats", "s3://", "s3:///key", "https://pets/cats", "S3://pets/cats"]
+)
+def test_what_is_no_place_on_s3_is_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="is no place on S3: s3://BUCKET/KEY"):
+        S3Uri.parse(text)
+
+
+@given(bucket=st.text(st.characters(exclude_characters="/"), min_size=1), key=st.text())
+def test_what_is_written_is_read_again(bucket: str, key: str) -> None:
+    assert S3Uri.parse(str(S3Uri(bucket, key))) == S3Uri(bucket, key)

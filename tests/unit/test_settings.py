@@ -1,0 +1,140 @@
+"""Every variable is documented, read in the order of its names, and refused in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.errors import StartError
+from sm.settings import HERE, Settings, cores, names_of, table
+from sm.values import format_value
+
+ROWS = fields(Settings)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_every_setting_has_names_a_help_text_and_a_line_in_the_docs(row: Any) -> None:
+    assert row.metadata["names"]
+    assert row.metadata["help"].endswith(".")
+    page = (HERE / "docs" / "run" / "settings.md").read_text()
+    assert all(f"`{name}`" in page for name in row.metadata["names"])
+
+
+def test_no_variable_sets_two_things() -> None:
+    names = [name for row in ROWS for name in row.metadata["names"]]
+    assert len(names) == len(set(names))
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert Settings.read({}) == Settings()
+
+
+def test_an_empty_value_counts_as_not_set() -> None:
+    assert Settings.read({"SAGEMAKER_BIND_TO_PORT": ""}).port == 8080
+
+
+BAD = [
+    ("SAGEMAKER_BIND_TO_PORT", "eighty", "is not a number"),
+    ("TRIREME_S3_BUCKETS", "s3://one", "is not a list of buckets"),
+    ("SAGEMAKER_BIND_TO_PORT", "0", "is not between 1 and 65535"),
+    ("SAGEMAKER_BIND_TO_PORT", "65536", "is not between 1 and 65535"),
+    ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "nan", "is not between"),
+    ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "inf", "is not between"),
+    ("MODEL_SERVER_WORKERS", "-1", "is not between 1 and 256"),
+    ("SAGEMAKER_SAFE_PORT_RANGE", "9100-9000", "is not a range of ports"),
+    ("SAGEMAKER_SAFE_PORT_RANGE", "9000", "is not a range of ports"),
+    ("TRIREME_SHARED_MEMORY", "perhaps", "is neither true nor false"),
+    ("TRIREME_NGINX", "apache", "is none of auto, on, off"),
+    ("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "--a 'b", "cannot be split"),
+    ("SAGEMAKER_TRITON_OVERRIDE_PING_MODE", "maybe", "is none of ready, live"),
+    ("SAGEMAKER_TRITON_INFERENCE_TYPE", "embed", "is none of infer, generate, generate_stream"),
+    ("SAGEMAKER_TRITON_LOG_VERBOSE", "much", "is neither true nor false"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "why"), BAD)
+def test_a_bad_value_is_one_sentence_that_names_variable_and_value(name: str, value: str, why: str) -> None:
+    with pytest.raises(StartError) as caught:
+        Settings.read({name: value})
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{name}={value!r} {why}")
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+
+
+def test_the_more_specific_name_wins() -> None:
+    names = names_of("timeout")
+    environment: dict[str, str] = {}
+    for seconds, name in enumerate(reversed(names), 1):
+        environment[name] = str(seconds)
+        assert Settings.read(environment).timeout == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("SAGEMAKER_SAFE_PORT_RANGE", "9000-9100", "safe_ports", (9000, 9100)),
+        ("TRIREME_CLIENTS", "/a:/b", "clients", (Path("/a"), Path("/b"))),
+        ("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "--a='b c' -d", "triton_arguments", ("--a=b c", "-d")),
+        ("TRIREME_SHARED_MEMORY", " No ", "shared_memory", False),
+        ("TRIREME_LOG_FORMAT", "JSON", "log_format", "json"),
+        ("TRIREME_CACHE", "/x", "cache", Path("/x")),
+        ("TRIREME_S3_BUCKETS", "one, two/a/b", "s3_buckets", ("one", "two/a/b")),
+        ("SAGEMAKER_TRITON_LOG_VERBOSE", "true", "triton_log_verbose", 1),
+        ("SAGEMAKER_TRITON_LOG_VERBOSE", "2", "triton_log_verbose", 2),
+    ],
+)
+def test_a_text_becomes_its_value(name: str, text: str, field: str, value: object) -> None:
+    assert getattr(Settings.read({name: text}), field) == value
+
+
+def test_a_port_outside_the_safe_range_is_refused_naming_both() -> None:
+    environment = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9100", "SAGEMAKER_TRITON_GRPC_PORT": "8001"}
+    with pytest.raises(
+        StartError, match=r"SAGEMAKER_TRITON_GRPC_PORT=8001 .*SAGEMAKER_SAFE_PORT_RANGE=9000-9100"
+    ):
+        Settings.read(environment)
+
+
+def test_the_body_limit_in_bytes_wins_over_the_one_in_megabytes() -> None:
+    assert Settings.read({}).max_body == 25 * 2**20
+    assert Settings.read({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6"}).max_body == 6 * 2**20
+    both = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6", "SAGEMAKER_MAX_REQUEST_SIZE": "1000"}
+    assert Settings.read(both).max_body == 1000
+
+
+def test_workers_are_one_per_core_unless_set() -> None:
+    assert Settings.read({}).worker_count == cores()
+    assert Settings.read({"MODEL_SERVER_WORKERS": "3"}).worker_count == 3
+
+
+@pytest.mark.parametrize(("text", "level"), [("10", "debug"), ("30", "warning"), ("error", "error")])
+def test_a_level_is_a_word_or_a_number(text: str, level: str) -> None:
+    assert Settings.read({"SAGEMAKER_CONTAINER_LOG_LEVEL": text}).level == level
+
+
+def test_the_table_tells_where_a_value_came_from() -> None:
+    rows = {row["name"].split()[0]: row for row in table({"MODEL_SERVER_WORKERS": "3"})}
+    assert len(rows) == len(ROWS)
+    workers = rows["SAGEMAKER_MODEL_SERVER_WORKERS"]
+    assert (workers["value"], workers["source"]) == ("3", "MODEL_SERVER_WORKERS")
+    assert (rows["SAGEMAKER_BIND_TO_PORT"]["value"], rows["SAGEMAKER_BIND_TO_PORT"]["source"]) == (
+        "8080",
+        "default",
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (True, "true"), ((Path("/a"), Path("/b")), "/a:/b"), (("-a", "b"), "-a b"), (1.5, "1.5")],
+)
+def test_a_value_is_shown_as_one_would_type_it(value: object, text: str) -> None:
+    assert format_value(value) == text
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Settings().port = 1  # type: ignore[misc]

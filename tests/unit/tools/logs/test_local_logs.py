@@ -1,0 +1,110 @@
+"""Reading a log that is still being written, and which lines a filter takes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.errors import StartError
+from sm.settings import Settings
+from sm.tools.logs import local_logs, logs_arguments
+from sm.tools.logs.local_logs import Filter
+
+MOMENT = "2026-11-21T10:43:08.123Z"
+
+
+def record(**members: Any) -> dict[str, Any]:
+    return {"time": MOMENT, "process": "data", "level": "info", "message": "invocation", **members}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken"),
+    [
+        (Filter(), True),
+        (Filter(model="a", status="4", code="overloaded", request_id="x", slower_ms=12.0), True),
+        (Filter(model="b"), False),
+        (Filter(status="429"), True),
+        (Filter(status="5"), False),
+        (Filter(code="too_large"), False),
+        (Filter(request_id="y"), False),
+        (Filter(slower_ms=12.1), False),
+        (Filter(since=datetime(2026, 11, 21, 10, 43, 8, tzinfo=timezone.utc)), True),
+        (Filter(since=datetime(2026, 11, 21, 10, 43, 9, tzinfo=timezone.utc)), False),
+    ],
+)
+def test_a_filter_takes_a_line_that_has_all_that_is_asked(wanted: Filter, taken: bool) -> None:
+    line = record(model="a", status=429, code="overloaded", request_id="x", ms=12.0)
+    assert wanted.takes(line) is taken
+
+
+def test_nginx_counts_in_seconds() -> None:
+    assert Filter(slower_ms=1500.0).takes(record(seconds=1.5))
+    assert not Filter(slower_ms=0.0).takes(record())
+
+
+@pytest.mark.parametrize("line", ["", "{", "text", "[1]", '{"time":"never"}', '{"message":"m"}', "null"])
+def test_what_is_no_line_of_a_box_is_skipped(line: str) -> None:
+    assert local_logs.parse(line) is None
+
+
+def test_what_a_log_driver_puts_before_a_line_is_skipped() -> None:
+    assert local_logs.parse(f"2026-11-21T10:43:09Z stdout F {json.dumps(record())}\n") == record()
+
+
+def test_following_sees_new_lines_whole_and_a_log_that_is_begun_anew(tmp_path: Path) -> None:
+    file = tmp_path / "box.jsonl"
+    file.write_text("one\ntw")
+    file.with_name("box.jsonl.1").write_text("zero\n")
+
+    def append() -> None:
+        with file.open("a") as stream:
+            stream.write("o\nthree\n")
+
+    def begin_anew() -> None:
+        file.replace(file.with_name("box.jsonl.1"))
+        file.write_text("four\n")
+
+    def truncate() -> None:
+        file.write_text("5\n")
+
+    events = iter([append, begin_anew, truncate])
+    lines = local_logs.read(file, follow=True, wait=lambda _: next(events)())
+    assert [next(lines) for _ in range(6)] == ["zero\n", "one\n", "two\n", "three\n", "four\n", "5\n"]
+    lines.close()
+
+
+def test_the_log_that_was_written_last_is_found(tmp_path: Path) -> None:
+    settings = Settings(cache=tmp_path)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "8080.jsonl").write_text("")
+    assert local_logs.find(settings).is_file()
+    assert local_logs.find(Settings(log_file=tmp_path / "mine")) == tmp_path / "mine"
+
+
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="none cannot be read: No such file"):
+        list(local_logs.read(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("text", ["4x", "600", "ok", "44", ""])
+def test_a_status_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        logs_arguments.status(text)
+
+
+@pytest.mark.parametrize("text", ["2w", "soon", "-1h", ""])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        logs_arguments.moment(text)
+
+
+def test_a_time_is_an_age_a_word_or_a_date() -> None:
+    now = datetime.now(timezone.utc)
+    assert 7195 < (now - logs_arguments.moment("2h")).total_seconds() < 7260
+    assert logs_arguments.moment("2026-11-21T10:00:00Z") == datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
+    assert logs_arguments.moment("yesterday").hour == 0

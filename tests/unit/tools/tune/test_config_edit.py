@@ -1,0 +1,88 @@
+"""A ``config.pbtxt`` is changed in the tuned fields alone: comments, order and spelling stay."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import pytest
+from google.protobuf import text_format
+
+from sm.repository.config_files import protobuf
+from sm.tools.tune.config_edit import remove_batching, set_batching, set_instance_count
+
+LINES = """# The team's model, see the wiki: instance_group { count: 9 }
+name: "m"  # dynamic_batching {}
+max_batch_size: 8
+instance_group [
+  {
+    count: 1  # one is enough on the small machine
+    kind: KIND_CPU
+  }
+]
+dynamic_batching {
+  preferred_batch_size: [ 2, 4 ]   # as measured in May
+  max_queue_delay_microseconds: 100
+  # Old requests go first.
+  preserve_ordering: true
+}
+parameters { key: "note" value: { string_value: "dynamic_batching { }" } }
+"""
+SPELLINGS = [
+    LINES,
+    "",
+    'name: "m"',
+    "instance_group { count: 3 }",
+    "instance_group{kind:KIND_CPU}dynamic_batching{}",
+    "instance_group: [ { kind: KIND_CPU }, { count: 2, gpus: [0, 1] } ]\n",
+    "instance_group < count: 1 >\ndynamic_batching: < preferred_batch_size: 2 preferred_batch_size: 4 >\n",
+    "dynamic_batching { }\n",
+    "dynamic_batching { max_queue_delay_microseconds: 5; preferred_batch_size: 2, }\n",
+    "dynamic_batching {\n}\ninstance_group {\n\tkind: KIND_CPU\n}\n",
+    "dynamic_batching {\n  default_queue_policy { max_queue_size: 7 }\n}\n",
+    'name: \'it\\\'s\' "}"\ninstance_group { name: "count: 4" }\n',
+]
+
+
+def parse(text: str) -> Any:
+    return text_format.Parse(text, protobuf().ModelConfig())
+
+
+@pytest.mark.parametrize("text", SPELLINGS)
+@pytest.mark.parametrize("sizes", [(), (4,), (4, 8)])
+@pytest.mark.parametrize("delay", [0, 500])
+def test_every_spelling_of_a_configuration_becomes_the_wanted_one(
+    text: str, sizes: tuple[int, ...], delay: int
+) -> None:
+    wanted = parse(text)
+    for group in wanted.instance_group or [wanted.instance_group.add()]:
+        group.count = 5
+    wanted.dynamic_batching.SetInParent()
+    wanted.dynamic_batching.preferred_batch_size[:] = sizes
+    wanted.dynamic_batching.max_queue_delay_microseconds = delay
+    edited = set_batching(set_instance_count(text, 5), sizes, delay)
+    assert parse(edited) == wanted
+    wanted.ClearField("dynamic_batching")
+    assert parse(remove_batching(edited)) == wanted
+
+
+def test_only_the_lines_of_the_tuned_fields_change() -> None:
+    edited = set_batching(set_instance_count(LINES, 2), (8,), 100)
+    changed = [line for line in difflib.ndiff(LINES.splitlines(), edited.splitlines()) if line[0] in "+-"]
+    assert changed == [
+        "-     count: 1  # one is enough on the small machine",
+        "+     count: 2  # one is enough on the small machine",
+        "-   preferred_batch_size: [ 2, 4 ]   # as measured in May",
+        "+   preferred_batch_size: [8]   # as measured in May",
+    ]
+
+
+def test_what_is_set_already_changes_nothing() -> None:
+    edited = set_batching(set_instance_count(LINES, 2), (8,), 100)
+    assert set_batching(set_instance_count(edited, 2), (8,), 100) == edited
+
+
+@pytest.mark.parametrize("text", ["instance_group {", "name:", "name: @"])
+def test_a_text_that_is_no_configuration_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        set_instance_count(text, 2)
