@@ -1,23 +1,42 @@
 PYTHON ?= python3
-# On a terminal pip shows what it fetches and how far it is.
+# On a terminal pip shows its progress.
 QUIET := $(if $(shell test -t 2 && echo terminal),,--quiet)
-PIP = .venv/bin/pip install $(QUIET) --disable-pip-version-check --retries 5 --constraint requirements.lock
+# A failure is one sentence, not pip's many; an environment whose making was interrupted is mended.
+PIP = .venv/bin/python sm/tools/build/install_packages.py --retries 5 --constraint requirements.lock
+# sm/__init__.py is the one place that has the version.
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' sm/__init__.py)
 
-.PHONY: serve test test-all check fix lock image bench bench-quick endpoint-life clean
+.PHONY: screenshots serve test test-rest test-all test-install test-image test-packages check fix lock dist audit image docs bench bench-quick needs-wrk endpoint-life clean
 
-serve: .venv/.serve  ## set everything up, then nginx + router + Triton on 8080; EXAMPLES=1 for more models, RELOAD=1 while you edit clients
+serve: .venv/.serve  ## set everything up and start nginx, the router and Triton on 8080; EXAMPLES=1 adds models, RELOAD=1 reloads edited clients
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
 	@exec .venv/bin/python serve $(if $(EXAMPLES),--examples,--demo) $(if $(RELOAD),--reload)
 
 JOBS ?= 2
-test: .venv/.dev  ## every test but the longest (marked exhaustive) and the standing attack; JOBS at once
+PYTEST = .venv/bin/pytest -n $(JOBS) --dist loadgroup --durations=20
+test: .venv/.dev  ## run the unit tests and the core of the integration tests in a few minutes, JOBS at once
 	@.venv/bin/sm prepare
-	.venv/bin/pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --ignore=tests/faults -m 'not exhaustive' $(ARGS)
+	$(PYTEST) -m 'unit or core' $(ARGS)
 
-test-all: test  ## make test, the longest tests, and the standing attack in its bounded form; in full: python -m tests.faults
-	.venv/bin/pytest -m exhaustive --ignore=tests/faults
-	.venv/bin/pytest tests/faults
-	TRIREME_TEST_LIBRARIES=true .venv/bin/pytest tests/reference/test_toolkit_containers.py
+test-rest: .venv/.dev  ## run the tests that make test leaves out, except the longest ones and the standing attack
+	@.venv/bin/sm prepare
+	$(PYTEST) --ignore=tests/e2e/faults -m 'not (unit or core or exhaustive)' $(ARGS)
+
+test-all: test test-rest  ## run every test, and the standing attack in its short form; for the full form: python -m tests.support.faults
+	.venv/bin/pytest -m exhaustive --ignore=tests/e2e/faults
+	.venv/bin/pytest tests/e2e/faults
+	TRIREME_TEST_LIBRARIES=true .venv/bin/pytest tests/integration/reference/test_toolkit_containers.py
+
+test-install: .venv/.dev  ## install the wheel and the sdist into clean environments and run every command there
+	.venv/bin/pytest tests/e2e/distribution
+
+test-image: .venv/.dev  ## build the image with Podman and run the tests that are about it
+	.venv/bin/sm prepare
+	$(PYTEST) -m 'not exhaustive' tests/e2e/container
+
+test-packages:  ## install what the tests need from Debian's or Ubuntu's packages, with sudo
+	sudo apt-get update -qq
+	sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nginx-light wrk docker-registry podman
 
 check: .venv/.dev
 	.venv/bin/ruff check .
@@ -29,15 +48,35 @@ fix: .venv/.dev
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-# The CPU flavour; for NVIDIA's Triton: make image BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3 IMAGE=trireme
-ENGINE ?= $(shell command -v docker || command -v podman)
+# Every warning is an error: a broken link, a page that no menu lists, a reference to an undocumented name.
+docs: .venv/docs/.done  ## build the documentation into build/docs; open build/docs/index.html
+	.venv/docs/bin/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --conf-dir docs/_site . build/docs
+
+dist: .venv/.dev  ## build the sdist and the wheel into dist/ and check them; with TAG=v1.2.3, as a release does, the tag too
+ifneq ($(TAG),)
+	@test "$(TAG)" = "v$(VERSION)" || { echo "the tag is $(TAG), and sm/__init__.py has the version $(VERSION)"; exit 1; }
+	@grep -q '^## \[$(VERSION)\]' CHANGELOG.md || { echo "CHANGELOG.md has no section [$(VERSION)]"; exit 1; }
+endif
+	rm -rf dist
+	.venv/bin/python -m build --no-isolation
+	.venv/bin/twine check --strict dist/*
+	.venv/bin/check-wheel-contents dist/*.whl
+
+audit: .venv/.dev  ## ask PyPI for known vulnerabilities of everything in requirements.lock
+	.venv/bin/pip-audit --requirement requirements.lock --no-deps --disable-pip --progress-spinner off
+
+# This builds the CPU image. For NVIDIA's Triton: make image BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3 IMAGE=trireme
+# The first whose service answers: a Docker client alone builds nothing.
+ENGINE ?= $(shell for engine in docker podman; do $$engine info >/dev/null 2>&1 && { command -v $$engine; break; }; done)
 BASE_IMAGE ?= debian:bookworm-slim
 IMAGE ?= trireme:cpu
 DEMO = $(or $(TRIREME_CACHE),$(HOME)/.cache/trireme)/repository/cpu
 BUILD = $(ENGINE) build --build-arg BASE_IMAGE=$(BASE_IMAGE) --build-arg REVISION=$$(git rev-parse HEAD || echo unknown) \
+	    --build-arg VERSION=$(VERSION) \
 	    $(BUILD_FLAGS) --tag $(IMAGE)
-image: $(if $(filter demo,$(MODELS)),.venv/.serve)  ## build the container image; MODELS=demo, a folder or a .tar.gz are baked in; BUILD_FLAGS are handed on
-	@test -n "$(ENGINE)" || { echo "there is no docker and no podman; on Debian and Ubuntu: apt-get install podman"; exit 1; }
+image: $(if $(filter demo,$(MODELS)),.venv/.serve)  ## build the container image; MODELS=demo, a folder or a .tar.gz adds models to it; BUILD_FLAGS go to the engine
+	@$(if $(ENGINE),$(if $(findstring podman,$(ENGINE)),! command -v docker >/dev/null || echo "Docker's service does not answer: using podman",true),if command -v docker >/dev/null; then echo "docker is here, but its service does not answer, and there is no podman that does: start Docker, or apt-get install podman"; \
+	    else echo "there is no docker and no podman; on Debian and Ubuntu: apt-get install podman"; fi; exit 1)
 ifeq ($(MODELS),)
 	$(BUILD) .
 else
@@ -51,12 +90,16 @@ else
 	set -x; $(BUILD) --target with-models --build-context models="$$models" .
 endif
 
-lock: .venv/.dev  ## write requirements.lock anew, for every Python version at once
-	.venv/bin/uv pip compile --quiet --universal --python-version 3.10 --all-extras --upgrade \
-	    --no-emit-index-url --no-header --no-annotate --no-emit-package pip --no-emit-package setuptools pyproject.toml --output-file requirements.lock
+COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.10 --no-emit-index-url --no-header --no-annotate \
+	    --no-emit-package pip --no-emit-package setuptools pyproject.toml --output-file
+lock: .venv/.dev  ## update requirements.lock and the documentation's own lock, for every Python version at once
+	$(COMPILE) requirements.lock --upgrade $(addprefix --extra=,cpu otel deploy gateway bench dev)
+	cp requirements.lock docs/_site/requirements.lock
+	$(COMPILE) docs/_site/requirements.lock --extra=docs
 	echo "nvidia-pytriton==0.7.0" >> requirements.lock
 
 .venv/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "there is no $(PYTHON); on Debian and Ubuntu: apt-get install python3 python3-venv"; exit 1; }
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else f"trireme needs Python 3.10 to 3.13; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null \
 	    || { echo "installing python3-venv with apt-get"; apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; }
@@ -66,8 +109,7 @@ lock: .venv/.dev  ## write requirements.lock anew, for every Python version at o
 .venv/.serve: .venv/bin/python requirements.lock pyproject.toml
 	@echo "installing the router and Triton's server into .venv (about 1 minute the first time)"
 	@$(PIP) --editable '.[cpu]'
-	@$(PIP) --no-deps nvidia-pytriton \
-	    || { echo "if pip found no nvidia-pytriton: it is for Linux on x86-64 with glibc 2.35 or newer (Debian 12, Ubuntu 22.04)"; exit 1; }
+	@$(PIP) --no-deps nvidia-pytriton
 	@touch $@
 
 .venv/.dev: .venv/.serve
@@ -75,18 +117,43 @@ lock: .venv/.dev  ## write requirements.lock anew, for every Python version at o
 	@$(PIP) --editable '.[cpu,dev]'
 	@touch $@
 
-endpoint-life: .venv/.dev  ## an endpoint from package to delete, on a SageMaker that is played here
-	@.venv/bin/sm prepare
-	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.platform examples/endpoint-life.sh
+screenshots: .venv/.dev  ## take the screenshots of the playground and the dashboard for the documentation; needs chromium
+	@.venv/bin/python -m tests.support.screenshots
 
-# Where FULL=1 is given: all forms and numbers of callers, more draws. It takes hours.
-bench: .venv/.bench  ## this box against others, under 20 minutes; FULL=1 for all, ARGS="--help" for what can be chosen
-	@.venv/bin/sm prepare
-	@.venv/bin/python -m bench $(if $(FULL),--forms json raw --callers 1 8 32 128 --seconds 3 --draws 3) $(ARGS)
+.PHONY: gpu-bundle
+gpu-bundle: .venv/.serve  ## make build/gpu-bundle, which python -m tests.gpu takes to a machine with a GPU; ARGS="--help" lists the options
+	@.venv/bin/python -m tests.gpu.bundle $(ARGS)
 
-bench-quick: .venv/.serve  ## what a request makes a worker do, in counts that no other load changes; ARGS=--keep keeps them
+endpoint-life: .venv/.dev  ## run an endpoint from package to delete on a simulated SageMaker
+	@.venv/bin/sm prepare
+	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.support.platform examples/endpoint-life.sh
+
+# FULL=1 measures all forms and numbers of callers with more draws; it takes hours. With ARGS only the last part runs.
+bench: needs-wrk .venv/.bench  ## compare this box with others in 15 minutes: photographs, three models at once, and the rest; FULL=1 runs all, ARGS="--help" lists the options
+	@.venv/bin/sm prepare
+ifeq ($(ARGS),)
+	@.venv/bin/python -m bench.photos $(if $(FULL),,--contestants trireme 'fastapi, OpenCV' --draws 1 --seconds 2 --regimes instant) \
+	    --out bench/results/photos.md
+	@.venv/bin/python -m bench.mixed $(if $(FULL),--draws 3,--contestants trireme fastapi litserve --seconds 8 --loads 0.95) \
+	    --out bench/results/mixed.md
+endif
+	@.venv/bin/python -m bench $(if $(FULL),--forms json raw --callers 1 8 32 128 --seconds 3 --draws 3,$(if $(ARGS),,--callers 8)) $(ARGS)
+
+needs-wrk:
+	@command -v wrk >/dev/null || { echo "there is no wrk, which makes the load; on Debian and Ubuntu: apt-get install wrk"; exit 1; }
+
+bench-quick: .venv/.serve  ## count a worker's work per request, independent of other load; ARGS=--keep keeps the counts
 	@.venv/bin/sm prepare
 	@.venv/bin/python -m bench.quick $(ARGS)
+
+# A second environment with only Sphinx and its dependencies; everything else comes from .venv.
+.venv/docs/.done: .venv/.serve docs/_site/requirements.lock
+	@echo "installing Sphinx into .venv/docs"
+	@.venv/bin/python -m venv .venv/docs
+	@.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	    > $$(.venv/docs/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/router.pth
+	@.venv/docs/bin/pip install $(QUIET) --disable-pip-version-check --retries 5 --constraint docs/_site/requirements.lock --editable '.[docs]'
+	@touch $@
 
 .venv/.bench: .venv/.serve
 	@echo "installing what the benchmark draws with into .venv"
@@ -94,4 +161,4 @@ bench-quick: .venv/.serve  ## what a request makes a worker do, in counts that n
 	@touch $@
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build dist *.egg-info

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Build the image and push it to Amazon ECR. docs/deploy/push.md tells what happens in which order.
+# Build the image and push it to Amazon ECR. docs/deploy/push.md describes the steps.
 set -euo pipefail
 readonly CALLED_FROM=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-# SageMaker takes Docker's manifests only, neither OCI's nor an index: docker would add attestations, which need
-# an index, and podman would build in OCI's format.
+# SageMaker accepts only Docker's manifests, neither OCI's nor an index. By default docker adds attestations, which
+# need an index, and podman builds in OCI's format.
 export BUILDX_NO_DEFAULT_ATTESTATIONS=1 BUILDAH_FORMAT=docker
 export AWS_PAGER=
 
@@ -110,7 +110,7 @@ no_such_region() {
         "and that this machine reaches it"
 }
 
-# --- What the image is called ------------------------------------------------------------------------------
+# --- The image's name --------------------------------------------------------------------------------------
 
 version() { sed -n 's/^__version__ = "\(.*\)"$/\1/p' sm/__init__.py; }
 
@@ -122,7 +122,7 @@ revision() {
     printf '%s' "$commit$suffix"
 }
 
-# The repository's tags are immutable, so that each thing that makes another image is in the tag.
+# The repository's tags are immutable, so the tag contains everything that makes a different image.
 own_tag() {
     local tag
     tag=$(version)-$1
@@ -132,14 +132,14 @@ own_tag() {
     printf '%s' "$tag"
 }
 
-# 12 digits that another name or content of a file in the folder changes.
+# A hash of 12 digits over the names and contents of the folder's files.
 hash_of() { (cd "$1" && find -L . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-12); }
 
-# Where the clone came from, without a password that its address may hold.
+# The address of the clone's origin, without the password that it may contain.
 source_address() { { git remote get-url origin 2>/dev/null || echo unknown; } | sed 's#//[^/@]*@#//#'; }
 
 registry_of() {
-    local domain=amazonaws.com  # that of aws-us-gov, too
+    local domain=amazonaws.com  # also for aws-us-gov
     [[ $1 != cn-* ]] || domain=amazonaws.com.cn
     printf '%s' "${REGISTRY:-$account.dkr.ecr.$1.$domain}"
 }
@@ -166,7 +166,7 @@ check_tools() {
     command -v curl >/dev/null || die "no 'curl' here: install it (apt-get install curl)"
 }
 
-# Run the aws command line; where it fails, say what to do next.
+# Run the aws command line; if it fails, say what to do next.
 ask_aws() {
     local region=$1 errors answer said
     shift
@@ -237,7 +237,7 @@ log_in() {
         die "$1 did not let '$engine' log in: the reason is above. Mend it and run this again, which asks for a new password"
 }
 
-# The headers and the manifest of the tag $3 at the registry $1, with the password $2; nothing where it is not there.
+# Print the headers and the manifest of the tag $3 at the registry $1, with the password $2; nothing if it does not exist.
 manifest() {
     local scheme=https answer
     [[ $1 != localhost:* && $1 != 127.0.0.1:* ]] || scheme=http
@@ -255,12 +255,12 @@ manifest() {
     printf '%s' "$answer"
 }
 
-# Push the image $1 as the tag $4 to the registry $2, with the password $3. The answer says its digest.
+# Push the image $1 as the tag $4 to the registry $2, with the password $3. Print its digest.
 push() {
     local image=$1 registry=$2 password=$3 tag=$4 there id
     id=$("$engine" image inspect --format '{{.Id}}' "$image")
     there=$(manifest "$registry" "$password" "$tag")
-    # An image's id is the digest of its configuration or, in Docker's newer store, of its manifest: both are there.
+    # An image's id is the digest of its configuration or, in Docker's newer store, of its manifest. $there has both.
     if [[ -n $there && $there != *"${id#sha256:}"* ]]; then
         die "$registry has another build under the tag $tag already, and tags are never moved: use that one, or" \
             "$([[ $tag == "$extra_tag" ]] && echo 'choose another tag with -t' || echo 'commit what you changed, as the tag names the commit')"
@@ -289,12 +289,12 @@ push_to() {
     for tag; do push "$image" "$registry" "$password" "$tag"; done
 }
 
-# --- The dry run: a script that does the same ------------------------------------------------------------------
+# --- The dry run: print a script that does the same ------------------------------------------------------------
 
 print_commands() {
     local image=$1 region registry tag
     shift
-    # shellcheck disable=SC2016  # the printed script finds the account, this one must not
+    # shellcheck disable=SC2016  # the printed script must expand the account, not this one
     account='$account'
     echo "export BUILDX_NO_DEFAULT_ATTESTATIONS=1 BUILDAH_FORMAT=docker"
     echo "account=\$(aws sts get-caller-identity --region ${regions[0]} --query Account --output text)"

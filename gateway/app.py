@@ -29,34 +29,34 @@ app.register_middleware(front.reshape, "http")
 
 @app.route("/health", methods=["GET"])
 def health() -> Response:
-    return front.answer(asked(), lambda api: api.health(), open_to_all=True)
+    return front.answer(active_request(), lambda api: api.health(), open_to_all=True)
 
 
 @app.route("/models", methods=["GET"], api_key_required=True)
 def models() -> Response:
-    return front.answer(asked(), lambda api: api.models())
+    return front.answer(active_request(), lambda api: api.models())
 
 
 @app.route("/load_model/{model}", methods=["POST"], api_key_required=True, content_types=["*/*"])
 def load_model(model: str) -> Response:
-    return front.answer(asked(), lambda api: api.load(model))
+    return front.answer(active_request(), lambda api: api.load(model))
 
 
 @app.route("/infer", methods=["POST"], api_key_required=True)
 def infer_default() -> Response:
-    body = bytes(asked().raw_body)  # type: ignore[arg-type]
-    return front.answer(asked(), lambda api: api.infer_default(body))
+    body = bytes(active_request().raw_body)  # type: ignore[arg-type]
+    return front.answer(active_request(), lambda api: api.infer_default(body))
 
 
 @app.route("/infer/{model}", methods=["POST"], api_key_required=True)
 def infer(model: str) -> Response:
-    request = asked()
+    request = active_request()
     version = request.query_params.get("version", "") if request.query_params else ""
     body, identity = bytes(request.raw_body), request_id(request)  # type: ignore[arg-type]
     return front.answer(request, lambda api: api.infer(model, body, version, identity))
 
 
-def asked() -> Request:
+def active_request() -> Request:
     request = app.current_request
     assert request is not None  # Chalice calls a view for a request only
     return request

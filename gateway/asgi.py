@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from app import app as chalice_app
 from app import front
 from chalicelib.failures import SlowBody
-from chalicelib.front import MARGIN, failure
+from chalicelib.front import DEADLINE_MARGIN_S, failure
 from chalicelib.keys import HEADER, Keys
 from chalicelib.options import Options
 
@@ -60,11 +60,11 @@ class Context:
     def __init__(self, timeout: float) -> None:
         self.aws_request_id = uuid.uuid4().hex
         self.is_caller_gone = False
-        self._ends_at = time.monotonic() + timeout + MARGIN
+        self._ends_at = time.monotonic() + timeout + DEADLINE_MARGIN_S
 
     def restart_clock(self, timeout: float) -> None:
         """The time that the body took to arrive does not count."""
-        self._ends_at = time.monotonic() + timeout + MARGIN
+        self._ends_at = time.monotonic() + timeout + DEADLINE_MARGIN_S
 
     def get_remaining_time_in_millis(self) -> int:
         return int((self._ends_at - time.monotonic()) * 1000)
@@ -191,7 +191,7 @@ class Body:
         self._declared = int(headers.get("content-length") or 0)
         self.is_unread = self._declared > 0 or "transfer-encoding" in headers
         self._receive, self._options, self._budget = receive, options, budget
-        self._held = 0
+        self._reserved_bytes = 0
 
     async def read(self) -> bytes:
         """The whole body.
@@ -226,8 +226,8 @@ class Body:
 
     def release(self) -> None:
         """Give its bytes back to the budget."""
-        self._budget.give_back(self._held)
-        self._held = 0
+        self._budget.give_back(self._reserved_bytes)
+        self._reserved_bytes = 0
 
     async def discard(self, seconds: float) -> None:
         """Throw away what still comes, for so long."""
@@ -248,9 +248,9 @@ class Body:
             context.is_caller_gone = (await self._receive())["type"] == "http.disconnect"
 
     def _hold(self, count: int) -> None:
-        if count > self._held:
-            self._budget.take(count - self._held)
-            self._held = count
+        if count > self._reserved_bytes:
+            self._budget.take(count - self._reserved_bytes)
+            self._reserved_bytes = count
 
     def _check_size(self, size: int) -> None:
         if size > self._options.max_body:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import math
 import os
 import resource
@@ -22,7 +23,7 @@ from asgi import Application
 from chalicelib.options import Options
 
 from sm import logs
-from sm.errors import StartError
+from sm.errors import StartError, error_body
 
 #: Seconds in which a request's head must be there, and for which an idle connection is kept.
 HEAD_TIMEOUT_S, KEEP_ALIVE_S = 10.0, 5
@@ -72,7 +73,7 @@ class BoundedProtocol(H11Protocol):
         """Answer before there is a request, and close."""
         if self.transport.is_closing():
             return
-        body = f'{{"error":"{reason}","code":"{code}"}}'
+        body = json.dumps(error_body(reason, code), separators=(",", ":"))
         head = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: application/json\r\n"
         self.transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
         self.transport.close()
@@ -100,10 +101,10 @@ def main(arguments: list[str] | None = None) -> Any:
     parser = argparse.ArgumentParser(prog="python -m gateway.serve", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="the port to listen on (%(default)s)")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logs.configure("info")
     try:
-        config = configuration(Options.read(os.environ), given.host, given.port)
+        config = configuration(Options.read(os.environ), options.host, options.port)
     except StartError as error:
         return str(error)
     uvicorn.Server(config).run()

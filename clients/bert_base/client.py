@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from sm.client import Parameters, TensorClient, Tensors, TextPayload
+from sm.client import Parameters, TensorClient, Tensors, Text, TextPayload
 from sm.errors import WrongPayload
 from sm.repository.manifest import Manifest
 
-from .filling import Ids, Scores, Span, combined, filled, likeliest, window
+from .filling import Ids, Scores, Span, combine, fill, likeliest, window
 from .form import MASKS, Form
 from .words import tokenizer
 
@@ -74,6 +74,7 @@ class BertBase(TensorClient):
 
     model = "bert_base"
     payload = MaskedText
+    result = Text(text="token", mark="[MASK]")
 
     def setup(self) -> None:
         folder = self.repository / self.model
@@ -105,9 +106,9 @@ class BertBase(TensorClient):
 
     def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
         masked, top = payload._masked or self.read(payload), payload.parameters.top
-        ids, scores = combined(self.candidates(outputs, masked.places, top), top)
+        ids, scores = combine(self.candidates(outputs, masked.places, top), top)
         return [
-            {"token": filled(payload.text, masked.spans, self.words(row)), "score": score}
+            {"token": fill(payload.text, masked.spans, self.words(row)), "score": score}
             for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True)
         ]
 
@@ -154,7 +155,7 @@ class BertBase(TensorClient):
 
 def least_length(model: Path) -> int:
     """Word pieces that every version of the model takes: a plan may be built for no fewer than so many."""
-    manifests = filter(None, map(Manifest.read, model.glob("*/")))
+    manifests = filter(None, map(Manifest.read, (path for path in model.iterdir() if path.is_dir())))
     profiles = (profile for manifest in manifests for profile in manifest.profiles)
     return max((profile.minimum[-1] for profile in profiles if profile.input == "input_ids"), default=1)
 

@@ -14,7 +14,7 @@ Scores = NDArray[np.float64]
 Span = tuple[int, int]
 
 #: Scores that are looked at together.
-BLOCK = 64
+BLOCK_ROWS = 64
 
 #: Marks a word piece that continues the word before it.
 CONTINUATION = "##"
@@ -45,9 +45,9 @@ def likeliest(logits: NDArray[Any], barred: Ids, top: int) -> tuple[Ids, Scores]
         total = np.exp(scores - best).sum(dtype=np.float64)
     top = min(top, int(np.count_nonzero(scores > -np.inf)))
     # Equal scores in the order of the ids, so that an answer does not depend on how the best were found.
-    kept = np.flatnonzero(scores >= bound(scores, top))
-    kept = kept[np.argsort(-scores[kept], kind="stable")][:top]
-    return kept, scores[kept].astype(np.float64) - np.float64(best) - np.log(total)
+    best_ids = np.flatnonzero(scores >= bound(scores, top))
+    best_ids = best_ids[np.argsort(-scores[best_ids], kind="stable")][:top]
+    return best_ids, scores[best_ids].astype(np.float64) - np.float64(best) - np.log(total)
 
 
 def bound(scores: NDArray[np.float32], top: int) -> np.float32:
@@ -56,13 +56,15 @@ def bound(scores: NDArray[np.float32], top: int) -> np.float32:
     So many blocks have a best score over it: their maxima are found in a tenth of the time that
     partitioning all scores takes.
     """
-    blocks = len(scores) // BLOCK
-    maxima = scores[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1) if blocks >= top else scores
+    blocks = len(scores) // BLOCK_ROWS
+    maxima = (
+        scores[: blocks * BLOCK_ROWS].reshape(blocks, BLOCK_ROWS).max(axis=1) if blocks >= top else scores
+    )
     least: np.float32 = np.partition(maxima, -top)[-top]
     return least
 
 
-def combined(candidates: Sequence[tuple[Ids, Scores]], top: int) -> tuple[Ids, Scores]:
+def combine(candidates: Sequence[tuple[Ids, Scores]], top: int) -> tuple[Ids, Scores]:
     """The ``top`` best choices of one candidate for every mask: ids [n, masks], scores [n], best first.
 
     Masks are taken as independent: a choice's score is the sum of its logarithms. The best choices of
@@ -74,14 +76,14 @@ def combined(candidates: Sequence[tuple[Ids, Scores]], top: int) -> tuple[Ids, S
     chosen, total = np.empty((1, 0), np.int64), np.zeros(1)
     for ids, scores in candidates:
         sums = (total[:, None] + scores).ravel()
-        kept = np.argsort(-sums, kind="stable")[:top]
-        before, last = np.divmod(kept, len(ids))
+        order = np.argsort(-sums, kind="stable")[:top]
+        before, last = np.divmod(order, len(ids))
         chosen = np.column_stack((chosen[before], ids[last]))
-        total = sums[kept]
+        total = sums[order]
     return chosen, total
 
 
-def filled(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
+def fill(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
     """``text`` with a word in the place of each span; everything else as it was.
 
     A word piece that continues a word (``##ing``) joins the text before it without a space.

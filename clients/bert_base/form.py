@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sm.client import ModelMetadata, Tensors
-from sm.client.tensor_roles import UnsuitableModel, find_output, record_shape, shown
+from sm.client.tensor_roles import UnsuitableModel, find_output, format_tensors, record_shape
 
 #: What the box's own model gives: the best words of its masks with their log probabilities.
 MASKS = ("word_ids", "word_scores")
@@ -49,7 +49,7 @@ class Form:
             or not kinds <= DTYPES.keys()
         ):
             raise UnsuitableModel(
-                f"{model.name!r} takes {shown(model.inputs.values())}: input_ids, and at most "
+                f"{model.name!r} takes {format_tensors(model.inputs.values())}: input_ids, and at most "
                 "attention_mask and token_type_ids, of one integer type are expected."
             )
         lengths = {shape[0] for shape in shapes if shape} - {-1}

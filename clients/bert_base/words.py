@@ -22,15 +22,15 @@ def tokenizer(model: Path, words: int) -> Tokenizer:
     Raises:
         StartError: There is none, and the model's words are not BERT base uncased's by their number.
     """
-    whole, plain = model / "tokenizer.json", model / "vocab.txt"
-    if whole.is_file():
-        return Tokenizer.from_file(str(whole))
-    if not plain.is_file():
+    tokenizer_file, vocabulary_file = model / "tokenizer.json", model / "vocab.txt"
+    if tokenizer_file.is_file():
+        return Tokenizer.from_file(str(tokenizer_file))
+    if not vocabulary_file.is_file():
         if words not in (0, UNCASED_WORDS):
             raise StartError(
-                f"{whole} is missing, and a model of {words} words is not BERT base uncased: put "
+                f"{tokenizer_file} is missing, and a model of {words} words is not BERT base uncased: put "
                 "tokenizer.json or vocab.txt there, as save_pretrained() of its tokenizer writes them."
             )
-        plain = Path(__file__).with_name("vocab.txt")
-    made = BertWordPieceTokenizer(str(plain), lowercase=True)
-    return Tokenizer.from_str(made.to_str())
+        vocabulary_file = Path(__file__).with_name("vocab.txt")
+    wordpiece = BertWordPieceTokenizer(str(vocabulary_file), lowercase=True)
+    return Tokenizer.from_str(wordpiece.to_str())

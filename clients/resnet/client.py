@@ -9,6 +9,7 @@ from pydantic import Field
 
 from sm.client import (
     Array,
+    Classes,
     ImageInput,
     ImagePayload,
     Parameters,
@@ -47,6 +48,8 @@ class Resnet(TensorClient):
 
     model = "resnet"
     payload = ClassifiedPicture
+    result = Classes(row="{score}:{index}:{index}:{label}")
+    samples = ("coffee.jpg", "cat.png")
 
     def setup(self) -> None:
         """``preprocess.json`` and the labels travel with the model: another ResNet brings its own."""
@@ -55,6 +58,7 @@ class Resnet(TensorClient):
         image, scores = find_image(metadata), find_output(metadata, 1, ("logits",))
         self.input, self.output = image.name, scores.name
         prepared = self.preparation(image)
+        self.decode_size = prepared.decode_size
         # A model that takes bytes has the arithmetic in its graph.
         self.tensor = prepared.unscaled if image.datatype == "UINT8" else prepared
         self.labels = Labels.read(label_file(folder, scores.name), scores.shape[0])
@@ -80,7 +84,7 @@ class Resnet(TensorClient):
 
     def preprocess(self, payload: ClassifiedPicture) -> dict[str, Array]:
         """The picture to the model's input, float32 or uint8 [3, 224, 224]."""
-        return {self.input: self.tensor(payload.pixels)}
+        return {self.input: self.tensor(payload.pixels_at_least(*self.decode_size), payload.size)}
 
     def wanted(self, payload: ClassifiedPicture) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
         return (self.output,)

@@ -39,5 +39,5 @@ class Labels:
 
     def row(self, score: float, index: int) -> str:
         """``score:index:index:label``; without labels ``score:index``, as Triton prints it then."""
-        named = index < len(self.names)
-        return f"{score:f}:{index}:{self.names[index]}" if named else f"{score:f}:{index}"
+        has_name = index < len(self.names)
+        return f"{score:f}:{index}:{self.names[index]}" if has_name else f"{score:f}:{index}"

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from sm.client import ImagePayload, Picture, TensorClient, Tensors
+from sm.client import Boxes, ImagePayload, Picture, TensorClient, Tensors
+from sm.client.drawing import Label, draw
 
-from .drawing import Label, draw
 from .form import OBJECTS, Form
 from .letterbox import Letterbox, Placement
 from .nms import Objects, objects, suppressed
@@ -47,6 +47,8 @@ class Yolov5(TensorClient):
     model = "yolov5"
     aliases = ("yolov5s",)
     payload = DetectionPayload
+    result = Boxes(parameters={"format": "detections"})
+    samples = ("collage.jpg", "chelsea.jpg")
 
     def setup(self) -> None:
         folder = self.repository / self.model
@@ -56,17 +58,18 @@ class Yolov5(TensorClient):
 
     def names(self, folder: Path) -> list[str]:
         """``labels.txt`` beside the model; else COCO's, if the model has as many classes."""
-        own, coco = folder / "labels.txt", self.folder / "coco.txt"
-        if own.is_file():
-            return own.read_text(encoding="utf-8").splitlines()
+        labels_file, coco = folder / "labels.txt", self.folder / "coco.txt"
+        if labels_file.is_file():
+            return labels_file.read_text(encoding="utf-8").splitlines()
         names = coco.read_text(encoding="utf-8").splitlines()
         return names if self.form.classes in (0, len(names)) else []
 
     def preprocess(self, payload: DetectionPayload) -> Tensors:
         options, letterbox = payload.parameters, self.letterbox
-        images = (
-            letterbox.unscaled(payload.pixels) if self.form.unscaled else letterbox.tensor(payload.pixels)
-        )
+        place = letterbox.place(*payload.size)
+        pixels = payload.pixels_at_least(place.width, place.height)
+        make = letterbox.unscaled if self.form.unscaled else letterbox.tensor
+        images = make(pixels, place)
         if not self.form.asks:
             return {self.form.image.name: images}
         return {
@@ -81,29 +84,30 @@ class Yolov5(TensorClient):
     def postprocess(self, outputs: Tensors, payload: DetectionPayload) -> object:
         options = payload.parameters
         if OBJECTS in outputs:
-            found = suppressed(outputs[OBJECTS], options.confidence)
+            detected = suppressed(outputs[OBJECTS], options.confidence)
         else:
             rows = outputs[self.form.rows]
-            found = objects(rows.reshape(-1, rows.shape[-1]), options.confidence, options.iou)
-        height, width, _ = payload.pixels.shape
-        place = self.letterbox.place(width, height)
+            detected = objects(rows.reshape(-1, rows.shape[-1]), options.confidence, options.iou)
+        place = self.letterbox.place(*payload.size)
         if options.format == "image" or payload.accept == "image/png":
-            return self.picture(found, place, payload)
-        return self.detections(found, place) if options.format == "detections" else self.rows(found, place)
+            return self.picture(detected, place, payload)
+        return (
+            self.detections(detected, place) if options.format == "detections" else self.rows(detected, place)
+        )
 
-    def rows(self, found: Objects, place: Placement) -> list[list[float]]:
+    def rows(self, detected: Objects, place: Placement) -> list[list[float]]:
         """Hundredths of a pixel and ten-thousandths of a score: more digits would say nothing."""
         corners = np.array((self.letterbox.width, self.letterbox.height) * 2)
-        boxes = found.boxes.clip(0, corners).tolist()
+        boxes = detected.boxes.clip(0, corners).tolist()
         return [
             [label, round(score, 4), *(round(value, 2) for value in (x1, x2, y1, y2)), *place.picture_size]
             for label, score, (x1, y1, x2, y2) in zip(
-                found.classes.tolist(), found.scores.tolist(), boxes, strict=True
+                detected.classes.tolist(), detected.scores.tolist(), boxes, strict=True
             )
         ]
 
-    def detections(self, found: Objects, place: Placement) -> list[dict[str, Any]]:
-        boxes = place.to_picture(found.boxes).round(2).tolist()
+    def detections(self, detected: Objects, place: Placement) -> list[dict[str, Any]]:
+        boxes = place.to_picture(detected.boxes).round(2).tolist()
         return [
             {
                 "label": self.label(class_id),
@@ -111,13 +115,15 @@ class Yolov5(TensorClient):
                 "score": round(score, 4),
                 "box": dict(zip(("x1", "y1", "x2", "y2"), box, strict=True)),
             }
-            for class_id, score, box in zip(found.classes.tolist(), found.scores.tolist(), boxes, strict=True)
+            for class_id, score, box in zip(
+                detected.classes.tolist(), detected.scores.tolist(), boxes, strict=True
+            )
         ]
 
-    def picture(self, found: Objects, place: Placement, payload: DetectionPayload) -> Picture:
+    def picture(self, detected: Objects, place: Placement, payload: DetectionPayload) -> Picture:
         labels = [
             Label(tuple(row["box"].values()), f"{row['label']} {row['score']:.2f}", row["class_id"])
-            for row in self.detections(found, place)
+            for row in self.detections(detected, place)
         ]
         return Picture(draw(payload.pixels, reversed(labels)))
 

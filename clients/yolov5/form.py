@@ -16,9 +16,9 @@ from sm.errors import StartError
 
 OBJECTS = "objects"
 #: What Ultralytics calls the rows.
-ROWS = ("output0", "output")
+ROW_OUTPUTS = ("output0", "output")
 #: Of a row, before the classes.
-NUMBERS = 5
+BOX_NUMBERS = 5
 
 
 class Suppression(BaseModel):
@@ -77,14 +77,14 @@ def _has_rows(model: ModelMetadata) -> bool:
 
 def _rows(model: ModelMetadata) -> tuple[str, int]:
     """The output's name, and the number of classes."""
-    found = find_output(model, 2, ROWS)
-    classes = found.shape[1] - NUMBERS
-    if found.shape[1] >= 0 and classes < 1:
+    output = find_output(model, 2, ROW_OUTPUTS)
+    classes = output.shape[1] - BOX_NUMBERS
+    if output.shape[1] >= 0 and classes < 1:
         raise UnsuitableModel(
-            f"{model.name!r} gives {found.name} {list(found.shape)}: rows of at least {NUMBERS + 1} numbers "
-            "are expected."
+            f"{model.name!r} gives {output.name} {list(output.shape)}: rows of at least {BOX_NUMBERS + 1} "
+            "numbers are expected."
         )
-    return found.name, max(0, classes)
+    return output.name, max(0, classes)
 
 
 def _suppression(path: Path) -> Suppression:

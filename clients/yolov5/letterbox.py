@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sm.client import ImageInput
+from sm.client import ImageInput, shrink
 from sm.errors import StartError
 
 log = logging.getLogger(__name__)
@@ -22,9 +22,9 @@ Floats = NDArray[np.floating[Any]]
 Side = Annotated[int, Field(gt=0, le=8192)]
 
 #: Pixels of each side where neither a file nor the model says it.
-USUAL_SIDE = 640
+DEFAULT_SIDE = 640
 #: The grey of the reference's bars, for a model without a description. Ultralytics' own is 114.
-USUAL_FILL = 128
+DEFAULT_FILL = 128
 
 
 @dataclass(frozen=True)
@@ -84,18 +84,18 @@ class Letterbox(BaseModel):
         Raises :class:`~sm.errors.StartError` if the description is wrong or has another size.
         """
         if not path.is_file():
-            size = image.size(USUAL_SIDE)
+            size = image.size(DEFAULT_SIDE)
             log.info("%s is missing: pictures are letterboxed to %d by %d, RGB, by 255", path, *size[::-1])
-            return cls(size=size, fill=USUAL_FILL, channels="RGB", scale=1 / 255)
-        found = cls.load(path)
+            return cls(size=size, fill=DEFAULT_FILL, channels="RGB", scale=1 / 255)
+        letterbox = cls.load(path)
         if (image.height, image.width) not in {
-            (height, width) for height in (-1, found.height) for width in (-1, found.width)
+            (height, width) for height in (-1, letterbox.height) for width in (-1, letterbox.width)
         }:
             raise StartError(
-                f"{path} has the size {found.height} by {found.width}, but the model's input "
+                f"{path} has the size {letterbox.height} by {letterbox.width}, but the model's input "
                 f"{image.name!r} is {image.height} by {image.width}"
             )
-        return found
+        return letterbox
 
     @property
     def height(self) -> int:
@@ -112,35 +112,43 @@ class Letterbox(BaseModel):
         left, top = (self.width - inner_width) // 2, (self.height - inner_height) // 2
         return Placement(left, top, inner_width, inner_height, width, height)
 
-    def tensor(self, pixels: Pixels) -> NDArray[np.float32]:
-        """RGB uint8 [height, width, 3] to float32 [3, height, width], resized bilinearly and scaled."""
-        resized, place = self._resized(pixels)
+    def tensor(self, pixels: Pixels, place: Placement | None = None) -> NDArray[np.float32]:
+        """RGB uint8 [height, width, 3] to float32 [3, height, width], resized to its place and scaled.
+
+        ``place`` is that of the picture as it was sent, where ``pixels`` were decoded smaller.
+        """
+        place = place or self.place(pixels.shape[1], pixels.shape[0])
+        resized = _resize(pixels, place)
         tensor = np.empty((3, self.height, self.width), np.float32)
-        inner = _framed(tensor, place, np.float32(self.fill) * np.float32(self.scale))
+        inner = _add_bars(tensor, place, np.float32(self.fill) * np.float32(self.scale))
         # Planes first, while they are bytes, then one pass that widens and scales: twice as fast as
         # multiplying the interleaved picture, ten times as fast as transpose, cast, divide.
         for target, plane in zip(self._ordered(inner), cv2.split(resized), strict=True):
             np.multiply(plane, np.float32(self.scale), out=target)
         return tensor
 
-    def unscaled(self, pixels: Pixels) -> Pixels:
+    def unscaled(self, pixels: Pixels, place: Placement | None = None) -> Pixels:
         """The same in uint8, its values as they are: for a model that has the scale in its graph."""
-        resized, place = self._resized(pixels)
+        place = place or self.place(pixels.shape[1], pixels.shape[0])
+        resized = _resize(pixels, place)
         tensor = np.empty((3, self.height, self.width), np.uint8)
-        cv2.split(resized, self._ordered(_framed(tensor, place, np.uint8(self.fill))))
+        cv2.split(resized, self._ordered(_add_bars(tensor, place, np.uint8(self.fill))))
         return tensor
-
-    def _resized(self, pixels: Pixels) -> tuple[Pixels, Placement]:
-        place = self.place(pixels.shape[1], pixels.shape[0])
-        size = place.width, place.height
-        return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR), np.uint8), place
 
     def _ordered(self, planes: NDArray[Any]) -> list[NDArray[Any]]:
         """The model's planes in the order of a picture's: red, green, blue."""
         return list(planes if self.channels == "RGB" else planes[::-1])
 
 
-def _framed(tensor: NDArray[Any], place: Placement, grey: np.generic) -> NDArray[Any]:
+def _resize(pixels: Pixels, place: Placement) -> Pixels:
+    """Bilinearly, as Ultralytics does it; averaged from a half on, where bilinear would skip pixels."""
+    if pixels.shape[1] >= 2 * place.width and pixels.shape[0] >= 2 * place.height:
+        return shrink(pixels, place.width, place.height)
+    size = place.width, place.height
+    return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR), np.uint8)
+
+
+def _add_bars(tensor: NDArray[Any], place: Placement, grey: np.generic) -> NDArray[Any]:
     """``tensor`` [3, height, width] gets its grey bars; the view where the picture belongs."""
     right, bottom = place.left + place.width, place.top + place.height
     tensor[:, : place.top], tensor[:, bottom:] = grey, grey

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 #: Candidates that are compared, the best by score. Suppression costs candidates times objects kept;
 #: at a sensible threshold a picture has some hundreds, and beyond this many only the worst are lost.
-CANDIDATES = 2048
+MAX_CANDIDATES = 2048
 #: Objects given back at most, as in Ultralytics' own post-processing.
-OBJECTS = 300
+MAX_OBJECTS = 300
 #: Candidates compared at once: their overlaps stay in the processor's cache.
-BLOCK = 128
+BLOCK_BOXES = 128
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.intp]
@@ -41,13 +41,13 @@ def objects(rows: Floats, confidence: float, iou: float) -> Objects:
     A row's score is objectness times its best class. Of two boxes of one class that overlap by more
     than ``iou`` the better stays. Equal scores keep the order of the rows.
     """
-    found = best(candidates(rows, confidence))
-    return found.pick(kept(found, iou))
+    sorted_objects = best(candidates(rows, confidence))
+    return sorted_objects.pick(non_maximum_suppression(sorted_objects, iou))
 
 
-def suppressed(found: Floats, confidence: float) -> Objects:
+def suppressed(rows: Floats, confidence: float) -> Objects:
     """What a model found that suppresses boxes itself: x1, y1, x2, y2, score, class, best first."""
-    sure = found[found[:, 4] > confidence]
+    sure = rows[rows[:, 4] > confidence]
     return Objects(sure[:, :4], sure[:, 4], sure[:, 5].astype(np.intp))
 
 
@@ -63,39 +63,39 @@ def candidates(rows: Floats, confidence: float) -> Objects:
     return Objects(np.concatenate([centre - half, centre + half], axis=1), scores[sure], classes[sure])
 
 
-def best(found: Objects) -> Objects:
+def best(detected: Objects) -> Objects:
     """The best :data:`CANDIDATES`, best first."""
-    if len(found) > CANDIDATES:
-        least = np.partition(found.scores, -CANDIDATES)[-CANDIDATES]
-        found = found.pick(found.scores >= least)
-    return found.pick(np.argsort(-found.scores, kind="stable")[:CANDIDATES])
+    if len(detected) > MAX_CANDIDATES:
+        least = np.partition(detected.scores, -MAX_CANDIDATES)[-MAX_CANDIDATES]
+        detected = detected.pick(detected.scores >= least)
+    return detected.pick(np.argsort(-detected.scores, kind="stable")[:MAX_CANDIDATES])
 
 
-def kept(found: Objects, iou: float) -> Integers:
-    """Which of the sorted ``found`` stay, at most :data:`OBJECTS`.
+def non_maximum_suppression(detected: Objects, iou: float) -> Integers:
+    """Which of the sorted objects stay, at most :data:`OBJECTS`.
 
     Block by block: what overlaps with an object already kept goes first, then the rest of the block is
     settled among itself.
     """
     stay = np.empty(0, np.intp)
-    for start in range(0, len(found), BLOCK):
-        block = np.arange(start, min(start + BLOCK, len(found)))
-        block = block[~overlapping(found.pick(block), found.pick(stay), iou).any(axis=1)]
-        among = overlapping(found.pick(block), found.pick(block), iou)
-        stay = np.concatenate([stay, block[settled(among)]])
-        if len(stay) >= OBJECTS:
+    for start in range(0, len(detected), BLOCK_BOXES):
+        block = np.arange(start, min(start + BLOCK_BOXES, len(detected)))
+        block = block[~overlapping(detected.pick(block), detected.pick(stay), iou).any(axis=1)]
+        among = overlapping(detected.pick(block), detected.pick(block), iou)
+        stay = np.concatenate([stay, block[remaining(among)]])
+        if len(stay) >= MAX_OBJECTS:
             break
-    return stay[:OBJECTS]
+    return stay[:MAX_OBJECTS]
 
 
-def settled(overlaps: Truths) -> Integers:
+def remaining(overlaps: Truths) -> Integers:
     """Which of n sorted boxes stay, given which overlap [n, n]."""
-    gone = np.zeros(len(overlaps), np.bool_)
+    covered = np.zeros(len(overlaps), np.bool_)
     stay = []
     for index in range(len(overlaps)):
-        if not gone[index]:
+        if not covered[index]:
             stay.append(index)
-            gone |= overlaps[index]
+            covered |= overlaps[index]
     return np.array(stay, np.intp)
 
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 #: Seconds: a model that somebody else has loaded anew answers for itself after no longer than this.
-LONGEST = 300.0
+MAX_AGE_S = 300.0
 
 
 class Cache:
@@ -17,7 +17,7 @@ class Cache:
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit, self._clock = limit, clock
-        self._kept: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
@@ -32,13 +32,13 @@ class Cache:
 
     def get(self, name: str) -> bytes | None:
         with self._lock:
-            at, answer = self._kept.get(name, (0.0, None))
+            at, answer = self._entries.get(name, (0.0, None))
             if answer is None:
                 return None
-            if self._clock() - at > LONGEST:
+            if self._clock() - at > MAX_AGE_S:
                 self._drop(name)
                 return None
-            self._kept.move_to_end(name)
+            self._entries.move_to_end(name)
             return answer
 
     def put(self, name: str, answer: bytes) -> None:
@@ -47,14 +47,14 @@ class Cache:
             return
         with self._lock:
             self._drop(name)
-            self._kept[name] = (self._clock(), answer)
+            self._entries[name] = (self._clock(), answer)
             self._size += len(answer)
             while self._size > self._limit:
-                self._drop(next(iter(self._kept)))
+                self._drop(next(iter(self._entries)))
 
     def clear(self) -> None:
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
             self._size = 0
 
     @property
@@ -62,5 +62,5 @@ class Cache:
         return self._limit > 0
 
     def _drop(self, name: str) -> None:
-        _, answer = self._kept.pop(name, (0.0, b""))
+        _, answer = self._entries.pop(name, (0.0, b""))
         self._size -= len(answer)

@@ -17,7 +17,7 @@ from .plain import PlainModel
 from .repository import Shelf
 
 log = logging.getLogger(__name__)
-LOCKS = 16
+LOCK_COUNT = 16
 
 
 class Clients:
@@ -25,50 +25,50 @@ class Clients:
 
     def __init__(self, folders: tuple[Path, ...], triton: Triton, shelf: Shelf, folder: Path) -> None:
         # The folders that are named first win.
-        self._found = {found.name: found for found in reversed(list(discover(folders)))}
+        self._sources = {source.name: source for source in reversed(list(discover(folders)))}
         self._triton, self._files, self._folder = triton, ModelFiles(shelf, folder), folder
-        self._made: dict[str, Client] = {}
+        self._clients: dict[str, Client] = {}
         # By name, so that one that is slow to load holds up few others.
-        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._locks = [threading.Lock() for _ in range(LOCK_COUNT)]
 
     def get(self, name: str) -> Client:
         """:class:`UnknownModel` if Triton has no such model, nor those that the client of that name calls."""
-        client = self._made.get(name)
+        client = self._clients.get(name)
         if client is not None:
             return client
-        with self._locks[hash(name) % LOCKS]:
-            if name not in self._made:
-                self._made[name] = self._make(name)
-            return self._made[name]
+        with self._locks[hash(name) % LOCK_COUNT]:
+            if name not in self._clients:
+                self._clients[name] = self._make(name)
+            return self._clients[name]
 
     def has(self, name: str) -> bool:
         """Whether :meth:`get` gives it without asking S3 or Triton."""
-        return name in self._made
+        return name in self._clients
 
     def forget(self, model: str) -> None:
         """What is known of a model is void: it has been loaded anew."""
         self._files.forget(model)
-        for name, client in list(self._made.items()):
+        for name, client in list(self._clients.items()):
             if model in (name, *client.required_models()):
-                self._made.pop(name, None)
+                self._clients.pop(name, None)
 
     def _make(self, name: str) -> Client:
-        found = self._found.get(name)
-        if found is None:
+        source = self._sources.get(name)
+        if source is None:
             self._triton.metadata(name)
             self._files.fetch(name)
             return PlainModel.of(name, self._triton, self._folder)
         try:
-            return self._load(found)
+            return self._load(source)
         except ModelMissing as missing:
             raise UnknownModel(f"{name!r}: {missing}") from None
         except StartError as error:
             log.error("%s", error)
             raise ClientFailed(f"the client of {name!r} cannot be loaded; the log says why") from None
 
-    def _load(self, found: ClientSource) -> Client:
-        client = load(found, self._triton, self._folder)
+    def _load(self, source: ClientSource) -> Client:
+        client = load(source, self._triton, self._folder)
         for model in client.required_models():
             self._files.fetch(model)
-        registry.check(client, found, self._triton)
+        registry.check(client, source, self._triton)
         return client

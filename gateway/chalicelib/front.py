@@ -33,7 +33,7 @@ from .service import Api, open_api
 
 log = logging.getLogger(__name__)
 #: Seconds before Lambda's own end: whoever is stopped by Lambda answers nothing.
-MARGIN = 1.0
+DEADLINE_MARGIN_S = 1.0
 #: What Chalice says by itself, by its status.
 OF_CHALICE = {400: BadInput, 405: MethodNotAllowed, 415: UnsupportedType}
 View = Callable[[Api], tuple[int, dict[str, Any]]]
@@ -44,7 +44,7 @@ class Front:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: tuple[Options, Api] | None = None
+        self._open_api: tuple[Options, Api] | None = None
 
     def answer(self, request: Request, view: View, open_to_all: bool = False) -> Response:
         """``view``'s status and body as a response, whatever comes of it."""
@@ -67,13 +67,18 @@ class Front:
             log.exception("unexpected error", extra={"request_id": identity})
             return failure(ClientFailed(f"unexpected {type(error).__name__}"), identity, options)
         finally:
-            took = round((time.perf_counter() - started) * 1000, 2)
-            line = {"path": request.path, "arguments": request.uri_params, "status": status, "ms": took}
+            milliseconds = round((time.perf_counter() - started) * 1000, 2)
+            line = {
+                "path": request.path,
+                "arguments": request.uri_params,
+                "status": status,
+                "ms": milliseconds,
+            }
             log.info("request", extra={**line, "caller": owner, "request_id": identity})
 
     def is_prepared(self, model: str) -> bool:
         """Whether the model has been served before, so that nothing of it has to be fetched."""
-        return self._made is not None and self._made[1].is_prepared(model)
+        return self._open_api is not None and self._open_api[1].is_prepared(model)
 
     def reshape(self, request: Request, get_response: Callable[[Request], Response]) -> Response:
         """What Chalice refuses by itself, in the same shape as everything else.
@@ -82,31 +87,31 @@ class Front:
         """
         answer = get_response(request)
         is_own = isinstance(answer.body, dict) and answer.body.keys() == {"Code", "Message"}
-        if not is_own or (self._made is not None and self._made[0].short_names):
+        if not is_own or (self._open_api is not None and self._open_api[0].short_names):
             return answer
         error = OF_CHALICE.get(answer.status_code, ClientFailed)(answer.body["Message"])
-        made = failure(error, request_id(request))
-        made.headers.update(answer.headers)
-        return made
+        response = failure(error, request_id(request))
+        response.headers.update(answer.headers)
+        return response
 
     def _api(self) -> tuple[Options, Api]:
         with self._lock:
-            if self._made is None:
+            if self._open_api is None:
                 logs.configure("info")
                 logging.getLogger("botocore").setLevel(logging.WARNING)
                 try:
                     options = Options.read(os.environ)
-                    self._made = options, open_api(options)
+                    self._open_api = options, open_api(options)
                 except StartError as error:
                     log.error("%s", error)
                     raise ClientFailed("the gateway is not set up; its log says what is missing") from None
-            return self._made
+            return self._open_api
 
 
 def seconds(request: Request, most: float) -> float:
     """What is left of Lambda's time, less what an answer takes; at most ``most``."""
     remaining = getattr(request.lambda_context, "get_remaining_time_in_millis", None)
-    return most if remaining is None else max(0.0, min(most, remaining() / 1000 - MARGIN))
+    return most if remaining is None else max(0.0, min(most, remaining() / 1000 - DEADLINE_MARGIN_S))
 
 
 def is_caller_gone(request: Request) -> bool:
@@ -115,8 +120,8 @@ def is_caller_gone(request: Request) -> bool:
 
 
 def request_id(request: Request) -> str:
-    given = getattr(request.lambda_context, "aws_request_id", "")
-    return str(given) or uuid.uuid4().hex
+    identity = getattr(request.lambda_context, "aws_request_id", "")
+    return str(identity) or uuid.uuid4().hex
 
 
 def response(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:

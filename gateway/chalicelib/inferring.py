@@ -16,10 +16,10 @@ from sm.plugins.registry import Registry
 from sm.router import invocation as forms
 from sm.router.answer import write
 from sm.router.dispatch import Dispatcher
-from sm.router.invocation import Invocation, RawRecord
+from sm.router.invocation import DispatchRequest, RawRecord
 
 from .cache import Cache
-from .storage import Storage, Stored, checked
+from .storage import Storage, Stored, check_key
 
 MEMBERS = {"s3_key", "payload", "parameters", "version"}
 #: What Python's own table does not know everywhere.
@@ -55,7 +55,7 @@ def read(body: bytes, version: str, prefixes: tuple[str, ...]) -> Wanted:
         raise WrongPayload("version: must be a number", field="version")
     if isinstance(members.get("payload"), list):
         raise WrongPayload("payload: must be one record; a list of them is for /invocations", field="payload")
-    key = checked(members["s3_key"], prefixes) if "s3_key" in members else None
+    key = check_key(members["s3_key"], prefixes) if "s3_key" in members else None
     return Wanted(key, members.get("payload"), parameters, str(chosen))
 
 
@@ -65,38 +65,38 @@ class Inference:
     def __init__(self, storage: Storage, results: str, cache: Cache, executor: Executor) -> None:
         self._storage, self._results, self._cache, self._executor = storage, results, cache, executor
 
-    def run(self, client: Client, wanted: Wanted, request_id: str) -> dict[str, Any]:
+    def run(self, client: Client, inputs: Wanted, request_id: str) -> dict[str, Any]:
         """``status``, ``model``, ``predictions`` and the key under which the result is stored, if it is."""
-        record = self._record(wanted, client)
-        parameters = dict(wanted.parameters)
+        record = self._record(inputs, client)
+        parameters = dict(inputs.parameters)
         if "top" in client.payload.parameter_names():
             parameters.setdefault("top", TOP)
-        call = Invocation(
-            client.name, [record], version=wanted.version, parameters=parameters, request_id=request_id
+        call = DispatchRequest(
+            client.name, [record], version=inputs.version, parameters=parameters, request_id=request_id
         )
         answer = {"status": "success", "model": client.name, "predictions": self._predictions(client, call)}
-        key = self._store(wanted.key, answer)
+        key = self._store(inputs.key, answer)
         return {**answer, "result_s3_key": key}
 
-    def _record(self, wanted: Wanted, client: Client) -> Any:
-        if wanted.key is None:
-            return wanted.payload
-        stored = self._storage.get(wanted.key)
-        kind = content_type(wanted.key, stored, client.payload.content_types)
+    def _record(self, inputs: Wanted, client: Client) -> Any:
+        if inputs.key is None:
+            return inputs.payload
+        stored = self._storage.get(inputs.key)
+        kind = content_type(inputs.key, stored, client.payload.content_types)
         return forms.parse_json(stored.body) if kind == forms.JSON else RawRecord(stored.body, kind)
 
-    def _predictions(self, client: Client, call: Invocation) -> Any:
+    def _predictions(self, client: Client, call: DispatchRequest) -> Any:
         if not self._cache.on:
-            return self._computed(client, call)
+            return self._compute(client, call)
         name = _content(call)
-        kept = self._cache.get(name)
-        if kept is None:
-            computed = self._computed(client, call)
+        cached = self._cache.get(name)
+        if cached is None:
+            computed = self._compute(client, call)
             self._cache.put(name, orjson.dumps(computed))
             return computed
-        return orjson.loads(kept)
+        return orjson.loads(cached)
 
-    def _computed(self, client: Client, call: Invocation) -> Any:
+    def _compute(self, client: Client, call: DispatchRequest) -> Any:
         results = Dispatcher(Registry({client.name: client}), self._executor).run(call)
         answer = write(call, results)
         if answer.content_type != forms.JSON:
@@ -115,19 +115,19 @@ class Inference:
 
 def content_type(key: str, stored: Stored, takes: tuple[str, ...]) -> str:
     """What S3 was told if the client takes it, else what the key's ending says."""
-    told = stored.content_type.split(";")[0].strip().lower()
-    if told in (*takes, forms.JSON):
-        return told
+    declared = stored.content_type.split(";")[0].strip().lower()
+    if declared in (*takes, forms.JSON):
+        return declared
     ending = key[key.rfind(".") :].lower() if "." in key else ""
-    return TYPES.get(ending) or mimetypes.guess_type(key)[0] or told
+    return TYPES.get(ending) or mimetypes.guess_type(key)[0] or declared
 
 
-def _content(call: Invocation) -> str:
+def _content(call: DispatchRequest) -> str:
     record = call.records[0]
     parts = (
         (record.content_type.encode(), record.body)
         if isinstance(record, RawRecord)
         else (b"", orjson.dumps(record))
     )
-    told = orjson.dumps(dict(call.parameters), option=orjson.OPT_SORT_KEYS)
-    return Cache.name(call.model.encode(), call.version.encode(), told, *parts)
+    parameters = orjson.dumps(dict(call.parameters), option=orjson.OPT_SORT_KEYS)
+    return Cache.name(call.model.encode(), call.version.encode(), parameters, *parts)

@@ -28,7 +28,7 @@ class Keys:
         if not key:
             raise Unauthorized(f"the request has no {HEADER} header")
         digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-        owners = [name for name, known in self.hashes.items() if hmac.compare_digest(known, digest)]
+        owners = [name for name, key_hash in self.hashes.items() if hmac.compare_digest(key_hash, digest)]
         if not owners:
             raise Forbidden("the API key is not known")
         return owners[0]

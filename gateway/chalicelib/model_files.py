@@ -23,7 +23,7 @@ class ModelFiles:
             return place
         staged = Path(tempfile.mkdtemp(dir=self.folder))
         try:
-            self._shelf.fetch(model, self._shelf.beside(model), staged)
+            self._shelf.fetch(model, self._shelf.list_small_files(model), staged)
             # Another thread may have been first.
             with contextlib.suppress(OSError):
                 staged.rename(place)
@@ -38,6 +38,6 @@ class ModelFiles:
 
 def read_labels(folder: Path) -> list[str]:
     """The lines of the model's labels: ``<model>_labels.txt``, else another ``*label*.txt``; none without."""
-    own = folder / f"{folder.name}_labels.txt"
-    files = [own] if own.is_file() else sorted(folder.glob("*label*.txt"))
+    named_file = folder / f"{folder.name}_labels.txt"
+    files = [named_file] if named_file.is_file() else sorted(folder.glob("*label*.txt"))
     return files[0].read_text(encoding="utf-8", errors="replace").splitlines() if files else []

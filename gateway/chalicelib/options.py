@@ -158,9 +158,9 @@ class Options:
     def read(cls, environment: Mapping[str, str]) -> Options:
         """Read every variable; :class:`StartError` names the first with a bad value."""
         values = read_all(cls, environment, SECRET)
-        return cls(**values).checked("AWS_LAMBDA_FUNCTION_NAME" in environment)
+        return cls(**values).validate("AWS_LAMBDA_FUNCTION_NAME" in environment)
 
-    def checked(self, in_lambda: bool) -> Options:
+    def validate(self, in_lambda: bool) -> Options:
         """Rules that join two variables, and what must be there."""
         if not self.bucket:
             raise StartError("TRIREME_GATEWAY_BUCKET is not set.")
@@ -189,7 +189,7 @@ class Options:
         """The Tritons; :class:`StartError` for an address that is none or a PEM file that cannot be read."""
         if not self.triton:
             raise StartError("TRIREME_GATEWAY_TRITON is not set.")
-        return RemoteServers.named(self.triton, self._tls() if self.tls else None)
+        return RemoteServers.parse(self.triton, self._tls() if self.tls else None)
 
     def _tls(self) -> Tls:
         return Tls(_pem(self.tls_ca), _pem(self.tls_certificate), _pem(self.tls_key), self.tls_name)

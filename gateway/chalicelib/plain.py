@@ -51,33 +51,33 @@ class PlainModel(Client):
 
     @classmethod
     def of(cls, model: str, triton: Any, repository: Path) -> PlainModel:
-        made = cls(triton, repository / model, repository)
-        made.name = model
-        made.labels = read_labels(made.folder)
-        return made
+        plain_model = cls(triton, repository / model, repository)
+        plain_model.name = model
+        plain_model.labels = read_labels(plain_model.folder)
+        return plain_model
 
     labels: list[str]
 
     def inference(self, payload: PlainPayload) -> object:
         metadata = self.triton.metadata(self.name, payload.version)
-        given, explicit_batch = _without_batch(_sole_input(metadata), metadata.max_batch_size)
+        model_input, explicit_batch = _without_batch(_sole_input(metadata), metadata.max_batch_size)
         if payload.image is not None:
-            array = self.picture(payload.image, given)
+            array = self.picture(payload.image, model_input)
         elif payload.tensor is not None:
-            array = _cast(payload.tensor, given)
+            array = _cast(payload.tensor, model_input)
         else:
             raise WrongPayload("payload: needs an image or a tensor", field="payload")
         takes_batch = explicit_batch or metadata.max_batch_size > 0
-        batched = takes_batch and array.ndim == len(given.shape)
+        batched = takes_batch and array.ndim == len(model_input.shape)
         outputs = self.triton.infer(
-            self.name, {given.name: array[None] if batched else array}, version=payload.version
+            self.name, {model_input.name: array[None] if batched else array}, version=payload.version
         )
         arrays = {name: output[0] if batched else output for name, output in outputs.items()}
-        return self.labelled(arrays, payload.parameters.top) or {
-            name: _shown(output) for name, output in arrays.items()
+        return self.label_scores(arrays, payload.parameters.top) or {
+            name: _to_json(output) for name, output in arrays.items()
         }
 
-    def picture(self, content: bytes, given: TensorMetadata) -> Array:
+    def picture(self, content: bytes, model_input: TensorMetadata) -> Array:
         """The picture as the model takes it: by ``preprocess.json``, else as ImageNet's classifiers do."""
         from sm.client.images import decode
         from sm.client.preprocessing import Preprocessing
@@ -85,15 +85,15 @@ class PlainModel(Client):
         described = self.folder / "preprocess.json"
         if described.is_file():
             return Preprocessing.read(described)(decode(content))
-        layout = _layout(given)
-        side = given.shape[1] if given.shape[1] > 0 else USUAL_SIDE
+        layout = _layout(model_input)
+        side = model_input.shape[1] if model_input.shape[1] > 0 else USUAL_SIDE
         usual = Preprocessing(
             resize=round(side / 0.875), crop=side, channels="RGB", scale=1 / 255,
             mean=MEAN, std=DEVIATION, layout=layout,
         )  # fmt: skip
         return usual(decode(content))
 
-    def labelled(self, arrays: dict[str, Array], top: int) -> list[dict[str, object]]:
+    def label_scores(self, arrays: dict[str, Array], top: int) -> list[dict[str, object]]:
         """The likeliest labels, where the one output has a number for each of them; else nothing."""
         return best_labels(self.labels, next(iter(arrays.values())), top) if len(arrays) == 1 else []
 
@@ -107,11 +107,11 @@ def best_labels(labels: Sequence[str], output: Array, top: int) -> list[dict[str
     return [{"label": labels[index], "index": int(index), "score": float(vector[index])} for index in best]
 
 
-def _without_batch(given: TensorMetadata, max_batch_size: int) -> tuple[TensorMetadata, bool]:
+def _without_batch(model_input: TensorMetadata, max_batch_size: int) -> tuple[TensorMetadata, bool]:
     """The input for one picture, and whether its first dimension is a batch that the model names itself."""
-    if max_batch_size == 0 and len(given.shape) == 4 and given.shape[0] in (1, -1):
-        return replace(given, shape=given.shape[1:]), True
-    return given, False
+    if max_batch_size == 0 and len(model_input.shape) == 4 and model_input.shape[0] in (1, -1):
+        return replace(model_input, shape=model_input.shape[1:]), True
+    return model_input, False
 
 
 def _sole_input(metadata: ModelMetadata) -> TensorMetadata:
@@ -123,29 +123,29 @@ def _sole_input(metadata: ModelMetadata) -> TensorMetadata:
     return next(iter(metadata.inputs.values()))
 
 
-def _layout(given: TensorMetadata) -> Any:
-    shape = given.shape
-    if given.datatype == "FP32" and len(shape) == 3 and 3 in (shape[0], shape[2]):
+def _layout(model_input: TensorMetadata) -> Any:
+    shape = model_input.shape
+    if model_input.datatype == "FP32" and len(shape) == 3 and 3 in (shape[0], shape[2]):
         return "CHW" if shape[0] == 3 else "HWC"
     raise WrongPayload(
-        f"payload.image: the model takes {given.datatype} {list(shape)}, no picture; send a tensor",
+        f"payload.image: the model takes {model_input.datatype} {list(shape)}, no picture; send a tensor",
         field="payload.image",
     )
 
 
-def _cast(tensor: Any, given: TensorMetadata) -> Array:
+def _cast(tensor: Any, model_input: TensorMetadata) -> Array:
     try:
-        if given.datatype == STRINGS:
+        if model_input.datatype == STRINGS:
             return np.asarray(tensor, dtype=np.object_)
         array = tensor if isinstance(tensor, np.ndarray) else array_of(tensor)
-        return array.astype(dtype(given.datatype))
+        return array.astype(dtype(model_input.datatype))
     except (ValueError, TypeError, OverflowError):
         raise WrongPayload(
-            f"payload.tensor: is not a regular array of {given.datatype}", field="payload.tensor"
+            f"payload.tensor: is not a regular array of {model_input.datatype}", field="payload.tensor"
         ) from None
 
 
-def _shown(array: Array) -> object:
+def _to_json(array: Array) -> object:
     if array.dtype != np.object_:
         return array
     return [item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in array.ravel()]

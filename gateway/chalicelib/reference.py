@@ -37,7 +37,7 @@ from .options import Options
 from .plain import best_labels
 from .repository import Repository, Shelf
 from .short_names import ShortName
-from .storage import Storage, checked
+from .storage import Storage, check_key
 from .tritons import Tritons
 
 log = logging.getLogger(__name__)
@@ -65,17 +65,17 @@ class ReferenceApi:
 
     def health(self) -> Answer:
         """Healthy if one Triton lives, whatever its models do."""
-        seen = self._tritons.look(live=True)
-        if any(not one.reason for one in seen):
+        states = self._tritons.server_states(live=True)
+        if any(not state.reason for state in states):
             return 200, {"status": "healthy"}
-        return 503, {"status": "unhealthy", "error": seen[0].reason}
+        return 503, {"status": "unhealthy", "error": states[0].reason}
 
     def models(self) -> Answer:
         try:
             return 200, {
                 "status": "success",
                 "available_models_in_s3": self._shelf.names(),
-                "loaded_models_in_triton": list(self._tritons.loaded()),
+                "loaded_models_in_triton": list(self._tritons.ready_versions()),
             }
         except TriremeError as error:
             return 500, {"status": "error", "message": error.sentence}
@@ -109,7 +109,7 @@ class ReferenceApi:
         def infer() -> Answer:
             self._check_size(body)
             numbers = np.random.default_rng().random(model.input_shape, np.float32)
-            return 200, {"status": "success", "output": shown(self._output(model, numbers, ""))}
+            return 200, {"status": "success", "output": to_json(self._output(model, numbers, ""))}
 
         return self._answered(short, infer)
 
@@ -141,12 +141,12 @@ class ReferenceApi:
         key = members.get("s3_key") if isinstance(members, dict) else None
         if not key:
             return 400, {"error": "No S3 key provided"}
-        key = checked(key, self._options.inputs)
+        key = check_key(key, self._options.inputs)
         content = self._storage.get(key).body
         output = self._output(model, self._picture(model, content), version)
         labels = read_labels(self._files.fetch(model.name))
         rows = best_labels(labels, output, TOP)
-        predictions = [{"label": row["label"], "score": row["score"]} for row in rows] or shown(output)
+        predictions = [{"label": row["label"], "score": row["score"]} for row in rows] or to_json(output)
         answer = {"status": "success", "model": short, "predictions": predictions}
         place = f"{self._options.results}{key}_{short}_inference.json"
         self._storage.put(place, orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY))
@@ -166,7 +166,7 @@ class ReferenceApi:
         except BadInput as error:
             raise TriremeError(f"the object is no picture: {error.sentence}") from None
         if model.preprocessing == "squash":
-            return squashed(pixels, model.input_shape[2], model.input_shape[3])
+            return squash(pixels, model.input_shape[2], model.input_shape[3])
         try:
             described = Preprocessing.read(self._files.fetch(model.name) / "preprocess.json")
         except StartError as error:
@@ -196,7 +196,7 @@ class ReferenceApi:
     def _load_missing(self, name: str) -> None:
         """Load a model into each Triton that has it not."""
         with self._claimed(name):
-            missing = self._tritons.missing(name)
+            missing = self._tritons.servers_without(name)
             if not missing:
                 return
             if self._repository and not self._repository.has(name):
@@ -221,7 +221,7 @@ class ReferenceApi:
         with ExitStack() as stack:
             while True:
                 try:
-                    stack.enter_context(self._repository.claimed(name))
+                    stack.enter_context(self._repository.claim(name))
                     break
                 except Conflict:
                     if time.monotonic() > end:
@@ -230,7 +230,7 @@ class ReferenceApi:
             yield
 
 
-def squashed(pixels: Array, height: int, width: int) -> Array:
+def squash(pixels: Array, height: int, width: int) -> Array:
     """The whole picture at the input's size, whatever its own form: [1, 3, height, width], 0 to 1."""
     from PIL import Image
 
@@ -238,7 +238,7 @@ def squashed(pixels: Array, height: int, width: int) -> Array:
     return np.ascontiguousarray(resized.transpose(2, 0, 1)[None]) / np.float32(255.0)
 
 
-def shown(output: Array) -> object:
+def to_json(output: Array) -> object:
     """Nested lists."""
     if output.dtype != np.object_:
         return output.tolist()

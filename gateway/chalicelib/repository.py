@@ -19,7 +19,7 @@ from .storage import Storage
 
 MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 #: Bytes: what lies beside a model's configuration is no weights.
-SMALL = 32 * 2**20
+SMALL_FILE_BYTES = 32 * 2**20
 
 
 def checked_name(model: str) -> str:
@@ -40,20 +40,20 @@ class Shelf:
 
     def files(self, model: str) -> list[str]:
         """Paths within the model's folder; :class:`NoSuchModel` lists the others if it has none."""
-        found = self._storage.below(f"{self._prefix}{model}/")
-        if not found:
+        sizes = self._storage.list_below(f"{self._prefix}{model}/")
+        if not sizes:
             names = self.names()
             listed = ", ".join(names) or "none"
             raise NoSuchModel(f"the bucket has no model {model!r}; there are: {listed}", models=names)
-        for name in found:
+        for name in sizes:
             if not _is_within(name):
                 raise BadInput(f"the model {model!r} has an object {name[:200]!r}, which is no path")
-        return sorted(found)
+        return sorted(sizes)
 
-    def beside(self, model: str) -> list[str]:
+    def list_small_files(self, model: str) -> list[str]:
         """The small files beside the model's configuration: labels, a tokenizer. Empty if it is not there."""
-        found = self._storage.below(f"{self._prefix}{model}/")
-        return sorted(name for name, size in found.items() if "/" not in name and size <= SMALL)
+        sizes = self._storage.list_below(f"{self._prefix}{model}/")
+        return sorted(name for name, size in sizes.items() if "/" not in name and size <= SMALL_FILE_BYTES)
 
     def fetch(self, model: str, files: list[str], folder: Path) -> None:
         """Write ``files`` of the model below ``folder``; :class:`OutOfMemory` where it has no room."""
@@ -79,7 +79,7 @@ class Repository:
     def bring(self, model: str) -> None:
         """Copy the model from the bucket; :class:`Conflict` while somebody else does."""
         self._shelf.files(model)
-        with self.claimed(model):
+        with self.claim(model):
             self.copy(model)
 
     def copy(self, model: str) -> None:
@@ -105,7 +105,7 @@ class Repository:
         shutil.rmtree(old, ignore_errors=True)
 
     @contextmanager
-    def claimed(self, model: str) -> Iterator[None]:
+    def claim(self, model: str) -> Iterator[None]:
         """Keep every other process and machine from the model; :class:`Conflict` if one has it.
 
         The lock is the file system's, and ends with its holder.

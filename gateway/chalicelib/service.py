@@ -42,14 +42,14 @@ class Service:
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """200 if one Triton at least can work, else 503; the reasons of those that cannot."""
-        seen = self._tritons.look()
-        tritons = {one.address: one.reason or "ready" for one in seen}
-        if any(not one.reason for one in seen):
+        states = self._tritons.server_states()
+        tritons = {state.address: state.reason or "ready" for state in states}
+        if any(not state.reason for state in states):
             return 200, {"status": "healthy", "tritons": tritons}
-        return 503, {"status": "unhealthy", "reason": seen[0].reason, "tritons": tritons}
+        return 503, {"status": "unhealthy", "reason": states[0].reason, "tritons": tritons}
 
     def models(self) -> dict[str, Any]:
-        return {"bucket": self._shelf.names(), "loaded": self._tritons.loaded()}
+        return {"bucket": self._shelf.names(), "loaded": self._tritons.ready_versions()}
 
     def load(self, model: str) -> dict[str, Any]:
         """From the bucket to the repository, and into every Triton."""
@@ -64,7 +64,7 @@ class Service:
             # Some of the Tritons may have it.
             self._clients.forget(model)
             self._cache.clear()
-        versions = self._tritons.loaded().get(model, [])
+        versions = self._tritons.ready_versions().get(model, [])
         return {"status": "loaded", "model": model, "versions": versions}
 
     def has_client(self, model: str) -> bool:
@@ -75,14 +75,14 @@ class Service:
         checked_name(model)
         if len(body) > self._options.max_body:
             raise TooLarge(f"the body is larger than {self._options.max_body:,} bytes")
-        wanted = read(body, version, self._options.inputs)
+        inputs = read(body, version, self._options.inputs)
         try:
-            return self._inference.run(self._clients.get(model), wanted, request_id)
+            return self._inference.run(self._clients.get(model), inputs, request_id)
         except UnknownModel:
-            raise self._unknown(model, wanted.version) from None
+            raise self._unknown(model, inputs.version) from None
 
     def _unknown(self, model: str, version: str) -> NoSuchModel:
-        loaded = self._tritons.loaded()
+        loaded = self._tritons.ready_versions()
         listed = ", ".join(loaded) or "none"
         if version and model in loaded:
             versions = loaded[model]
@@ -92,7 +92,7 @@ class Service:
             )
         in_bucket: list[str] = []
         # It is no more than a hint: S3 may be away, or slow.
-        with contextlib.suppress(TriremeError), _shortened(HINT_TIMEOUT_S):
+        with contextlib.suppress(TriremeError), _limit_deadline(HINT_TIMEOUT_S):
             in_bucket = self._shelf.names()
         if model in in_bucket:
             sentence = (
@@ -167,7 +167,7 @@ def files_folder() -> Path:
     return folder
 
 
-def _shortened(seconds: float) -> running:
+def _limit_deadline(seconds: float) -> running:
     """The request's deadline, or ``seconds`` from now if that is earlier."""
     limit, at = current(), time.monotonic() + seconds
     return running(Deadline(at) if limit is None else replace(limit, at=min(at, limit.at)))

@@ -30,8 +30,15 @@ from .failures import NoSuchObject
 
 #: Characters that S3 itself calls safe, and a space.
 KEY = re.compile(r"[\w!.*'()\- /]{1,900}")
-MISSING = ("404", "NoSuchKey", "NotFound")
-BUSY = ("SlowDown", "503", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServiceUnavailable")
+MISSING_CODES = ("404", "NoSuchKey", "NotFound")
+BUSY_CODES = (
+    "SlowDown",
+    "503",
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "ServiceUnavailable",
+)
 #: Only whole reads and writes of one object: sending one again does no harm.
 CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
 #: Calls of S3 at once: as many connections as boto3 keeps.
@@ -83,7 +90,7 @@ class Storage:
         rows = self._list("CommonPrefixes", prefix, Delimiter="/")
         return [row["Prefix"][len(prefix) : -1] for row in rows]
 
-    def below(self, prefix: str) -> dict[str, int]:
+    def list_below(self, prefix: str) -> dict[str, int]:
         """Everything below ``prefix``: bytes by the rest of the key."""
         rows = self._list("Contents", prefix)
         return {row["Key"][len(prefix) :]: row["Size"] for row in rows if not row["Key"].endswith("/")}
@@ -111,10 +118,10 @@ class Storage:
     def _has(self, key: str) -> bool:
         """Whether the object exists: to those who may list only some prefixes, S3 refuses what is missing."""
         try:
-            found = self._transfers.run(lambda: self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key))
+            listing = self._transfers.run(lambda: self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key))
         except (ClientError, BotoCoreError):
             return True
-        return any(row["Key"] == key for row in found.get("Contents", []))
+        return any(row["Key"] == key for row in listing.get("Contents", []))
 
     def _call(self, doing: str, key: str, call: Callable[[], T]) -> T:
         """``call``, within the time of the request; what S3 or boto3 says is told in the caller's terms."""
@@ -124,7 +131,7 @@ class Storage:
         except ClientError as error:
             if doing == "read" and _code(error) == "AccessDenied" and not self._has(key):
                 raise NoSuchObject(f"there is no object {key!r}") from None
-            raise _refused(error, doing, self.bucket, key) from None
+            raise _to_trireme_error(error, doing, self.bucket, key) from None
         except ReadTimeoutError:
             raise DeadlinePassed(f"S3 has not answered in time, to {doing} {key!r}") from None
         except (ConnectionError, HTTPClientError):
@@ -135,7 +142,7 @@ class Storage:
             raise StorageFailed(f"the gateway cannot {doing} {key!r}: {type(error).__name__}") from None
 
 
-def checked(key: object, prefixes: tuple[str, ...]) -> str:
+def check_key(key: object, prefixes: tuple[str, ...]) -> str:
     """A key that a caller may name: below one of ``prefixes``, whoever reads it as a path."""
     if not isinstance(key, str) or not key:
         raise BadInput("s3_key: must be the key of an object, a string that is not empty", field="s3_key")
@@ -152,13 +159,13 @@ def _in_time() -> None:
         deadline.check()
 
 
-def _refused(error: ClientError, doing: str, bucket: str, key: str) -> TriremeError:
+def _to_trireme_error(error: ClientError, doing: str, bucket: str, key: str) -> TriremeError:
     code = _code(error)
-    if code in MISSING:
+    if code in MISSING_CODES:
         return NoSuchObject(f"there is no object {key!r}")
     if code == "NoSuchBucket":
         return StorageFailed(f"there is no bucket {bucket!r}")
-    if code in BUSY:
+    if code in BUSY_CODES:
         return NotReady("S3 asks to be asked less often")
     return StorageFailed(
         f"the gateway may not {doing} {key!r} ({code}); its role needs s3 permissions for it"

@@ -24,11 +24,11 @@ from sm.triton.transport import Transport
 
 T = TypeVar("T")
 #: Seconds that one server gets to say how it is.
-LOOK = 2.0
+STATUS_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class ServerState:
     """A server, and why it is not ready; empty if it is."""
 
     address: str
@@ -44,31 +44,31 @@ class Tritons:
         box = Box("gateway", Path(), Path(), 0, 0, 0, front="", shared_bytes=0)
         self.transport = Transport(Settings(), box, channel=Channel(peers, timeout))
 
-    def look(self, live: bool = False) -> list[Seen]:
+    def server_states(self, live: bool = False) -> list[ServerState]:
         """How each server is, all asked at once: whether its models are ready, or whether it is ``live``."""
 
-        def one(address: str, channel: Channel) -> Seen:
+        def probe(address: str, channel: Channel) -> ServerState:
             if live:
-                lives = _said(channel, "ServerLive", pb.ServerLiveRequest()).live
-                return Seen(address, "" if lives else "it is not live")
-            ready = _said(channel, "ServerReady", pb.ServerReadyRequest()).ready
-            return Seen(address, "" if ready else "not all of its models are ready")
+                lives = _call(channel, "ServerLive", pb.ServerLiveRequest()).live
+                return ServerState(address, "" if lives else "it is not live")
+            ready = _call(channel, "ServerReady", pb.ServerReadyRequest()).ready
+            return ServerState(address, "" if ready else "not all of its models are ready")
 
         return [
-            result if isinstance(result, Seen) else Seen(address, result.sentence)
-            for address, result in self._asked(one, LOOK)
+            result if isinstance(result, ServerState) else ServerState(address, result.sentence)
+            for address, result in self._query_all(probe, STATUS_TIMEOUT_S)
         ]
 
-    def loaded(self) -> dict[str, list[str]]:
+    def ready_versions(self) -> dict[str, list[str]]:
         """Versions by model of what every server that answers has ready; :class:`NotReady` if none does."""
 
-        def one(_: str, channel: Channel) -> dict[str, set[str]]:
+        def list_ready(_: str, channel: Channel) -> dict[str, set[str]]:
             ready: dict[str, set[str]] = {}
-            for row in _said(channel, "RepositoryIndex", pb.RepositoryIndexRequest(ready=True)).models:
+            for row in _call(channel, "RepositoryIndex", pb.RepositoryIndexRequest(ready=True)).models:
                 ready.setdefault(row.name, set()).add(row.version)
             return ready
 
-        results = [result for _, result in self._asked(one, LOOK)]
+        results = [result for _, result in self._query_all(list_ready, STATUS_TIMEOUT_S)]
         answered = [result for result in results if isinstance(result, dict)]
         if not answered:
             raise next(result for result in results if isinstance(result, TriremeError))
@@ -79,13 +79,13 @@ class Tritons:
         }
         return {name: sorted(versions) for name, versions in sorted(common.items()) if versions}
 
-    def missing(self, model: str) -> list[str]:
+    def servers_without(self, model: str) -> list[str]:
         """The servers that have the model not ready, of those that answer; :class:`NotReady` if none does."""
 
-        def one(_: str, channel: Channel) -> bool:
-            return bool(_said(channel, "ModelReady", pb.ModelReadyRequest(name=model)).ready)
+        def is_ready(_: str, channel: Channel) -> bool:
+            return bool(_call(channel, "ModelReady", pb.ModelReadyRequest(name=model)).ready)
 
-        results = self._asked(one, LOOK)
+        results = self._query_all(is_ready, STATUS_TIMEOUT_S)
         if not any(isinstance(result, bool) for _, result in results):
             raise next(result for _, result in results if isinstance(result, TriremeError))
         return [address for address, result in results if result is False]
@@ -94,11 +94,11 @@ class Tritons:
         """On every server, or on these, side by side; the first that fails says why."""
         seconds = seconds or self._timeout
 
-        def one(address: str, channel: Channel) -> None:
+        def load_model(address: str, channel: Channel) -> None:
             if addresses is None or address in addresses:
                 ModelControl(channel, seconds).load(model)
 
-        for address, result in self._asked(one, seconds):
+        for address, result in self._query_all(load_model, seconds):
             if isinstance(result, TriremeError):
                 raise type(result)(f"{result.sentence} ({address})")
         self.transport.forget([model])
@@ -106,20 +106,22 @@ class Tritons:
     def close(self) -> None:
         self.transport.close()
 
-    def _asked(self, one: Callable[[str, Channel], T], seconds: float) -> list[tuple[str, T | TriremeError]]:
+    def _query_all(
+        self, query: Callable[[str, Channel], T], seconds: float
+    ) -> list[tuple[str, T | TriremeError]]:
         """What each server answers, in ``seconds`` or what the request has left; errors in their places."""
-        peers, outer = self._peers.each(), current()
-        left = min(seconds, outer.remaining()) if outer else seconds
+        peers, outer = self._peers.resolve(), current()
+        timeout_s = min(seconds, outer.remaining()) if outer else seconds
 
-        def asked(peer: RemoteServers) -> tuple[str, T | TriremeError]:
-            with _channel(peer, left) as channel, running(Deadline(time.monotonic() + left)):
+        def query_server(peer: RemoteServers) -> tuple[str, T | TriremeError]:
+            with _channel(peer, timeout_s) as channel, running(Deadline(time.monotonic() + timeout_s)):
                 try:
-                    return peer.addresses[0], one(peer.addresses[0], channel)
+                    return peer.addresses[0], query(peer.addresses[0], channel)
                 except TriremeError as error:
                     return peer.addresses[0], error
 
         with ThreadPoolExecutor(len(peers)) as executor:
-            return list(executor.map(asked, peers))
+            return list(executor.map(query_server, peers))
 
 
 @contextmanager
@@ -132,7 +134,7 @@ def _channel(peer: RemoteServers, seconds: float) -> Iterator[Channel]:
         channel.close()
 
 
-def _said(channel: Channel, method: str, request: object) -> Any:
+def _call(channel: Channel, method: str, request: object) -> Any:
     try:
         return channel.call(method, request)
     except Failed as failure:

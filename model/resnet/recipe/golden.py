@@ -5,7 +5,7 @@
     python model/resnet/recipe/golden.py /tmp/tfjs
 
 Both runtimes get the same input tensor, so what is compared is the conversion alone; how a picture
-becomes that tensor is compared with a plain formula in ``tests/test_preprocessing.py``.
+becomes that tensor is compared with a plain formula in ``tests/unit/client/test_preprocessing.py``.
 """
 
 from __future__ import annotations

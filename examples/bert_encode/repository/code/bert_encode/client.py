@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, StringConstraints
 from tokenizers import Tokenizer
 
-from sm.client import Array, TensorClient, Tensors, TextPayload
+from sm.client import Array, Table, TensorClient, Tensors, TextPayload
 from sm.errors import WrongPayload
 
 #: Word pieces that the model takes, the marks at both ends included.
@@ -30,6 +30,7 @@ class BertEncode(TensorClient):
 
     model = "bert_encode"
     payload = Sentence
+    result = Table(items="embedding")
     inputs: ClassVar = {"token_ids": ("INT32", (LENGTH,)), "attn_mask": ("INT32", (LENGTH,))}
     outputs: ClassVar = {"pooled_output": ("FP32", (-1,))}
 

@@ -11,7 +11,7 @@ import pybase64
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sm.client import Array, Client, ImagePayload, Parameters, Picture, Tensors, resize
+from sm.client import Array, Client, ImagePayload, Masks, Parameters, Picture, Tensors, resize
 
 from .classes import Classes
 from .drawing import Drawn, draw
@@ -45,6 +45,8 @@ class DetectSegment(Client):
     """
 
     payload = SegmentedPicture
+    result = Masks(parameters={"output": "rle"})
+    samples = ("collage.jpg",)
     #: The ensemble does it all; boxes alone are asked of its first model, which takes a tenth of the time.
     models = ("detect_segment", "detect")
 
@@ -54,9 +56,9 @@ class DetectSegment(Client):
 
     def inference(self, payload: SegmentedPicture) -> object:
         """Detect, and segment if masks are asked for."""
-        options, height, width = payload.parameters, *payload.pixels.shape[:2]
+        options, (width, height) = payload.parameters, payload.size
         inputs: dict[str, Array] = {
-            "image": smaller(payload.pixels),
+            "image": smaller(payload),
             "classes": self.classes.ids(options.classes),
             "threshold": np.array([options.threshold], np.float32),
         }
@@ -89,13 +91,14 @@ class DetectSegment(Client):
             }
 
 
-def smaller(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def smaller(payload: SegmentedPicture) -> NDArray[np.uint8]:
     """RGB uint8 [height, width, 3], made smaller if a side is over :data:`SEEN`, its shape kept."""
-    height, width = pixels.shape[:2]
+    width, height = payload.size
     ratio = SEEN / max(height, width)
     if ratio >= 1:
-        return pixels
-    return resize(pixels, max(1, round(width * ratio)), max(1, round(height * ratio)))
+        return payload.pixels
+    width, height = max(1, round(width * ratio)), max(1, round(height * ratio))
+    return resize(payload.pixels_at_least(width, height), width, height)
 
 
 def codes(outputs: Tensors) -> list[bytes]:

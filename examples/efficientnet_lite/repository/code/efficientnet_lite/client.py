@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from sm.client import Array, ImagePayload, Parameters, Preprocessing, TensorClient, Tensors
+from sm.client import Array, Classes, ImagePayload, Parameters, Preprocessing, TensorClient, Tensors
 from sm.errors import StartError
 
 
@@ -38,6 +38,8 @@ class EfficientnetLite(TensorClient):
 
     model = "efficientnet_lite"
     payload = ClassifiedPicture
+    result = Classes()
+    samples = ("coffee.jpg", "cat.png")
     inputs = {"input": ("FP32", (3, -1, -1))}
     outputs = {"logits": ("FP32", (-1,)), "probabilities": ("FP32", (-1,))}
 
@@ -52,7 +54,8 @@ class EfficientnetLite(TensorClient):
 
     def preprocess(self, payload: ClassifiedPicture) -> dict[str, Array]:
         """The picture to ``input``, float32 [3, 224, 224]."""
-        return {"input": self.prepared(payload.pixels)}
+        pixels = payload.pixels_at_least(*self.prepared.decode_size)
+        return {"input": self.prepared(pixels, payload.size)}
 
     def postprocess(self, outputs: Tensors, payload: ClassifiedPicture) -> list[Label] | list[float]:
         """``probabilities`` and ``logits``, float32 [1000], to what was asked for."""

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, StringConstraints
 from tokenizers import Tokenizer
 
-from sm.client import Client, Parameters, TextPayload
+from sm.client import Client, Parameters, Text, TextPayload
 from sm.errors import WrongPayload
 
 #: Word pieces that the model takes.
@@ -35,6 +35,7 @@ class T5Translate(Client):
     """Writes what is asked for: a translation, streamed in word pieces to who wants it so."""
 
     payload = Prompt
+    result = Text(text="translation")
     models = ("t5_translate",)
 
     def setup(self) -> None:
