@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -122,6 +123,16 @@ class RunningBox:
 
     def box_id(self) -> str:
         return Box.load(self.run_folder()).id
+
+    def state(self) -> dict[str, Any]:
+        """What the supervisor last published."""
+        state: dict[str, Any] = json.loads((self.run_folder() / "state.json").read_text())
+        return state
+
+    def child(self, name: str) -> dict[str, Any]:
+        """The pid, the state and the restarts of a process that the supervisor started."""
+        child: dict[str, Any] = self.state()["processes"][name]
+        return child
 
 
 @contextmanager

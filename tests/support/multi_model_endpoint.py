@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from concurrent.futures import Future
@@ -63,14 +62,10 @@ class Endpoint:
 
     def process(self, name: str) -> int:
         """The pid of one of the supervisor's children."""
-        return int(self.state()["processes"][name]["pid"])
+        return int(self.box.child(name)["pid"])
 
     def kill(self, name: str) -> None:
         """As a crash would, and wait for the box to notice."""
         pid = self.process(name)
         os.kill(pid, signal.SIGKILL)
-        until(lambda: self.state()["processes"][name]["pid"] != pid, 5, "the death noticed")
-
-    def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = json.loads((self.box.run_folder() / "state.json").read_text())
-        return state
+        until(lambda: self.box.child(name)["pid"] != pid, 5, "the death noticed")
