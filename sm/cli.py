@@ -110,7 +110,7 @@ COMMANDS = {
         "sm.tools.cost.cost_command:run",
     ),
     "template": Command(
-        "Print a deployment as CloudFormation, Terraform or a KServe InferenceService.",
+        "Print a deployment for CloudFormation, Terraform, Kubernetes, Helm or KServe.",
         "sm.tools.templates.template_arguments:add_template_arguments",
         "sm.tools.templates.template_commands:template",
     ),

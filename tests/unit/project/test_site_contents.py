@@ -16,6 +16,14 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages - listed == set(), "add it to docs/_site/contents.yml"
 
 
+def test_the_first_page_and_the_readme_link_to_every_page() -> None:
+    pages = {path for kind in ("md", "rst") for path in HERE.glob(f"docs/*/*.{kind}")}
+    for start in (HERE / "docs/index.md", HERE / "README.md"):
+        links = re.findall(r"\]\(([^)#]+)", start.read_text())
+        linked = {(start.parent / link).resolve() for link in links if "://" not in link}
+        assert sorted(str(page) for page in pages - linked) == [], f"add it to {start.name}"
+
+
 def test_every_public_name_is_on_the_api_page() -> None:
     page = (HERE / "docs/clients/api.rst").read_text()
     assert [name for name in __all__ if f" sm.client.{name}\n" not in page] == []
