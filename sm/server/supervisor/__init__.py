@@ -1,11 +1,14 @@
 """``serve``, PID 1 of the box: what runs, and how it is started, watched, restarted and drained.
 
-- :mod:`start` puts it all together and cleans up at the end; :mod:`loop` is the one event loop
-- the rules, without a process: :mod:`process_manager` of all, :mod:`child` of one, :mod:`shutdown` of a stop;
-  what they have done goes through :mod:`process_backend`
-- real processes: :mod:`processes`, :mod:`commands` (their command lines), :mod:`probes` (are they
-  ready), :mod:`signals`, :mod:`watchdog` (should the supervisor itself be killed)
-- the public port: :mod:`ports`, :mod:`front` (nginx), :mod:`unavailable_responder` (while nobody serves it)
-- the log: :mod:`log_lines` (what children say), :mod:`log_writer` (where it goes)
-- :mod:`demo`: the commands that ``make serve`` ends with
+- The start and the clean end: :mod:`start`. The event loop: :mod:`loop`.
+- The rules, without a process: :mod:`process_manager` for all children, :mod:`child` for one, :mod:`shutdown` for
+  a stop. They act through :mod:`process_backend`.
+- Real processes: :mod:`processes`, :mod:`commands` (their command lines), :mod:`probes` (are they ready),
+  :mod:`stub_monitor` and :mod:`oom_kills` (why they died), :mod:`signals`, :mod:`watchdog` (cleans up after a
+  supervisor that was killed).
+- The public port: :mod:`ports`, :mod:`front` (nginx), :mod:`capacity` (its limits), :mod:`certificate_watch`,
+  :mod:`unavailable_responder` (while no server answers).
+- The log: :mod:`log_lines` (what children print), :mod:`gpu_lines`, :mod:`log_writer` and :mod:`log_file` (where
+  it goes), :mod:`ready_message`.
+- Before Triton starts: :mod:`engines` builds missing TensorRT plans. :mod:`demo`: the models of ``serve --demo``.
 """

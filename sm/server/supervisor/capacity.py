@@ -23,14 +23,14 @@ WORKER_FILES, TRITON_FILES = 48, 80
 #: What each request adds: its caller's connection; and, while it is served, Triton's HTTP and gRPC, on both
 #: sides.
 REQUEST_FILES, TRITON_REQUEST_FILES = 1, 2
-#: Requests that the workers have not looked at yet. Each is refused or given to its model within
-#: milliseconds, so that a model that is flooded keeps nobody out.
-MAX_UNSEEN = 512
+#: Requests that the workers have not read yet. A worker rejects or queues each within milliseconds, so a
+#: flood of requests for one model does not shut out the others.
+MAX_UNREAD_REQUESTS = 512
 #: Bytes. Larger bodies are counted while nginx receives them; see ``nginx.conf``.
-MEDIUM_BODY, LARGE_BODY = 100_000, 1_000_000
+MEDIUM_BODY_BYTES, LARGE_BODY_BYTES = 100_000, 1_000_000
 #: The share of memory for bodies that are being received, half of it for each of the two sizes.
 BODY_MEMORY_SHARE = 1 / 8
-#: Least and most bodies of each size that are received at once.
+#: The lowest and the highest number of bodies of each size that are received at once.
 MEDIUM_BODIES, LARGE_BODIES = (64, 4096), (16, 512)
 #: The memory limit of the container's control group, version 2 and version 1.
 MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -50,14 +50,14 @@ def capacity(settings: Settings, memory: int, files: int) -> Capacity:
     """Compute the limits for a machine with ``memory`` bytes and a process with ``files`` descriptors."""
     # Each request takes two descriptors, the caller's and the worker's. Half of all is left for callers that
     # get 429.
-    in_flight = min(in_workers(settings) + MAX_UNSEEN, files // 4)
-    # Of those that are not looked at yet nginx has the bodies too, and bounds them by their bytes.
+    in_flight = min(requests_in_workers(settings) + MAX_UNREAD_REQUESTS, files // 4)
+    # nginx holds the bodies of the unread requests too; their number is bounded by their bytes.
     concurrent_requests = min(in_flight, settings.worker_count * settings.max_invocations)
     share = memory * BODY_MEMORY_SHARE / 2
     return Capacity(
         connections=min(MAX_CONNECTIONS, files),
         in_flight=in_flight,
-        medium_bodies=concurrent_requests + clamp(share / LARGE_BODY, *MEDIUM_BODIES),
+        medium_bodies=concurrent_requests + clamp(share / LARGE_BODY_BYTES, *MEDIUM_BODIES),
         large_bodies=concurrent_requests + clamp(share / body_buffer(settings), *LARGE_BODIES),
     )
 
@@ -73,9 +73,9 @@ def fit_to_descriptors(settings: Settings, files: int) -> Settings:
             f"A process may open {files} files (ulimit -n), and the box needs {MIN_FILES}: allow more, as "
             "with docker run --ulimit nofile=1024."
         )
-    of_worker = (files - WORKER_FILES) // (4 * REQUEST_FILES + 2 * TRITON_REQUEST_FILES)
-    of_triton = (files - TRITON_FILES) // (2 * TRITON_REQUEST_FILES * settings.worker_count)
-    threads = max(1, min(settings.threads, of_worker, of_triton))
+    worker_threads = (files - WORKER_FILES) // (4 * REQUEST_FILES + 2 * TRITON_REQUEST_FILES)
+    triton_threads = (files - TRITON_FILES) // (2 * TRITON_REQUEST_FILES * settings.worker_count)
+    threads = max(1, min(settings.threads, worker_threads, triton_threads))
     spare = files - WORKER_FILES - threads * (4 * REQUEST_FILES + 2 * TRITON_REQUEST_FILES)
     return replace(settings, threads=threads, queue=max(0, min(settings.queue, spare // REQUEST_FILES)))
 
@@ -89,13 +89,13 @@ def describe_limits(requested: Settings, fitted: Settings, limits: Capacity, fil
         f"100 KB and {limits.large_bodies} of 1 MB and more; a process may open {files} files"
     )
     is_reduced = (fitted.threads, fitted.queue) < (requested.threads, requested.queue)
-    if is_reduced or limits.in_flight < in_workers(requested):
+    if is_reduced or limits.in_flight < requests_in_workers(requested):
         return "warning", f"{text}, too few for the requests and threads that are set (ulimit -n)"
     return "info", text
 
 
-def in_workers(settings: Settings) -> int:
-    """Return the requests that the workers have in hand, by the settings alone."""
+def requests_in_workers(settings: Settings) -> int:
+    """Return how many requests the workers hold at most, by the settings alone."""
     return min(65535, settings.worker_count * settings.max_threads)
 
 
@@ -119,6 +119,6 @@ def descriptor_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def clamp(value: float, least: int, most: int) -> int:
+def clamp(value: float, low: int, high: int) -> int:
     """Return the largest integer up to ``value`` within the bounds."""
-    return max(least, min(most, int(value)))
+    return max(low, min(high, int(value)))

@@ -20,36 +20,36 @@ class CertificateWatch:
         folder: Path,
         clock: Callable[[], float],
         reload: Callable[[], None],
-        say: Callable[[str, str], None],
+        log: Callable[[str, str], None],
     ) -> None:
         """``files``: certificate and key. ``folder``: nginx's copies. ``reload`` makes nginx read them."""
         self._files, self._folder = files, folder
-        self._clock, self._reload, self._say = clock, reload, say
+        self._clock, self._reload, self._log = clock, reload, log
         self._used = certificates.read(folder / certificates.CERTIFICATE, folder / certificates.KEY)
         self._last_checked = self._used
         self._rejected: KeyPair | None = None
-        self._complaint = ""
-        self._next = 0.0
+        self._last_warning = ""
+        self._next_poll = 0.0
 
     def poll(self) -> None:
         """Check if it is time; to be called often. An invalid pair is logged once, and the old one stays."""
         now = self._clock()
-        if now < self._next:
+        if now < self._next_poll:
             return
-        self._next = now + POLL_INTERVAL_S
+        self._next_poll = now + POLL_INTERVAL_S
         try:
-            self._look()
+            self._check()
         except CertificateError as error:
-            self._complain(str(error))
+            self._warn(str(error))
         except OSError as error:
-            self._complain(f"the copies cannot be written: {error.strerror}")
+            self._warn(f"the copies cannot be written: {error.strerror}")
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         pair = certificates.read(*self._files)
         # The two files are not replaced in one step, so a change must be the same in two checks.
         changed, self._last_checked = pair != self._last_checked, pair
         if pair == self._used:
-            self._rejected, self._complaint = None, ""
+            self._rejected, self._last_warning = None, ""
         elif not changed and pair != self._rejected:
             self._use(pair)
 
@@ -59,13 +59,14 @@ class CertificateWatch:
         except CertificateError:
             self._rejected = pair
             raise
-        self._used, self._rejected, self._complaint = pair, None, ""
+        self._used, self._rejected, self._last_warning = pair, None, ""
         self._reload()
-        self._say("info", "the certificate was replaced")
+        self._log("info", "the certificate was replaced")
         if warning:
-            self._say("warning", warning)
+            self._log("warning", warning)
 
-    def _complain(self, sentence: str) -> None:
-        if sentence != self._complaint:
-            self._complaint = sentence
-            self._say("warning", f"the certificate stays as it was: {sentence}")
+    def _warn(self, sentence: str) -> None:
+        """Log why the new pair is not used, unless this is the last warning again."""
+        if sentence != self._last_warning:
+            self._last_warning = sentence
+            self._log("warning", f"the certificate stays as it was: {sentence}")

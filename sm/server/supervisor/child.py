@@ -30,6 +30,7 @@ class Child:
     ever_ready: bool = False
     #: True if the supervisor ends it, so that its exit is not counted.
     expected_exit: bool = False
+    #: The times of its deaths within the window.
     deaths: list[float] = field(default_factory=list)
 
     def mark_started(self, pid: int, now: float) -> None:
@@ -51,18 +52,18 @@ class Child:
             self.expected_exit = False
             return
         self.restarts += 1
-        self.deaths = [at for at in self.deaths if at > now - RESTART_WINDOW_S] + [now]
+        self.deaths = [death for death in self.deaths if death > now - RESTART_WINDOW_S] + [now]
         self.not_before = now + min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(len(self.deaths) - 1, 10))
 
     def mark_stopped(self) -> None:
         self.pid, self.state = None, STOPPED
 
-    def restart_limit_reached(self, budget: int) -> bool:
-        """True if it died more often than allowed."""
-        return len(self.deaths) > budget
+    def restart_limit_reached(self, max_restarts: int) -> bool:
+        """True if it died more than ``max_restarts`` times within the window."""
+        return len(self.deaths) > max_restarts
 
     def overdue(self, now: float, limit: float) -> bool:
-        """True if it has been starting for too long."""
+        """True if it has been starting for more than ``limit`` seconds."""
         return self.pid is not None and self.state != READY and now > self.since + limit
 
 

@@ -34,9 +34,7 @@ FRONT_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20), "MALLOC_TRIM_THRESH
 
 
 class Commands:
-    """The commands of all children. ``listeners`` are descriptors lent to the front: the public port's, and
-    TLS's.
-    """
+    """The commands of all children. The front inherits ``listeners``: descriptors of the public ports."""
 
     def __init__(
         self,
@@ -49,19 +47,19 @@ class Commands:
         self._settings, self._box, self._listeners, self._environment = settings, box, listeners, environment
         self._nginx = front.prepare(nginx, settings, box) if nginx else ()
         #: Multi-model mode: record ids whose models Triton must not be started with.
-        self._left_out: set[str] = set()
+        self._excluded_records: set[str] = set()
         # Built now, so that a missing Triton stops the start before anything runs.
         self._triton = server.command(settings, box, environment)
 
-    def leave_out(self, models: Collection[str]) -> bool:
-        """Start Triton without the archives of these models until they are loaded again; False if none is."""
+    def exclude_models(self, models: Collection[str]) -> bool:
+        """Start Triton without the archives of these models; False if none of them is loaded."""
         loaded = Records(self._box.models_file).read().loaded()
         ids = {record.id for record in loaded if set(models) & set(record.models.values())}
-        self._left_out |= ids
+        self._excluded_records |= ids
         return bool(ids)
 
     def command(self, name: str) -> Command:
-        """Return a child's command, after removing what its predecessor left."""
+        """Remove what the child's previous process left, and return the child's command."""
         return {
             CONTROL: self._control,
             KEYS: self._keys,
@@ -77,20 +75,20 @@ class Commands:
         for gauges in self._box.metrics_folder.glob("gauge_live*.db"):
             with contextlib.suppress(OSError):
                 gauges.unlink()
-        # Python's bytecode cache misses a second change within one second.
-        more = {**ALLOCATOR, "PYTHONDONTWRITEBYTECODE": "1"} if self._box.reload else ALLOCATOR
+        # Python's bytecode cache does not notice a second change of a file within one second.
+        variables = {**ALLOCATOR, "PYTHONDONTWRITEBYTECODE": "1"} if self._box.reload else ALLOCATOR
         if self._box.fronted:
-            return self._worker("data", more)
+            return self._worker("data", variables)
         listener = self._listeners[0]
-        return self._worker("data", {**more, "TRIREME_LISTENER": str(listener)}, listener)
+        return self._worker("data", {**variables, "TRIREME_LISTENER": str(listener)}, listener)
 
     def _keys(self) -> Command:
         return self._python(("sm.server.access.checker",), {})
 
-    def _worker(self, plane: str, more: Mapping[str, str], *files: int) -> Command:
-        return self._python(("sm.server.worker", plane), more, *files)
+    def _worker(self, plane: str, variables: Mapping[str, str], *files: int) -> Command:
+        return self._python(("sm.server.worker", plane), variables, *files)
 
-    def _python(self, module: tuple[str, ...], more: Mapping[str, str], *files: int) -> Command:
+    def _python(self, module: tuple[str, ...], variables: Mapping[str, str], *files: int) -> Command:
         paths = [str(PACKAGE.parent), self._environment.get("PYTHONPATH", "")]
         environment = {
             **self._environment,
@@ -98,25 +96,25 @@ class Commands:
             "PYTHONUNBUFFERED": "1",
             "PROMETHEUS_MULTIPROC_DIR": str(self._box.metrics_folder),
             "TRIREME_RUN_DIR": str(self._box.run),
-            **more,
+            **variables,
         }
         return Command((sys.executable, "-m", *module), environment, files)
 
     def _front(self) -> Command:
         # nginx takes over the listening sockets in this variable, as in its own binary upgrade.
-        lent = "".join(f"{listener};" for listener in self._listeners)
-        environment = {**self._environment, **FRONT_ALLOCATOR, "NGINX": lent}
+        descriptors = "".join(f"{listener};" for listener in self._listeners)
+        environment = {**self._environment, **FRONT_ALLOCATOR, "NGINX": descriptors}
         return Command(self._nginx, environment, self._listeners)
 
     def _inference(self) -> Command:
-        # The python backend's files remain after a kill -9.
+        # The python backend does not remove its files after a kill -9.
         remove_files(f"trireme-{self._box.id}-py")
         # The models that were loaded when the previous Triton ended.
         loaded = Records(self._box.models_file).read().loaded()
-        again = tuple(
+        loads = tuple(
             f"--load-model={name}"
             for record in loaded
-            if record.id not in self._left_out
+            if record.id not in self._excluded_records
             for name in restorable(record, self._box.repository)
         )
-        return Command(self._triton.arguments + again, self._triton.environment)
+        return Command(self._triton.arguments + loads, self._triton.environment)

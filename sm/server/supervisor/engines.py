@@ -28,8 +28,8 @@ from sm.settings import PACKAGE, Settings
 POLL_INTERVAL_S, PROGRESS_INTERVAL_S, CLOSE_GRACE_S = 0.05, 30.0, 0.5
 
 
-class Stopping(Exception):
-    """The box is told to stop."""
+class StopRequested(Exception):
+    """A signal asked the box to stop."""
 
 
 class PlanBuilder:
@@ -42,31 +42,33 @@ class PlanBuilder:
         selector: BaseSelector,
         signals: Signals,
         processes: Processes,
-        guard: Watchdog | None,
+        watchdog: Watchdog | None,
         log: Log,
     ) -> None:
         self._root = settings.cache.expanduser().absolute() / "engines"
         self._selector, self._signals, self._processes = selector, signals, processes
-        self._guard, self._log = guard, log
-        #: The reason that ``/ping`` gives meanwhile.
+        self._watchdog, self._log = watchdog, log
+        #: What ``/ping`` says while the plans are built.
         self.reason = "the box is starting"
-        self._doorman = UnavailableResponder(listener, selector, lambda: self.reason, time.monotonic)
+        self._responder = UnavailableResponder(listener, selector, lambda: self.reason, time.monotonic)
 
     def run(self, repository: Path) -> Path | None:
-        """Build the plans. Returns the repository to serve, None if the box is told to stop. Raises
-        :class:`StartError`.
+        """Build the plans. Returns the repository to serve; None if a signal asked the box to stop.
+
+        Raises:
+            StartError: A plan could not be built, or the cache cannot be written.
         """
-        wanting = find_missing_plans(repository)
-        if not wanting:
+        missing = find_missing_plans(repository)
+        if not missing:
             return repository
         try:
-            merged = self._root / hashlib.sha256(str(repository).encode()).hexdigest()[:16]
-            merge(repository, merged, wanting)
-            for number, version in enumerate(wanting, 1):
-                built = merged / version.relative_to(repository)
+            overlay = self._root / hashlib.sha256(str(repository).encode()).hexdigest()[:16]
+            merge(repository, overlay, missing)
+            for number, version in enumerate(missing, 1):
+                built = overlay / version.relative_to(repository)
                 if fits(built) and same_source(version, built):
                     self._log.log("info", f"{version.parent.name}: its plan in {built} is for this GPU")
-                elif not self._build(version, built, f"{number} of {len(wanting)}"):
+                elif not self._build(version, built, f"{number} of {len(missing)}"):
                     return None
         except OSError as error:
             raise StartError(
@@ -75,12 +77,12 @@ class PlanBuilder:
             ) from error
         finally:
             self._finish_answers()
-        return merged
+        return overlay
 
-    def _build(self, version: Path, built: Path, which: str) -> bool:
-        """Build a plan. Returns False if the box is told to stop."""
+    def _build(self, version: Path, built: Path, position: str) -> bool:
+        """Build a plan. Returns False if a signal asked the box to stop."""
         name, started, reported_at = version.parent.name, time.monotonic(), -PROGRESS_INTERVAL_S
-        usual = _seconds(version)
+        last_seconds = _last_build_seconds(version)
         command = (
             sys.executable,
             "-m",
@@ -92,60 +94,60 @@ class PlanBuilder:
         pid, output = self._processes.spawn(
             Command(command, {**os.environ, "PYTHONPATH": str(PACKAGE.parent)})
         )
-        if self._guard:
-            self._guard.group(pid)
+        if self._watchdog:
+            self._watchdog.add_group(pid)
         try:
             while (status := self._status(pid)) is None:
                 elapsed = time.monotonic() - started
-                self.reason = progress(name, elapsed, usual)
+                self.reason = progress(name, elapsed, last_seconds)
                 if elapsed - reported_at >= PROGRESS_INTERVAL_S:
                     reported_at = elapsed
-                    self._log.log("info", f"{self.reason} (plan {which}, log: {built / LOG})")
+                    self._log.log("info", f"{self.reason} (plan {position}, log: {built / LOG})")
                 self._answer_callers()
             if status:
                 text = os.read(output, 1 << 16).decode(errors="replace").strip()
                 raise StartError(text.splitlines()[-1] if text else f"{name}: its plan could not be built.")
-        except Stopping:
+        except StopRequested:
             self._processes.kill(pid)
             return False
         finally:
             os.close(output)
-            if self._guard:
-                self._guard.forget(pid)
+            if self._watchdog:
+                self._watchdog.remove_group(pid)
         self._log.log("info", f"{name}: its plan was built in {time.monotonic() - started:.0f} s")
         return True
 
     def _status(self, pid: int) -> int | None:
-        """Return the process's exit status, None while it runs. Raises :class:`Stopping`."""
-        if any(number in STOPPING for number in self._signals.take()):
-            raise Stopping
+        """Return the process's exit status, None while it runs. Raises :class:`StopRequested`."""
+        if any(number in STOPPING for number in self._signals.read()):
+            raise StopRequested
         return dict(self._processes.reap()).get(pid)
 
     def _answer_callers(self, active: bool = True) -> None:
         """Answer callers for one interval."""
-        self._doorman.serve(active)
+        self._responder.serve(active)
         registered = self._selector.get_map()
         for key, _ in self._selector.select(POLL_INTERVAL_S):
-            # An earlier event of this round may have closed this one's file.
+            # An earlier event of this round may have closed this file.
             if registered.get(key.fd) is key:
                 key.data()
 
     def _finish_answers(self) -> None:
-        """Let the last callers read their answer."""
+        """Give the last callers time to read their answer."""
         end = time.monotonic() + CLOSE_GRACE_S
-        while self._doorman.busy and time.monotonic() < end:
+        while self._responder.busy and time.monotonic() < end:
             self._answer_callers(active=False)
 
 
-def progress(model: str, elapsed: float, usual: float | None) -> str:
-    """Format the progress for ``/ping`` and the log; ``usual`` is the seconds of the last build."""
+def progress(model: str, elapsed: float, last_seconds: float | None) -> str:
+    """Format the progress for ``/ping`` and the log; ``last_seconds`` is how long the last build took."""
     minutes = int(elapsed // 60)
-    if usual is None:
+    if last_seconds is None:
         return f"building {model}: {minutes} min so far"
-    return f"building {model}: {minutes} of {max(minutes, 1, round(usual / 60))} min"
+    return f"building {model}: {minutes} of {max(minutes, 1, round(last_seconds / 60))} min"
 
 
-def _seconds(version: Path) -> float | None:
+def _last_build_seconds(version: Path) -> float | None:
     try:
         seconds = json.loads((version / "manifest.json").read_bytes()).get("seconds")
     except (OSError, ValueError, AttributeError):

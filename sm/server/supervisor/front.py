@@ -19,12 +19,12 @@ from sm.server.supervisor.capacity import body_buffer, capacity, descriptor_limi
 from sm.settings import HERE, Settings, cores, names_of
 
 TEMPLATE = HERE / "nginx.conf"
-#: nginx is often installed where only root's PATH points.
+#: Folders of nginx that are often only on root's PATH.
 NGINX_PATHS = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin"
 #: Seconds that nginx waits longer than the router.
 TIMEOUT_MARGIN_S = 5
 MODELS_NEED_NGINX = (
-    "multi-model mode (SAGEMAKER_MULTI_MODEL=true) needs nginx, which has one process load all the models"
+    "multi-model mode (SAGEMAKER_MULTI_MODEL=true) needs nginx, which passes all loads to one process"
 )
 #: Settings that protect the port. If nginx is missing they stop the start.
 NGINX_SETTINGS = ("tls_certificate", "api_keys_file", "cors_origins")
@@ -42,8 +42,8 @@ EXPOSED_HEADERS = (
     "x-Amzn-Invoked-Production-Variant",
 )
 WITHOUT_NGINX = (
-    "there is no nginx, so gunicorn takes the port itself: /ping shares the workers with the invocations and "
-    "can be late when all are busy, and a caller too many waits instead of getting 429"
+    "there is no nginx, so gunicorn serves the port itself: /ping shares the workers with the invocations "
+    "and can be late when all are busy, and callers over the limit wait instead of getting 429"
 )
 
 
@@ -67,7 +67,7 @@ def choose(settings: Settings) -> Path | None:
 def _check_nginx_settings(settings: Settings, why: str) -> None:
     for name in NGINX_SETTINGS:
         if getattr(settings, name):
-            raise StartError(f"{why}, and {names_of(name)[0]} works with nginx alone.")
+            raise StartError(f"{why}, and {names_of(name)[0]} works only with nginx.")
 
 
 def prepare(nginx: Path, settings: Settings, box: Box) -> tuple[str, ...]:
@@ -78,21 +78,21 @@ def prepare(nginx: Path, settings: Settings, box: Box) -> tuple[str, ...]:
     file = folder / "nginx.conf"
     file.write_text(render(settings, box))
     command = (str(nginx), "-p", str(folder), "-c", str(file), *_error_log(nginx))
-    checked = subprocess.run([*command, "-t", "-q"], capture_output=True, text=True, check=False, timeout=30)
-    if checked.returncode:
-        raise StartError(f"nginx refuses its configuration: {_first_complaint(checked.stderr)}")
+    result = subprocess.run([*command, "-t", "-q"], capture_output=True, text=True, check=False, timeout=30)
+    if result.returncode:
+        raise StartError(f"nginx refuses its configuration: {_first_error(result.stderr)}")
     return command
 
 
 def render(settings: Settings, box: Box) -> str:
-    """Fill in the configuration. ``${name}`` is ours, ``$name`` is nginx's own."""
-    filled = values(settings, box)
-    return re.sub(r"\$\{([a-z_]+)\}", lambda match: str(filled[match[1]]), TEMPLATE.read_text())
+    """Fill in the template. ``${name}`` is a value of this module, ``$name`` one of nginx's own variables."""
+    template_values = values(settings, box)
+    return re.sub(r"\$\{([a-z_]+)\}", lambda match: str(template_values[match[1]]), TEMPLATE.read_text())
 
 
 def values(settings: Settings, box: Box) -> Mapping[str, object]:
     """Return the values of the template. Sizes are in bytes, times in seconds."""
-    patience = int(settings.timeout) + TIMEOUT_MARGIN_S
+    timeout = int(settings.timeout) + TIMEOUT_MARGIN_S
     processes = max(1, min(4, cores() // 4))
     limits = capacity(settings, memory_limit(), descriptor_limit())
     return {
@@ -116,12 +116,12 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "max_control_body": min(MAX_CONTROL_BODY_BYTES, settings.max_body),
         "body_buffer": body_buffer(settings),
         "receive_timeout": max(1, round(settings.receive_timeout)),
-        "timeout": patience,
+        "timeout": timeout,
         "stream_timeout": int(settings.longest_stream) + TIMEOUT_MARGIN_S,
         "all_streamed": int(_all_streamed(settings)),
         # Unloading a model may take the platform's 360 s, loading one as long as is set.
         "control_timeout": max(
-            patience, 360 + TIMEOUT_MARGIN_S, int(settings.load_timeout) + TIMEOUT_MARGIN_S
+            timeout, 360 + TIMEOUT_MARGIN_S, int(settings.load_timeout) + TIMEOUT_MARGIN_S
         ),
         "with_tls": _line_prefix(settings.tls),
         "tls_port": settings.tls_port,
@@ -142,7 +142,7 @@ def _line_prefix(on: bool) -> str:
 
 
 def _all_streamed(settings: Settings) -> bool:
-    """True if answers are streamed without a request for it."""
+    """True if answers are streamed although the caller does not ask for it."""
     return settings.inference_type == "generate_stream" or settings.default_accept == "text/event-stream"
 
 
@@ -157,14 +157,14 @@ def _user() -> str:
 
 
 def _error_log(nginx: Path) -> tuple[str, ...]:
-    """Keep nginx from its compiled-in log file, if it has the option (1.19.5)."""
+    """Return the option that replaces nginx's compiled-in log file; nginx has it since 1.19.5."""
     version = subprocess.run([nginx, "-v"], capture_output=True, text=True, check=False, timeout=30).stderr
     match = re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", version)
     supported = match is not None and tuple(map(int, match.groups())) >= (1, 19, 5)
     return ("-e", "stderr") if supported else ()
 
 
-def _first_complaint(output: str) -> str:
+def _first_error(output: str) -> str:
     lines = (
         [line for line in output.splitlines() if "[emerg]" in line] or output.splitlines() or ["no reason"]
     )

@@ -1,4 +1,4 @@
-"""Say what Triton's complaints about a missing GPU are, on a machine that has none."""
+"""Replace Triton's messages about a missing GPU by one sentence, on a machine that has none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 #: What Triton prints at each start without a GPU, some of it as an error.
-COMPLAINT = re.compile(
+GPU_MESSAGE = re.compile(
     r"Unable to allocate pinned system memory"
     r"|CUDA memory pool disabled"
     r"|CudaDriverHelper has not been initialized"
@@ -22,16 +22,14 @@ Members = dict[str, Any]
 
 
 class GpuLines:
-    """Passes Triton's lines on. Without a GPU, one sentence replaces its complaints, which become debug
-    lines.
-    """
+    """Passes Triton's lines on. Without a GPU, its messages about that become debug lines."""
 
     def __init__(self, emit: Callable[[Members], None], has_gpu: bool) -> None:
         self._emit, self._has_gpu = emit, has_gpu
         self._explained = False
 
     def __call__(self, members: Members) -> None:
-        if self._has_gpu or not COMPLAINT.match(str(members["message"])):
+        if self._has_gpu or not GPU_MESSAGE.match(str(members["message"])):
             self._emit(members)
             return
         if not self._explained:

@@ -1,4 +1,4 @@
-"""A file with the lines of the log, for ``sm logs --local``. It is begun anew when it is large."""
+"""A file with the lines of the log, for ``sm logs --local``. It is rotated when it is large."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-#: Bytes of the file. The file before it is kept beside it, so a log takes at most twice as many.
+#: Bytes of the file. One older file is kept beside it, so a log takes at most twice as many.
 MAX_BYTES = 64 * 2**20
 
 
@@ -14,29 +14,29 @@ class LogFile:
     """Appends lines to a file. A disk that is full or gone never stops the box: lines are lost and counted.
 
     Args:
-        path: The file; the one before it is called ``PATH.1``.
-        lost: ``lost(n)`` returns the line that reports ``n`` lost lines.
-        max_bytes: Size at which the file is begun anew.
+        path: The file; the older one is called ``PATH.1``.
+        report_lost: Returns the line that reports a number of lost lines.
+        max_bytes: The file is rotated before it would exceed this size.
     """
 
-    def __init__(self, path: Path, lost: Callable[[int], bytes], max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, path: Path, report_lost: Callable[[int], bytes], max_bytes: int = MAX_BYTES) -> None:
         """Raises OSError if the file cannot be written."""
-        self._path, self._lost, self._max_bytes = path, lost, max_bytes
-        self._missing = 0
+        self._path, self._report_lost, self._max_bytes = path, report_lost, max_bytes
+        self._lost_lines = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = self._open()
 
     def write(self, line: bytes) -> None:
         """Append a line with its line end."""
-        note = self._lost(self._missing) if self._missing else b""
+        note = self._report_lost(self._lost_lines) if self._lost_lines else b""
         try:
             if self._size + len(note) + len(line) > self._max_bytes:
-                self._begin_anew()
+                self._rotate()
             self._append(note + line)
         except OSError:
-            self._missing += 1
+            self._lost_lines += 1
         else:
-            self._missing = 0
+            self._lost_lines = 0
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -49,7 +49,7 @@ class LogFile:
             raise OSError("the disk is full")
         self._size += written
 
-    def _begin_anew(self) -> None:
+    def _rotate(self) -> None:
         self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         old, self._descriptor = self._descriptor, self._open()
         os.close(old)

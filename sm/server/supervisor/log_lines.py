@@ -30,18 +30,25 @@ QUERY = re.compile(r"\?[^\s\"]*")
 TABLE = ("+--", "| ")
 TRACEBACK = "Traceback (most recent call last):"
 
-LETTERS = {"I": "info", "W": "warning", "E": "error", "F": "critical", "V": "debug"}
-WORDS = {"notice": "info", "warn": "warning", "crit": "critical", "alert": "critical", "emerg": "critical"}
+TRITON_LEVELS = {"I": "info", "W": "warning", "E": "error", "F": "critical", "V": "debug"}
+NGINX_LEVELS = {
+    "notice": "info",
+    "warn": "warning",
+    "crit": "critical",
+    "alert": "critical",
+    "emerg": "critical",
+}
 
 Members = dict[str, Any]
 
 
 def parse(line: str) -> Members:
-    """Return a line's ``level`` and ``message``, and further members of a JSON line. The child's ``time`` is
-    kept if it is complete; Triton's has no year and nginx's no zone.
+    """Return a line's ``level`` and ``message``, and further members of a JSON line.
+
+    A JSON line keeps a valid ``time``. Other times are dropped: Triton's has no year, nginx's no zone.
     """
-    for read in (_json, _triton, _nginx):
-        members = read(line)
+    for parse_form in (_parse_json_line, _parse_triton_line, _parse_nginx_line):
+        members = parse_form(line)
         if members is not None:
             return members
     if line.startswith(TABLE):
@@ -49,7 +56,7 @@ def parse(line: str) -> Members:
     return {"level": "error" if line.startswith(TRACEBACK) else "info", "message": line}
 
 
-def _json(line: str) -> Members | None:
+def _parse_json_line(line: str) -> Members | None:
     if not line.startswith("{"):
         return None
     members = _parse_json(line)
@@ -79,7 +86,7 @@ def _is_time(value: object) -> bool:
         return False
 
 
-def _triton(line: str) -> Members | None:
+def _parse_triton_line(line: str) -> Members | None:
     match = TRITON.match(line)
     if match is None:
         return None
@@ -90,21 +97,21 @@ def _triton(line: str) -> Members | None:
         except ValueError:
             text = text.strip('"')
     # Triton prints an empty line above a table.
-    level = LETTERS[match["letter"] or match["iso"]] if text.strip() else "debug"
+    level = TRITON_LEVELS[match["letter"] or match["iso"]] if text.strip() else "debug"
     return {"level": level, "message": text, "place": match["place"]}
 
 
-def _nginx(line: str) -> Members | None:
+def _parse_nginx_line(line: str) -> Members | None:
     match = NGINX.match(line)
     if match is None:
         return None
-    level = WORDS.get(match["level"], match["level"])
+    level = NGINX_LEVELS.get(match["level"], match["level"])
     # A query may contain a key.
     return {"level": level if level in LEVELS else "info", "message": QUERY.sub("?…", match["text"])}
 
 
-class Lines:
-    """Turns the bytes of one child into lines: cut, decoded, with a traceback as one record."""
+class LineSplitter:
+    """Splits one child's output into lines, decodes them, cuts long ones, and joins those of a traceback."""
 
     def __init__(self, emit: Callable[[Members], None]) -> None:
         self._emit = emit
@@ -116,25 +123,25 @@ class Lines:
         """Add bytes that were read from the pipe."""
         *lines, partial = (self._partial_line + data).split(b"\n")
         for line in lines:
-            self._line(line)
+            self._handle_line(line)
         # The part of a line beyond the limit is dropped.
         self._partial_line = partial[: MAX_LINE_BYTES + 1]
 
     def end(self) -> None:
-        """Handle the rest after the pipe was closed."""
+        """Handle a last line without a line end, after the pipe was closed."""
         if self._partial_line:
-            self._line(self._partial_line)
+            self._handle_line(self._partial_line)
             self._partial_line = b""
         self._end_traceback()
 
-    def _line(self, raw: bytes) -> None:
+    def _handle_line(self, raw: bytes) -> None:
         line = raw[:MAX_LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
         if len(raw) > MAX_LINE_BYTES:
             line += " … (cut)"
-        for members in self._members(line):
+        for members in self._parse_line(line):
             self._emit(members)
 
-    def _members(self, line: str) -> Iterator[Members]:
+    def _parse_line(self, line: str) -> Iterator[Members]:
         if self._traceback:
             self._traceback.append(line)
             size = sum(map(len, self._traceback))

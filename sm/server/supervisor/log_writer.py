@@ -14,10 +14,10 @@ from typing import Any
 from sm.logs import Formatter
 from sm.server.supervisor.log_file import LogFile
 
-#: Bytes that wait for a slow reader. Further lines are dropped and counted: otherwise the children would
-#: block because their output is not read.
+#: Bytes that wait for a slow reader. Further lines are dropped and counted: if the supervisor stopped reading
+#: the children's output instead, they would block.
 MAX_BUFFERED_BYTES = 4 * 2**20
-#: A pipe that is ready takes this much without blocking (PIPE_BUF).
+#: A pipe that is ready accepts this much without blocking (PIPE_BUF).
 PIPE_BUF_BYTES = 4096
 
 
@@ -27,11 +27,11 @@ class NonBlockingWriter:
     The descriptor is not made non-blocking, as that would apply to every process that shares the terminal.
     """
 
-    def __init__(self, descriptor: int, selector: BaseSelector, lost: Callable[[int], bytes]) -> None:
-        """``lost(n)`` returns the line that reports ``n`` dropped lines."""
-        self.descriptor, self.selector, self.lost = descriptor, selector, lost
-        self._waiting: deque[bytes] = deque()
-        self._size = 0
+    def __init__(self, descriptor: int, selector: BaseSelector, report_lost: Callable[[int], bytes]) -> None:
+        """``report_lost`` returns the line that reports a number of dropped lines."""
+        self.descriptor, self.selector, self.report_lost = descriptor, selector, report_lost
+        self._buffer: deque[bytes] = deque()
+        self._buffered_bytes = 0
         self._dropped = 0
         self._reader_gone = False
 
@@ -39,11 +39,11 @@ class NonBlockingWriter:
         """Write one line with its line end."""
         if self._reader_gone:
             return
-        if self._size + len(line) > MAX_BUFFERED_BYTES:
+        if self._buffered_bytes + len(line) > MAX_BUFFERED_BYTES:
             self._dropped += 1
             return
         if self._dropped:
-            note, self._dropped = self.lost(self._dropped), 0
+            note, self._dropped = self.report_lost(self._dropped), 0
             self._append(note)
         self._append(line)
 
@@ -52,19 +52,19 @@ class NonBlockingWriter:
         end = time.monotonic() + seconds
         poll = select.poll()
         poll.register(self.descriptor, select.POLLOUT)
-        while self._waiting and (left := end - time.monotonic()) > 0:
+        while self._buffer and (left := end - time.monotonic()) > 0:
             if poll.poll(left * 1000):
                 self._write()
 
     def _append(self, line: bytes) -> None:
-        if not self._waiting:
+        if not self._buffer:
             try:
                 self.selector.register(self.descriptor, EVENT_WRITE, self._write)
             except (OSError, ValueError):
                 self._give_up()
                 return
-        self._waiting.append(line)
-        self._size += len(line)
+        self._buffer.append(line)
+        self._buffered_bytes += len(line)
 
     def _write(self) -> None:
         chunk = b"".join(self._take(PIPE_BUF_BYTES))
@@ -76,22 +76,23 @@ class NonBlockingWriter:
             self._give_up()
             return
         if written < len(chunk):
-            self._waiting.appendleft(chunk[written:])
-            self._size += len(chunk) - written
-        if not self._waiting:
+            self._buffer.appendleft(chunk[written:])
+            self._buffered_bytes += len(chunk) - written
+        if not self._buffer:
             self.selector.unregister(self.descriptor)
 
-    def _take(self, most: int) -> list[bytes]:
+    def _take(self, max_bytes: int) -> list[bytes]:
+        """Remove at most ``max_bytes`` from the buffer and return them."""
         lines: list[bytes] = []
-        while self._waiting and most > 0:
-            line = self._waiting.popleft()
-            self._size -= len(line)
-            if len(line) > most:
-                self._waiting.appendleft(line[most:])
-                self._size += len(line) - most
-                line = line[:most]
+        while self._buffer and max_bytes > 0:
+            line = self._buffer.popleft()
+            self._buffered_bytes -= len(line)
+            if len(line) > max_bytes:
+                self._buffer.appendleft(line[max_bytes:])
+                self._buffered_bytes += len(line) - max_bytes
+                line = line[:max_bytes]
             lines.append(line)
-            most -= len(line)
+            max_bytes -= len(line)
         return lines
 
     def _give_up(self) -> None:
@@ -99,8 +100,8 @@ class NonBlockingWriter:
         self._reader_gone = True
         if self.descriptor in self.selector.get_map():
             self.selector.unregister(self.descriptor)
-        self._waiting.clear()
-        self._size = 0
+        self._buffer.clear()
+        self._buffered_bytes = 0
 
 
 class Log:
@@ -113,17 +114,17 @@ class Log:
         descriptor: int = 1,
         file: tuple[Formatter, LogFile] | None = None,
     ) -> None:
-        """``file``: where the lines go too, and their form there."""
+        """``file``: a log file that gets the lines too, with its own formatter."""
         self._formatter, self._file = formatter, file
-        self.sink = NonBlockingWriter(descriptor, selector, self._count_lost)
+        self.output = NonBlockingWriter(descriptor, selector, self._count_lost)
 
     def write(self, process: str, members: Mapping[str, Any]) -> None:
         line = self._formatter.line(process, members)
         if line:
-            self.sink.write(line)
+            self.output.write(line)
         if line and self._file:
-            form, file = self._file
-            file.write(form.line(process, members))
+            formatter, file = self._file
+            file.write(formatter.line(process, members))
 
     def log(self, level: str, message: str) -> None:
         """Log a line of the supervisor itself."""
@@ -140,10 +141,10 @@ class Log:
 
 def open_log_file(path: Path, level: str) -> tuple[Formatter, LogFile]:
     """Open a file for the log, as JSON lines. Raises OSError."""
-    form = Formatter(level, text=False, colour=False)
+    formatter = Formatter(level, text=False, colour=False)
 
     def count_lost(count: int) -> bytes:
         message = f"{count} lines were lost: this file could not be written"
-        return form.line("serve", {"level": "error", "message": message})
+        return formatter.line("serve", {"level": "error", "message": message})
 
-    return form, LogFile(path, count_lost)
+    return formatter, LogFile(path, count_lost)

@@ -20,7 +20,7 @@ from sm.server.access import certificates
 from sm.server.supervisor.certificate_watch import CertificateWatch
 from sm.server.supervisor.commands import Commands
 from sm.server.supervisor.gpu_lines import GpuLines
-from sm.server.supervisor.log_lines import Lines
+from sm.server.supervisor.log_lines import LineSplitter
 from sm.server.supervisor.log_writer import Log
 from sm.server.supervisor.oom_kills import OomKills, count_kills
 from sm.server.supervisor.probes import Probes
@@ -40,11 +40,12 @@ TICK_S = 0.05
 HEARTBEAT_INTERVAL_S = 0.1
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5
-#: Seconds that a process must be dead before it is reported.
-DEAD_IMPORT_S = 1.0
+#: Seconds that a model's process must be dead before it is reported: Triton reaps the ones that it ended
+#: itself within a moment.
+DEAD_IMPORT_REPORT_DELAY_S = 1.0
 #: Bytes of one read from a child's pipe.
-CHUNK = 1 << 16
-#: Seconds in which lines are collected: waking up for each would cost more than the line itself.
+READ_BYTES = 1 << 16
+#: Seconds in which log lines are collected: waking up for each would cost more than the line itself.
 LOG_BATCH_S = 0.02
 
 
@@ -62,41 +63,41 @@ class Loop:
         selector: BaseSelector,
         signals: Signals,
         processes: Processes,
-        guard: Watchdog | None,
+        watchdog: Watchdog | None,
         generation: SharedGeneration,
         log: Log,
         has_gpu: bool = True,
         when_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """``when_ready`` is called once, when the box is ready for the first time. Without ``has_gpu``
-        Triton's complaints about that are no errors.
+        """``when_ready`` is called once, when the box is ready for the first time. Without ``has_gpu``,
+        Triton's messages about a missing GPU are logged as debug lines.
         """
         self._box, self._commands, self._selector, self._signals = box, commands, selector, signals
-        self._processes, self._guard, self._generation, self._log = processes, guard, generation, log
+        self._processes, self._watchdog, self._generation, self._log = processes, watchdog, generation, log
         self._when_ready, self._has_gpu = when_ready, has_gpu
         self._probes = Probes(box, settings.port)
-        self._memory = OomKills(count_kills, time.monotonic)
-        self._stubs = StubMonitor(0)
-        self._imports = StubWatch(box.overlay or box.repository)
+        self._oom_kills = OomKills(count_kills, time.monotonic)
+        self._stub_monitor = StubMonitor(0)
+        self._stub_watch = StubWatch(box.overlay or box.repository)
         self._dead_imports: tuple[DeadStub, ...] = ()
-        self._outputs: dict[int, tuple[int, Lines]] = {}
-        #: True while a child prints faster than its output is read; the loop then does not sleep.
-        self._behind = False
+        self._outputs: dict[int, tuple[int, LineSplitter]] = {}
+        #: True if the last read filled its buffer: the loop does not sleep then.
+        self._has_more_output = False
         keys = (KEYS,) if settings.api_keys_file else ()
         front = (*keys, NGINX) if box.fronted else ()
         self.manager = ProcessManager(
             self,
             time.monotonic,
             (CONTROL, *front, TRITON, DATA),
-            budget=settings.restarts,
-            startup=settings.startup_timeout,
-            drain=settings.drain,
+            max_restarts=settings.restarts,
+            startup_timeout=settings.startup_timeout,
+            drain_timeout=settings.drain,
         )
-        self._doormen = [
+        self._responders = [
             UnavailableResponder(listener, selector, lambda: self.manager.reason, time.monotonic)
         ]
         if tls_listener:
-            self._doormen.append(
+            self._responders.append(
                 TlsUnavailableResponder(
                     tls_listener,
                     selector,
@@ -112,9 +113,9 @@ class Loop:
                 box.tls_folder,
                 time.monotonic,
                 self._reload_front,
-                self.say,
+                self.log,
             )
-        selector.register(signals.reading, EVENT_READ, self._take_signals)
+        selector.register(signals.receiver, EVENT_READ, self._handle_signals)
 
     def run(self) -> int:
         """Run until everything has ended; return the exit code."""
@@ -122,15 +123,15 @@ class Loop:
         while self.manager.exit_code is None:
             self._heartbeat()
             self.manager.tick()
-            for doorman in self._doormen:
-                doorman.serve(self.manager.rejecting)
+            for responder in self._responders:
+                responder.serve(self.manager.rejecting)
             # nginx would die of SIGHUP while it starts.
             if self._certificates and self.manager.front_is_ready and not self.manager.shutdown:
                 self._certificates.poll()
             if self.manager.ever_ready:
                 when_ready, self._when_ready = self._when_ready, lambda: None
                 when_ready()
-            if self.manager.steady and not self._answering:
+            if self.manager.steady and not self._is_answering:
                 self._wait()
             else:
                 self._handle_events(TICK_S)
@@ -138,9 +139,7 @@ class Loop:
         return self.manager.exit_code
 
     def _heartbeat(self) -> None:
-        """Write the heartbeat for the workers, and tell the rules if the machine stood still since the last
-        one.
-        """
+        """Write the heartbeat for the workers. A late heartbeat means that the machine stood still."""
         age = self._generation.heartbeat_age()
         if age > STANDSTILL_S:
             self.manager.handle_standstill(age)
@@ -151,29 +150,29 @@ class Loop:
         end = time.monotonic() + HEARTBEAT_INTERVAL_S
         while self.manager.steady and (left := end - time.monotonic()) > 0:
             self._handle_events(left)
-            if not self._behind:
+            if not self._has_more_output:
                 time.sleep(LOG_BATCH_S)
 
     def _handle_events(self, seconds: float) -> None:
         """Wait for events and handle them."""
-        registered, self._behind = self._selector.get_map(), False
+        registered, self._has_more_output = self._selector.get_map(), False
         for key, _ in self._selector.select(seconds):
-            # An earlier event of this round may have closed this one's file.
+            # An earlier event of this round may have closed this file.
             if registered.get(key.fd) is key:
                 key.data()
 
     def _close_port(self) -> None:
-        """Close the port, and let the last callers read why."""
-        for doorman in self._doormen:
-            doorman.close()
+        """Close the port, and give the last callers time to read the reason."""
+        for responder in self._responders:
+            responder.close()
         end = time.monotonic() + STOP_NOTICE_S
-        while self._answering and time.monotonic() < end:
+        while self._is_answering and time.monotonic() < end:
             self._handle_events(TICK_S)
 
     @property
-    def _answering(self) -> bool:
+    def _is_answering(self) -> bool:
         """True while the supervisor itself answers a caller."""
-        return any(doorman.busy for doorman in self._doormen)
+        return any(responder.busy for responder in self._responders)
 
     def _reload_front(self) -> None:
         """Make nginx read its configuration, and with it the certificate, again."""
@@ -191,11 +190,11 @@ class Loop:
             pid, output = self._processes.spawn(self._commands.command(name))
         except OSError as error:
             raise StartError(f"{name} cannot be started: {error}.") from error
-        if self._guard:
-            self._guard.group(pid)
+        if self._watchdog:
+            self._watchdog.add_group(pid)
         emit = partial(self._log.write, name)
-        lines = Lines(GpuLines(emit, self._has_gpu) if name == TRITON else emit)
-        self._outputs[pid] = (output, lines)
+        splitter = LineSplitter(GpuLines(emit, self._has_gpu) if name == TRITON else emit)
+        self._outputs[pid] = (output, splitter)
         self._selector.register(output, EVENT_READ, partial(self._read, pid))
         return pid
 
@@ -212,10 +211,10 @@ class Loop:
         return self._probes.failure(name)
 
     def stub_condition(self, pid: int) -> StubCondition:
-        if self._stubs.pid != pid:
-            self._stubs = StubMonitor(pid)
-        condition = self._stubs.poll()
-        if self._stubs.has_just_searched:
+        if self._stub_monitor.pid != pid:
+            self._stub_monitor = StubMonitor(pid)
+        condition = self._stub_monitor.poll()
+        if self._stub_monitor.has_just_searched:
             make_private(f"trireme-{self._box.id}-py")
         self._generation.watch(self.has_stubs())
         # In multi-model mode the control plane reloads that model alone.
@@ -224,14 +223,13 @@ class Loop:
         return condition
 
     def dead_import(self, pid: int) -> str:
-        # Triton itself will wait for the ones that it has ended, within a moment.
-        settled = time.monotonic() - DEAD_IMPORT_S
-        self._dead_imports = tuple(stub for stub in self._imports.find(pid) if stub.since < settled)
-        return next((self._tell_import(stub) for stub in self._dead_imports), "")
+        died_before = time.monotonic() - DEAD_IMPORT_REPORT_DELAY_S
+        self._dead_imports = tuple(stub for stub in self._stub_watch.find(pid) if stub.since < died_before)
+        return next((self._describe_dead_import(stub) for stub in self._dead_imports), "")
 
-    def leave_out_dead_import(self) -> bool:
+    def exclude_dead_import(self) -> bool:
         models = {stub.model for stub in self._dead_imports} - {""}
-        return self._box.multi_model and self._commands.leave_out(models)
+        return self._box.multi_model and self._commands.exclude_models(models)
 
     def replacement_wanted(self) -> str:
         if not self._box.multi_model:
@@ -241,17 +239,17 @@ class Loop:
         except OSError:
             return ""
 
-    def _tell_import(self, stub: DeadStub) -> str:
+    def _describe_dead_import(self, stub: DeadStub) -> str:
         scripts = self._box.repository.glob("*/*/model.py")
-        # If only one process died before it was seen, it belongs to the only model that was not seen.
-        unseen = {path.parent.parent.name for path in scripts} - self._imports.recorded_models
+        # A process may die before the watch records its model. If one model is not recorded, it is that one.
+        unseen = {path.parent.parent.name for path in scripts} - self._stub_watch.recorded_models
         name = stub.model or (unseen.pop() if len(unseen) == 1 else "")
         which = f"the model {name!r}" if name else "a Python model"
         return f"{which} cannot be loaded: {stub.sentence}"
 
     def has_stubs(self) -> bool:
-        # In multi-model mode the next model may be loaded before its process is found.
-        return self._box.multi_model or self._stubs.has_stubs
+        # In multi-model mode a model may run before its process is found.
+        return self._box.multi_model or self._stub_monitor.has_stubs
 
     def answers_in_doubt(self) -> bool:
         return self._generation.is_in_doubt(self._generation.current)
@@ -259,11 +257,11 @@ class Loop:
     def put_answers_in_doubt(self) -> None:
         self._generation.put_in_doubt(self._generation.current)
 
-    def oom_killed(self, patience: float) -> bool:
-        return self._memory.oom_killed(patience)
+    def oom_killed(self, min_age: float) -> bool:
+        return self._oom_kills.oom_killed(min_age)
 
-    def keep_answering(self) -> None:
-        # On a full disk, callers notice by the end of their connection.
+    def disable_keepalive(self) -> None:
+        # If the disk is full, callers learn it when the front closes their connection.
         with contextlib.suppress(OSError):
             self._box.draining_file.touch()
 
@@ -272,44 +270,44 @@ class Loop:
         try:
             write_whole(self._box.state_file, text)
         except OSError:
-            # The disk is full. The old file has its space; a reader that finds it half written reads again.
+            # The disk is full, so write into the old file. A reader that finds it half written reads again.
             with self._box.state_file.open("r+") as file:
                 file.write(text)
                 file.truncate()
 
-    def say(self, level: str, message: str) -> None:
+    def log(self, level: str, message: str) -> None:
         self._log.log(level, message)
 
     # Events.
 
-    def _take_signals(self) -> None:
-        for number in self._signals.take():
+    def _handle_signals(self) -> None:
+        for number in self._signals.read():
             if number in STOPPING:
                 self.manager.handle_signal(number)
         for pid, status in self._processes.reap():
-            self._finish(pid)
+            self._log_last_lines(pid)
             self.manager.handle_exit(pid, status)
 
     def _read(self, pid: int) -> bool:
         """Read what a child printed. Returns False if there is nothing more for now."""
-        output, lines = self._outputs[pid]
+        output, splitter = self._outputs[pid]
         try:
-            data = os.read(output, CHUNK)
+            data = os.read(output, READ_BYTES)
         except BlockingIOError:
             return False
         if data:
-            self._behind |= len(data) == CHUNK
-            lines.feed(data)
+            self._has_more_output |= len(data) == READ_BYTES
+            splitter.feed(data)
             return True
-        lines.end()
+        splitter.end()
         self._selector.unregister(output)
         os.close(output)
         del self._outputs[pid]
         return False
 
-    def _finish(self, pid: int) -> None:
-        """Handle a child's death: log its last lines before its exit."""
-        if self._guard:
-            self._guard.forget(pid)
+    def _log_last_lines(self, pid: int) -> None:
+        """Log what a dead child printed last, before its exit is handled."""
+        if self._watchdog:
+            self._watchdog.remove_group(pid)
         while pid in self._outputs and self._read(pid):
             pass

@@ -18,20 +18,20 @@ MODEL_OOM_KILLED = f": the process of a python model has died{OOM_KILLED}"
 
 
 class OomKills:
-    """The kernel's count when it was last read."""
+    """Compares the kernel's count of killed processes with the one that it read last."""
 
     def __init__(self, count: Callable[[], int], clock: Callable[[], float]) -> None:
         self._count, self._clock = count, clock
         self._last_count = count()
         self._since: float | None = None
 
-    def oom_killed(self, patience: float) -> bool:
-        """True if a process was killed at least ``patience`` seconds ago; each kill is reported once."""
+    def oom_killed(self, min_age: float) -> bool:
+        """True if the kernel killed a process ``min_age`` seconds ago or earlier; reports each kill once."""
         count, now = self._count(), self._clock()
         if count > self._last_count and self._since is None:
             self._since = now
         self._last_count = count
-        if self._since is None or now - self._since < patience:
+        if self._since is None or now - self._since < min_age:
             return False
         self._since = None
         return True

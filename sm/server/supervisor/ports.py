@@ -14,13 +14,15 @@ BACKLOG = 4096
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 #: The usual ports of Triton's HTTP, gRPC and metrics.
-OPEN_HTTP, OPEN_GRPC, OPEN_METRICS = 8000, 8001, 8002
-FIELDS = ("triton_http_port", "triton_grpc_port", "triton_metrics_port")
+DEFAULT_HTTP, DEFAULT_GRPC, DEFAULT_METRICS = 8000, 8001, 8002
+PORT_SETTINGS = ("triton_http_port", "triton_grpc_port", "triton_metrics_port")
 
 
 def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket:
-    """Open a public port, which ``variable`` sets. The supervisor holds it and lends it to the front, so that
-    a connection waits in the kernel's queue while the front restarts or stops.
+    """Open a public port, which the environment ``variable`` sets.
+
+    The supervisor keeps it open, and the front inherits it: connections wait in the kernel's queue while the
+    front restarts or stops.
     """
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -29,7 +31,7 @@ def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise StartError(_sentence(port, variable, error)) from error
+        raise StartError(_describe_bind_error(port, variable, error)) from error
     listener.setblocking(False)
     return listener
 
@@ -38,17 +40,17 @@ def choose_ports(settings: Settings) -> tuple[int, int, int]:
     """Choose Triton's HTTP, gRPC and metrics ports: those that are set, else free ones."""
     requested = requested_ports(settings)
     used = {settings.port, *filter(None, (settings.tls and settings.tls_port, *requested))}
-    for field, port in zip(FIELDS, requested, strict=True):
+    for field, port in zip(PORT_SETTINGS, requested, strict=True):
         name = names_of(field)[0]
         _check_range(settings, name, port)
-        sock = _try(port, EVERYWHERE if settings.triton_ports == "all" else LOOPBACK)
+        sock = _bind(port, EVERYWHERE if settings.triton_ports == "all" else LOOPBACK)
         if sock is None:
             raise StartError(
                 f"Port {port} cannot be opened for Triton: stop what listens there, or set {name} to one "
                 "that is free."
             )
         sock.close()
-    free = _free(settings, used)
+    free = _free_ports(settings, used)
     try:
         http, grpc, metrics = [port or next(free) for port in requested]
     except StopIteration:
@@ -62,15 +64,16 @@ def choose_ports(settings: Settings) -> tuple[int, int, int]:
 
 
 def requested_ports(settings: Settings) -> tuple[int, int, int]:
-    """Return the three ports; 0 for any. A port that is open to callers has its usual number, unless the safe
-    range excludes it.
+    """Return the three ports that the settings ask for; 0 for any.
+
+    A port that is open to callers has Triton's usual number, unless there is a safe range.
     """
     any_port, opened = settings.safe_ports is None, settings.triton_ports != "off"
     return (
-        settings.triton_http_port or (OPEN_HTTP if opened else 0),
-        settings.triton_grpc_port or (OPEN_GRPC if opened or (settings.allow_grpc and any_port) else 0),
+        settings.triton_http_port or (DEFAULT_HTTP if opened else 0),
+        settings.triton_grpc_port or (DEFAULT_GRPC if opened or (settings.allow_grpc and any_port) else 0),
         settings.triton_metrics_port
-        or (OPEN_METRICS if opened or (settings.allow_metrics and any_port) else 0),
+        or (DEFAULT_METRICS if opened or (settings.allow_metrics and any_port) else 0),
     )
 
 
@@ -84,12 +87,12 @@ def _check_range(settings: Settings, variable: str, port: int) -> None:
         )
 
 
-def _free(settings: Settings, used: set[int]) -> Generator[int, None, None]:
-    """Yield distinct free ports: each is held until the last is drawn."""
+def _free_ports(settings: Settings, used: set[int]) -> Generator[int, None, None]:
+    """Yield distinct free ports. Each stays bound until the generator is closed."""
     reserved: list[socket.socket] = []
     try:
         for candidate in _candidates(settings):
-            if candidate in used or (sock := _try(candidate)) is None:
+            if candidate in used or (sock := _bind(candidate)) is None:
                 continue
             reserved.append(sock)
             port = sock.getsockname()[1]
@@ -107,9 +110,10 @@ def _candidates(settings: Settings) -> Iterable[int]:
     return iter(int, 1)
 
 
-def _try(port: int, address: str = LOOPBACK) -> socket.socket | None:
+def _bind(port: int, address: str = LOOPBACK) -> socket.socket | None:
+    """Return a socket bound to the port; None if the port is not free."""
     sock = socket.socket()
-    # As Triton does: a connection of an earlier run in TIME_WAIT does not block the port.
+    # Triton sets it too: a connection of an earlier run in TIME_WAIT does not block the port.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((address, port))
@@ -119,7 +123,7 @@ def _try(port: int, address: str = LOOPBACK) -> socket.socket | None:
     return sock
 
 
-def _sentence(port: int, variable: str, error: OSError) -> str:
+def _describe_bind_error(port: int, variable: str, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"Port {port} is already in use: stop what listens there, or set {variable}."
     return f"Port {port} cannot be opened ({error.strerror}): set {variable} to another."

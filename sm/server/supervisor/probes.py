@@ -1,4 +1,4 @@
-"""Ask a child within a bounded time whether it is ready."""
+"""Probe, within a bounded time, whether a child is ready."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from sm.run_state import Box
 from sm.server.supervisor.process_manager import CONTROL, DATA, KEYS, TRITON
 from sm.triton import server
 
-#: Seconds. The supervisor does nothing else meanwhile.
-PROBE_TIMEOUT_S = 0.25
+PROBE_TIMEOUT_S = 0.25  # the supervisor does nothing else meanwhile
 
 
 class Probes:
-    """The children of one box."""
+    """Probes the children of one box."""
 
     def __init__(self, box: Box, port: int) -> None:
         self._box, self._port = box, port
@@ -36,16 +35,17 @@ class Probes:
         return is_listening(("127.0.0.1", self._port))
 
     def failure(self, name: str) -> str:
-        """Return in one sentence what Triton or the router's clients could not load, with the reason."""
+        """Return a sentence that names the models or clients that cannot be loaded, with the reasons."""
         if name == DATA:
-            return self._refusal()
-        faults = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}
-        reasons = [
-            f"the model {model!r} cannot be loaded: {why.rstrip('.')}" for model, why in faults.items()
+            return self._read_start_error()
+        failed_models = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}
+        sentences = [
+            f"the model {model!r} cannot be loaded: {reason.rstrip('.')}"
+            for model, reason in failed_models.items()
         ]
-        return f"{'; '.join(reasons)}." if reasons else ""
+        return f"{'; '.join(sentences)}." if sentences else ""
 
-    def _refusal(self) -> str:
+    def _read_start_error(self) -> str:
         try:
             return self._box.refusal_file.read_text()
         except FileNotFoundError:

@@ -27,14 +27,12 @@ class ProcessBackend(Protocol):
         """Return a sentence if the child will never be ready, else an empty text."""
 
     def stub_condition(self, pid: int) -> StubCondition:
-        """Return the condition of the processes of Triton's Python models, as far as the supervisor handles
-        it.
-        """
+        """Return the worst condition of Triton's stubs that the supervisor handles."""
 
     def dead_import(self, pid: int) -> str:
         """Return a sentence if a starting Triton will never be ready, because it waits for a dead process."""
 
-    def leave_out_dead_import(self) -> bool:
+    def exclude_dead_import(self) -> bool:
         """Exclude that model from Triton's next start; False if that is not allowed or not possible."""
 
     def replacement_wanted(self) -> str:
@@ -49,16 +47,16 @@ class ProcessBackend(Protocol):
     def put_answers_in_doubt(self) -> None:
         """Make the workers reject every answer of the running Triton."""
 
-    def oom_killed(self, patience: float) -> bool:
-        """True if the kernel killed a process for lack of memory at least so many seconds ago;
-        reported once.
+    def oom_killed(self, min_age: float) -> bool:
+        """True if the kernel killed a process for lack of memory at least ``min_age`` seconds ago; each kill
+        is reported once.
         """
 
-    def keep_answering(self) -> None:
-        """Make the front close the connections that callers keep open."""
+    def disable_keepalive(self) -> None:
+        """Make the front answer with ``Connection: close``, so that callers reconnect."""
 
     def publish(self, state: Mapping[str, Any]) -> None:
         """Write the state for the control plane."""
 
-    def say(self, level: str, message: str) -> None:
+    def log(self, level: str, message: str) -> None:
         """Log a line."""

@@ -20,8 +20,8 @@ NGINX, CONTROL, KEYS, TRITON, DATA = "nginx", "control", "keys", "triton", "data
 CANNOT_LOAD = (3, 4)
 #: Seconds that running requests get when the box gives up.
 SHORT_DRAIN_S = 2.0
-#: Seconds in which callers on kept connections are told to reconnect, before the front stops.
-LINGER_S = 0.5
+#: Seconds in which the front still serves and answers with ``Connection: close``, before it stops.
+KEEPALIVE_DRAIN_S = 0.5
 #: Seconds between two polls of the processes of Triton's Python models ("stubs").
 STUB_POLL_INTERVAL_S = 0.2
 #: Seconds that a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and may mix up
@@ -50,20 +50,24 @@ class ProcessManager:
         clock: Callable[[], float],
         names: tuple[str, ...],
         *,
-        budget: int,
-        startup: float,
-        drain: float,
+        max_restarts: int,
+        startup_timeout: float,
+        drain_timeout: float,
     ) -> None:
-        """``names`` are in start order; ``startup`` and ``drain`` are in seconds."""
+        """``names`` are in start order; the time-outs are in seconds."""
         self.backend, self.clock = backend, clock
-        self.budget, self.startup, self.drain = budget, startup, drain
+        self.max_restarts, self.startup_timeout, self.drain_timeout = (
+            max_restarts,
+            startup_timeout,
+            drain_timeout,
+        )
         self.children = {name: Child(name) for name in names}
         #: Set when everything has ended.
         self.exit_code: int | None = None
         self.shutdown: Shutdown | None = None
         self.ever_ready = False
-        self.began = clock()
-        self._failed = ""
+        self.began_at = clock()
+        self._failure = ""
         self._stub_condition, self._stub_condition_since = StubCondition.HEALTHY, 0.0
         self._next_stub_poll = 0.0
         self._dead_import, self._dead_import_since = "", 0.0
@@ -91,10 +95,11 @@ class ProcessManager:
                 # Only after the first start: while models load, Triton itself reports a stub that fails.
                 if child.name == TRITON and child.pid is not None and child.ever_ready:
                     self._watch_stubs(child, now)
-            # While models load, the victim is probably one of theirs, and its end is a reason to give up.
+            # While models load, the killed process is probably a model's. Then the start fails with that
+            # reason.
             if self.children[TRITON].ever_ready and self.backend.oom_killed(OOM_ATTRIBUTION_S):
-                self.backend.say(
-                    "error", f"a process of the router's or of nginx has died{OOM_KILLED}: it is replaced"
+                self.backend.log(
+                    "error", f"a process of the router or of nginx has died{OOM_KILLED}: it is replaced"
                 )
         self.publish()
 
@@ -112,18 +117,18 @@ class ProcessManager:
     def handle_signal(self, number: int) -> None:
         """Handle a signal to stop the box."""
         if self.shutdown is None:
-            self.backend.say("info", "stopping: running requests are finished first")
-            self._stop(0, self.drain)
+            self.backend.log("info", "stopping: running requests are finished first")
+            self._stop(0, self.drain_timeout)
         elif number == SIGINT and not self.shutdown.forced:
-            self.backend.say("warning", "interrupted again: stopping at once")
+            self.backend.log("warning", "interrupted again: stopping at once")
             self.shutdown.force(130)
         self.publish()
 
     def handle_standstill(self, seconds: float) -> None:
-        """Handle a pause of the supervisor, and so most likely of the whole machine, of ``seconds``.
+        """Handle a pause of ``seconds`` in which the supervisor, and probably the whole machine, did not run.
 
-        Triton took it for a stall of its models' processes. No process is at fault, so the restart is not
-        counted.
+        To Triton it looks like a stall of its models' processes. No process is at fault, so the restart is
+        not counted.
         """
         triton = self.children[TRITON]
         if triton.pid is None or not triton.ever_ready or not self.backend.has_stubs():
@@ -151,7 +156,7 @@ class ProcessManager:
     def reason(self) -> str:
         """The reason why the box is not ready, in a sentence; empty if it is."""
         if self.shutdown:
-            return self._failed or "the box is stopping"
+            return self._failure or "the box is stopping"
         sentences = {
             KEYS: ("the API keys are being read", "the API key checker is restarting"),
             TRITON: ("Triton is loading the models", "Triton is restarting"),
@@ -177,7 +182,7 @@ class ProcessManager:
         front = self.children.get(NGINX)
         if front.state == WAITING if front else self.children[DATA].state != READY:
             return True
-        return self.shutdown is not None and not self.shutdown.lingering
+        return self.shutdown is not None and not self.shutdown.front_serves
 
     def publish(self) -> None:
         """Publish the state if it has changed."""
@@ -202,7 +207,7 @@ class ProcessManager:
         # A client compares itself with its model when it is loaded.
         if child.name == DATA and self.children[TRITON].state != READY:
             return
-        # Until then the supervisor itself answers at the port, with the reason.
+        # Until the control plane can answer, the supervisor answers at the port itself, with the reason.
         if child.name == NGINX and not self.children[CONTROL].ever_ready:
             return
         child.mark_started(self.backend.spawn(child.name), now)
@@ -210,19 +215,19 @@ class ProcessManager:
     def _probe(self, child: Child, now: float) -> None:
         if self.backend.ready(child.name):
             child.mark_ready()
-            self._log(child, now)
+            self._log_ready(child, now)
             return
         child.mark_unready(now)
-        # A data plane that cannot load ends by itself. A Triton that cannot load a model stays.
+        # A data plane that cannot load its clients exits. A Triton that cannot load a model goes on running.
         failure = self.backend.failure(child.name) if child.name == TRITON or not child.ever_ready else ""
         if failure and child.ever_ready:
             # The model loaded before, so the cause, such as a full /dev/shm, may pass.
-            self.backend.say("error", f"{failure.removesuffix('.')}: Triton is started again")
+            self.backend.log("error", f"{failure.removesuffix('.')}: Triton is started again")
             self._kill(child)
         elif failure:
             why = self._model_killed_for_memory(child)
             self._give_up(1, f"{failure.removesuffix('.')}{why}." if why else failure)
-        elif child.overdue(now, self.startup):
+        elif child.overdue(now, self.startup_timeout):
             self._check_startup_timeout(child)
 
     def _watch_stubs(self, triton: Child, now: float) -> None:
@@ -254,8 +259,7 @@ class ProcessManager:
         """Give up a start that would never end: Triton 2.51 waits for ever for a model.py whose process is
         dead.
 
-        It polls at each tick, as such a process may live for a tenth of a second, and cannot be identified
-        later.
+        This polls at each tick: such a process may live for only 0.1 s, and cannot be identified later.
         """
         sentence = self.backend.dead_import(triton.pid or 0)
         if sentence != self._dead_import:
@@ -263,11 +267,11 @@ class ProcessManager:
         if not sentence or now - self._dead_import_since < DEAD_IMPORT_GRACE_S:
             return
         self._dead_import = ""
-        if self.backend.leave_out_dead_import():
+        if self.backend.exclude_dead_import():
             triton.expected_exit = True
             self._replace_triton(triton, now, f"{sentence}: Triton is started without it")
         elif triton.ever_ready:
-            self.backend.say("error", f"{sentence}: Triton is started again")
+            self.backend.log("error", f"{sentence}: Triton is started again")
             self._kill(triton)
         else:
             self._give_up(1, f"{sentence}. Its last lines are above.")
@@ -275,30 +279,31 @@ class ProcessManager:
     def _replace_triton(self, triton: Child, now: float, sentence: str) -> None:
         """Kill Triton at once: its outstanding answers cannot be trusted, or would never come."""
         self.backend.put_answers_in_doubt()
-        self.backend.say("error", sentence)
+        self.backend.log("error", sentence)
         self._kill(triton)
         self._next_stub_poll = now + KILL_GRACE_S
 
-    def _log(self, child: Child, now: float) -> None:
-        self.backend.say("info", f"{child.name} is ready after {now - child.since:.1f} s")
+    def _log_ready(self, child: Child, now: float) -> None:
+        self.backend.log("info", f"{child.name} is ready after {now - child.since:.1f} s")
         if self.ready and child.name in (TRITON, DATA):
-            after = "" if self.ever_ready else f" after {now - self.began:.1f} s"
+            after = "" if self.ever_ready else f" after {now - self.began_at:.1f} s"
             self.ever_ready = True
-            self.backend.say("info", f"the box is ready{after}")
+            self.backend.log("info", f"the box is ready{after}")
 
     def _check_startup_timeout(self, child: Child) -> None:
-        sentence = f"{child.name} was not ready within {self.startup:g} s (set by SAGEMAKER_STARTUP_TIMEOUT)."
+        seconds = f"{self.startup_timeout:g} s (set by SAGEMAKER_STARTUP_TIMEOUT)"
+        sentence = f"{child.name} was not ready within {seconds}."
         if child.ever_ready:
-            self.backend.say("error", sentence)
+            self.backend.log("error", sentence)
             self._kill(child)
         else:
             self._give_up(1, sentence)
 
     def _handle_death(self, child: Child, status: int) -> None:
         first = not child.ever_ready
-        excused = child.expected_exit
+        was_expected = child.expected_exit
         child.mark_exited(self.clock())
-        if excused:
+        if was_expected:
             if child.name == TRITON:
                 self._expect_data_exit()
             return
@@ -306,20 +311,20 @@ class ProcessManager:
             why = f"{child.name} cannot start ({describe_exit(status)}): its last lines above say why."
             self._give_up(1, self.backend.failure(child.name) or why)
             return
-        self.backend.say("error", self._end(child, status))
-        if child.restart_limit_reached(self.budget):
+        self.backend.log("error", self._describe_end(child, status))
+        if child.restart_limit_reached(self.max_restarts):
             self._give_up(
                 exit_code(status),
                 f"{child.name} ended {len(child.deaths)} times in 5 minutes, "
-                f"more than TRIREME_RESTARTS={self.budget} allows: giving up.",
+                f"more than TRIREME_RESTARTS={self.max_restarts} allows: giving up.",
             )
         elif child.name == TRITON:
             self._expect_data_exit()
 
-    def _end(self, child: Child, status: int) -> str:
+    def _describe_end(self, child: Child, status: int) -> str:
         """Describe how a process ended, in a sentence."""
-        starved = status == -SIGKILL and self.backend.oom_killed(0.0)
-        why = OOM_KILLED if starved else self._model_killed_for_memory(child)
+        was_oom_killed = status == -SIGKILL and self.backend.oom_killed(0.0)
+        why = OOM_KILLED if was_oom_killed else self._model_killed_for_memory(child)
         refusal = self.backend.failure(child.name) if status in CANNOT_LOAD else ""
         return refusal or f"{child.name} ended: {describe_exit(status)}{why}"
 
@@ -349,22 +354,22 @@ class ProcessManager:
             self.backend.kill(child.pid)
 
     def _give_up(self, code: int, sentence: str) -> None:
-        self._failed = sentence.rstrip(".")
-        self.backend.say("error", sentence)
-        self._stop(code, min(SHORT_DRAIN_S, self.drain))
-        if self.shutdown and not self.ever_ready:  # nobody has anything to lose
+        self._failure = sentence.rstrip(".")
+        self.backend.log("error", sentence)
+        self._stop(code, min(SHORT_DRAIN_S, self.drain_timeout))
+        if self.shutdown and not self.ever_ready:  # no request is running
             self.shutdown.force(code)
 
     def _stop(self, code: int, drain: float) -> None:
         now = self.clock()
         front = self.children.get(NGINX)
-        linger = LINGER_S if front and front.state == READY and self.ready else 0.0
-        if linger:
-            self.backend.keep_answering()
+        keepalive_drain = KEEPALIVE_DRAIN_S if front and front.state == READY and self.ready else 0.0
+        if keepalive_drain:
+            self.backend.disable_keepalive()
         end = now + drain
         stages = [
             Stage(NGINX, SIGQUIT, drain, end),
-            # Behind nginx, only requests are left whose caller has gone.
+            # nginx has ended, so the callers of the remaining requests are gone.
             Stage(DATA, SIGTERM, 3.0 if front else drain, end + 1.0),
             # The platform kills everything 30 s after its SIGTERM.
             Stage(TRITON, SIGTERM, 5.0, end + 3.5),
@@ -372,7 +377,10 @@ class ProcessManager:
             Stage(CONTROL, SIGTERM, 2.0, end + 4.0),
         ]
         self.shutdown = Shutdown(
-            [stage for stage in stages if stage.name in self.children], code, now, now + min(linger, drain)
+            [stage for stage in stages if stage.name in self.children],
+            code,
+            now,
+            now + min(keepalive_drain, drain),
         )
 
     def _continue_stop(self, now: float) -> None:
@@ -380,14 +388,15 @@ class ProcessManager:
         if self.shutdown.forced:
             for child in self.children.values():
                 self._kill(child)
-        elif not self._stages_over(self.shutdown, now):
+        elif not self._run_stages(self.shutdown, now):
             return
         if all(child.pid is None for child in self.children.values()):
             for child in self.children.values():
                 child.mark_stopped()
             self.exit_code = self.shutdown.code
 
-    def _stages_over(self, shutdown: Shutdown, now: float) -> bool:
+    def _run_stages(self, shutdown: Shutdown, now: float) -> bool:
+        """Send the signal of the current stage, or kill its child. Returns True after the last stage."""
         while (stage := shutdown.stage(now)) is not None:
             child = self.children[stage.name]
             if child.pid is None:
@@ -399,7 +408,7 @@ class ProcessManager:
                 self.backend.signal(child.pid, stage.signal)
             elif stage.is_over(shutdown.entered, now) and not stage.killed:
                 stage.killed = True
-                self.backend.say("warning", f"{stage.name} did not stop in time: killed")
+                self.backend.log("warning", f"{stage.name} did not stop in time: killed")
                 self._kill(child)
             return False
-        return not shutdown.lingering
+        return not shutdown.front_serves

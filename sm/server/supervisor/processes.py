@@ -42,24 +42,24 @@ class Processes:
         """Start a process in a group of its own. Returns its process id, and the end of a pipe with its
         output.
         """
-        output, its_end = os.pipe()
+        output, child_end = os.pipe()
         try:
             child = subprocess.Popen(
                 command.arguments,
                 env=command.environment,
                 stdin=subprocess.DEVNULL,
-                stdout=its_end,
-                stderr=its_end,
+                stdout=child_end,
+                stderr=child_end,
                 pass_fds=command.files,
                 # A Ctrl-C in the terminal goes to the supervisor only, which stops the children in order.
                 start_new_session=True,
-                preexec_fn=self._die_with(os.getpid()),
+                preexec_fn=self._kill_with_parent(os.getpid()),
             )
         except OSError:
             os.close(output)
             raise
         finally:
-            os.close(its_end)
+            os.close(child_end)
         os.set_blocking(output, False)
         self._running[child.pid] = child
         return child.pid, output
@@ -77,10 +77,10 @@ class Processes:
     def reap(self) -> Iterator[tuple[int, int]]:
         """Reap children and return their exit code, or minus the signal; orphans are reaped silently.
 
-        The rest of a dead child's group is killed before the child is waited for: until then no other process
-        can get its number.
+        The rest of a dead child's group is killed before the child is reaped: until then no other process can
+        get its process id.
         """
-        for pid in _over():
+        for pid in _ended_children():
             if pid in self._running:
                 self.kill(pid)
             status = _reap(pid)
@@ -90,12 +90,12 @@ class Processes:
                 yield pid, status
 
     def kill_all(self) -> None:
-        """Kill every group that still exists."""
+        """Kill the group of every running child."""
         for pid in self._running:
             self.kill(pid)
 
-    def empty(self, seconds: float, but: int | None = None) -> bool:
-        """Reap until no child but ``but`` is left. Returns False if some are left after ``seconds``.
+    def reap_all(self, seconds: float, except_pid: int | None = None) -> bool:
+        """Reap until no child but ``except_pid`` is left. Returns False if some are left after ``seconds``.
 
         Orphans are children of this process too, so this covers every descendant.
         """
@@ -103,12 +103,13 @@ class Processes:
         while time.monotonic() < end:
             for _ in self.reap():
                 pass
-            if children(os.getpid()) <= {but}:
+            if children(os.getpid()) <= {except_pid}:
                 return True
             time.sleep(0.01)
         return False
 
-    def _die_with(self, parent: int) -> Callable[[], None]:
+    def _kill_with_parent(self, parent: int) -> Callable[[], None]:
+        """Return a function for the child that makes the kernel kill it when its parent dies."""
         prctl = self._prctl
 
         def prepare() -> None:
@@ -119,7 +120,7 @@ class Processes:
         return prepare
 
 
-def _over() -> Iterator[int]:
+def _ended_children() -> Iterator[int]:
     """Yield children that have ended and are not reaped."""
     while True:
         try:

@@ -23,50 +23,50 @@ def message(settings: Settings, box: Box) -> str:
     """Return the lines for a terminal. The commands work from any folder of this machine."""
     if box.multi_model:
         return f"\nThe box is ready. Load a model with POST {origin(settings)}/models.\n"
-    clients, samples = _read(box.clients_file, []), _read(box.samples_file, {})
+    clients, samples = _read_json(box.clients_file, []), _read_json(box.samples_file, {})
     lines = ["", f"The box is ready. The page to try it: {origin(settings)}/"]
     for client in sorted(clients, key=lambda row: str(row["name"])):
         lines += ["", f"# {client['name']}: {client['description'] or client['client']}"]
         lines.append(command(settings, client, samples.get(client["name"], {})))
-    used = {model for client in clients for model in client["models"]}
-    alone = [name for name in models.names(box.repository) if name not in used]
-    if alone:
+    called_models = {model for client in clients for model in client["models"]}
+    without_client = [name for name in models.names(box.repository) if name not in called_models]
+    if without_client:
         lines += [
             "",
-            f"# No client calls {', '.join(alone)}: the page shows how, and {origin(settings)}/docs",
+            f"# No client calls {', '.join(without_client)}: the page shows how, and {origin(settings)}/docs",
         ]
     return "\n".join([*lines, "", ""])
 
 
 def summary(settings: Settings, box: Box) -> str:
-    """Return the same for a log: one line without commands."""
-    names = sorted(str(client["name"]) for client in _read(box.clients_file, []))
+    """Return one line for a log: the clients and the page, without commands."""
+    names = sorted(str(client["name"]) for client in _read_json(box.clients_file, []))
     return (
         f"{origin(settings)} serves the clients {', '.join(names) or 'none'}; the page: {origin(settings)}/"
     )
 
 
 def command(settings: Settings, client: Mapping[str, Any], samples: Mapping[str, str]) -> str:
-    """Return a command that sends a sample of the client's to the box."""
+    """Return a command that sends one of the client's samples to the box."""
     example = HERE / "examples" / str(client["name"]) / "curl.txt"
     if any(HERE / "examples" in Path(file).parents for file in samples.values()) and example.is_file():
-        return _of_example(settings, example)
+        return _example_command(settings, example)
     curl, address = _curl(settings), f"{_base(settings)}/invocations"
     for name, file in samples.items():
-        kind = mimetypes.guess_type(name)[0]
-        if name != PAYLOAD and kind in client["content_types"]:
+        media_type = mimetypes.guess_type(name)[0]
+        if name != PAYLOAD and media_type in client["content_types"]:
             query = shlex.quote(f"{address}?modelname={client['name']}")
-            return f"{curl} --data-binary {shlex.quote(f'@{file}')} -H 'Content-Type: {kind}' {query}"
+            return f"{curl} --data-binary {shlex.quote(f'@{file}')} -H 'Content-Type: {media_type}' {query}"
     if PAYLOAD not in samples:
         return f"# it has no sample; what it takes: {origin(settings)}/docs"
-    file, begin = samples[PAYLOAD], f'{{"modelname":"{client["name"]}","payload":'
-    payload = _read(Path(file), None)
-    inline = f"{begin}{json.dumps(payload, ensure_ascii=False)}}}"
-    as_json = f"-H 'Content-Type: application/json' {address}"
+    file, prefix = samples[PAYLOAD], f'{{"modelname":"{client["name"]}","payload":'
+    payload = _read_json(Path(file), None)
+    inline = f"{prefix}{json.dumps(payload, ensure_ascii=False)}}}"
+    target = f"-H 'Content-Type: application/json' {address}"
     if len(inline) <= MAX_INLINE_CHARACTERS:
-        return f"{curl} --data {shlex.quote(inline)} {as_json}"
-    whole = f"{{ printf %s {shlex.quote(begin)}; cat {shlex.quote(file)}; printf '}}'; }}"
-    return f"{whole} | {curl} --data-binary @- {as_json}"
+        return f"{curl} --data {shlex.quote(inline)} {target}"
+    body = f"{{ printf %s {shlex.quote(prefix)}; cat {shlex.quote(file)}; printf '}}'; }}"
+    return f"{body} | {curl} --data-binary @- {target}"
 
 
 def origin(settings: Settings) -> str:
@@ -80,10 +80,10 @@ def _base(settings: Settings) -> str:
 
 def _curl(settings: Settings) -> str:
     """Return the curl command with its options: the certificate to trust, and where the key comes from."""
-    return " ".join(_words(settings))
+    return " ".join(_curl_arguments(settings))
 
 
-def _words(settings: Settings) -> Iterator[str]:
+def _curl_arguments(settings: Settings) -> Iterator[str]:
     yield "curl -s"
     if settings.tls:
         yield f"--cacert {shlex.quote(str(settings.tls_certificate))}"
@@ -91,14 +91,14 @@ def _words(settings: Settings) -> Iterator[str]:
         yield '-H "x-api-key: $KEY"'
 
 
-def _of_example(settings: Settings, file: Path) -> str:
+def _example_command(settings: Settings, file: Path) -> str:
     text = file.read_text(encoding="utf-8").strip()
     text = text.replace("{address}", _base(settings)).replace("{folder}", shlex.quote(str(file.parent)))
     return text.replace("curl -s", _curl(settings), 1)
 
 
-def _read(file: Path, otherwise: Any) -> Any:
+def _read_json(file: Path, default: Any) -> Any:
     try:
         return json.loads(file.read_bytes())
     except (OSError, ValueError):
-        return otherwise
+        return default

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Stage:
-    """Send ``signal`` to ``name``; kill it ``seconds`` later, or at the time ``latest``."""
+    """Send ``signal`` to the child ``name``; kill it ``seconds`` later, or at the time ``latest``."""
 
     name: str
     signal: int
@@ -29,15 +29,15 @@ class Shutdown:
     code: int
     #: When the current stage began.
     entered: float
-    #: Until this time the front serves as before.
-    linger_until: float
-    lingering: bool = True
+    #: The front serves as before until this time.
+    serve_until: float
+    front_serves: bool = True
     forced: bool = False
 
     def stage(self, now: float) -> Stage | None:
         """The current stage; None while the front still serves, and at the end."""
-        self.lingering = now < self.linger_until
-        return None if self.lingering or not self.stages else self.stages[0]
+        self.front_serves = now < self.serve_until
+        return None if self.front_serves or not self.stages else self.stages[0]
 
     def next(self, now: float) -> None:
         self.stages.pop(0)
@@ -45,4 +45,4 @@ class Shutdown:
 
     def force(self, code: int) -> None:
         """Kill at once from now on."""
-        self.forced, self.lingering, self.code = True, False, code
+        self.forced, self.front_serves, self.code = True, False, code

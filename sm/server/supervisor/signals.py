@@ -11,19 +11,19 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Signals:
-    """``reading`` is readable when signals have arrived."""
+    """Receives the box's signals. The socket ``receiver`` is readable when some have arrived."""
 
     def __init__(self) -> None:
-        self.reading, writing = socket.socketpair()
-        self.reading.setblocking(False)
-        writing.setblocking(False)
-        self._writing = writing
-        signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        self.receiver, sender = socket.socketpair()
+        self.receiver.setblocking(False)
+        sender.setblocking(False)
+        self._sender = sender
+        signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         for number in (*STOPPING, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
 
-    def take(self) -> list[int]:
+    def read(self) -> list[int]:
         """Return the numbers of the signals since the last call."""
         with contextlib.suppress(BlockingIOError):
-            return list(self.reading.recv(4096))
+            return list(self.receiver.recv(4096))
         return []

@@ -60,12 +60,12 @@ from sm.triton import restricted_apis, shared_memory_cleanup
 
 #: The highest limit of open files; larger tables would only cost memory.
 MAX_OPEN_FILES = 65536
-#: Seconds to write the last lines, and to reap the last processes.
+#: Seconds to write the last log lines, and to reap the last processes.
 FLUSH_TIMEOUT_S = 2.0
 #: Options of ``serve``. The platform passes none.
 FLAGS = ("--demo", "--examples", "--reload")
-RELOADING = (
-    "reload is on: a client whose files change is made anew, and its callers read what is wrong with it; "
+RELOAD_NOTICE = (
+    "reload is on: a client is loaded again when its files change, and its callers see its errors; "
     "for development only"
 )
 
@@ -89,14 +89,14 @@ def main(arguments: Sequence[str]) -> int:
         log.log("error", str(error))
         return 1
     except Exception:
-        log.fail("an error of the supervisor's own", traceback.format_exc())
+        log.fail("internal error of the supervisor", traceback.format_exc())
         return 1
     finally:
-        log.sink.flush(FLUSH_TIMEOUT_S)
+        log.output.flush(FLUSH_TIMEOUT_S)
 
 
 def open_file(settings: Settings, local: bool) -> tuple[Formatter, LogFile] | None:
-    """Open the file of the log. Without a setting, a box that a person starts has one in the cache."""
+    """Open the log file, if there is one. A box that a person starts has one in the cache by default."""
     if settings.log_file:
         try:
             return open_log_file(settings.log_file.absolute(), settings.level)
@@ -106,8 +106,8 @@ def open_file(settings: Settings, local: bool) -> tuple[Formatter, LogFile] | No
             ) from None
     if local:
         with contextlib.suppress(OSError):
-            kept = settings.cache.expanduser().absolute() / "logs" / f"{settings.port}.jsonl"
-            return open_log_file(kept, settings.level)
+            path = settings.cache.expanduser().absolute() / "logs" / f"{settings.port}.jsonl"
+            return open_log_file(path, settings.level)
     return None
 
 
@@ -125,8 +125,8 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         raise StartError("--reload is for clients in folders: in multi-model mode load the archive again.")
     check_client_folders(settings)
     with contextlib.ExitStack() as stack:
-        # If this process is PID 1, its end is the end of all processes.
-        guard = stack.enter_context(with_watchdog()) if os.getpid() != 1 else None
+        # When PID 1 ends, the kernel kills all processes of its container.
+        watchdog = stack.enter_context(with_watchdog()) if os.getpid() != 1 else None
         signals = Signals()
         processes = Processes()
         processes.adopt_orphans()
@@ -138,7 +138,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             check_default_model(settings, repository)
         machine = Machine.find(settings)
         if repository and settings.build_engines == "never":
-            check(repository, machine, settings, log)
+            check_models(repository, machine, settings, log)
         nginx = front.choose(settings)
         listener = ports.listen(settings.port)
         stack.callback(listener.close)
@@ -146,33 +146,35 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         if tls_listener:
             stack.callback(tls_listener.close)
         if repository and settings.build_engines == "missing":
-            built = PlanBuilder(settings, listener, selector, signals, processes, guard, log).run(repository)
+            built = PlanBuilder(settings, listener, selector, signals, processes, watchdog, log).run(
+                repository
+            )
             if built is None:
                 return 0
-            check(repository := built, machine, settings, log)
-        box, generation = stack.enter_context(prepare_box(settings, repository, nginx, guard, reload))
+            check_models(repository := built, machine, settings, log)
+        box, generation = stack.enter_context(prepare_box(settings, repository, nginx, watchdog, reload))
         if repository and (on_cpu := problems.on_cpu(models.read(repository), machine)):
             names = {model.name for model in on_cpu}
             box = replace(box, overlay=overlay.overlay_cpu(repository, box.run / "repository", names))
         box.save()
-        stack.callback(reap_all, processes, log, guard)
+        stack.callback(reap_all, processes, log, watchdog)
         if nginx is None:
             log.log("warning", front.WITHOUT_NGINX)
         if reload:
-            log.log("warning", RELOADING)
+            log.log("warning", RELOAD_NOTICE)
         if line := tracing_variables.describe(os.environ):
             log.log(*line)
         for warning in setup.prepare(settings, box):
             log.log("warning", warning)
-        lent = tuple(sock.fileno() for sock in (listener, tls_listener) if sock)
+        descriptors = tuple(sock.fileno() for sock in (listener, tls_listener) if sock)
         # The workers read the settings themselves.
         fitted = {name: str(getattr(settings, name)) for name in ("threads", "queue")}
         environment = {**os.environ, **{names_of(name)[0]: value for name, value in fitted.items()}}
-        commands = Commands(settings, box, nginx, lent, environment)
+        commands = Commands(settings, box, nginx, descriptors, environment)
         log.log("info", f"trireme-serving {__version__} on Python {platform.python_version()}")
-        log.log("info", f"port {settings.port}: {log_startup(settings, repository)}")
+        log.log("info", f"port {settings.port}: {describe_start(settings, repository)}")
         if settings.triton_ports != "off":
-            log.log("info", opened_ports(settings, box))
+            log.log("info", describe_open_ports(settings, box))
         if nginx:
             log.log(*describe_limits(requested, settings, capacity(settings, memory_limit(), files), files))
         loop = Loop(
@@ -184,7 +186,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             selector=selector,
             signals=signals,
             processes=processes,
-            guard=guard,
+            watchdog=watchdog,
             generation=generation,
             log=log,
             has_gpu=machine.has_gpu,
@@ -196,41 +198,41 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
 
 
 def announce(settings: Settings, box: Box, log: Log, for_people: bool) -> None:
-    """Say what is served: commands for a person, one line for a log."""
+    """Print what is served: commands for a person, one line for a log."""
     if for_people:
-        log.sink.write(ready_message.message(settings, box).encode())
+        log.output.write(ready_message.message(settings, box).encode())
     else:
         log.log("info", ready_message.summary(settings, box))
 
 
-def check(repository: Path, machine: Machine, settings: Settings, log: Log) -> None:
+def check_models(repository: Path, machine: Machine, settings: Settings, log: Log) -> None:
     """Log the problems that Triton would meet. Raises :class:`StartError` with the last that stops the start.
 
     If ``/ping`` requires liveness only, a model that cannot load does not stop the others.
     """
-    refusals = []
+    errors = []
     for problem in problems.find(repository, machine):
         if problem.is_certain and (settings.ping == "ready" or problem.hangs):
-            refusals.append(problem.sentence)
+            errors.append(problem.sentence)
         else:
             log.log("warning", problem.sentence)
-    for sentence in refusals[:-1]:
+    for sentence in errors[:-1]:
         log.log("error", sentence)
-    if refusals:
-        raise StartError(refusals[-1])
+    if errors:
+        raise StartError(errors[-1])
 
 
-def log_startup(settings: Settings, repository: Path | None) -> str:
-    """Log what is about to be served."""
+def describe_start(settings: Settings, repository: Path | None) -> str:
+    """Return a sentence that says what is about to be served."""
     if repository is None:
         return f"multi-model mode: models come by POST /models from below {settings.archives}"
     baked = settings.repository is None and repository == BAKED_REPOSITORY
-    whence = f"{repository}{' (baked into the image: there is nothing in /opt/ml/model)' if baked else ''}"
-    return f"loading {', '.join(models.names(repository)) or 'the code'} from {whence}"
+    source = f"{repository}{' (baked into the image: there is nothing in /opt/ml/model)' if baked else ''}"
+    return f"loading {', '.join(models.names(repository)) or 'the code'} from {source}"
 
 
-def opened_ports(settings: Settings, box: Box) -> str:
-    """Return the ports at which Triton itself answers callers."""
+def describe_open_ports(settings: Settings, box: Box) -> str:
+    """Return a sentence with the ports at which Triton itself answers callers."""
     address = ports.EVERYWHERE if settings.triton_ports == "all" else ports.LOOPBACK
     return (
         f"Triton's own ports, without TLS and keys: HTTP {box.http_port}, gRPC {box.grpc_port}, "
@@ -241,36 +243,36 @@ def opened_ports(settings: Settings, box: Box) -> str:
 @contextlib.contextmanager
 def with_watchdog() -> Iterator[Watchdog]:
     """Start a watchdog, and dismiss it after a clean end."""
-    guard = Watchdog.start()
+    watchdog = Watchdog.start()
     try:
-        yield guard
+        yield watchdog
     finally:
-        guard.dismiss()
+        watchdog.dismiss()
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(guard.pid, 0)
+            os.waitpid(watchdog.pid, 0)
 
 
 @contextlib.contextmanager
 def prepare_box(
-    settings: Settings, repository: Path | None, nginx: Path | None, guard: Watchdog | None, reload: bool
+    settings: Settings, repository: Path | None, nginx: Path | None, watchdog: Watchdog | None, reload: bool
 ) -> Iterator[tuple[Box, SharedGeneration]]:
     """Create the box's run folder and record; both are removed at the end, with its shared memory."""
     http, grpc, metrics = ports.choose_ports(settings)
-    identity = secrets.token_hex(4)
-    lock = acquire_instance_lock(identity)
+    box_id = secrets.token_hex(4)
+    lock = acquire_instance_lock(box_id)
     # A short path, as a Unix socket's may have 107 bytes. Its mode is 0700.
     run_folder = Path(tempfile.mkdtemp(prefix="trireme-"))
-    if guard:
+    if watchdog:
         for path in (
             run_folder,
-            SHARED_MEMORY / f"trireme-{identity}-*",
-            SHARED_MEMORY / f"trireme-{identity}.lock",
+            SHARED_MEMORY / f"trireme-{box_id}-*",
+            SHARED_MEMORY / f"trireme-{box_id}.lock",
         ):
-            guard.path(path)
+            watchdog.add_path(path)
     try:
-        generation = create_generation(identity, run_folder)
+        generation = create_generation(box_id, run_folder)
         box = Box(
-            id=identity,
+            id=box_id,
             run=run_folder,
             repository=repository or run_folder / "models",
             http_port=http,
@@ -293,40 +295,40 @@ def prepare_box(
             lock.release()
 
 
-def create_generation(identity: str, run_folder: Path) -> SharedGeneration:
+def create_generation(box_id: str, run_folder: Path) -> SharedGeneration:
     """Create the file in shared memory, which no slow disk delays; in the run folder if that is full."""
-    name = f"trireme-{identity}-generation"
+    name = f"trireme-{box_id}-generation"
     try:
         return SharedGeneration.create(SHARED_MEMORY / name)
     except OSError:
         return SharedGeneration.create(run_folder / name)
 
 
-def acquire_instance_lock(identity: str) -> shared_memory_cleanup.InstanceLock | None:
+def acquire_instance_lock(box_id: str) -> shared_memory_cleanup.InstanceLock | None:
     """Take the box's lock in shared memory, and remove what dead boxes left."""
     if not SHARED_MEMORY.is_dir():
         return None
     shared_memory_cleanup.sweep(SHARED_MEMORY)
     for file in Path(tempfile.gettempdir()).glob("trireme-*/box.json"):
-        # Only the id is needed: a box of another version may have written other members.
+        # Read only the id: a box of another version may have written other members.
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             if not (SHARED_MEMORY / f"trireme-{json.loads(file.read_text())['id']}.lock").exists():
                 shutil.rmtree(file.parent, ignore_errors=True)
     try:
-        return shared_memory_cleanup.acquire_instance_lock(identity, SHARED_MEMORY)
+        return shared_memory_cleanup.acquire_instance_lock(box_id, SHARED_MEMORY)
     except (PermissionError, FileNotFoundError) as error:
-        # A volume that was mounted there and belongs to root.
+        # A volume that belongs to root may be mounted there.
         raise StartError(
             f"{SHARED_MEMORY} does not let this user ({os.getuid()}) create files: mount it so that every "
             "user may write (mode 1777), or run as another user."
         ) from error
 
 
-def reap_all(processes: Processes, log: Log, guard: Watchdog | None) -> None:
-    """Kill and reap every process of the box, whatever went wrong."""
+def reap_all(processes: Processes, log: Log, watchdog: Watchdog | None) -> None:
+    """Kill and reap every process of the box."""
     processes.kill_all()
-    if not processes.empty(FLUSH_TIMEOUT_S, but=guard.pid if guard else None):
-        log.log("error", "a process of the box does not end, not even killed")
+    if not processes.reap_all(FLUSH_TIMEOUT_S, except_pid=watchdog.pid if watchdog else None):
+        log.log("error", "a process of the box did not end after SIGKILL")
 
 
 def raise_file_limit() -> None:

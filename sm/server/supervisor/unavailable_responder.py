@@ -1,7 +1,7 @@
 """Answers 503 at the public port while no server does: during a stop, and before gunicorn alone is up.
 
-The supervisor holds the listening socket. If it were just closed, connections that arrive while the front
-stops would be reset; here they are told to come back.
+If the supervisor just closed the listening socket, connections that arrive while the front stops would be
+reset. Instead they get a 503 that tells them to retry.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLIENT_TIMEOUT_S = 1.0
 
 
 class UnavailableResponder:
-    """Answers callers in the supervisor's event loop. ``reason`` returns the sentence."""
+    """Answers callers in the supervisor's event loop. ``reason`` returns the sentence for them."""
 
     def __init__(
         self,
@@ -36,68 +36,68 @@ class UnavailableResponder:
         clock: Callable[[], float],
     ) -> None:
         self._listener, self._selector, self._reason, self._clock = listener, selector, reason, clock
-        self._guests: dict[socket.socket, float] = {}
-        self._next = 0.0
+        self._connections: dict[socket.socket, float] = {}
+        self._next_accept = 0.0
 
     def serve(self, active: bool) -> None:
-        """Accept and answer callers if ``wanted``, and drop slow ones; to be called often."""
+        """Accept and answer callers if ``active``, and drop slow ones; to be called often."""
         now = self._clock()
-        for guest in [guest for guest, until in self._guests.items() if now >= until]:
-            self._leave(guest)
-        if active and now >= self._next:
-            self._next = now + POLL_INTERVAL_S
-            for guest in self._accept():
-                self._answer(guest)
+        for connection in [connection for connection, until in self._connections.items() if now >= until]:
+            self._close_connection(connection)
+        if active and now >= self._next_accept:
+            self._next_accept = now + POLL_INTERVAL_S
+            for connection in self._accept():
+                self._answer(connection)
 
     @property
     def busy(self) -> bool:
-        return bool(self._guests)
+        return bool(self._connections)
 
     def close(self) -> None:
         """Close the port, then answer the callers that had connected before."""
-        last = self._accept()
+        waiting = self._accept()
         self._listener.close()
-        for guest in last:
-            self._answer(guest)
+        for connection in waiting:
+            self._answer(connection)
 
     def _accept(self) -> list[socket.socket]:
         accepted: list[socket.socket] = []
-        while len(accepted) + len(self._guests) < MAX_CONNECTIONS:
+        while len(accepted) + len(self._connections) < MAX_CONNECTIONS:
             try:
-                guest, _ = self._listener.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 break
-            accepted.append(guest)
+            accepted.append(connection)
         return accepted
 
-    def _answer(self, guest: socket.socket) -> None:
-        guest.setblocking(False)
-        self._guests[guest] = self._clock() + CLIENT_TIMEOUT_S
-        self._selector.register(guest, EVENT_READ, lambda: self._read(guest))
+    def _answer(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._connections[connection] = self._clock() + CLIENT_TIMEOUT_S
+        self._selector.register(connection, EVENT_READ, lambda: self._read(connection))
         with contextlib.suppress(OSError):
-            guest.send(refusal(self._reason()))
+            connection.send(unavailable_response(self._reason()))
             # Close the sending side only: a full close now would reset the connection before the answer is
             # read.
-            guest.shutdown(socket.SHUT_WR)
+            connection.shutdown(socket.SHUT_WR)
 
-    def _read(self, guest: socket.socket) -> None:
+    def _read(self, connection: socket.socket) -> None:
         try:
-            while guest.recv(1 << 16):
+            while connection.recv(1 << 16):
                 pass
         except BlockingIOError:
             return
         except OSError:
             pass
-        self._leave(guest)
+        self._close_connection(connection)
 
-    def _leave(self, guest: socket.socket) -> None:
-        self._selector.unregister(guest)
-        guest.close()
-        del self._guests[guest]
+    def _close_connection(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        connection.close()
+        del self._connections[connection]
 
 
 class TlsUnavailableResponder(UnavailableResponder):
-    """The same at the port with TLS. ``context`` returns the server's TLS context."""
+    """Answers at the TLS port. ``context`` returns the server's TLS context."""
 
     def __init__(
         self,
@@ -110,34 +110,36 @@ class TlsUnavailableResponder(UnavailableResponder):
         super().__init__(listener, selector, reason, clock)
         self._context = context
 
-    def _answer(self, guest: socket.socket) -> None:
-        guest.setblocking(False)
+    def _answer(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
         try:
-            encrypted = self._context().wrap_socket(guest, server_side=True, do_handshake_on_connect=False)
+            encrypted = self._context().wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            )
         except OSError:
-            guest.close()
+            connection.close()
             return
-        self._guests[encrypted] = self._clock() + CLIENT_TIMEOUT_S
-        self._selector.register(encrypted, EVENT_READ, lambda: self._go_on_shaking_hands(encrypted))
+        self._connections[encrypted] = self._clock() + CLIENT_TIMEOUT_S
+        self._selector.register(encrypted, EVENT_READ, lambda: self._continue_handshake(encrypted))
 
-    def _go_on_shaking_hands(self, guest: ssl.SSLSocket) -> None:
+    def _continue_handshake(self, connection: ssl.SSLSocket) -> None:
         try:
-            guest.do_handshake()
+            connection.do_handshake()
         except ssl.SSLWantReadError:
             return
         except OSError:
-            self._leave(guest)
+            self._close_connection(connection)
             return
-        self._selector.modify(guest, EVENT_READ, lambda: self._read(guest))
+        self._selector.modify(connection, EVENT_READ, lambda: self._read(connection))
         with contextlib.suppress(OSError):
-            guest.send(refusal(self._reason()))
+            connection.send(unavailable_response(self._reason()))
         with contextlib.suppress(OSError):
-            guest.unwrap()  # says that no more follows, and does not wait for the caller's word
+            connection.unwrap()  # sends the end of the TLS stream, and does not wait for the caller's
         with contextlib.suppress(OSError):
-            guest.shutdown(socket.SHUT_WR)
+            connection.shutdown(socket.SHUT_WR)
 
 
-def refusal(reason: str) -> bytes:
+def unavailable_response(reason: str) -> bytes:
     """Return the complete 503 response."""
     request_id = uuid.uuid4().hex
     body = json.dumps(error_body(reason, NotReady.code, request_id)).encode()

@@ -22,57 +22,58 @@ class Watchdog:
 
     @classmethod
     def start(cls) -> Watchdog:
-        """Start the process before anything else is opened or started, as it inherits what is open."""
-        reading, writing = os.pipe()
+        """Start the process before anything else is opened or started, as it inherits every open file."""
+        receiver, sender = os.pipe()
         pid = os.fork()
         if pid == 0:
-            os.close(writing)
+            os.close(sender)
             os.setsid()
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
-            with os.fdopen(reading) as orders:
-                _watch(orders)
+            with os.fdopen(receiver) as lines:
+                _watch(lines)
             os._exit(0)
-        os.close(reading)
-        return cls(pid, os.fdopen(writing, "w", buffering=1))
+        os.close(receiver)
+        return cls(pid, os.fdopen(sender, "w", buffering=1))
 
-    def group(self, pid: int) -> None:
+    def add_group(self, pid: int) -> None:
         """Add a process group to kill."""
-        self._tell("group", pid)
+        self._send("group", pid)
 
-    def forget(self, pid: int) -> None:
+    def remove_group(self, pid: int) -> None:
         """Remove a process group that has ended."""
-        self._tell("forget", pid)
+        self._send("forget", pid)
 
-    def path(self, path: Path) -> None:
+    def add_path(self, path: Path) -> None:
         """Add a file or folder to remove; ``*`` at the end stands for any suffix."""
-        self._tell("path", path)
+        self._send("path", path)
 
     def dismiss(self) -> None:
         """End the process: the supervisor has cleaned up itself."""
-        self._tell("done", "")
+        self._send("done", "")
         with contextlib.suppress(OSError):
             self._pipe.close()
 
-    def _tell(self, word: str, what: object) -> None:
-        # The box also works without its watchdog.
+    def _send(self, command: str, argument: object) -> None:
+        # The box works without its watchdog, too.
         with contextlib.suppress(OSError, ValueError):
-            self._pipe.write(f"{word} {what}\n")
+            self._pipe.write(f"{command} {argument}\n")
 
 
-def _watch(orders: TextIO) -> None:
+def _watch(lines: TextIO) -> None:
+    """Collect groups and paths until the pipe ends; then kill and remove them, unless dismissed."""
     groups: set[int] = set()
     paths: list[Path] = []
-    for order in orders:
-        word, _, what = order.rstrip("\n").partition(" ")
-        if word == "done":
+    for line in lines:
+        command, _, argument = line.rstrip("\n").partition(" ")
+        if command == "done":
             return
-        if word == "group":
-            groups.add(int(what))
-        elif word == "forget":
-            groups.discard(int(what))
+        if command == "group":
+            groups.add(int(argument))
+        elif command == "forget":
+            groups.discard(int(argument))
         else:
-            paths.append(Path(what))
+            paths.append(Path(argument))
     for group in groups:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)

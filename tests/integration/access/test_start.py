@@ -105,7 +105,7 @@ def test_settings_that_do_not_fit_are_refused(variables: dict[str, str], sentenc
 def test_no_lock_is_left_open_for_want_of_nginx(
     variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StartError, match=f"{next(iter(variables))} works with nginx alone"):
+    with pytest.raises(StartError, match=f"{next(iter(variables))} works only with nginx"):
         front.choose(Settings.read({**variables, "TRIREME_NGINX": "off"}))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(front, "NGINX_PATHS", str(tmp_path))

@@ -37,7 +37,7 @@ def nginx(run: Path) -> Iterator[Front]:
 @pytest.fixture
 def narrow(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     """One that lets four requests through at once."""
-    monkeypatch.setattr("sm.server.supervisor.capacity.MAX_UNSEEN", 0)
+    monkeypatch.setattr("sm.server.supervisor.capacity.MAX_UNREAD_REQUESTS", 0)
     with running(run, threads=1, queue=0) as started:
         yield started
 

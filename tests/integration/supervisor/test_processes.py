@@ -147,9 +147,9 @@ guard = Watchdog.start() if "guard" in sys.argv else None
 processes = Processes()
 pid, _ = processes.spawn(Command((sys.executable, "-c", sys.argv[1]), {}))
 if guard:
-    guard.group(pid)
-    guard.path(Path(sys.argv[3]))
-    guard.path(Path(sys.argv[3] + "-*"))
+    guard.add_group(pid)
+    guard.add_path(Path(sys.argv[3]))
+    guard.add_path(Path(sys.argv[3] + "-*"))
 print(pid, flush=True)
 time.sleep(60)
 """

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sm.server.supervisor.log_lines import MAX_LINE_BYTES, Lines, Members, parse
+from sm.server.supervisor.log_lines import MAX_LINE_BYTES, LineSplitter, Members, parse
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_query_is_not_logged_it_may_hold_a_key() -> None:
 
 def read(*parts: bytes, end: bool = True) -> list[Members]:
     found: list[Members] = []
-    lines = Lines(found.append)
+    lines = LineSplitter(found.append)
     for part in parts:
         lines.feed(part)
     if end:
@@ -97,7 +97,7 @@ def test_what_is_not_utf8_is_replaced() -> None:
 
 def test_a_very_long_line_is_cut_and_held_in_bounds() -> None:
     found: list[Members] = []
-    lines = Lines(found.append)
+    lines = LineSplitter(found.append)
     for _ in range(100):
         lines.feed(b"x" * MAX_LINE_BYTES)
         assert len(lines._partial_line) <= MAX_LINE_BYTES + 1

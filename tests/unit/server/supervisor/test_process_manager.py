@@ -71,7 +71,7 @@ class Recorder:
         assert self.name(pid) == TRITON
         return self.dead
 
-    def leave_out_dead_import(self) -> bool:
+    def exclude_dead_import(self) -> bool:
         return self.may_leave_out
 
     def replacement_wanted(self) -> str:
@@ -88,17 +88,17 @@ class Recorder:
         self.in_doubt = True
         self.done.append(("doubt",))
 
-    def oom_killed(self, patience: float) -> bool:
+    def oom_killed(self, min_age: float) -> bool:
         starving, self.starving = self.starving, False
         return starving
 
-    def keep_answering(self) -> None:
+    def disable_keepalive(self) -> None:
         self.done.append(("linger",))
 
     def publish(self, state: Mapping[str, Any]) -> None:
         self.states.append(state)
 
-    def say(self, level: str, message: str) -> None:
+    def log(self, level: str, message: str) -> None:
         self.said.append(message)
 
 
@@ -108,7 +108,12 @@ class Ship:
     def __init__(self, names: tuple[str, ...] = NAMES, budget: int = 5, drain: float = 25.0) -> None:
         self.backend = Recorder()
         self.manager = ProcessManager(
-            self.backend, self.backend.clock, names, budget=budget, startup=60.0, drain=drain
+            self.backend,
+            self.backend.clock,
+            names,
+            max_restarts=budget,
+            startup_timeout=60.0,
+            drain_timeout=drain,
         )
 
     def after(self, seconds: float) -> Ship:
