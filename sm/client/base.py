@@ -124,9 +124,23 @@ class Triton(Protocol):
 
 
 class Client(ABC):
-    """A client with one method to write, :meth:`inference`; for several models behind one payload, or none.
+    """A client with one method to write, :meth:`inference`, which may call several models, or none.
 
-    One instance serves many threads at once, so nothing about a request may be stored on ``self``.
+    One instance serves many threads at once, so nothing about a request may be stored on ``self``. For a
+    client of one model, :class:`TensorClient` is shorter.
+
+    Example::
+
+        class FindThenName(Client):
+            \"\"\"Find the objects in a picture, then name each with a second model.\"\"\"
+
+            payload = ImagePayload
+            models = ("detector", "classifier")
+
+            def inference(self, payload: ImagePayload) -> list[str]:
+                boxes = self.triton.infer("detector", {"image": payload.pixels[None]})["boxes"][0]
+                crops = np.stack([crop(payload.pixels, box) for box in boxes])
+                return self.names(self.triton.infer("classifier", {"image": crops})["scores"])
     """
 
     #: The ``modelname`` that callers send; by default the name of the client's folder.
@@ -192,7 +206,21 @@ class Client(ABC):
 
 
 class StreamingClient(Client):
-    """A client that answers in parts. A caller that does not stream gets the list of the parts."""
+    """A client that answers in parts. A caller that does not stream gets the list of the parts.
+
+    Example::
+
+        class Generator(StreamingClient):
+            \"\"\"Send each token when the model yields it.\"\"\"
+
+            payload = TextPayload
+            models = ("generator",)
+
+            def stream(self, payload: TextPayload) -> Iterator[str]:
+                prompt = np.array([[payload.text.encode()]], np.object_)
+                for outputs in self.triton.stream("generator", {"prompt": prompt}):
+                    yield outputs["token"][0, 0].decode()
+    """
 
     @abstractmethod
     def stream(self, payload: Any) -> Iterator[object]:
@@ -207,6 +235,24 @@ class TensorClient(Client):
     """A client of one model: :meth:`preprocess` makes its inputs, :meth:`postprocess` reads its outputs.
 
     Both see tensors of one record, without a batch dimension. Triton batches records of several requests.
+
+    Example::
+
+        class Resnet(TensorClient):
+            \"\"\"Name what a picture shows.\"\"\"
+
+            model = "resnet"
+            payload = ImagePayload
+
+            def setup(self) -> None:
+                self.preprocessing = Preprocessing.read(self.repository / self.model / "preprocess.json")
+                self.labels = (self.folder / "labels.txt").read_text().splitlines()
+
+            def preprocess(self, payload: ImagePayload) -> Tensors:
+                return {"input": self.preprocessing(payload.pixels)}
+
+            def postprocess(self, outputs: Tensors, payload: ImagePayload) -> str:
+                return self.labels[outputs["scores"].argmax()]
     """
 
     #: The Triton model, unless a model's configuration names this client.
@@ -269,13 +315,14 @@ class TensorClient(Client):
         with stage(self.name, "infer"):
             outputs = self.triton.infer(
                 self.model,
-                {name: _in_batch(tensor, batch) for name, tensor in inputs.items()} if batch else inputs,
+                {name: _add_batch(tensor, batch) for name, tensor in inputs.items()} if batch else inputs,
                 version=payload.version,
                 outputs=self.wanted(payload),
             )
         with stage(self.name, "postprocess"):
             return self.postprocess(
-                {name: _first(tensor, name, metadata, batch) for name, tensor in outputs.items()}, payload
+                {name: _first_record(tensor, name, metadata, batch) for name, tensor in outputs.items()},
+                payload,
             )
 
 
@@ -289,24 +336,24 @@ def batch_of(metadata: ModelMetadata, inputs: Tensors) -> int:
         return 1
     sizes = set()
     for name, tensor in inputs.items():
-        described = metadata.inputs.get(name)
-        if described is None or len(described.shape) != np.ndim(tensor) + 1:
+        model_input = metadata.inputs.get(name)
+        if model_input is None or len(model_input.shape) != np.ndim(tensor) + 1:
             return 0
-        sizes.add(described.shape[0])
-    fixed = sizes - {-1}
-    return 0 if not sizes or len(fixed) > 1 else next(iter(fixed), 1)
+        sizes.add(model_input.shape[0])
+    fixed_sizes = sizes - {-1}
+    return 0 if not sizes or len(fixed_sizes) > 1 else next(iter(fixed_sizes), 1)
 
 
-def _in_batch(tensor: Array, batch: int) -> Array:
+def _add_batch(tensor: Array, batch: int) -> Array:
     """Add the batch dimension. If the model's batch size is fixed, the record is repeated to fill it."""
     batched = np.asarray(tensor)[None]
     return batched if batch == 1 else np.repeat(batched, batch, axis=0)
 
 
-def _first(tensor: Array, name: str, metadata: ModelMetadata, batch: int) -> Array:
+def _first_record(tensor: Array, name: str, metadata: ModelMetadata, batch: int) -> Array:
     """Return the first record of an output."""
     if metadata.max_batch_size > 0:
         return cast("Array", tensor[0])
-    described = metadata.outputs.get(name)
-    has_batch = batch and described and described.shape[:1] in ((-1,), (batch,))
+    model_output = metadata.outputs.get(name)
+    has_batch = batch and model_output and model_output.shape[:1] in ((-1,), (batch,))
     return cast("Array", tensor[0]) if has_batch and tensor.shape[:1] == (batch,) else tensor

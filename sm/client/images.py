@@ -1,4 +1,4 @@
-"""Decode pictures to upright RGB pixels, after their header was checked, and resize them."""
+"""Decode pictures to upright RGB pixels, and resize them. Headers are checked before anything is decoded."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sm.client.picture_header import PictureHeader, read_header, without_metadat
 from sm.errors import BadInput
 from sm.metrics import JPEG_FALLBACKS
 
-#: Pixels that are converted at a time: what that takes beside the picture and the result.
+#: Pixels that Pillow converts at a time, which bounds the memory of the conversion.
 BAND_PIXELS = 2**18
-#: Of each EXIF orientation: the steps through an upright picture's rows and columns (from 5 on through its
-#: columns and rows) that give them in the order in which they are stored.
-ORIENTATION_TURNS = {
+#: For each EXIF orientation: the steps through an upright picture's rows and columns that give the stored
+#: order. From 5 on the picture is transposed too.
+ORIENTATION_STEPS = {
     1: (1, 1),
     2: (1, -1),
     3: (-1, -1),
@@ -30,7 +30,7 @@ ORIENTATION_TURNS = {
     7: (-1, -1),
     8: (1, -1),
 }
-#: The end of a JPEG: in the data of its scans it cannot stand, so one that has none is truncated.
+#: The marker that ends a JPEG. It cannot occur in the data of a scan, so a JPEG without it is truncated.
 JPEG_END = b"\xff\xd9"
 
 Pixels = NDArray[np.uint8]
@@ -39,20 +39,31 @@ Pixels = NDArray[np.uint8]
 def decode(
     content: bytes, at_least: tuple[int, int] | None = None, header: PictureHeader | None = None
 ) -> Pixels:
-    """RGB uint8 [height, width, 3] of a JPEG, PNG or WebP.
+    """Decode a JPEG, PNG or WebP.
 
-    The EXIF orientation is applied, transparency is laid on white, 16 bits become the upper 8. The memory is
-    accounted for in :data:`~sm.client.decode_budget.DECODED` until the last reference to the pixels is gone.
+    The EXIF orientation is applied, transparent pixels are blended with white, and 16-bit samples keep their
+    upper 8 bits. The memory counts against the worker's decode budget until the last reference to the pixels
+    is gone.
 
     Args:
-        content: The file.
-        at_least: Width and height, upright, that are enough. A larger JPEG is decoded to a half, a quarter
-            or an eighth of its size if both sides stay as long as that; other pictures are decoded in full.
-            None: in full.
-        header: The file's own, where it was read already.
+        content: The file's bytes.
+        at_least: Width and height in pixels, upright, that are enough. A larger JPEG is decoded at a half, a
+            quarter or an eighth of its size as long as both sides stay at least that long. Other pictures,
+            and all pictures if None, are decoded in full.
+        header: The result of :func:`~sm.client.picture_header.read_header`, if the header was read before.
 
-    Raises :class:`~sm.errors.BadInput`, with the reason, for everything that is no whole picture or would
-    take too long; :class:`~sm.errors.TooLarge` and :class:`~sm.errors.Overloaded` where it has no room.
+    Returns:
+        RGB uint8 [height, width, 3], upright.
+
+    Raises:
+        sm.errors.BadInput: The bytes are no picture, the picture is damaged or truncated, or it would take
+            too long to decode.
+        sm.errors.TooLarge: Decoding takes more memory than the whole decode budget.
+        sm.errors.Overloaded: Other requests use the decode budget.
+
+    Example::
+
+        pixels = decode(Path("cat.jpg").read_bytes(), at_least=(256, 256))
     """
     header = header or read_header(content)
     scale = header.scale_for(*at_least) if at_least else 1
@@ -68,7 +79,7 @@ def decode(
 
 
 def _decode(content: bytes, header: PictureHeader, scale: int) -> Pixels:
-    # Behind the end of a JPEG phones write films and maps.
+    # Phones append videos and depth maps, so the end marker need not be the last bytes.
     if header.quick and content.rfind(JPEG_END, header.scan_offset) >= 0:
         try:
             import simplejpeg
@@ -81,18 +92,18 @@ def _decode(content: bytes, header: PictureHeader, scale: int) -> Pixels:
     if header.format == "JPEG":
         JPEG_FALLBACKS.inc()
     with warnings.catch_warnings():
-        # What is odd in a stranger's picture is no news for our log.
+        # A flaw in a caller's picture is not worth a line in the log.
         warnings.simplefilter("ignore")
         return _by_pillow(content, header, scale)
 
 
 def _by_turbojpeg(simplejpeg: Any, content: bytes, header: PictureHeader, scale: int) -> Pixels | None:
-    """In a third of Pillow's time or less: Pillow keeps four bytes of each pixel and copies them twice.
+    """Decode a JPEG with libjpeg-turbo; None if it refuses the header, so that Pillow may try.
 
-    The pixels are Pillow's, since both decode with libjpeg-turbo, damage that can be lived with included.
-    None, and nothing is decoded, where something odd stands before the pixels.
+    It takes a third of Pillow's time or less: Pillow keeps four bytes for each pixel and copies them twice.
+    The pixels are the same, also where data is damaged, because Pillow decodes with libjpeg-turbo too.
     """
-    # 0, and not the whole size, where nothing is to be scaled: of seven pixels seven eighths are seven too.
+    # 0 turns scaling off. The full size would not: 7/8 of 7 pixels, rounded up, are 7 pixels.
     width, height = header.scaled_size(scale) if scale > 1 else (0, 0)
     try:
         stored: Pixels = simplejpeg.decode_jpeg(content, min_height=height, min_width=width, strict=False)
@@ -104,7 +115,7 @@ def _by_turbojpeg(simplejpeg: Any, content: bytes, header: PictureHeader, scale:
         raise BadInput(f"the picture is damaged: {error}") from None
     if header.orientation == 1:
         return stored
-    pixels = _upright_like(stored.shape[0], stored.shape[1], header.orientation)
+    pixels = _allocate_upright(stored.shape[0], stored.shape[1], header.orientation)
     _stored_view(pixels, header.orientation)[:] = _as_items(stored)
     return pixels
 
@@ -117,53 +128,62 @@ def _by_pillow(content: bytes, header: PictureHeader, scale: int) -> Pixels:
         if picture.size != (header.width, header.height):
             raise Image.DecompressionBombError
     except Image.DecompressionBombError:
-        raise BadInput("the picture is damaged: it says two sizes") from None
+        raise BadInput("the picture is damaged: it states two sizes") from None
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError):
         raise BadInput("the bytes are not a JPEG, PNG or WebP picture") from None
     try:
         if scale > 1:
-            # Pillow divides, and rounds down, to find the scale.
+            # Pillow finds the scale by dividing these sizes and rounding down.
             picture.draft(None, (max(1, header.width // scale), max(1, header.height // scale)))
         picture.load()
         width, height = picture.size
-        pixels = _upright_like(height, width, header.orientation)
+        pixels = _allocate_upright(height, width, header.orientation)
         stored = _stored_view(pixels, header.orientation)
         rows = max(1, BAND_PIXELS // width)
         for top in range(0, height, rows):
             bottom = min(height, top + rows)
-            stored[top:bottom] = _as_items(_rgb(picture.crop((0, top, width, bottom))))
+            stored[top:bottom] = _as_items(_to_rgb(picture.crop((0, top, width, bottom))))
         return pixels
     except (OSError, ValueError, SyntaxError, EOFError, IndexError) as error:
         reason = "truncated" if "truncated" in str(error) else "damaged"
         raise BadInput(f"the picture is {reason}: {error}") from None
 
 
-def _upright_like(height: int, width: int, orientation: int) -> Pixels:
-    """Room for the pixels of a picture that is stored with this height and width."""
+def _allocate_upright(height: int, width: int, orientation: int) -> Pixels:
+    """Allocate the upright picture of one that is stored with this height and width."""
     shape = (width, height, 3) if orientation >= 5 else (height, width, 3)
     return np.empty(shape, np.uint8)
 
 
 def _stored_view(upright: Pixels, orientation: int) -> NDArray[np.void]:
-    """A view of an upright picture's pixels, as items, in the order in which the camera stored them."""
+    """View an upright picture's pixels in the order in which the camera stored them."""
     items = _as_items(upright)
-    rows, columns = ORIENTATION_TURNS[orientation]
+    rows, columns = ORIENTATION_STEPS[orientation]
     return (items.T if orientation >= 5 else items)[::rows, ::columns]
 
 
 def _as_items(pixels: Pixels) -> NDArray[np.void]:
-    """[height, width] of three bytes each, which are turned in half the time that bytes take."""
+    """View [height, width, 3] as [height, width] of three-byte items: they are copied twice as fast."""
     items: NDArray[np.void] = pixels.view("V3")[..., 0]
     return items
 
 
 def resize(pixels: Pixels, width: int, height: int) -> Pixels:
-    """To ``width`` x ``height``: by area when it shrinks, bilinear when it grows."""
+    """Resize a picture: by the average of areas if it gets smaller, bilinear if it gets larger.
+
+    Args:
+        pixels: uint8 [rows, columns, 3].
+        width: Of the result, in pixels.
+        height: Of the result, in pixels.
+
+    Returns:
+        uint8 [height, width, 3].
+    """
     shrinks = width * height < pixels.shape[0] * pixels.shape[1]
     try:
         import cv2
     except ImportError:
-        # Lambda has no room for OpenCV.
+        # OpenCV does not fit into the gateway's Lambda.
         if shrinks:
             return _by_area(pixels, width, height)
         return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR))
@@ -173,10 +193,19 @@ def resize(pixels: Pixels, width: int, height: int) -> Pixels:
 
 
 def shrink(pixels: Pixels, width: int, height: int) -> Pixels:
-    """Like :func:`resize`, for pictures of twice ``width`` and ``height`` or more, in half the time.
+    """Resize a picture of at least twice ``width`` and ``height`` in half the time of :func:`resize`.
 
-    Resized to the next whole multiple, then averaged in whole blocks. On pixels that were decoded smaller
-    this comes closer to the average of the whole picture than INTER_AREA does, which takes shares of pixels.
+    The picture is resized to the next whole multiple, then averaged in whole blocks. For a JPEG that was
+    decoded at a smaller scale, the result is closer to the average of the full picture than that of OpenCV's
+    INTER_AREA, which averages parts of pixels.
+
+    Args:
+        pixels: uint8 [rows, columns, 3].
+        width: Of the result, in pixels.
+        height: Of the result, in pixels.
+
+    Returns:
+        uint8 [height, width, 3].
     """
     across, down = -(-pixels.shape[1] // width), -(-pixels.shape[0] // height)
     try:
@@ -189,7 +218,7 @@ def shrink(pixels: Pixels, width: int, height: int) -> Pixels:
 
 
 def _by_area(pixels: Pixels, width: int, height: int) -> Pixels:
-    """The average of what each new pixel covers, as OpenCV's INTER_AREA has it; Pillow's box only nearly."""
+    """Average the area that each new pixel covers, as OpenCV's INTER_AREA does. Pillow's BOX differs."""
     rows, columns = _area_weights(pixels.shape[0], height), _area_weights(pixels.shape[1], width)
     averaged = np.stack([rows @ pixels[..., channel] @ columns.T for channel in range(3)], axis=2)
     rounded: Pixels = np.rint(averaged).astype(np.uint8)
@@ -197,15 +226,15 @@ def _by_area(pixels: Pixels, width: int, height: int) -> Pixels:
 
 
 def _area_weights(old: int, new: int) -> NDArray[np.float32]:
-    """[new, old]: the share of each old pixel in each new one, along one side."""
+    """Return the weight of each old pixel in each new one along one side: float32 [new, old]."""
     edges, cells = np.linspace(0, old, new + 1)[:, None], np.arange(old)
     covered = np.minimum(edges[1:], cells + 1) - np.maximum(edges[:-1], cells)
-    shares: NDArray[np.float32] = (covered.clip(0) * new / old).astype(np.float32)
-    return shares
+    weights: NDArray[np.float32] = (covered.clip(0) * new / old).astype(np.float32)
+    return weights
 
 
 def split(pixels: Pixels) -> Sequence[Pixels]:
-    """The channels of [height, width, 3], each [height, width]."""
+    """Split [height, width, 3] into its three channels, each [height, width]."""
     try:
         import cv2
     except ImportError:
@@ -214,11 +243,12 @@ def split(pixels: Pixels) -> Sequence[Pixels]:
     return planes
 
 
-def _rgb(picture: Image.Image) -> Pixels:
+def _to_rgb(picture: Image.Image) -> Pixels:
+    """Convert any of Pillow's modes to RGB uint8 [height, width, 3]."""
     if picture.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would clip it
         grey = np.asarray(picture).astype(np.uint32) >> 8
         return np.repeat(np.minimum(grey, 255).astype(np.uint8)[..., None], 3, axis=2)
     if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
-        layer = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+        rgba = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
     return np.asarray(picture.convert("RGB"))

@@ -25,5 +25,5 @@ def array_of(value: object) -> NDArray[Any]:
     if str in kinds:
         longest = max(len(item) for item in level if isinstance(item, str))
         if 4 * longest * len(level) > MAX_TEXT_BYTES:
-            raise ValueError("texts of very different lengths")
+            raise ValueError("the array of these strings would take too much memory")
     return np.array(value)

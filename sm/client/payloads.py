@@ -1,4 +1,4 @@
-"""The payload types that clients build on. They are typed, so that a 422 names the wrong field."""
+"""The payload types that clients build on. They are typed, so that a 422 can name the wrong field."""
 
 from __future__ import annotations
 
@@ -30,40 +30,49 @@ from sm.client.sessions import Session
 from sm.decoded_base64 import DecodedBase64
 from sm.errors import BadInput, WrongTensor
 
-#: What the platform carries as custom attributes.
+#: What SageMaker accepts as custom attributes: up to 1,024 visible ASCII characters.
 ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
 
-#: Of a tensor. NumPy 1 has 32, of which a model's batch dimension takes one.
+#: Of a tensor in a payload. NumPy 1 allows 32, and the batch dimension needs one.
 MAX_DIMENSIONS = 31
 
-#: A PNG of one white pixel.
-DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMmQAAAABJRU5ErkJggg=="
+#: A PNG of one white pixel, in base64.
+EXAMPLE_PICTURE = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMmQAAAABJRU5ErkJggg=="
+)
 
 
 class Payload(BaseModel):
-    """What a caller sends for one record.
+    """One record as a typed object. A client's payload inherits from it and adds fields.
 
-    A client adds fields. A field called ``parameters`` is filled from the invocation's own
-    ``parameters`` object. Unknown fields, NaN and infinity are refused.
+    A field called ``parameters`` is filled from the ``parameters`` of the whole request. Unknown fields, NaN
+    and infinity are errors of the caller (422).
+
+    Example::
+
+        class Question(Payload):
+            main_field = "text"
+            text: str = Field(max_length=1000)
+            parameters: Options = Field(default_factory=Options)
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    #: The field that a payload which is a bare JSON string stands for, and a raw body too.
+    #: The field that is filled from a bare JSON string or a raw body; None: neither is accepted.
     main_field: ClassVar[str | None] = None
-    #: The content types of a raw body this payload can be read from.
+    #: Content types of raw bodies that this payload can be read from, such as ``image/png``.
     content_types: ClassVar[tuple[str, ...]] = ()
 
     _request: RequestContext = PrivateAttr(default_factory=RequestContext)
 
     @property
     def version(self) -> str:
-        """The model version asked for; empty for the server's choice."""
+        """The model version that the caller named; empty for the server's choice."""
         return self._request.version
 
     @property
     def accept(self) -> str:
-        """The content type the caller wants."""
+        """The content type that the caller accepts, such as ``application/json``."""
         return self._request.accept
 
     @property
@@ -73,13 +82,20 @@ class Payload(BaseModel):
 
     @property
     def session(self) -> Session | None:
-        """The stateful session that the request belongs to: a mapping of keys to bytes."""
+        """The stateful session of the request, a mapping of text keys to bytes; None outside of one."""
         return self._request.session
 
     def answer_attributes(self, text: str) -> None:
-        """Set the answer's ``X-Amzn-SageMaker-Custom-Attributes``; of several records' the last one's stay.
+        """Set the answer's ``X-Amzn-SageMaker-Custom-Attributes`` header.
 
-        Of a stream it must be done before the first part. ValueError for what the platform does not carry.
+        If several records of a request set it, the last one counts. A stream must set it before its first
+        part.
+
+        Args:
+            text: At most 1,024 visible ASCII characters.
+
+        Raises:
+            ValueError: SageMaker does not accept the text.
         """
         if not ATTRIBUTES.fullmatch(text):
             raise ValueError("custom attributes are at most 1,024 characters of visible ASCII")
@@ -94,49 +110,71 @@ class Payload(BaseModel):
         answer: dict[str, str] | None = None,
         accept_named: bool = True,
     ) -> None:
-        """Say how the record was asked for, and where the answer's headers go; the dispatcher does, once."""
+        """Attach what the dispatcher knows of the record's request; it is called once, before the client.
+
+        Args:
+            version: The model version that the caller named; empty for the server's choice.
+            accept: The content type that the caller accepts.
+            headers: The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case.
+            session: The stateful session of the request.
+            answer: Filled with headers for the answer.
+            accept_named: False if ``accept`` is the default.
+        """
         self._request = RequestContext(
             version, accept, headers, session, {} if answer is None else answer, accept_named
         )
 
     def may_have_caused(self, error: WrongTensor) -> bool:
-        """Whether a tensor may be wrong because of what the caller sent, and not because of the client.
+        """Return True if a wrong tensor may be the caller's fault, so that the answer is 422 and not 500.
 
-        Names are never the caller's. Numbers in fields of a client's own may decide a tensor's shape.
+        The default is True for a wrong shape, because numbers in the payload may decide it. Names and
+        datatypes are the client's.
         """
         return error.fault == "shape"
 
     @classmethod
     def parameter_names(cls) -> frozenset[str]:
-        """The names of the ``parameters`` that this payload takes."""
-        declared = cls.model_fields.get("parameters")
-        return frozenset(getattr(declared.annotation, "model_fields", ())) if declared else frozenset()
+        """Return the names of the ``parameters`` that this payload accepts."""
+        field = cls.model_fields.get("parameters")
+        return frozenset(getattr(field.annotation, "model_fields", ())) if field else frozenset()
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
-        """The fields that a raw body of one of ``content_types`` stands for."""
+        """Read the fields from a raw body of one of ``content_types``.
+
+        The default puts the body into ``main_field``.
+
+        Args:
+            body: The request's body.
+
+        Returns:
+            Values by field name.
+
+        Raises:
+            sm.errors.BadInput: The body cannot be read.
+        """
         if cls.main_field is None:
             raise BadInput(f"{cls.__name__} takes no raw body")
         return {cls.main_field: body}
 
     @classmethod
     def names_of(cls, field: str) -> tuple[str, ...]:
-        """The keys under which a caller may send ``field``: its name first, then its aliases."""
-        declared = cls.model_fields.get(field)
-        alias = declared.validation_alias if declared else None
+        """Return the keys under which a caller may send ``field``: its name first, then its aliases."""
+        field_info = cls.model_fields.get(field)
+        alias = field_info.validation_alias if field_info else None
         choices = alias.choices if isinstance(alias, AliasChoices) else ()
         return (field, *(name for name in choices if isinstance(name, str) and name != field))
 
     @classmethod
     def field_of(cls, name: str) -> str:
-        """The field that a caller's key ``name`` means; ``name`` itself where there is no such alias."""
+        """Return the field that a caller's key ``name`` fills; ``name`` itself if no field has that alias."""
         return next((field for field in cls.model_fields if name in cls.names_of(field)), name)
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """pydantic describes the first name of a field alone: the aliases are added, one of them required."""
+        """Add the aliases of fields to the schema; pydantic describes the first name only."""
         described = handler.resolve_ref_schema(handler(schema))
         for field in cls.model_fields:
             names = cls.names_of(field)
@@ -146,25 +184,26 @@ class Payload(BaseModel):
 
 
 def _describe_aliases(schema: JsonSchemaValue, names: tuple[str, ...]) -> None:
-    first, *others = names
+    """Add a field's aliases behind it. If the field is required, exactly one of its names is."""
+    field, *aliases = names
     properties: dict[str, Any] = {}
     for name, member in schema["properties"].items():
         properties[name] = member
-        if name == first:
-            for other in others:
-                title = other.replace("_", " ").title()
-                properties[other] = {**member, "title": title, "description": f"The same as `{first}`."}
+        if name == field:
+            for alias in aliases:
+                title = alias.replace("_", " ").title()
+                properties[alias] = {**member, "title": title, "description": f"The same as `{field}`."}
     schema["properties"] = properties
     required = schema.get("required", [])
-    if first in required:
-        required.remove(first)
+    if field in required:
+        required.remove(field)
         if not required:
             del schema["required"]
         schema.setdefault("allOf", []).append({"oneOf": [{"required": [name]} for name in names]})
 
 
 def _from_base64(value: object) -> object:
-    """A JSON string to bytes, also as a data URL; bytes (a raw body) pass through."""
+    """Decode a JSON string of base64 or a data URL. Bytes of a raw body pass through."""
     if isinstance(value, DecodedBase64):
         return value.content
     if not isinstance(value, str):
@@ -178,7 +217,7 @@ def _from_base64(value: object) -> object:
 
 
 def takes_decoded_base64(kind: type[Payload], name: str) -> bool:
-    """Whether a field is :data:`Base64Bytes`."""
+    """Return True if the field of this name is :data:`Base64Bytes`."""
     field = kind.model_fields.get(kind.field_of(name))
     return field is not None and any(
         isinstance(part, BeforeValidator) and part.func is _from_base64 for part in field.metadata
@@ -193,7 +232,15 @@ Base64Bytes = Annotated[
 
 
 class Parameters(BaseModel):
-    """What a caller may set for a whole request. Unknown names, NaN and infinity are refused."""
+    """Options that a caller may set for a whole request, as ``parameters``.
+
+    Unknown names, NaN and infinity are errors of the caller (422).
+
+    Example::
+
+        class Options(Parameters):
+            top: int = Field(default=5, ge=1, le=100, description="How many classes to return.")
+    """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -204,44 +251,62 @@ class ImagePayload(Payload):
     main_field = "image"
     content_types = ("image/jpeg", "image/png", "image/webp")
 
-    #: A caller may send it as ``img`` too.
+    #: The file's bytes. Callers may send the key ``img`` instead.
     image: Base64Bytes = Field(
         min_length=1,
         validation_alias=AliasChoices("image", "img"),
         description="The picture's bytes in base64.",
-        examples=[DOT],
+        examples=[EXAMPLE_PICTURE],
     )
 
     @cached_property
     def header(self) -> PictureHeader:
-        """What stands before the picture's pixels. :class:`~sm.errors.BadInput` if it is no picture."""
+        """The format, size and orientation. Raises :class:`~sm.errors.BadInput` if it is no picture."""
         return read_header(self.image)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height in pixels, upright. Nothing is decoded for it."""
+        """Width and height of the upright picture in pixels. Nothing is decoded for it."""
         return self.header.upright_size
 
     @cached_property
     def pixels(self) -> NDArray[np.uint8]:
-        """RGB uint8 [height, width, 3], upright, full size. :class:`~sm.errors.BadInput` for no picture."""
-        from sm.client.images import decode  # OpenCV and Pillow: only who looks at pictures waits for them
+        """The upright picture in full size: RGB uint8 [height, width, 3].
+
+        Raises what :func:`~sm.client.decode` raises.
+        """
+        from sm.client.images import decode  # Only clients of pictures import OpenCV and Pillow.
 
         return decode(self.image, header=self.header)
 
     def pixels_at_least(self, width: int, height: int) -> NDArray[np.uint8]:
-        """RGB uint8 [height, width, 3], upright, and no larger than necessary.
+        """Decode the picture no larger than necessary.
 
-        A JPEG is decoded to a half, a quarter or an eighth of its size where both sides stay at least
-        ``width`` and ``height``: of 12 megapixels that takes less than half the time. Other pictures come in
-        full. :attr:`size` stays the original's, for boxes and drawing. Every call decodes: keep the result.
+        A JPEG is decoded at a half, a quarter or an eighth of its size if both sides stay long enough: of
+        12 megapixels that takes less than half the time. Other pictures are decoded in full. :attr:`size`
+        stays the original's, for boxes and drawing. Every call decodes again, so keep the result.
+
+        Args:
+            width: Pixels of the upright result, at least, if the picture has them.
+            height: Pixels of the upright result, at least, if the picture has them.
+
+        Returns:
+            RGB uint8 [height, width, 3], upright.
+
+        Raises:
+            sm.errors.BadInput: The picture is damaged; see :func:`~sm.client.decode` for all errors.
+
+        Example::
+
+            def preprocess(self, payload: ImagePayload) -> Tensors:
+                return {"input": self.preprocessing(payload.pixels_at_least(512, 512), payload.size)}
         """
         from sm.client.images import decode
 
         return decode(self.image, (width, height), self.header)
 
     def may_have_caused(self, error: WrongTensor) -> bool:  # noqa: ARG002
-        """No: a picture may have any size, and the client makes the tensor of it."""
+        """Return False: a picture may have any size, and the client decides the tensor's shape."""
         return False
 
 
@@ -254,7 +319,7 @@ class TextPayload(Payload):
     text: str = Field(description="The text.")
 
     def may_have_caused(self, error: WrongTensor) -> bool:  # noqa: ARG002
-        """No: a text may have any length, and the client makes the tensor of it."""
+        """Return False: a text may have any length, and the client decides the tensor's shape."""
         return False
 
     @classmethod
@@ -266,22 +331,22 @@ class TextPayload(Payload):
 
 
 class BodyPayload(Payload):
-    """The whole body as it came, of any content type; JSON too, unless it is a whole dispatch request."""
+    """The unchanged body of a request, of any content type; also JSON that is no dispatch request."""
 
     content_types = ("*/*",)
 
     body: bytes
     content_type: str
-    #: Whether the body is the ``payload`` of a dispatch request: the result has to stand in its answer.
+    #: True if the body is the ``payload`` of a dispatch request, so that the result goes into its answer.
     dispatched: bool = False
 
     @property
     def accept_named(self) -> bool:
-        """Whether the caller asked for :attr:`accept`; False where it is the box's default."""
+        """True if the caller named :attr:`accept`; False if it is the box's default."""
         return self._request.accept_named
 
     def may_have_caused(self, error: WrongTensor) -> bool:
-        """Of the tensors that a body may hold the shape and the datatype are the caller's."""
+        """Return True for shapes and datatypes, which the body may state; names are the client's."""
         return error.fault != "name"
 
 
@@ -291,11 +356,16 @@ class TensorPayload(Payload):
     main_field = "tensor"
     content_types = ("application/x-npy",)
 
+    #: Nested lists of numbers, or the array of a ``.npy`` body.
     tensor: Any = Field(description="Nested lists of numbers.", examples=[[[0.5, 1.0]]])
 
     @cached_property
     def array(self) -> NDArray[Any]:
-        """The tensor as NumPy has it; a client casts it to what its model takes."""
+        """The tensor with the dtype that NumPy infers; a client casts it to its model's dtype.
+
+        Raises:
+            sm.errors.BadInput: It is no regular array of numbers, or has more than 31 dimensions.
+        """
         if isinstance(self.tensor, np.ndarray):
             array = self.tensor
         else:
@@ -310,10 +380,10 @@ class TensorPayload(Payload):
         return array
 
     def may_have_caused(self, error: WrongTensor) -> bool:
-        """The shape is the caller's, and the datatype too unless the client has changed it."""
+        """Return True for a wrong shape, and for a wrong datatype if the client did not cast the tensor."""
         if error.fault == "datatype":
-            sent = (self.tensor, self.__dict__.get("array"))
-            return any(isinstance(array, np.ndarray) and array.dtype == error.dtype for array in sent)
+            from_caller = (self.tensor, self.__dict__.get("array"))
+            return any(isinstance(array, np.ndarray) and array.dtype == error.dtype for array in from_caller)
         return error.fault == "shape"
 
     @classmethod

@@ -1,6 +1,7 @@
-"""Read a picture's header before decoding it: size, orientation, scale, and the memory that decoding takes.
+"""Read a picture's header: its size and orientation, and the memory that decoding it takes.
 
-Everything that a few bytes can make large is refused here: pixels, the scans of a JPEG, the chunks of a PNG.
+A few bytes can claim many pixels, scans of a JPEG or chunks of a PNG. All of them are limited here, before
+anything is decoded.
 """
 
 from __future__ import annotations
@@ -14,63 +15,65 @@ from sm.errors import BadInput
 
 #: More pixels than any camera's picture; 30,000 x 30,000 in a small PNG would be 2.7 GB of RGB.
 MAX_PIXELS = 64_000_000
-#: Scans of a JPEG. Encoders write 10 to 13 of them; each has the decoder go through the whole picture.
+#: Scans of a JPEG. Encoders write 10 to 13 of them, and the decoder goes through all pixels for each.
 MAX_SCANS = 100
-#: Pixels of a JPEG times its scans, some 2 s of decoding.
+#: Pixels of a JPEG times its scans. That many take about 2 s to decode.
 MAX_SCANNED_PIXELS = 1_000_000_000
-#: Segments of a JPEG: 255 make the largest colour profile, a few belong to each scan.
+#: Segments of a JPEG: the largest colour profile has 255, and each scan a few.
 MAX_SEGMENTS = 1_000
-#: Chunks of a PNG or WebP, each of which Pillow reads by itself. An IDAT usually has 8 KiB or more.
+#: Chunks of a PNG or WebP. Pillow reads each by itself, and an IDAT chunk usually has 8 KiB or more.
 MAX_CHUNKS = 20_000
-#: Chunks of a PNG that Pillow unpacks for their text or colour profile, to at most 1 MiB each.
+#: Chunks of a PNG with compressed text or a colour profile. Pillow unpacks each to at most 1 MiB.
 MAX_COMPRESSED_CHUNKS = 100
-COMPRESSED = (b"iCCP", b"zTXt", b"iTXt")
+COMPRESSED_CHUNKS = (b"iCCP", b"zTXt", b"iTXt")
 
-#: Bytes of memory for each pixel at the worst moment: the result, Pillow's own picture, and what libwebp
-#: has beside it (two canvases, and a frame as bytes).
+#: Bytes for each pixel at the peak of decoding: the result, Pillow's own picture, and Pillow's picture
+#: together with libwebp's (two canvases, and a frame as bytes).
 RESULT_BYTES, PILLOW_BYTES, WEBP_BYTES = 3, 4, 16
 
-PNG = b"\x89PNG\r\n\x1a\n"
-#: A JPEG can be decoded to 1/8, 1/4 or 1/2 of its size, in less time. libjpeg-turbo knows 3/8 and 5/8 to 7/8
-#: too, but takes longer for them than for the next larger one here: bench/reports/photos.md.
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+#: A JPEG can be decoded at 1/8, 1/4 or 1/2 of its size, which takes less time. libjpeg-turbo also has 3/8 and
+#: 5/8 to 7/8, but they take longer than the next larger of these: bench/reports/photos.md.
 SCALES = (8, 4, 2)
-#: The markers of a JPEG (ITU-T T.81, B.1.1.3): start and end, the frames that can be decoded (baseline,
-#: extended, progressive; the others of their kind), the start of a scan, APP1 with EXIF or XMP.
+#: The markers of a JPEG (ITU-T T.81, B.1.1.3): start and end of the picture, start of a scan, and the
+#: application segment that holds EXIF or XMP.
 SOI, EOI, SOS, APP1 = 0xD8, 0xD9, 0xDA, 0xE1
+#: Frames that turbojpeg decodes (baseline, extended, progressive), the others, and those of one pass.
 FRAMES = (0xC0, 0xC1, 0xC2)
 OTHER_FRAMES = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 SEQUENTIAL = (0xC0, 0xC1, 0xC9)
-#: What applications add, and comments; without APP0 and APP14, which say how colours are coded.
+#: Application segments and comments; without APP0 and APP14, which say how colours are coded.
 METADATA = (*range(0xE1, 0xEE), 0xEF, 0xFE)
-#: A marker that is no stuffed byte, no fill byte and no restart: what ends the data of a scan.
+#: A marker that ends the data of a scan: no stuffed byte, no fill byte and no restart marker.
 MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 
 EXIF = b"Exif\0\0"
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
 XMP_ORIENTATION = re.compile(rb'tiff:Orientation(?:="|>)([1-8])')
-#: EXIF's tag, and the sizes of those of its types that a small number may have.
+#: The EXIF tag, and the struct formats of the EXIF types that its value may have.
 ORIENTATION_TAG = 0x0112
-NUMBER_SIZES = {1: "B", 3: "H", 4: "I"}
+NUMBER_FORMATS = {1: "B", 3: "H", 4: "I"}
 
 
 @dataclass(frozen=True)
 class PictureHeader:
-    """What a picture says of itself before its pixels. ``orientation`` is EXIF's, 1 to 8.
+    """What a picture's file says before its pixels."""
 
-    Width and height are the stored picture's: :attr:`upright_size` has the orientation applied.
-    """
-
+    #: ``JPEG``, ``PNG`` or ``WEBP``.
     format: str
+    #: In pixels, as stored; see :attr:`upright_size`.
     width: int
+    #: In pixels, as stored.
     height: int
-    #: Bytes of memory at the worst moment of decoding: for each pixel that is decoded...
+    #: Bytes of memory at the peak of decoding for each pixel of the result.
     bytes_per_pixel: int
-    #: ... and for each pixel that is stored, whatever the scale: the coefficients of a JPEG of several scans.
+    #: Bytes of memory for each stored pixel, whatever the scale: the coefficients of a JPEG of several scans.
     bytes_per_stored_pixel: int = 0
+    #: EXIF's, 1 to 8; 1 is upright.
     orientation: int = 1
-    #: True for a JPEG of one or three components, which turbojpeg decodes as Pillow does.
+    #: True for a JPEG that turbojpeg can decode: 8 bits, and one or three components.
     quick: bool = False
-    #: Where a JPEG's first scan begins.
+    #: Bytes before the first scan of a JPEG.
     scan_offset: int = 0
 
     @property
@@ -79,7 +82,16 @@ class PictureHeader:
         return (self.height, self.width) if self.orientation >= 5 else (self.width, self.height)
 
     def scale_for(self, width: int, height: int) -> int:
-        """8, 4, 2 or 1: what to divide both sides by, so that an upright ``width`` x ``height`` stays."""
+        """Choose the scale at which to decode a JPEG.
+
+        Args:
+            width: Pixels of the upright result, at least.
+            height: Pixels of the upright result, at least.
+
+        Returns:
+            The largest divisor of both sides that leaves enough pixels: 8, 4, 2 or 1. Always 1 for a PNG or
+            WebP.
+        """
         if self.format != "JPEG":
             return 1
         upright_width, upright_height = self.upright_size
@@ -89,18 +101,26 @@ class PictureHeader:
         return 1
 
     def scaled_size(self, scale: int) -> tuple[int, int]:
-        """Width and height of the stored picture divided by ``scale``; a part of a pixel is a pixel."""
+        """Return the stored width and height divided by ``scale``, rounded up."""
         return -(-self.width // scale), -(-self.height // scale)
 
     def decode_bytes(self, scale: int = 1) -> int:
-        """Bytes of memory that decoding at this scale takes at its worst moment."""
+        """Return the bytes of memory that decoding at this scale takes at its peak."""
         width, height = self.scaled_size(scale)
         return width * height * self.bytes_per_pixel + self.width * self.height * self.bytes_per_stored_pixel
 
 
 def read_header(content: bytes) -> PictureHeader:
-    """:class:`BadInput` for what is no JPEG, PNG or WebP, and for one that would take too long to decode."""
-    if content.startswith(PNG):
+    """Read a picture's header. No pixel is decoded.
+
+    Args:
+        content: The file's bytes.
+
+    Raises:
+        sm.errors.BadInput: The bytes are no JPEG, PNG or WebP, or the picture has more pixels, scans,
+            segments or chunks than are accepted.
+    """
+    if content.startswith(PNG_SIGNATURE):
         header = _png(content)
     elif content.startswith(b"RIFF") and content[8:12] == b"WEBP":
         header = _webp(content)
@@ -114,7 +134,7 @@ def read_header(content: bytes) -> PictureHeader:
 
 
 def check_pixels(width: int, height: int) -> None:
-    """:class:`BadInput` for more than :data:`MAX_PIXELS`."""
+    """Raise :class:`BadInput` if a picture has more than :data:`MAX_PIXELS`."""
     if width * height > MAX_PIXELS:
         raise BadInput(f"the picture has {width}x{height} pixels; at most {MAX_PIXELS:,} are accepted")
 
@@ -124,7 +144,7 @@ def _jpeg(content: bytes) -> PictureHeader | None:
     exif = xmp = b""
     for kind, at, size in _segments(content):
         if kind in FRAMES or kind in OTHER_FRAMES:
-            # A second frame is an error to every decoder.
+            # Every decoder fails at a second frame.
             frame = frame or (kind, *struct.unpack_from(">BHHB", content.ljust(at + 6, b"\0"), at))
             sequential = kind in SEQUENTIAL
             samples = content[at + 7 : at + 6 + 3 * frame[4] : 3]
@@ -138,9 +158,9 @@ def _jpeg(content: bytes) -> PictureHeader | None:
             scans += 1
             scan_offset = scan_offset or at
             if scans > MAX_SCANS:
-                raise BadInput(f"the picture has more than {MAX_SCANS} scans, which is how many are accepted")
+                raise BadInput(f"the picture has more than {MAX_SCANS} scans, the most that are accepted")
             if frame and sequential and content[at : at + 1] == bytes([frame[4]]):
-                # Of such a picture no decoder reads a second scan, so nor is it looked for here.
+                # The scan has all components of a picture of one pass, so no decoder reads another scan.
                 coefficients = 0
                 break
     if frame is None:
@@ -153,15 +173,15 @@ def _jpeg(content: bytes) -> PictureHeader | None:
         )
     orientation = _orientation(exif, xmp)
     quick = kind in FRAMES and bits == 8 and components in (1, 3)
-    # What turbojpeg decodes is turned into a second array.
-    extra = (RESULT_BYTES if orientation > 1 else 0) if quick else PILLOW_BYTES
+    # Pixels from turbojpeg that are not upright are copied into a second array.
+    extra_bytes = (RESULT_BYTES if orientation > 1 else 0) if quick else PILLOW_BYTES
     return PictureHeader(
-        "JPEG", width, height, RESULT_BYTES + extra, coefficients, orientation, quick, scan_offset
+        "JPEG", width, height, RESULT_BYTES + extra_bytes, coefficients, orientation, quick, scan_offset
     )
 
 
 def _segments(content: bytes) -> Iterator[tuple[int, int, int]]:
-    """The marker of each segment, where what it holds begins, and how many bytes that is.
+    """Yield each segment's marker, the offset of its content, and the content's bytes.
 
     libjpeg goes through a file in the same way, so no scan that it would decode is missed.
     """
@@ -181,11 +201,11 @@ def _segments(content: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def without_metadata(content: bytes) -> bytes:
-    """A JPEG without what stands before its frame and does not change its pixels.
+    """Return a JPEG without the metadata before its frame.
 
-    Pillow reads all EXIF that there is to find out about dots per inch, and keeps every other segment.
+    Pillow would read all of the EXIF to learn the dots per inch, and keep a copy of every other segment.
     """
-    # Views: what follows the frame may be megabytes.
+    # Slices of a view copy nothing: the bytes after the frame may be megabytes.
     view = memoryview(content)
     pieces, dropped = [view[:2]], False
     for kind, at, size in _segments(content):
@@ -199,9 +219,10 @@ def without_metadata(content: bytes) -> bytes:
 
 
 def _coefficient_bytes(samples: bytes) -> int:
-    """Bytes for each pixel of the coefficients that are all kept where a picture has several scans.
+    """Return the bytes of coefficients for each pixel; a decoder keeps them all if there are several scans.
 
-    ``samples``: the sampling factors of each component, as a frame has them.
+    Args:
+        samples: A byte of sampling factors for each component, as in the frame's header.
     """
     factors = [(sampling >> 4 or 1) * (sampling & 15 or 1) for sampling in samples]
     return 2 * -(-sum(factors) // max(factors, default=1))
@@ -214,15 +235,15 @@ def _png(content: bytes) -> PictureHeader | None:
     check_pixels(width, height)
     exif = xmp = b""
     compressed = 0
-    for name, at, size in _chunks(content, len(PNG), ">I4s", 4):
+    for name, at, size in _chunks(content, len(PNG_SIGNATURE), ">I4s", 4):
         if name == b"eXIf":
             exif = exif or content[at : at + size]
         elif name == b"iTXt" and content.startswith(b"XML:com.adobe.xmp\0\0", at):
             xmp = xmp or content[at : at + size]
-        if name in COMPRESSED:
+        if name in COMPRESSED_CHUNKS:
             compressed += 1
             if compressed > MAX_COMPRESSED_CHUNKS:
-                raise BadInput(f"the picture has more than {MAX_COMPRESSED_CHUNKS} chunks of packed text")
+                raise BadInput(f"the picture has more than {MAX_COMPRESSED_CHUNKS} chunks of compressed text")
     orientation = _orientation(exif.removeprefix(EXIF), xmp)
     return PictureHeader("PNG", width, height, RESULT_BYTES + PILLOW_BYTES, orientation=orientation)
 
@@ -251,9 +272,13 @@ def _webp(content: bytes) -> PictureHeader | None:
 
 
 def _chunks(content: bytes, at: int, layout: str, checksum: int) -> Iterator[tuple[bytes, int, int]]:
-    """The name of each chunk of a PNG or WebP, where what it holds begins, and how many bytes that is.
+    """Yield the name of each chunk of a PNG or WebP, the offset of its content, and the content's bytes.
 
-    ``layout`` of name and size; ``checksum``: bytes behind each chunk. Where there is none sizes are even.
+    Args:
+        content: The file's bytes.
+        at: Where the first chunk begins.
+        layout: The struct format of a chunk's name and size.
+        checksum: Bytes of checksum after each chunk. Without a checksum, chunks of odd sizes are padded.
     """
     number = 0
     while at + 8 <= len(content):
@@ -267,9 +292,9 @@ def _chunks(content: bytes, at: int, layout: str, checksum: int) -> Iterator[tup
 
 
 def _orientation(exif: bytes, xmp: bytes) -> int:
-    """As EXIF's TIFF says it, else as XMP does; 1, upright, where neither does or it is damaged.
+    """Return the orientation that EXIF states, else XMP's; 1 if there is none or the EXIF is damaged.
 
-    Not by Pillow: it reads all of the tags, a thousand of which may stand for the same megabytes.
+    Pillow is not used for this: it reads all tags, and a thousand of them may point to the same megabytes.
     """
     order = {b"II": "<", b"MM": ">"}.get(exif[:2])
     try:
@@ -279,7 +304,7 @@ def _orientation(exif: bytes, xmp: bytes) -> int:
             for entry in range(at + 2, at + 2 + 12 * entries, 12):
                 tag, kind, count = struct.unpack_from(order + "HHI", exif, entry)
                 if tag == ORIENTATION_TAG and (magic, count) == (42, 1):
-                    (value,) = struct.unpack_from(order + NUMBER_SIZES[kind], exif, entry + 8)
+                    (value,) = struct.unpack_from(order + NUMBER_FORMATS[kind], exif, entry + 8)
                     return int(value) if 1 <= value <= 8 else 1
     except (struct.error, KeyError):
         return 1

@@ -1,4 +1,4 @@
-"""Turn pixels into a classifier's input, as ``preprocess.json`` beside the model's config says."""
+"""Turn pixels into a classifier's input, as ``preprocess.json`` beside ``config.pbtxt`` describes it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,28 @@ Deviations = tuple[
 
 
 class Normalisation(BaseModel):
-    """What ``preprocess.json`` says of a pixel's value: ``(pixel * scale - mean) / std`` of each channel.
+    """How ``preprocess.json`` normalises each channel: ``(pixel * scale - mean) / std``.
 
-    It stands in the description of any model that takes a picture; what else stands there is the client's.
+    Any model that takes a picture has these fields; a client may add its own in a subclass.
     """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
-    scale: float = Field(default=1.0, gt=0, description="Pixels are 0..255 before it.")
+    scale: float = Field(default=1.0, gt=0, description="Pixels are 0 to 255 before it.")
     mean: Three = (0.0, 0.0, 0.0)
     std: Deviations = (1.0, 1.0, 1.0)
     layout: Literal["CHW", "HWC"] = "CHW"
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """:class:`StartError` names the file and the field."""
+        """Read the description.
+
+        Args:
+            path: The ``preprocess.json``.
+
+        Raises:
+            sm.errors.StartError: The file cannot be read or a field is wrong; the sentence names both.
+        """
         try:
             return cls.model_validate_json(path.read_bytes())
         except OSError as error:
@@ -48,33 +55,39 @@ class Normalisation(BaseModel):
 
     @cached_property
     def factor(self) -> NDArray[np.float32]:
-        """Of each channel: the formula is one multiplication by it, then one subtraction of ``offset``."""
+        """``scale / std``, float32 [3]: the formula is ``pixel * factor - offset``."""
         return np.array(self.scale / np.array(self.std), np.float32)
 
     @cached_property
     def offset(self) -> NDArray[np.float32]:
+        """``mean / std``, float32 [3]."""
         return np.array(np.array(self.mean) / np.array(self.std), np.float32)
 
     def reshape(self, channels: NDArray[np.float32]) -> NDArray[np.float32]:
-        """A number for each channel [3], so that it meets its own in a batch of pictures."""
+        """Reshape one number for each channel [3], so that NumPy broadcasts it over a batch of pictures."""
         return channels.reshape((1, 3, 1, 1) if self.layout == "CHW" else (1, 1, 1, 3))
 
 
 class Preprocessing(Normalisation):
-    """``preprocess.json`` of an image classifier: a centre square, resized and normalised.
+    """The ``preprocess.json`` of an image classifier: resize the short side, crop the centre, normalise.
 
-    The square is what would be left if the short side were resized to ``resize`` and the centre
-    cropped to ``crop``; it is cut out of the original first, to whole pixels, so that nothing is
-    resized in vain. A Keras ResNet50 and a torchvision one differ in this description alone.
+    The square that the crop would leave is cut out of the original first, in whole pixels, so no pixel is
+    resized in vain. A ResNet50 of Keras and one of torchvision differ in this file only.
+
+    Example::
+
+        preprocessing = Preprocessing.read(repository / "resnet" / "preprocess.json")
+        pixels = payload.pixels_at_least(*preprocessing.decode_size)
+        tensor = preprocessing(pixels, payload.size)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     resize: int = Field(ge=1, le=4096, description="The short side before cropping, in pixels.")
     crop: int = Field(ge=1, le=4096, description="The side of the square that the model takes.")
-    channels: Literal["RGB", "BGR"] = Field(description="Their order; mean and std are in it too.")
-    # 2: twice the pixels that the model takes leave the averaging something to average. What other values
-    # cost and change is in bench/reports/photos.md (python -m bench.accuracy).
+    channels: Literal["RGB", "BGR"] = Field(description="The model's order, also of mean and std.")
+    # 2: resizing averages at least two by two pixels. bench/reports/photos.md compares other values
+    # (python -m bench.accuracy).
     decode_margin: float = Field(
         default=2.0,
         ge=1,
@@ -89,14 +102,19 @@ class Preprocessing(Normalisation):
 
     @property
     def decode_size(self) -> tuple[int, int]:
-        """For :meth:`ImagePayload.pixels_at_least <sm.client.ImagePayload.pixels_at_least>`."""
+        """Width and height in pixels for :meth:`~sm.client.ImagePayload.pixels_at_least`."""
         side = math.ceil(self.decode_margin * self.resize)
         return side, side
 
     def __call__(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None = None) -> NDArray[np.float32]:
-        """RGB uint8 [height, width, 3] to contiguous float32 [3, crop, crop], or [crop, crop, 3].
+        """Crop, resize and normalise a picture.
 
-        ``size``: width and height of the whole picture, where ``pixels`` may have been decoded smaller.
+        Args:
+            pixels: RGB uint8 [height, width, 3].
+            size: Width and height of the original, if ``pixels`` may have been decoded at a smaller scale.
+
+        Returns:
+            Contiguous float32 [3, crop, crop], or [crop, crop, 3] if ``layout`` is ``HWC``.
         """
         tensor = np.empty((3, self.crop, self.crop), np.float32)
         for plane, out, factor, offset in zip(
@@ -108,20 +126,29 @@ class Preprocessing(Normalisation):
         return self._apply_layout(tensor)
 
     def unscaled(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None = None) -> NDArray[np.uint8]:
-        """The same in uint8, its values as they are: for a model that has the rest in its graph."""
+        """Crop and resize a picture without normalising it, for a model whose graph does that.
+
+        Args:
+            pixels: RGB uint8 [height, width, 3].
+            size: Width and height of the original, if ``pixels`` may have been decoded at a smaller scale.
+
+        Returns:
+            Contiguous uint8 [3, crop, crop], or [crop, crop, 3] if ``layout`` is ``HWC``.
+        """
         return self._apply_layout(np.stack(self._planes(pixels, size)))
 
     def square(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The centred square that the model sees, in the picture's own pixels."""
+        """Return the centre square that the model sees, as a view of the picture's own pixels."""
         height, width = pixels.shape[:2]
         side = max(1, round(min(height, width) * self.crop / self.resize))
         top, left = (height - side) // 2, (width - side) // 2
         return pixels[top : top + side, left : left + side]
 
     def _planes(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None) -> list[NDArray[np.uint8]]:
+        """Return the channels of the resized square, in the model's order, each uint8 [crop, crop]."""
         square = self.square(pixels)
-        make = shrink if size and size != pixels.shape[1::-1] else resize
-        planes = list(split(make(square, self.crop, self.crop)))
+        resize_square = shrink if size and size != pixels.shape[1::-1] else resize
+        planes = list(split(resize_square(square, self.crop, self.crop)))
         return planes if self.channels == "RGB" else planes[::-1]
 
     def _apply_layout(self, tensor: NDArray[Any]) -> NDArray[Any]:

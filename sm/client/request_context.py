@@ -1,4 +1,4 @@
-"""What a payload knows of its request, and the headers of the answer."""
+"""The part of a request that a payload carries, and the headers of its answer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from sm.client.sessions import Session
 
 @dataclass
 class RequestContext:
-    """The request that a payload came with. One object, because pydantic copies each private attribute."""
+    """The request of a payload. It is one object because pydantic copies each private attribute."""
 
+    #: The model version that the caller named; empty for the server's choice.
     version: str = ""
+    #: The content type that the caller accepts.
     accept: str = "application/json"
     #: The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case.
     headers: dict[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""What a client's result is, so that a page can show it: classes, boxes, masks, text or a table.
+"""Describe a client's result, so that the page can show it: classes, boxes, masks, text or a table.
 
-A client declares one as ``result``. It is in the OpenAPI document as ``x-result``. No request uses it.
+A client declares one of them as ``result``. The OpenAPI document has it as ``x-result``; requests ignore it.
 """
 
 from __future__ import annotations
@@ -12,62 +12,73 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class ResultKind:
-    """What all kinds have."""
+    """Base class of the kinds."""
 
-    #: The member of the result that holds what is shown; empty: the result itself.
+    #: The member of the result that the page shows; empty: the result itself.
     items: str = ""
-    #: The ``parameters`` with which the result has this form, where it has others by default.
+    #: The ``parameters`` to send so that the result has this form, if it is not the default form.
     parameters: Mapping[str, object] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
-        """The value of ``x-result``."""
+        """Return the value of ``x-result``."""
         return {"kind": type(self).__name__.lower(), **asdict(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classes(ResultKind):
-    """A list of classes with scores, the likeliest first: shown as bars."""
+    """A list of classes with scores, the likeliest first. The page shows bars.
 
-    #: Members of an item.
+    Example::
+
+        result = Classes(label="name", score="probability")
+    """
+
+    #: The member of an item that holds the class's name.
     label: str = "label"
+    #: The member of an item that holds the score.
     score: str = "score"
-    #: How an item that is a string is read: ``"{score}:{index}:{label}"``.
+    #: How to read an item that is a string: ``"{score}:{index}:{label}"``.
     row: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes(ResultKind):
-    """A list of objects in the picture that was sent: drawn over it."""
+    """A list of objects in the caller's picture. The page draws their boxes over it."""
 
+    #: The member of an item that holds the class's name.
     label: str = "label"
+    #: The member of an item that holds the score.
     score: str = "score"
-    #: The member with ``{"x1", "y1", "x2", "y2"}`` or ``[x1, y1, x2, y2]``.
+    #: The member of an item with ``{"x1", "y1", "x2", "y2"}`` or ``[x1, y1, x2, y2]``.
     box: str = "box"
-    #: Whether corners are shares of width and height; else they are pixels of the picture.
+    #: True if corners are shares of width and height, 0 to 1; False if they are the picture's pixels.
     relative: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Masks(Boxes):
-    """Boxes that have masks too, of the picture's size.
+    """Boxes with masks of the picture's size.
 
-    A mask is COCO's ``{"size": [height, width], "counts": "..."}`` or a PNG as ``{"image": base64}``,
-    white on black.
+    A mask is COCO's ``{"size": [height, width], "counts": "..."}``, or ``{"image": base64}`` with a PNG that
+    is white on black.
     """
 
+    #: The member of an item that holds the mask.
     mask: str = "mask"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text(ResultKind):
-    """A text, or a list of texts with scores. The parts of a stream are joined."""
+    """A text, or a list of texts with scores. The page joins the parts of a stream."""
 
+    #: The member of an item that holds the text.
     text: str = "text"
+    #: The member of an item that holds the score.
     score: str = "score"
-    #: What the result has replaced in the text that was sent, such as ``[MASK]``; the page marks it.
+    #: What the result replaces in the caller's text, such as ``[MASK]``; the page marks the replacement.
     mark: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table(ResultKind):
-    """Rows as objects, lists or numbers, or an object of columns."""
+    """A list of rows (objects, lists or numbers), or an object of columns."""

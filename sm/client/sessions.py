@@ -1,8 +1,8 @@
 """Stateful sessions: a key-value store for each, in files that every worker reads.
 
 A session is a folder, and its modification time is the time at which it ends. Its values are files in a
-folder within. It is created under a hidden name and renamed, and renamed again to be closed, so no worker
-sees half of it.
+folder within. It is created under a hidden name and then renamed, and renamed again before it is removed,
+so no worker sees half of it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from urllib.parse import quote, unquote
 from sm.errors import BadInput, OutOfMemory, Overloaded
 from sm.polling import Poll
 
-#: Every id is made here, so an id from a caller that has another form is no session, and never a path.
+#: The form of the ids that are created here. An id of another form is never used as a path.
 ID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: Folders that are being created or removed.
-ASIDE = re.compile(rf"\.(new|closed)-{ID_PATTERN.pattern}")
+#: Hidden folders: sessions that are being created or removed.
+HIDDEN = re.compile(rf"\.(new|closed)-{ID_PATTERN.pattern}")
 ID_LENGTH = 36
 VALUES, OVERFLOW = "values", "overflow"
 #: Prefix of a value's file name, so that no key becomes ``.`` or a hidden file.
-MARK = "="
-#: Bytes of a key in its file's name: Linux allows 255, and one is the mark.
+PREFIX = "="
+#: Bytes of a percent-encoded key in its file's name. Linux allows 255, and one is the prefix.
 MAX_KEY_BYTES = 254
-#: Longest interval between two sweeps for ended sessions, and how long a hidden folder may exist.
+#: Longest interval between two sweeps for expired sessions, and how long a hidden folder may exist.
 SWEEP_INTERVAL_S = 60.0
 #: At the limit, a worker counts the open sessions one by one at most this often.
 RECOUNT_INTERVAL_S = 1.0
-#: For the lock under which a session is opened. It is held for about 0.1 ms, in a sweep of thousands for a
-#: second.
+#: For the lock under which a session is opened. A worker holds it for about 0.1 ms, or for a second while it
+#: sweeps thousands of sessions.
 LOCK_TIMEOUT_S, LOCK_POLL_S = 1.0, 0.002
 
 
@@ -44,10 +44,23 @@ class Session(MutableMapping[str, bytes]):
     """A session's values: a mapping of text keys to bytes, shared by all workers.
 
     If two requests set a key at once, the later one wins, and no reader sees half a value.
+
+    Example::
+
+        def inference(self, payload: Question) -> str:
+            if payload.session is not None:
+                history = payload.session.get("history", b"")
+                payload.session["history"] = history + payload.text.encode()
+
+    Args:
+        identity: The session's id.
+        expires: When the session ends, in seconds since 1970.
+        folder: Holds the values.
+        overflow: Holds values that ``folder`` has no room for; ``folder`` then has links to them.
     """
 
     def __init__(self, identity: str, expires: int, folder: Path, overflow: Path) -> None:
-        # A value that ``folder`` has no room for lies in ``overflow``, with a link in its place.
+        #: The session's id.
         self.id = identity
         #: When the session ends, in seconds since 1970.
         self.expires = expires
@@ -76,7 +89,7 @@ class Session(MutableMapping[str, bytes]):
         path, staged = self._path(key), self._values / f".{uuid.uuid4().hex}"
         if path is None:
             raise BadInput(f"a session's key may have {MAX_KEY_BYTES} bytes, percent-encoded: {key[:64]!r}…")
-        before = _target(path)
+        old_target = _target(path)
         try:
             self._write(staged, value)
             staged.replace(path)
@@ -85,25 +98,25 @@ class Session(MutableMapping[str, bytes]):
         except OSError as error:
             _unlink(staged)
             raise OutOfMemory(f"there is no room for a value of a session ({error.strerror})") from error
-        if before:
-            _unlink(before)
+        if old_target:
+            _unlink(old_target)
 
     def __delitem__(self, key: str) -> None:
         path = self._path(key)
         if path is None:
             raise KeyError(key)
-        before = _target(path)
+        old_target = _target(path)
         try:
             path.unlink()
         except FileNotFoundError:
             raise KeyError(key) from None
-        if before:
-            _unlink(before)
+        if old_target:
+            _unlink(old_target)
 
     def __iter__(self) -> Iterator[str]:
         with contextlib.suppress(FileNotFoundError):
-            for path in list(self._values.glob(f"{MARK}*")):
-                yield unquote(path.name.removeprefix(MARK), errors="surrogatepass")
+            for path in list(self._values.glob(f"{PREFIX}*")):
+                yield unquote(path.name.removeprefix(PREFIX), errors="surrogatepass")
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -111,9 +124,10 @@ class Session(MutableMapping[str, bytes]):
     def _path(self, key: str) -> Path | None:
         """Return the value's file; None if the key is too long for a file name."""
         name = quote(key, safe="", errors="surrogatepass")
-        return self._values / f"{MARK}{name}" if len(name) <= MAX_KEY_BYTES else None
+        return self._values / f"{PREFIX}{name}" if len(name) <= MAX_KEY_BYTES else None
 
     def _write(self, staged: Path, value: bytes) -> None:
+        """Write a value to the file ``staged``, or to the overflow folder with a link if there is no room."""
         try:
             staged.write_bytes(value)
         except FileNotFoundError:
@@ -137,7 +151,8 @@ class Sessions:
     Args:
         homes: Folders for sessions; a new one goes to the first that has room.
         seconds: How long a session lasts.
-        limit: Sessions that may be open at once, in all workers together: they count the folders.
+        limit: Sessions that may be open at once, in all workers together.
+        clock: Returns seconds since 1970.
     """
 
     def __init__(
@@ -145,7 +160,7 @@ class Sessions:
     ) -> None:
         self._homes, self._seconds, self._limit, self._clock = homes, seconds, limit, clock
         self._next_recount = 0.0
-        #: Folders beside the sessions that were open when they were counted one by one.
+        #: Folders that the last count found and that are no open sessions.
         self._other_folders = 0
 
     def open(self) -> Session:
@@ -167,7 +182,7 @@ class Sessions:
         raise OutOfMemory(f"there is no room for another session ({reason})")
 
     def start_sweeping(self) -> None:
-        """Start a thread that removes ended sessions. Several workers may sweep at once."""
+        """Start a thread that removes expired sessions. Several workers may sweep at once."""
 
         # Sessions that last a second are removed within another second.
         interval_s = min(SWEEP_INTERVAL_S, max(1.0, self._seconds))
@@ -177,7 +192,7 @@ class Sessions:
         """Return an open session.
 
         Raises:
-            BadInput: There is none of this id: it never was, was closed, or has ended.
+            BadInput: The id is unknown, or the session was closed or has expired.
         """
         home, expires = self._find(identity)
         if expires <= self._clock():
@@ -193,32 +208,33 @@ class Sessions:
             raise _unknown(identity)
 
     def sweep(self) -> None:
-        """Remove the sessions that have ended. Other files in the folders are left alone."""
+        """Remove expired sessions. Other files in the folders are left alone."""
         for home in self._homes:
             for entry in _entries(home):
-                aside = ASIDE.fullmatch(entry.name)
-                if (aside or ID_PATTERN.fullmatch(entry.name)) and self._is_expired(entry, bool(aside)):
+                hidden = HIDDEN.fullmatch(entry.name)
+                if (hidden or ID_PATTERN.fullmatch(entry.name)) and self._is_expired(entry, bool(hidden)):
                     with contextlib.suppress(OSError):
                         self._remove(home, entry.name)
         for entry in _entries(self._homes[-1] / OVERFLOW):
-            # The session was closed while a value was being written.
+            # A value was written while its session was being closed.
             if ID_PATTERN.fullmatch(entry.name) and not any(
                 (home / entry.name).exists() for home in self._homes
             ):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
     def _check_limit(self) -> None:
+        """Raise :class:`Overloaded` if as many sessions are open as the limit allows."""
         if sum(map(_count_folders, self._homes)) - self._other_folders < self._limit:
             return
-        # Some folders may belong to ended sessions, or be no sessions. Counting them takes time, and a caller
-        # may cause it as often as it likes, so it is done once in RECOUNT_INTERVAL_S.
+        # Some folders may belong to expired sessions, or be no sessions. Counting the open ones takes time,
+        # and any caller can cause it, so it is done once in RECOUNT_INTERVAL_S.
         now = time.monotonic()
         if now >= self._next_recount:
             self._next_recount = now + RECOUNT_INTERVAL_S
             self.sweep()
-            live = sum(self._is_open(entry) for home in self._homes for entry in _entries(home))
-            self._other_folders = max(0, sum(map(_count_folders, self._homes)) - live)
-            if live < self._limit:
+            open_count = sum(self._is_open(entry) for home in self._homes for entry in _entries(home))
+            self._other_folders = max(0, sum(map(_count_folders, self._homes)) - open_count)
+            if open_count < self._limit:
                 return
         raise Overloaded(
             f"{self._limit} sessions are open, as many as TRIREME_MAX_SESSIONS allows: close some, or wait "
@@ -226,11 +242,11 @@ class Sessions:
         )
 
     def _is_open(self, entry: os.DirEntry[str]) -> bool:
-        return bool(ID_PATTERN.fullmatch(entry.name)) and not self._is_expired(entry, aside=False)
+        return bool(ID_PATTERN.fullmatch(entry.name)) and not self._is_expired(entry, hidden=False)
 
-    def _is_expired(self, entry: os.DirEntry[str], aside: bool) -> bool:
+    def _is_expired(self, entry: os.DirEntry[str], hidden: bool) -> bool:
         try:
-            return entry.stat(follow_symlinks=False).st_mtime + SWEEP_INTERVAL_S * aside <= self._clock()
+            return entry.stat(follow_symlinks=False).st_mtime + SWEEP_INTERVAL_S * hidden <= self._clock()
         except OSError:
             return False
 
@@ -275,9 +291,9 @@ def _locked(home: Path) -> Iterator[None]:
     After LOCK_TIMEOUT_S it continues without the lock: a worker may have been stopped while it held it.
     """
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    end = time.monotonic() + LOCK_TIMEOUT_S
+    give_up_at = time.monotonic() + LOCK_TIMEOUT_S
     try:
-        while not _try_lock(folder) and time.monotonic() < end:
+        while not _try_lock(folder) and time.monotonic() < give_up_at:
             time.sleep(LOCK_POLL_S)
         yield
     finally:

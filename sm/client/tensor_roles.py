@@ -81,7 +81,7 @@ def find_image(model: ModelMetadata, datatypes: Collection[str] = ("FP32", "UINT
     for tensor in model.inputs.values():
         shape = record_shape(model, tensor, IMAGE_RANK)
         if shape and tensor.datatype in datatypes and CHANNELS in _possible_channels(shape):
-            candidates.append(_image(tensor, shape))
+            candidates.append(_image_input(tensor, shape))
     if len(candidates) != 1:
         expected = f"one {' or '.join(datatypes)} picture (3 channels, height, width)"
         raise UnsuitableModel(
@@ -93,12 +93,12 @@ def find_image(model: ModelMetadata, datatypes: Collection[str] = ("FP32", "UINT
 def find_output(
     model: ModelMetadata, rank: int, preferred: Sequence[str] = (), datatype: str = "FP32"
 ) -> TensorMetadata:
-    """Find an output by its rank, or by one of several usual names.
+    """Find an output by its rank, and by its name if several have that rank.
 
     Args:
         model: The model's description.
         rank: Dimensions of the output for one record.
-        preferred: Names that decide if several outputs fit; the first that is present wins.
+        preferred: Names of outputs, best first. The first of them that has the rank and type is chosen.
         datatype: Triton's name of the type.
 
     Returns:
@@ -155,11 +155,11 @@ def format_tensors(tensors: Collection[TensorMetadata]) -> str:
 
 
 def _possible_channels(shape: tuple[int, ...]) -> set[int]:
-    """Return the sizes of the first and the last dimension; a free one counts as the channels."""
+    """Return the sizes of the first and the last dimension; -1, any size, counts as 3 channels."""
     return {CHANNELS if size < 0 else size for size in (shape[0], shape[-1])}
 
 
-def _image(tensor: TensorMetadata, shape: tuple[int, ...]) -> ImageInput:
-    last = shape[-1] == CHANNELS and shape[0] != CHANNELS
-    height, width = shape[:2] if last else shape[1:]
-    return ImageInput(tensor.name, tensor.datatype, height, width, "HWC" if last else "CHW")
+def _image_input(tensor: TensorMetadata, shape: tuple[int, ...]) -> ImageInput:
+    channels_last = shape[-1] == CHANNELS and shape[0] != CHANNELS
+    height, width = shape[:2] if channels_last else shape[1:]
+    return ImageInput(tensor.name, tensor.datatype, height, width, "HWC" if channels_last else "CHW")

@@ -14,7 +14,7 @@ from openapi_schema_validator import OAS31Validator
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 
-from sm.client.payloads import DOT
+from sm.client.payloads import EXAMPLE_PICTURE
 from sm.router.invocation import BINARY, JSON_LINES
 from sm.router.openapi.document import document
 from sm.settings import Settings
@@ -78,7 +78,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
 @pytest.fixture(scope="module")
 def api(box: RunningBox) -> Any:
     """The box's own document, and bodies for the types that are not JSON."""
-    dot = base64.b64decode(DOT)
+    dot = base64.b64decode(EXAMPLE_PICTURE)
     picture = st.sampled_from([dot, dot[:40], b""]) | st.binary(max_size=100)
     for kind in ("image/jpeg", "image/png", "image/webp", "application/x-npy", BINARY):
         schemathesis.openapi.media_type(kind, picture)

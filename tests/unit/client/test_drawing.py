@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sm.client.drawing import BLACK, WHITE, Label, colour, draw, ink
+from sm.client.drawing import BLACK, WHITE, Label, colour, draw, text_colour
 
 Pixels = NDArray[np.uint8]
 
@@ -25,7 +25,7 @@ def where(pixels: Pixels, class_id: int) -> tuple[int, ...]:
 
 def letters(pixels: Pixels, class_id: int) -> int:
     """How many pixels are nearly the ink of a class's labels; the edges of letters are soft."""
-    return int((np.abs(pixels.astype(int) - ink(colour(class_id))).sum(axis=2) < 200).sum())
+    return int((np.abs(pixels.astype(int) - text_colour(colour(class_id))).sum(axis=2) < 200).sum())
 
 
 def test_the_picture_keeps_its_size_and_the_original_its_pixels() -> None:
@@ -99,4 +99,4 @@ def test_each_of_cocos_classes_has_a_colour_of_its_own_and_neighbours_differ_muc
 
 
 def test_ink_is_readable() -> None:
-    assert (ink((255, 240, 20)), ink((20, 20, 240))) == (BLACK, WHITE)
+    assert (text_colour((255, 240, 20)), text_colour((20, 20, 240))) == (BLACK, WHITE)
