@@ -26,6 +26,7 @@ LOAD_TIMEOUT_S = 360.0
 
 
 def create(settings: Settings, box: Box) -> Flask:
+    """Create the control plane's application and start its background threads."""
     app = Flask("trireme-control")
     app.config["MAX_CONTENT_LENGTH"] = MAX_CONTROL_BODY_BYTES
     handle_errors(app)
@@ -44,7 +45,7 @@ def create(settings: Settings, box: Box) -> Flask:
 
 
 def build_loader(settings: Settings, box: Box) -> Loader:
-    """Create the loader of this box; it first undoes what an earlier process left unfinished."""
+    """Create the loader of this box; it first undoes loads that an earlier process left unfinished."""
     stubs = Stubs(box)
     loader = Loader(
         Records(box.models_file),

@@ -47,7 +47,7 @@ class Totals:
     buckets: dict[float, float] = field(default_factory=dict)
 
     def since(self, before: Totals) -> Totals:
-        """Return what came after ``before``. A number that fell began anew."""
+        """Return the growth since ``before``. A count that fell was reset."""
         buckets = {
             bound: count - before.buckets.get(bound, 0.0)
             for bound, count in self.buckets.items()
@@ -78,24 +78,24 @@ class EmbeddedMetrics:
         self._collect, self._write, self._clock = collect, write, clock
         self._namespace, self._endpoint = namespace, endpoint
         self._lock = threading.Lock()
-        # What was counted before this process began is in an earlier one's lines.
+        # An earlier process has written what was counted before this one started.
         self._before = totals(collect())
 
-    def look(self) -> None:
-        """Write what is new."""
+    def write_changes(self) -> None:
+        """Write a line for each model and class of status that had requests since the last call."""
         with self._lock:
             now, before = totals(self._collect()), self._before
             self._before = now
-        for (model, status), counted in sorted(now.items()):
-            new = counted.since(before.get((model, status), Totals()))
-            if new.buckets:
-                self._write(as_json(self.document(model, status, new)) + "\n")
+        for (model, status), series in sorted(now.items()):
+            growth = series.since(before.get((model, status), Totals()))
+            if growth.buckets:
+                self._write(as_json(self.document(model, status, growth)) + "\n")
 
-    def document(self, model: str, status: str, new: Totals) -> dict[str, Any]:
+    def document(self, model: str, status: str, growth: Totals) -> dict[str, Any]:
         """Return the line: a record of the log that CloudWatch reads too."""
         endpoint = {"Endpoint": self._endpoint} if self._endpoint else {}
         names = list(endpoint)
-        requests = int(sum(new.buckets.values()))
+        requests = int(sum(growth.buckets.values()))
         return {
             "level": "info",
             "message": "metrics",
@@ -113,15 +113,15 @@ class EmbeddedMetrics:
             "Model": model,
             "Status": status,
             "Requests": requests,
-            # Of every request one of the two, so that their average is the error rate too.
+            # Also written where it is 0, so that Errors divided by Requests is the error rate.
             "Errors": requests if status == "5xx" else 0,
-            "Latency": latency(new),
+            "Latency": latency(growth),
         }
 
 
 def totals(families: Iterable[Metric]) -> dict[tuple[str, str], Totals]:
-    """Return the totals of whole requests, by model and class of status."""
-    found: dict[tuple[str, str], Totals] = {}
+    """Return the totals of invocations, without their stages, by model and class of status."""
+    by_key: dict[tuple[str, str], Totals] = {}
     cumulative: dict[tuple[str, str], list[tuple[float, float]]] = {}
     samples = (sample for family in families if family.name == FAMILY for sample in family.samples)
     for sample in samples:
@@ -129,58 +129,61 @@ def totals(families: Iterable[Metric]) -> dict[tuple[str, str], Totals]:
             continue
         key = sample.labels["model"], sample.labels["status"]
         if sample.name == f"{FAMILY}_sum":
-            found.setdefault(key, Totals()).seconds = sample.value
+            by_key.setdefault(key, Totals()).seconds = sample.value
         elif sample.name == f"{FAMILY}_bucket":
             cumulative.setdefault(key, []).append((float(sample.labels["le"]), sample.value))
     for key, bounds in cumulative.items():
         below = 0.0
-        counted = found.setdefault(key, Totals())
+        series = by_key.setdefault(key, Totals())
         for bound, count in sorted(bounds):
-            counted.buckets[bound], below = count - below, count
-    return found
+            series.buckets[bound], below = count - below, count
+    return by_key
 
 
-def latency(new: Totals) -> dict[str, Any]:
-    """Return the times in milliseconds: the middle of each bucket with its count, and the exact sum."""
-    bounds = sorted(new.buckets)
+def latency(growth: Totals) -> dict[str, Any]:
+    """Return CloudWatch's distribution in milliseconds: bucket middles, counts, the exact sum."""
+    bounds = sorted(growth.buckets)
     values = [round(1000 * _middle(bound), 3) for bound in bounds]
     return {
         "Values": values,
-        "Counts": [int(new.buckets[bound]) for bound in bounds],
+        "Counts": [int(growth.buckets[bound]) for bound in bounds],
         "Min": values[0],
         "Max": values[-1],
-        "Count": int(sum(new.buckets.values())),
-        "Sum": round(1000 * new.seconds, 3),
+        "Count": int(sum(growth.buckets.values())),
+        "Sum": round(1000 * growth.seconds, 3),
     }
 
 
 def _middle(bound: float) -> float:
-    """Return the middle of a bucket; of the last, which has no end, its beginning."""
+    """Return the middle of a bucket; for the last, which has no upper bound, its lower bound."""
     lower = max((other for other in BUCKETS if other < bound), default=0.0)
     return lower if bound == float("inf") else (lower + bound) / 2
 
 
 def is_on(settings: Settings, environment: Mapping[str, str], platform: Path = PLATFORM_REPOSITORY) -> bool:
-    """True if the setting says so or, without one, on SageMaker."""
+    """True if the setting is ``on``, or if it is ``auto`` and the box runs on SageMaker."""
     if settings.emf == "auto":
         return CREDENTIALS in environment and platform.parent.is_dir()
     return settings.emf == "on"
 
 
 def start(settings: Settings, box: Box) -> EmbeddedMetrics | None:
-    """Write the metrics from now on, if they are on."""
+    """Start writing the metrics, if they are on."""
     if not is_on(settings, os.environ):
         return None
     registry = CollectorRegistry()
     MultiProcessCollector(registry, path=str(box.metrics_folder))  # type: ignore[no-untyped-call]
-    # Past Python's logging, whose level would drop the lines. The supervisor reads them, and never blocks.
+    # Not through Python's logging, whose level could drop the lines.
     metrics = EmbeddedMetrics(
-        registry.collect, partial(_print, sys.stderr.fileno()), settings.emf_namespace, settings.endpoint_name
+        registry.collect,
+        partial(_write_line, sys.stderr.fileno()),
+        settings.emf_namespace,
+        settings.endpoint_name,
     )
-    Poll("embedded-metrics", INTERVAL_S, metrics.look).start()
+    Poll("embedded-metrics", INTERVAL_S, metrics.write_changes).start()
     return metrics
 
 
-def _print(descriptor: int, line: str) -> None:
-    # In one call: a line of less than PIPE_BUF is not mixed with another thread's.
+def _write_line(descriptor: int, line: str) -> None:
+    # One call: the kernel does not mix a write of up to PIPE_BUF bytes with another thread's.
     os.write(descriptor, line.encode())

@@ -18,9 +18,8 @@ from sm.router.invocation import JSON
 
 log = logging.getLogger(__name__)
 
-
-#: Errors in an answer, which the caller did not cause.
-OURS = (errors.InvalidResponseHeader, errors.InvalidResponseHeaderName, errors.ConfigurationProblem)
+#: gunicorn's parse errors that the caller did not cause.
+SERVER_ERRORS = (errors.InvalidResponseHeader, errors.InvalidResponseHeaderName, errors.ConfigurationProblem)
 
 
 class RequestTooLong(BadInput):
@@ -30,7 +29,7 @@ class RequestTooLong(BadInput):
 
 
 class HeadersTooLong(BadInput):
-    """The head is longer than gunicorn's limit."""
+    """The headers are longer than gunicorn's limit."""
 
     status = 431
 
@@ -41,28 +40,28 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def handle_error(
         self, _request: object, client: socket.socket, _address: object, exc: BaseException
     ) -> None:
-        error = error_body(exc)
+        error = to_error(exc)
         if error.status >= 500:
-            log.error("the front failed", exc_info=exc)
+            log.error("the router failed outside its application", exc_info=exc)
         with contextlib.suppress(OSError):
             write_nonblock(client, response(error))
 
 
-def error_body(error: BaseException) -> TriremeError:
-    """Return the body for an error that never reached the router."""
+def to_error(error: BaseException) -> TriremeError:
+    """Return the error for a request that never reached the application."""
     if isinstance(error, errors.LimitRequestLine):
         return RequestTooLong("the URL is too long")
     if isinstance(error, errors.LimitRequestHeaders):
         return HeadersTooLong("the headers are too large")
     if isinstance(error, errors.UnsupportedTransferCoding):
-        return Unsupported("there is no such transfer coding here")
-    if isinstance(error, errors.ParseException) and not isinstance(error, OURS):
+        return Unsupported("the transfer coding is not supported")
+    if isinstance(error, errors.ParseException) and not isinstance(error, SERVER_ERRORS):
         return BadInput("the request is malformed")
-    return ClientFailed("the front failed")
+    return ClientFailed("the router failed")
 
 
 def response(error: TriremeError) -> bytes:
-    """Return the whole response, after which the connection closes."""
+    """Return the complete response, after which the connection closes."""
     request_id = uuid.uuid4().hex
     body = write_error(error, request_id).read()
     head = (

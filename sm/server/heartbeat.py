@@ -12,17 +12,17 @@ HEARTBEAT_INTERVAL_S = 5.0
 
 
 def keep_heartbeat(
-    notify: Callable[[], object], seconds: float, every: float = HEARTBEAT_INTERVAL_S
+    notify: Callable[[], object], seconds: float, interval_s: float = HEARTBEAT_INTERVAL_S
 ) -> Callable[[], None]:
     """Call ``notify`` at intervals, for at most ``seconds`` or until the returned function is called."""
     end = time.monotonic() + seconds
 
-    def beat() -> None:
+    def notify_until_end() -> None:
         if time.monotonic() < end:
             notify()
         else:
             poll.stop()
 
-    poll = Poll("heartbeat", every, beat)
+    poll = Poll("heartbeat", interval_s, notify_until_end)
     poll.start()
     return poll.stop

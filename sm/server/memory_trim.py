@@ -1,4 +1,4 @@
-"""Return the memory of large bodies to the system while a worker is idle.
+"""Return the memory of large bodies to the kernel while a worker is idle.
 
 While requests arrive the memory is kept for the next one: see ALLOCATOR in
 :mod:`sm.server.supervisor.commands`.
@@ -13,40 +13,40 @@ from collections.abc import Callable
 from sm.polling import Poll
 
 IDLE_TRIM_INTERVAL_S = 5.0
-#: A process that computes for less than this share of the interval is idle.
+#: A process that uses less than this share of one processor is idle.
 IDLE_CPU_SHARE = 0.02
-#: After so much computing there is something to give back: a single large body takes more.
+#: Processor seconds since the last trim, below which there is nothing to return: one large body takes more.
 MIN_WORK_CPU_S = 0.01
 
 
 def trim() -> None:
-    """Give back freed memory to the kernel, if the C library (glibc) can."""
-    release = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if release:
-        release(0)
+    """Return freed memory to the kernel, if the C library (glibc) can."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim:
+        malloc_trim(0)
 
 
 def watch(
-    give_back: Callable[[], object] = trim,
+    release: Callable[[], object] = trim,
     interval_s: float = IDLE_TRIM_INTERVAL_S,
     cpu_time: Callable[[], float] = time.process_time,
 ) -> Callable[[], None]:
-    """Call ``give_back`` whenever this process is idle after work; calling the returned function stops it.
+    """Call ``release`` whenever this process is idle after work. The returned function stops that.
 
-    ``spent`` returns the processor time of this process in seconds.
+    ``cpu_time`` returns the processor time of this process in seconds.
     """
-    before = cpu_time()
-    trimmed_at = before - MIN_WORK_CPU_S
+    last_cpu_time = cpu_time()
+    trimmed_at = last_cpu_time - MIN_WORK_CPU_S
 
-    def look() -> None:
-        nonlocal before, trimmed_at
+    def trim_if_idle() -> None:
+        nonlocal last_cpu_time, trimmed_at
         now = cpu_time()
-        gives = now - before < interval_s * IDLE_CPU_SHARE and now - trimmed_at >= MIN_WORK_CPU_S
-        if gives:
-            give_back()
-        before = cpu_time()
-        trimmed_at = before if gives else trimmed_at
+        is_due = now - last_cpu_time < interval_s * IDLE_CPU_SHARE and now - trimmed_at >= MIN_WORK_CPU_S
+        if is_due:
+            release()
+        last_cpu_time = cpu_time()
+        trimmed_at = last_cpu_time if is_due else trimmed_at
 
-    poll = Poll("memory-trim", interval_s, look)
+    poll = Poll("memory-trim", interval_s, trim_if_idle)
     poll.start()
     return poll.stop

@@ -1,12 +1,12 @@
-"""A worker behind nginx, of either plane: a thread takes a connection, answers its one request, and ends it.
+"""A worker behind nginx, of either plane: a thread accepts a connection, answers one request, and closes it.
 
-gunicorn's own worker accepts in its main thread, hands the connection to a thread and takes it back to close
-it: for clients that are slow or keep their connections. nginx is neither, and each handing over costs two
-switches of the interpreter's lock. The kernel gives connections to those who wait in the order in which they
-came, so that workers get equal shares.
+gunicorn's own worker accepts in its main thread, passes the connection to a thread and takes it back to close
+it. That is for clients that are slow or keep their connections. nginx is neither, and each passing costs two
+switches of the interpreter's lock. The kernel serves the waiting threads in the order in which they came, so
+the workers get equal shares.
 
-Most requests wait, for their model's turn or for Triton. So there is always a thread that waits for the next
-connection: the last one that takes one has another thread start, up to gunicorn's ``threads``.
+Most requests wait, for their model's turn or for Triton. So one thread always waits for the next connection:
+when the last waiting thread gets one, it starts another thread, up to gunicorn's ``threads``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sm.server import error_responses
 #: Seconds between two heartbeats, between two checks of what still runs, and after a connection that could
 #: not be accepted for lack of descriptors.
 HEARTBEAT_INTERVAL_S, POLL_INTERVAL_S, RETRY_PAUSE_S = 1.0, 0.02, 0.1
-#: Seconds that nginx gets to read an answer and close, while more of the body could be sent.
+#: Seconds that nginx gets to read an answer and close, if it has not sent the whole body.
 LINGER_TIMEOUT_S = 10.0
 #: Bytes of a body up to which copying it is cheaper than a second system call.
 MAX_JOINED_BYTES = 2**16
@@ -39,17 +39,15 @@ UPGRADE = b"HTTP/1.1 101"
 
 
 class ResponseSocket(socket.socket):
-    """Sends the head of an answer together with the first part of its body: one call, and nginx wakes up
-    once.
-    """
+    """Sends the head of an answer together with the first part of its body, so that nginx wakes up once."""
 
     _head: bytes | None = None
-    _begun = False
+    _head_seen = False
 
     def sendall(self, data: bytes, flags: int = 0, /) -> None:  # type: ignore[override]
-        if not self._begun:
-            self._begun = True
-            # To the head of a conversation the caller has the first word.
+        if not self._head_seen:
+            self._head_seen = True
+            # After the head of a WebSocket upgrade the caller sends first, so the head must not wait.
             if not data.startswith(UPGRADE):
                 self._head = data
                 return
@@ -63,7 +61,7 @@ class ResponseSocket(socket.socket):
             super().sendall(data, flags)
 
     def flush(self) -> None:
-        """Send an answer without a body."""
+        """Send the head of an answer that has no body."""
         if self._head is not None:
             self.sendall(b"")
 
@@ -76,47 +74,47 @@ class Connection(NamedTuple):
     server: object
 
 
-#: Threads that wait for connections however many are at work: with one, each connection would start another.
+#: Threads that wait for connections while others are busy: with one, each connection would start a thread.
 MIN_IDLE_THREADS = 2
 
 
 class ThreadCount:
     """Threads of a worker, of which at most ``idle`` wait for a connection."""
 
-    def __init__(self, idle: int, most: int) -> None:
-        self.idle, self.all, self._max_idle, self._max = idle, idle, idle, most
+    def __init__(self, idle: int, max_threads: int) -> None:
+        self.idle, self.total, self._max_idle, self._max = idle, idle, idle, max_threads
         self._lock = threading.Lock()
 
     def take_connection(self) -> bool:
         """Return True, and count a new thread, if no other thread waits for the next connection."""
         with self._lock:
             self.idle -= 1
-            if self.idle or self.all >= self._max:
+            if self.idle or self.total >= self._max:
                 return False
             self.idle += 1
-            self.all += 1
+            self.total += 1
             return True
 
-    def end_thread(self) -> None:
+    def remove_thread(self) -> None:
         """Remove a waiting thread from the count."""
         with self._lock:
             self.idle -= 1
-            self.all -= 1
+            self.total -= 1
 
-    def finish(self) -> bool:
-        """Return True if a thread that has answered should end, as enough others wait."""
+    def finish_request(self) -> bool:
+        """Count a thread as waiting again. Returns True if it should end instead, as enough others wait."""
         with self._lock:
-            # A worker with much in hand takes less from the kernel's line than one that could work more.
-            at_work = self.all - self.idle - 1
-            if self.idle >= max(MIN_IDLE_THREADS, self._max_idle - at_work):
-                self.all -= 1
+            # The busier a worker, the fewer of its threads wait: idle workers get the next connections.
+            busy = self.total - self.idle - 1
+            if self.idle >= max(MIN_IDLE_THREADS, self._max_idle - busy):
+                self.total -= 1
                 return True
             self.idle += 1
             return False
 
 
 class Worker(error_responses.Worker):
-    """For unix sockets to which only nginx connects, without ``keepalive``."""
+    """gunicorn's worker for a Unix socket to which only nginx connects, without ``keepalive``."""
 
     alive: bool
     #: Threads that may wait for connections; further ones end after their answer. 0: no limit.
@@ -140,8 +138,8 @@ class Worker(error_responses.Worker):
 
     def _finish(self) -> None:
         """Wait for running requests. Threads that wait for a connection end with the process."""
-        until = time.monotonic() + self.cfg.graceful_timeout
-        while self._serving and time.monotonic() < until:
+        end = time.monotonic() + self.cfg.graceful_timeout
+        while self._serving and time.monotonic() < end:
             self.notify()
             time.sleep(POLL_INTERVAL_S)
 
@@ -163,23 +161,23 @@ class Worker(error_responses.Worker):
                 if count.take_connection():
                     try:
                         self._start_thread(listener, count)
-                    except RuntimeError:  # the system has no thread to give; those that are there go on
-                        count.end_thread()
+                    except RuntimeError:  # the system allows no further thread; the others go on
+                        count.remove_thread()
                 self._answer(Connection(client, address, server))
             finally:
                 self._serving.discard(thread_id)
-            if count.finish():
+            if count.finish_request():
                 return
 
     def _answer(self, connection: Connection) -> None:
-        """The connection ends, whatever happens to the request."""
+        """Answer one request and close the connection, whatever happens to the request."""
         request = None
         try:
             request = next(RequestParser(self.cfg, connection.sock, connection.client))
             self.handle_request(request, connection)
         except (StopIteration, NoMoreData, BrokenPipeError, ConnectionResetError):
-            pass  # nginx has left, or the answer is as whole as it gets
-        except BaseException as error:  # a client may say sys.exit: this thread has to go on
+            pass  # nginx has closed the connection, so there is nobody to answer
+        except BaseException as error:  # a client may call sys.exit, and this thread must go on
             self.handle_error(request, connection.sock, connection.client, error)
         finally:
             with contextlib.suppress(OSError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Tracing:
-    """What a worker needs for traces."""
+    """The traced versions of a worker's channel, router parts and application."""
 
     parts = Parts(TracedUpstream, TracedDispatcher, TracedLines)
 
@@ -36,7 +36,7 @@ class Tracing:
         return TracedRouter(application, self._tracer, self._box.fronted)
 
     def close(self) -> None:
-        """Send what is left, for a bounded time."""
+        """Send the remaining traces, for a bounded time."""
         self._tracer.close()
 
 

@@ -49,7 +49,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class PlainLogger(Logger):  # type: ignore[misc]
-    """Sends gunicorn's lines through the router's handler."""
+    """Sends gunicorn's log lines through the router's handler."""
 
     def setup(self, _cfg: Any) -> None:
         self.error_log.propagate = True
@@ -102,18 +102,17 @@ class DataPlane(Plane):
             "bind": self._address(),
             "workers": self.settings.worker_count,
             "threads": self.settings.max_threads,
-            # A client may hold the interpreter's lock, and so delay the heartbeat, for as long as it may
-            # work.
+            # A client may hold the interpreter's lock for a whole invocation, and so delay the heartbeat.
             "timeout": max(60, math.ceil(self.settings.timeout)),
-            "child_exit": self.clean_up,
+            "child_exit": self.on_child_exit,
             "proc_name": "trireme-data",
-            "post_fork": self.begin,
-            "post_worker_init": self.begun,
-            "worker_exit": self.finish,
+            "post_fork": self.on_fork,
+            "post_worker_init": self.on_worker_init,
+            "worker_exit": self.on_worker_exit,
         }
 
     def _address(self) -> str:
-        """The supervisor holds the public port and lends it to the front."""
+        """Return the address to bind: without nginx, the public port that the supervisor has opened."""
         if self.box.fronted:
             return f"unix:{self.box.data_socket}"
         return f"fd://{os.environ['TRIREME_LISTENER']}"
@@ -127,30 +126,31 @@ class DataPlane(Plane):
             )
             requirements.install_or_check(code.folder, self.settings.cache, self.box.run, requested)
 
-    def begin(self, _server: object, worker: Any) -> None:
+    def on_fork(self, _server: object, worker: Any) -> None:
         """Send heartbeats while the worker loads: a script's model may take minutes."""
-        self._stop_beating = keep_heartbeat(worker.notify, self.settings.startup_timeout)
-        # As many as serve a model alone: more would stand in the kernel's line before other workers' threads.
+        self._stop_heartbeat = keep_heartbeat(worker.notify, self.settings.startup_timeout)
+        # As many as may serve one model. More would get connections that other workers could answer sooner.
         worker.idle_threads = self.settings.threads
         metrics.reserve(self.box.metrics_folder, worker.pid)
 
-    def finish(self, _server: object, _worker: object) -> None:
+    def on_worker_exit(self, _server: object, _worker: object) -> None:
         """Send a worker's last traces before it ends."""
         if self._tracing is not None:
             self._tracing.close()
 
-    def begun(self, _worker: object) -> None:
-        self._stop_beating()
-        memory_trim.watch(self.give_back)
+    def on_worker_init(self, _worker: object) -> None:
+        """Stop the extra heartbeats: the clients are loaded."""
+        self._stop_heartbeat()
+        memory_trim.watch(self.release_memory)
 
-    def give_back(self) -> None:
-        """Release what an idle worker need not keep, and update the gauge of decoded bytes."""
+    def release_memory(self) -> None:
+        """Release memory that an idle worker does not need, and update the gauge of decoded bytes."""
         DECODED.collect()
         memory_trim.trim()
 
-    def clean_up(self, server: Any, worker: Any) -> None:
+    def on_child_exit(self, server: Any, worker: Any) -> None:
         """Remove a worker's gauges and shared memory after its end."""
-        if server.LISTENERS:  # it is not stopping, so another worker follows
+        if server.LISTENERS:  # gunicorn is not stopping, so it starts another worker
             metrics.WORKER_RESTARTS.inc()
         metrics.remove_gauges(self.box.metrics_folder, worker.pid)
         remove_worker_files(self.box.id, worker.pid, self.box.http_port, keys=self.box.http_keys)
@@ -177,7 +177,7 @@ class DataPlane(Plane):
         return tracing.trace(flask) if tracing else flask
 
     def open_tracing(self) -> Tracing | None:
-        """Return what traces requests; None if the ``OTEL_*`` variables do not ask for it."""
+        """Return the tracing of requests; None if the ``OTEL_*`` variables do not turn it on."""
         if not are_traces_on(os.environ):
             return None
         # Imported only here, as it brings OpenTelemetry.
@@ -197,8 +197,8 @@ class DataPlane(Plane):
         models = tuple(transport.ready_models())
         if not self.box.reload:
             return replace(build(), models=models)
-        live = LiveClients(build, (*self.settings.clients, code.folder), self.box.reloads_folder)
-        return LiveRegistry(live, models=models)
+        reloaded = LiveClients(build, (*self.settings.clients, code.folder), self.box.reloads_folder)
+        return LiveRegistry(reloaded, models=models)
 
 
 class ControlPlane(Plane):
@@ -213,21 +213,21 @@ class ControlPlane(Plane):
             # A load may take minutes; the other threads answer meanwhile.
             "threads": 2 * MAX_LOADS if self.box.multi_model else 4,
             "proc_name": "trireme-control",
-            "post_worker_init": self.begun,
-            "worker_exit": self.ended,
+            "post_worker_init": self.on_worker_init,
+            "worker_exit": self.on_worker_exit,
         }
 
-    def begun(self, _worker: object) -> None:
+    def on_worker_init(self, _worker: object) -> None:
         self._embedded_metrics = embedded_metrics.start(self.settings, self.box)
-        memory_trim.watch(self.give_back)
+        memory_trim.watch(self.release_memory)
 
-    def ended(self, _server: object, _worker: object) -> None:
+    def on_worker_exit(self, _server: object, _worker: object) -> None:
         """Write the metrics of the last requests."""
         if self._embedded_metrics:
-            self._embedded_metrics.look()
+            self._embedded_metrics.write_changes()
 
-    def give_back(self) -> None:
-        """Release what an idle control plane need not keep."""
+    def release_memory(self) -> None:
+        """Release memory that an idle control plane does not need."""
         gc.collect()
         memory_trim.trim()
 

@@ -17,7 +17,7 @@ def read_bounded(path: Path, max_bytes: int, error: type[ValueError]) -> bytes:
         error: the file cannot be read, is too long, or is no regular file. The message names the path and
             shows nothing of the content.
     """
-    if path.exists() and not path.is_file():  # a fifo would be waited for
+    if path.exists() and not path.is_file():  # opening a fifo would block
         raise error(f"{path} is not a file")
     try:
         with path.open("rb") as file:

@@ -1,7 +1,7 @@
 """Check a certificate and its private key by a handshake in memory, and copy them for nginx.
 
-nginx reads copies in the run folder. So it never sees half of a replacement, and a restarted nginx finds a
-pair that works, whatever happened to the originals.
+nginx reads copies in the run folder. So it never reads a half-replaced pair, and a restarted nginx finds a
+valid pair, whatever happened to the originals.
 """
 
 from __future__ import annotations
@@ -37,30 +37,31 @@ def read(certificate: Path, key: Path) -> KeyPair:
     return KeyPair(*(read_bounded(file, MAX_FILE_BYTES, CertificateError) for file in (certificate, key)))
 
 
-def install(pair: KeyPair, folder: Path, origin: tuple[Path, Path]) -> str:
+def install(pair: KeyPair, folder: Path, source_files: tuple[Path, Path]) -> str:
     """Check a pair and copy it for nginx. Returns a warning if callers will refuse it, else an empty text.
 
-    ``origin``: the paths that errors name. :class:`CertificateError` leaves the installed pair unchanged.
+    ``source_files``: the certificate's and the key's path, for messages. :class:`CertificateError` leaves the
+    installed pair unchanged.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as staging:
         staged = Path(staging)
         _write_private(staged / CERTIFICATE, pair.certificate)
         _write_private(staged / KEY, pair.key)
-        warning = check(staged / CERTIFICATE, staged / KEY, origin)
+        warning = check(staged / CERTIFICATE, staged / KEY, source_files)
         for name in (CERTIFICATE, KEY):
             (staged / name).replace(folder / name)
     return warning
 
 
-def check(certificate: Path, key: Path, origin: tuple[Path, Path]) -> str:
+def check(certificate: Path, key: Path, source_files: tuple[Path, Path]) -> str:
     """Check the pair. The warning is empty if the chain is valid now, and valid for servers."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # An encrypted key must be an error, not a prompt at the terminal.
         server.load_cert_chain(certificate, key, password=lambda: b"")
     except (ssl.SSLError, ValueError, OSError) as error:
-        raise CertificateError(_load_error(error, certificate, origin)) from None
+        raise CertificateError(_load_error(error, certificate, source_files)) from None
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     # Trust the certificate itself: whether to trust its issuer is the callers' decision.
@@ -69,9 +70,9 @@ def check(certificate: Path, key: Path, origin: tuple[Path, Path]) -> str:
     try:
         _handshake(server, client)
     except ssl.SSLCertVerificationError as error:
-        return f"callers will refuse {origin[0]}: {error.verify_message}"
+        return f"callers will refuse {source_files[0]}: {error.verify_message}"
     except ssl.SSLError as error:
-        raise CertificateError(f"{origin[0]} cannot be used: {error.reason}") from None
+        raise CertificateError(f"{source_files[0]} cannot be used: {error.reason}") from None
     return ""
 
 
@@ -82,17 +83,18 @@ def server_context(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def _load_error(error: Exception, certificate: Path, origin: tuple[Path, Path]) -> str:
+def _load_error(error: Exception, certificate: Path, source_files: tuple[Path, Path]) -> str:
     if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
-        return f"the key {origin[1]} does not belong to the certificate {origin[0]}"
+        return f"the key {source_files[1]} does not belong to the certificate {source_files[0]}"
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
     except (ssl.SSLError, OSError):
-        return f"{origin[0]} is no certificate in PEM"
+        return f"{source_files[0]} is no certificate in PEM"
     reason = str(getattr(error, "reason", ""))
     if reason.endswith(("_TOO_SMALL", "_TOO_WEAK")):
-        return f"{origin[0]} cannot be used: {reason.replace('_', ' ').lower()}"
-    return f"{origin[1]} is no private key in PEM without a passphrase, of the certificate {origin[0]}"
+        return f"{source_files[0]} cannot be used: {reason.replace('_', ' ').lower()}"
+    certificate_file, key_file = source_files
+    return f"{key_file} is no private key in PEM without a passphrase, of the certificate {certificate_file}"
 
 
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:

@@ -1,8 +1,8 @@
-"""The process that nginx asks whether a request may pass: ``python -m sm.server.access.checker``.
+"""The process that checks API keys for nginx: ``python -m sm.server.access.checker``.
 
 nginx sends it the two headers that may hold a key, before it reads the request's body, and gets the key's
-name or a refusal. It is a process of its own so that a busy router, or a slow scrape of the control plane,
-does not delay the check. nginx alone can reach its socket, in the box's private run folder.
+name or a refusal. It has its own process so that a busy router, or a slow scrape of the control plane,
+does not delay the check. Only nginx can reach its socket, in the box's private run folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 #: Seconds between two checks of the key file.
 POLL_INTERVAL_S = 1.0
 BACKLOG = 1024
-#: Bytes; nginx accepts no longer headers.
+#: Bytes. nginx does not accept longer headers.
 MAX_HEAD_BYTES = 2**17
 RECEIVE_BYTES = 2**16
 END_OF_HEAD = b"\r\n\r\n"
@@ -44,7 +44,7 @@ class KeyStore:
         self._content = copy.read_bytes()
         #: The last content that was invalid, so that it is not parsed every second.
         self._rejected: bytes | None = None
-        self._complaint = ""
+        self._last_error = ""
         self._use(self._content)
 
     def reload(self) -> None:
@@ -52,18 +52,18 @@ class KeyStore:
         try:
             content = read_file(self._file)
             if content == self._content:
-                self._rejected, self._complaint = None, ""
+                self._rejected, self._last_error = None, ""
                 return
             if content == self._rejected:
                 return
             self._rejected = content
             count = self._use(content)
         except KeyFileError as error:
-            if str(error) != self._complaint:
-                self._complaint = str(error)
+            if str(error) != self._last_error:
+                self._last_error = str(error)
                 log.warning("the API keys stay as they were: %s", error)
             return
-        self._content, self._rejected, self._complaint = content, None, ""
+        self._content, self._rejected, self._last_error = content, None, ""
         self._save(content)
         log.info("the API keys were read again: %d", count)
 
@@ -74,7 +74,7 @@ class KeyStore:
         return len(keys)
 
     def _save(self, content: bytes) -> None:
-        """Save the content for the next start of this process, when the file may be invalid."""
+        """Save the content for the next start of this process: the file may be invalid by then."""
         try:
             save_copy(self._copy, content)
         except OSError as error:

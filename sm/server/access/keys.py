@@ -101,7 +101,7 @@ def _number(text: str | None, lowest: float) -> float | None:
 class KeyRing:
     """Finds keys by what callers present.
 
-    The index is keyed with a secret of this process. So the time of a look-up tells nothing of the stored
+    The index is keyed with a secret of this process. So the time of a look-up reveals nothing of the stored
     hashes, and does not grow with their number.
     """
 

@@ -30,7 +30,7 @@ def prepare(settings: Settings, box: Box) -> list[str]:
         raise StartError(f"TRIREME_API_KEYS_FILE: {error}.") from None
     if settings.tls or settings.api_keys_file:
         warnings += [
-            f"{name}: what it opens of Triton's has neither TLS nor API keys"
+            f"{name}: the Triton ports that it opens have neither TLS nor API keys"
             for name, open_port in (
                 ("SAGEMAKER_TRITON_ALLOW_GRPC", settings.allow_grpc),
                 ("SAGEMAKER_TRITON_ALLOW_METRICS", settings.allow_metrics),

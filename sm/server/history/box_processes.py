@@ -23,14 +23,14 @@ class ProcessGroup:
     name: str
     state: str
     pid: int | None
-    #: The supervisor's count of ends that nobody asked for.
+    #: The supervisor's count of unexpected exits.
     restarts: int
-    #: Bytes of anonymous memory. What processes share with each other is counted apart.
+    #: Bytes of anonymous memory. Shared memory is not counted here, see :func:`shared_memory`.
     memory: int = 0
     #: Direct children: gunicorn's or nginx's workers, Triton's Python models.
     children: frozenset[int] = frozenset()
     processes: int = 0
-    #: Of them, those that are stopped.
+    #: How many of the processes are stopped.
     stopped: int = 0
 
 
@@ -41,13 +41,14 @@ def find(state: Mapping[str, Any], supervisor: int) -> list[ProcessGroup]:
         groups.append(ProcessGroup(name, child["state"], child["pid"], child["restarts"]))
     for group in groups:
         if group.pid is not None:
-            _measure(group, alone=group.name == "supervisor")
+            _measure(group, with_children=group.name != "supervisor")
     return groups
 
 
-def _measure(group: ProcessGroup, alone: bool) -> None:
+def _measure(group: ProcessGroup, with_children: bool) -> None:
+    """Count a group's processes and their memory."""
     assert group.pid is not None
-    group.children = frozenset() if alone else frozenset(process_table.children(group.pid))
+    group.children = frozenset(process_table.children(group.pid)) if with_children else frozenset()
     pids = [group.pid, *(pid for child in group.children for pid in _with_descendants(child))]
     for pid in pids:
         fields = process_table.status_fields(pid)

@@ -1,4 +1,4 @@
-"""The router's series at one moment, and what happened between two moments."""
+"""The router's metrics at one moment, and what happened between two moments."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MODEL_THREADS, MODEL_QUEUE = "trireme_model_in_flight", "trireme_model_queue_len
 DURATIONS = "trireme_invocation_duration_seconds"
 #: The shares of invocations that are as fast as a percentile, or faster.
 PERCENTILES = {"p50_ms": 0.50, "p95_ms": 0.95, "p99_ms": 0.99}
-#: Stages of a model that are kept apart; a client may name any number. The longest are kept.
+#: Stages of a model that are reported, the longest ones; a client may name any number.
 MAX_STAGES = 10
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The series of all workers, added up. All mappings but ``threads`` and ``queues`` only grow."""
+    """Sums over all workers. ``threads``, ``queues`` and ``in_flight`` are gauges; the others only grow."""
 
     #: Unix time.
     at: float
     #: Answers by model and status.
     answers: dict[tuple[str, str], float] = field(default_factory=dict)
-    #: Invocations by model and upper bound in seconds: those that took so long, or less.
+    #: Invocations by model and upper bound in seconds, cumulative.
     durations: dict[str, dict[float, float]] = field(default_factory=dict)
     #: Seconds by model and stage.
     stages: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -44,10 +44,10 @@ class Counts:
     def read(cls, folder: Path, at: float) -> Counts:
         """Read the workers' files."""
         collector = MultiProcessCollector(CollectorRegistry(), path=str(folder))  # type: ignore[no-untyped-call]
-        return cls.of(collector.collect(), at)  # type: ignore[no-untyped-call]
+        return cls.from_families(collector.collect(), at)  # type: ignore[no-untyped-call]
 
     @classmethod
-    def of(cls, families: Iterable[Metric], at: float) -> Counts:
+    def from_families(cls, families: Iterable[Metric], at: float) -> Counts:
         counts, in_flight = cls(at), 0.0
         for family in families:
             if family.name == IN_FLIGHT:
@@ -63,7 +63,7 @@ class Counts:
         return cls(**{**vars(counts), "in_flight": in_flight})
 
     def _add_durations(self, family: Metric) -> None:
-        """Add the histograms of whole invocations and of stages. Those of several statuses are added up."""
+        """Add the histograms of whole invocations and of stages. Those of several statuses are summed."""
         for sample in family.samples:
             model, stage = sample.labels["model"], sample.labels["stage"]
             if sample.name.endswith("_bucket") and stage == TOTAL:
@@ -74,19 +74,20 @@ class Counts:
 
 
 def describe(before: Counts, after: Counts) -> dict[str, Any]:
-    """Describe what happened from one moment to a later one, by model and of all together.
+    """Describe what happened between two moments, for each model and for all together.
 
-    A model is in it only if something happened, so a box with hundreds of idle models has short descriptions.
+    Idle models are left out, so the description is short even in a box with hundreds of models.
     """
     by_model: dict[str, dict[str, float]] = {}
     by_status: dict[str, float] = {}
     for (model, status), number in after.answers.items():
-        grown = number - before.answers.get((model, status), 0.0)
-        if grown > 0:
-            by_model.setdefault(model, {})[status] = grown
-            by_status[status] = by_status.get(status, 0.0) + grown
+        growth = number - before.answers.get((model, status), 0.0)
+        if growth > 0:
+            by_model.setdefault(model, {})[status] = growth
+            by_status[status] = by_status.get(status, 0.0) + growth
     durations = {
-        model: _grown(before.durations.get(model, {}), after.durations.get(model, {})) for model in by_model
+        model: _subtract(before.durations.get(model, {}), after.durations.get(model, {}))
+        for model in by_model
     }
     busy = {model for gauge in (after.threads, after.queues) for model in gauge if gauge[model] > 0}
     models = {
@@ -112,7 +113,7 @@ def describe(before: Counts, after: Counts) -> dict[str, Any]:
     }
 
 
-def _grown(before: Mapping[float, float], after: Mapping[float, float]) -> dict[float, float]:
+def _subtract(before: Mapping[float, float], after: Mapping[float, float]) -> dict[float, float]:
     return {bound: after[bound] - before.get(bound, 0.0) for bound in after}
 
 
@@ -126,11 +127,11 @@ def _describe_answers(by_status: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _percentiles(durations: Sequence[Mapping[float, float]]) -> dict[str, float | None]:
-    added: dict[float, float] = {}
+    total_bounds: dict[float, float] = {}
     for bounds in durations:
         for bound, number in bounds.items():
-            added[bound] = added.get(bound, 0.0) + number
-    return {name: _milliseconds(percentile(added, share)) for name, share in PERCENTILES.items()}
+            total_bounds[bound] = total_bounds.get(bound, 0.0) + number
+    return {name: _milliseconds(percentile(total_bounds, share)) for name, share in PERCENTILES.items()}
 
 
 def _milliseconds(seconds: float | None) -> float | None:
@@ -164,10 +165,12 @@ def percentile(cumulative: Mapping[float, float], share: float) -> float | None:
 
 def _stages(before: Counts, after: Counts, model: str) -> dict[str, float]:
     """Return the milliseconds of the model's stages, the longest first."""
-    spent = {
+    durations = {
         stage: 1000 * (seconds - before.stages.get((name, stage), 0.0))
         for (name, stage), seconds in after.stages.items()
         if name == model
     }
-    longest = sorted((stage for stage in spent if spent[stage] > 0), key=lambda stage: -spent[stage])
-    return {stage: round(spent[stage], 2) for stage in longest[:MAX_STAGES]}
+    longest = sorted(
+        (stage for stage in durations if durations[stage] > 0), key=lambda stage: -durations[stage]
+    )
+    return {stage: round(durations[stage], 2) for stage in longest[:MAX_STAGES]}

@@ -1,6 +1,6 @@
-"""Look at the box every few seconds, and keep an hour of what was seen.
+"""Record the state of the box every few seconds, and keep an hour of it.
 
-The control plane owns the record: it lives as long as the box, while workers come and go.
+The control plane keeps it, because workers come and go.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from sm.server.history.counts import Counts, describe
 from sm.server.history.served_models import ServedModels
 
 POINT_INTERVAL_S = 5.0
-KEPT_S = 3600.0
-MAX_POINTS = int(KEPT_S / POINT_INTERVAL_S)
-#: Points in the numbers of the last minute, from which tables are made: a single point may have no request.
+HISTORY_S = 3600.0
+MAX_POINTS = int(HISTORY_S / POINT_INTERVAL_S)
+#: Points in the table of the last minute: a single point may have no request.
 RECENT_POINTS = 12
 MAX_EVENTS = 100
 
 
 class Recorder:
-    """The points, the events and the present state of one box.
+    """The points, the events and the current state of one box.
 
-    A point is kept compressed: with 65 busy models, as many as have series of their own, it takes about 3 KB.
+    Points are compressed: one with 65 busy models, the most that have their own series, takes about 3 KB.
     """
 
     def __init__(self, box: Box, clock: Callable[[], float] = time.time) -> None:
@@ -43,23 +43,23 @@ class Recorder:
         self._counts: deque[Counts] = deque(maxlen=RECENT_POINTS + 1)
         self._points: deque[tuple[float, bytes]] = deque(maxlen=MAX_POINTS)
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
-        self._present: dict[str, Any] = _describe_start(clock())
+        self._current: dict[str, Any] = _describe_start(clock())
 
     def watch(self) -> None:
-        """Look from now on, in a thread of its own."""
-        Poll("history", POINT_INTERVAL_S, self.look, at_once=True).start()
+        """Start a thread that records a point at each interval."""
+        Poll("history", POINT_INTERVAL_S, self.record_point, at_once=True).start()
 
-    def look(self) -> None:
-        """Add a point, and what has changed."""
+    def record_point(self) -> None:
+        """Add a point, and the events since the last one."""
         now, state = self._clock(), read_state(self._box)
         counts = Counts.read(self._box.metrics_folder, now)
         groups = box_processes.find(state, int((self._box.run / "supervisor.pid").read_text()))
         models, is_complete = self._models.find()
         shared = box_processes.shared_memory(self._box.id)
         ready, reason = bool(state["ready"]), str(state.get("reason", ""))
-        events = [*self._changes.of_box(ready, reason), *self._changes.of_processes(groups)]
+        events = [*self._changes.compare_box(ready, reason), *self._changes.compare_processes(groups)]
         if is_complete:
-            events += self._changes.of_models(models)
+            events += self._changes.compare_models(models)
         with self._lock:
             self._events += ({"at": round(now, 3), "text": text} for text in events)
             if self._counts:
@@ -71,7 +71,7 @@ class Recorder:
                 }
                 self._points.append((now, zlib.compress(dumps(point))))
             self._counts.append(counts)
-            self._present = {
+            self._current = {
                 "at": round(now, 3),
                 "version": __version__,
                 "ready": ready,
@@ -94,11 +94,11 @@ class Recorder:
             }
 
     def read(self, since: float) -> bytes:
-        """Return JSON: the present state, all events, and the points after ``since`` (Unix time)."""
+        """Return JSON: the current state, all events, and the points after ``since`` (Unix time)."""
         with self._lock:
-            present, events = self._present, list(self._events)
+            current, events = self._current, list(self._events)
             points = [point for at, point in self._points if at > since]
-        head = dumps({"interval_seconds": POINT_INTERVAL_S, "box": present, "events": events})
+        head = dumps({"interval_seconds": POINT_INTERVAL_S, "box": current, "events": events})
         return head[:-1] + b',"points":[' + b",".join(map(zlib.decompress, points)) + b"]}"
 
     @property
@@ -109,7 +109,7 @@ class Recorder:
 
 
 def _describe_start(now: float) -> dict[str, Any]:
-    """Return the present state before the first look."""
+    """Return the current state before the first point."""
     return {
         "at": round(now, 3),
         "version": __version__,

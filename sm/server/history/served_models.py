@@ -12,7 +12,7 @@ READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
 
 
 class ServedModels:
-    """Looks at the models again and again. While Triton does not answer, they are those of the last look."""
+    """Reads the models from Triton. While Triton does not answer, it returns the last ones as ``unknown``."""
 
     def __init__(self, box: Box) -> None:
         self._box, self._records = box, Records(box.models_file)
@@ -21,14 +21,14 @@ class ServedModels:
     def find(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the models, and whether Triton answered.
 
-        Where the list of models is restricted there are none: not everybody may read this one.
+        If Triton's model-repository API is restricted, there are none: everybody may read the dashboard.
         """
         if self._box.repository_keys:
             return [], False
         index = read_index(self._box)
         if index is None:
-            silent = {"state": UNKNOWN, "reason": "Triton does not answer"}
-            return [{**row, **silent} for row in self._rows], False
+            unknown = {"state": UNKNOWN, "reason": "Triton does not answer"}
+            return [{**row, **unknown} for row in self._rows], False
         self._rows = self._archives(index) if self._box.multi_model else self._clients(index)
         return self._rows, True
 

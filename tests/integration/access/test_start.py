@@ -184,4 +184,4 @@ def test_a_port_of_tritons_that_has_no_lock_is_named(tmp_path: Path) -> None:
     settings = Settings(tls_certificate=certificate, tls_key=key, allow_grpc=True, triton_ports="loopback")
     warnings = setup.prepare(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0))
     for name, warning in zip(("SAGEMAKER_TRITON_ALLOW_GRPC", "TRIREME_TRITON_PORTS"), warnings, strict=True):
-        assert warning == f"{name}: what it opens of Triton's has neither TLS nor API keys"
+        assert warning == f"{name}: the Triton ports that it opens have neither TLS nor API keys"

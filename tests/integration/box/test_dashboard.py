@@ -90,7 +90,7 @@ def test_faults_and_loads_are_events_and_show_in_the_tables(endpoint: Endpoint) 
     recorder = Recorder(Box.load(box.run_folder()))
 
     def look() -> dict[str, Any]:
-        recorder.look()
+        recorder.record_point()
         return dict(json.loads(recorder.read(time.time())))
 
     def texts() -> list[str]:

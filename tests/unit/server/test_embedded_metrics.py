@@ -42,7 +42,7 @@ class Series:
             self.histogram.labels(model, stage, status).observe(each)
 
     def written(self) -> list[dict[str, Any]]:
-        self.metrics.look()
+        self.metrics.write_changes()
         lines, self._lines[:] = self._lines[:], []
         return [embedded_metric_format.read(line) for line in lines]
 

@@ -13,7 +13,7 @@ def alive(name: str = "heartbeat") -> list[threading.Thread]:
 
 def test_it_beats_until_it_is_told_to_stop() -> None:
     beats = threading.Semaphore(0)
-    stop = keep_heartbeat(beats.release, seconds=60, every=0.01)
+    stop = keep_heartbeat(beats.release, seconds=60, interval_s=0.01)
     assert all(beats.acquire(timeout=10) for _ in range(3))
     stop()
     for thread in alive():
@@ -22,7 +22,7 @@ def test_it_beats_until_it_is_told_to_stop() -> None:
 
 
 def test_a_worker_that_loads_for_ever_is_given_up() -> None:
-    keep_heartbeat(lambda: None, seconds=0.05, every=0.01)
+    keep_heartbeat(lambda: None, seconds=0.05, interval_s=0.01)
     for thread in alive():
         thread.join(10)
     assert not alive()

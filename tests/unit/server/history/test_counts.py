@@ -107,7 +107,7 @@ def families() -> list[Metric]:
 
 
 def test_the_series_are_read_by_their_labels() -> None:
-    found = Counts.of(families(), 7.0)
+    found = Counts.from_families(families(), 7.0)
     assert found.answers == {("m", "200"): 4, ("m", "429"): 2}
     assert found.durations == {"m": {0.1: 3, math.inf: 6}}
     assert found.stages == {("m", "infer"): 1.25}
