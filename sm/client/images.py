@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from sm.client.decode_budget import DECODED
-from sm.client.picture_header import PictureHeader, read_header, without_metadata
+from sm.client.picture_header import PictureHeader, not_a_picture, read_header, without_metadata
 from sm.errors import BadInput
 from sm.metrics import JPEG_FALLBACKS
 
@@ -130,7 +130,7 @@ def _by_pillow(content: bytes, header: PictureHeader, scale: int) -> Pixels:
     except Image.DecompressionBombError:
         raise BadInput("the picture is damaged: it states two sizes") from None
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError):
-        raise BadInput("the bytes are not a JPEG, PNG or WebP picture") from None
+        raise not_a_picture(content) from None
     try:
         if scale > 1:
             # Pillow finds the scale by dividing these sizes and rounding down.

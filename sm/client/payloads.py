@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     PrivateAttr,
+    ValidationInfo,
     WithJsonSchema,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -35,6 +36,15 @@ ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
 
 #: Of a tensor in a payload. NumPy 1 allows 32, and the batch dimension needs one.
 MAX_DIMENSIONS = 31
+
+#: What callers send in place of base64, in the order in which it is looked for.
+BASE64_FAULTS = (
+    (re.compile(r"\A\s*[A-Za-z][A-Za-z0-9+.-]*://"), "it is an address; send the bytes themselves"),
+    (re.compile(r"\Ab['\"]"), "it is the text of a Python bytes object; call decode() in place of str()"),
+    (re.compile(r"\s"), "it has line breaks or spaces; send it in one line, as base64 -w0 writes it"),
+    (re.compile(r"[^A-Za-z0-9+/=_-]"), "it has other characters than those of base64"),
+    (re.compile(r"[_-]"), "it is in the URL-safe alphabet; send + and / in place of - and _"),
+)
 
 #: A PNG of one white pixel, in base64.
 EXAMPLE_PICTURE = (
@@ -202,7 +212,7 @@ def _describe_aliases(schema: JsonSchemaValue, names: tuple[str, ...]) -> None:
         schema.setdefault("allOf", []).append({"oneOf": [{"required": [name]} for name in names]})
 
 
-def _from_base64(value: object) -> object:
+def _from_base64(value: object, info: ValidationInfo) -> object:
     """Decode a JSON string of base64 or a data URL. Bytes of a raw body pass through."""
     if isinstance(value, DecodedBase64):
         return value.content
@@ -213,7 +223,16 @@ def _from_base64(value: object) -> object:
         # validate=True is both strict and, in pybase64, the faster path.
         return pybase64.b64decode(text, validate=True)
     except ValueError:
-        raise BadInput("the value is not valid base64") from None
+        field = f"payload.{info.field_name}"
+        raise BadInput(f"{field}: is not valid base64: {_base64_fault(text)}", field=field) from None
+
+
+def _base64_fault(text: str) -> str:
+    """What is wrong with a text that is not valid base64, and the next step."""
+    for pattern, fault in BASE64_FAULTS:
+        if pattern.search(text):
+            return fault
+    return "the end may be missing; send the bytes in standard base64 with its padding"
 
 
 def takes_decoded_base64(kind: type[Payload], name: str) -> bool:

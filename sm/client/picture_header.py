@@ -47,6 +47,21 @@ METADATA = (*range(0xE1, 0xEE), 0xEF, 0xFE)
 #: A marker that ends the data of a scan: no stuffed byte, no fill byte and no restart marker.
 MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 
+#: What callers send in place of a picture that can be decoded, by how it begins.
+OTHER_KINDS = (
+    (re.compile(rb".{4}ftyp(hei|hev|mif1|msf1)", re.DOTALL), "HEIC, which has to be converted first"),
+    (re.compile(rb".{4}ftypavi[fs]", re.DOTALL), "AVIF, which has to be converted first"),
+    (re.compile(rb"GIF8"), "GIF, which has to be converted first"),
+    (re.compile(rb"II\*\0|MM\0\*"), "TIFF, which has to be converted first"),
+    (re.compile(rb"BM.{12}[\x0c-\x7c]\0\0\0", re.DOTALL), "BMP, which has to be converted first"),
+    (re.compile(rb"%PDF-"), "PDF, which has to be converted first"),
+    (
+        re.compile(rb"/9j/|iVBORw0KGgo|UklGR|data:image/"),
+        "base64; encode once in JSON, and not at all in a raw body",
+    ),
+    (re.compile(rb"\s*[<{]"), "a text"),
+)
+
 EXIF = b"Exif\0\0"
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
 XMP_ORIENTATION = re.compile(rb'tiff:Orientation(?:="|>)([1-8])')
@@ -129,8 +144,18 @@ def read_header(content: bytes) -> PictureHeader:
     else:
         header = None
     if header is None:
-        raise BadInput("the bytes are not a JPEG, PNG or WebP picture")
+        raise not_a_picture(content)
     return header
+
+
+def not_a_picture(content: bytes) -> BadInput:
+    """The error for bytes that no decoder opens; it says what they are if their beginning tells."""
+    if len(content) >= 30 and content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        size = int.from_bytes(content[4:8], "little") + 8
+        if size > len(content):
+            return BadInput(f"the picture is truncated: it has {len(content):,} of {size:,} bytes")
+    kind = next((kind for pattern, kind in OTHER_KINDS if pattern.match(content)), None)
+    return BadInput(f"the bytes are not a JPEG, PNG or WebP picture{f': they are {kind}' if kind else ''}")
 
 
 def check_pixels(width: int, height: int) -> None:

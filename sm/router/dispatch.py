@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from sm.client.base import Client
 from sm.client.payloads import BodyPayload, Payload, takes_decoded_base64
 from sm.decoded_base64 import DecodedBase64
 from sm.errors import (
+    BadInput,
     ClientFailed,
     DeadlinePassed,
     OutOfMemory,
@@ -134,7 +135,7 @@ def _to_error(
     error: Exception, client: Client, invocation: DispatchRequest, path: str, payload: Payload | None
 ) -> TriremeError:
     """Translate an exception for the caller; the traceback of a client's own goes to the log."""
-    if isinstance(error, WrongPayload):
+    if isinstance(error, BadInput | WrongPayload) and "field" in error.details:
         return _with_path(error, path)
     if isinstance(error, WrongTensor) and not (payload and payload.may_have_caused(error)):
         log.error(
@@ -159,13 +160,13 @@ def _check_time() -> None:
         running.check()
 
 
-def _with_path(error: WrongPayload, path: str) -> WrongPayload:
+def _with_path(error: TriremeError, path: str) -> TriremeError:
     """Complete a path in an error: a client's ``payload.text`` may be ``payload[2].text`` of the request."""
-    field = str(error.details.get("field", ""))
+    field = str(error.details["field"])
     if path == "payload" or not field.startswith("payload."):
         return error
     moved = path + field.removeprefix("payload")
-    renamed = WrongPayload(error.sentence.replace(field, moved, 1), **{**error.details, "field": moved})
+    renamed = type(error)(error.sentence.replace(field, moved, 1), **{**error.details, "field": moved})
     renamed.log_reason = error.log_reason
     return renamed
 
@@ -211,13 +212,21 @@ def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, A
     if isinstance(record, (str, DecodedBase64)) and kind.main_field:
         return {kind.main_field: record}
     if not isinstance(record, dict):
-        hint = f" or a string ({kind.main_field})" if kind.main_field else ""
-        raise WrongPayload(f"{path}: must be an object{hint}", field=path)
+        raise WrongPayload(f"{path}: must be {_expected_record(kind)}", field=path)
     if "parameters" in record:
         raise WrongPayload(
             f"{path}.parameters: belongs beside payload, not in it", field=f"{path}.parameters"
         )
     return record
+
+
+def _expected_record(kind: type[Payload]) -> str:
+    """What a record of a dispatch request may be."""
+    name = kind.main_field
+    if name is None:
+        return "an object"
+    takes_text = kind.model_fields[name].annotation in (str, bytes)
+    return f"an object or a string ({name})" if takes_text else f"an object with {name}"
 
 
 def _body_fields(record: object) -> Mapping[str, Any]:
@@ -256,6 +265,12 @@ def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) ->
             explanation += f" ({same} means the same)"
         elif first["type"] == "extra_forbidden" and name in aliases:
             explanation = f"means the same as {path}.{field}; send one of the two"
+        elif first["type"] == "extra_forbidden":
+            explanation = _no_such("field", set(kind.model_fields) - {"parameters"})
+        elif first["type"] == "bytes_type" and takes_decoded_base64(kind, name):
+            explanation = "input should be a string in base64"
+    elif first["type"] == "extra_forbidden" and first["loc"][0] == "parameters" and len(first["loc"]) == 2:
+        explanation = _no_such("parameter", kind.parameter_names())
     wrong = WrongPayload(f"{where}: {explanation}", field=where)
     # A key that the payload does not declare is the caller's.
     declared = {name for field in kind.model_fields for name in kind.names_of(field)} | set(
@@ -267,6 +282,11 @@ def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) ->
     ]
     wrong.log_reason = f"{_format_path(known, path)}: {explanation}"
     return wrong
+
+
+def _no_such(what: str, names: Set[str]) -> str:
+    """Explain that a name is unknown, and list those that are known."""
+    return f"no such {what}; there {'is' if len(names) == 1 else 'are'} {', '.join(sorted(names)) or 'none'}"
 
 
 def _format_path(location: Sequence[str | int], base: str) -> str:

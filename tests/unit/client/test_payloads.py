@@ -54,6 +54,25 @@ def test_base64_is_read_strictly(sent: str) -> None:
         ImagePayload.model_validate({"image": sent})
 
 
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (base64.encodebytes(bytes(100)).decode(), "in one line"),
+        (base64.urlsafe_b64encode(b"\xff\xef\xfe").decode(), "URL-safe"),
+        (str(base64.b64encode(png())), "decode()"),
+        ("https://example.org/cat.jpg", "an address"),
+        ("aGVsbG8", "padding"),
+        ("cat.jpg", "other characters"),
+    ],
+)
+def test_a_refusal_of_base64_names_the_field_and_what_to_send_instead(sent: str, words: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        ImagePayload.model_validate({"img": sent})
+    assert refusal.value.details["field"] == "payload.image"
+    assert refusal.value.sentence.startswith("payload.image: is not valid base64: ")
+    assert words in refusal.value.sentence
+
+
 def test_base64_that_is_no_picture_is_refused_when_its_pixels_are_asked_for() -> None:
     payload = ImagePayload.model_validate({"image": base64.b64encode(b"hello").decode()})
     with pytest.raises(BadInput, match="not a JPEG, PNG or WebP"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import struct
 import time
@@ -199,3 +200,32 @@ def test_xmp_says_which_side_is_up_where_exif_does_not(kind: str) -> None:
 )
 def test_a_start_and_nothing_more_is_no_picture(content: bytes) -> None:
     assert "not a JPEG, PNG or WebP" in refused(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99), "HEIC, which has to be converted"),
+        (b"\0\0\0\x1cftypavif\0\0\0\0avifmif1" + bytes(99), "AVIF, which has to be converted"),
+        (encoded(NOISE, "GIF"), "GIF, which has to be converted"),
+        (encoded(NOISE, "TIFF"), "TIFF, which has to be converted"),
+        (encoded(NOISE, "BMP"), "BMP, which has to be converted"),
+        (b"%PDF-1.7\n", "PDF, which has to be converted"),
+        (base64.b64encode(BASELINE), "encode once in JSON"),
+        (base64.b64encode(encoded(NOISE, "PNG")), "encode once in JSON"),
+        (b"<!doctype html>", "a text"),
+    ],
+)
+def test_what_was_sent_in_place_of_a_picture_is_named(content: bytes, words: str) -> None:
+    sentence = refused(content)
+    assert sentence.startswith("the bytes are not a JPEG, PNG or WebP picture: they are ")
+    assert words in sentence
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("animated", [False, True])
+def test_a_truncated_webp_is_said_to_be_truncated(share: float, animated: bool) -> None:
+    frames = {"save_all": True, "append_images": [NOISE.rotate(90)]} if animated else {}
+    content = encoded(NOISE, "WEBP", **frames)
+    with pytest.raises(BadInput, match="truncated: it has"):
+        decode(content[: int(len(content) * share)])

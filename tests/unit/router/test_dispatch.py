@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sm.client.base import Client, ImagePayload, Parameters, Payload, TextPayload
+from sm.client.base import Client, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
 from sm.deadline import Deadline, current, running
 from sm.errors import (
     BadInput,
@@ -79,9 +79,17 @@ class Look(Client):
         return payload.pixels.shape
 
 
+class Numbers(Client):
+    payload = TensorPayload
+
+    def inference(self, payload: TensorPayload) -> object:
+        return payload.array.sum()
+
+
 @pytest.fixture(scope="module")
 def dispatcher() -> Iterator[Dispatcher]:
     kinds: dict[str, type[Client]] = {"echo": Echo, "plain": Plain, "meeting": Meeting, "look": Look}
+    kinds["tensor"] = Numbers
     clients: dict[str, Client] = {}
     for name, kind in kinds.items():
         # None of these calls Triton.
@@ -176,8 +184,32 @@ def test_an_image_that_is_not_base64_or_no_picture_is_bad_input(dispatcher: Disp
     assert isinstance(failure(run(dispatcher, "look", {"image": image})), BadInput)
 
 
+def test_base64_in_a_list_is_told_by_its_place(dispatcher: Dispatcher) -> None:
+    _, second = run(dispatcher, "look", {"image": "QQ=="}, {"image": "not base64!"})
+    assert isinstance(second, BadInput)
+    assert second.details["field"] == "payload[1].image"
+    assert second.sentence.startswith("payload[1].image: is not valid base64")
+
+
+@pytest.mark.parametrize(
+    ("model", "record", "parameters", "sentence"),
+    [
+        ("echo", {"text": "a", "more": 1}, {}, "payload.more: no such field; there is text"),
+        ("echo", {"text": "a"}, {"time": 1}, "parameters.time: no such parameter; there are share, times"),
+        ("look", {"image": None}, {}, "payload.image: input should be a string in base64"),
+        ("echo", [[1]], {}, "payload: must be an object or a string (text)"),
+        ("tensor", [[1]], {}, "payload: must be an object with tensor"),
+        ("plain", [[1]], {}, "payload: must be an object"),
+    ],
+)
+def test_a_wrong_shape_is_told_what_there_is(
+    dispatcher: Dispatcher, model: str, record: object, parameters: dict[str, Any], sentence: str
+) -> None:
+    assert failure(run(dispatcher, model, record, parameters=parameters)).sentence == sentence
+
+
 def test_an_unknown_model_lists_what_exists(dispatcher: Dispatcher) -> None:
-    with pytest.raises(UnknownModel, match="echo, look, meeting, plain"):
+    with pytest.raises(UnknownModel, match="echo, look, meeting, plain, tensor"):
         run(dispatcher, "nobody", {})
 
 
