@@ -30,6 +30,7 @@ from sm.router.invocation import (
     TritonRequest,
     check_not_empty,
     choose_accept,
+    not_json,
     read_address,
 )
 
@@ -47,6 +48,8 @@ STARTS_AS_DISPATCH = re.compile(rb'\s*\{\s*("modelname"\s*:\s*"[^"\\]*"\s*,\s*)?
 STARTS_WITH_MODEL = re.compile(rb'\s*\{\s*"modelname"\s*:\s*"([^"\\]*)"')
 #: The platform's words to open and to close a session.
 NEW, CLOSE = "NEW_SESSION", "CLOSE"
+#: The codings of a body that is no longer what its content type says.
+COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "compress", "br", "zstd"})
 #: Bytes: the longest body that opens or closes a session.
 MAX_COMMAND_BYTES = 1024
 
@@ -148,6 +151,13 @@ class Classifier:
             return self._raw(message, address, session, limit)
         if is_binary(message):
             return TritonRequest(message, name, address.version)
+        coding = message.headers.get("content-encoding", "").strip().lower()
+        if coding in COMPRESSIONS:
+            if models.served_without_client(name):
+                return TritonRequest(message, name, address.version)  # Triton unpacks it
+            raise UnsupportedType(
+                f"a body with the Content-Encoding {coding} is not accepted here; send it uncompressed"
+            )
         if not takes_json and models.claims(name, content_type):
             return self._raw(message, address, session, limit)
         if self.inference_type == "infer":
@@ -158,6 +168,11 @@ class Classifier:
             return GenerateRequest(message, name, address.version, streamed)
         if takes_json:
             return self._dispatch(message, address, body.dispatch_members(), session, limit)
+        if OBJECT.match(message.body) and body.is_dispatch(naming_model=True):
+            raise UnsupportedType(
+                f"a dispatch request has the Content-Type {JSON}, not {content_type[:100]!r}; "
+                f"curl sends it with -H 'Content-Type: {JSON}'"
+            )
         if models.served_without_client(name):
             raise UnsupportedType(
                 f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
@@ -258,7 +273,7 @@ class JsonBody:
         check_not_empty(self._body)
         value = self._parse()
         if self._error is not None:
-            raise BadInput(f"the body is not JSON: {self._error}") from None
+            raise not_json(self._error) from None
         if self._bare and self._is_bare(value):
             value = {"payload": value}
         return check_members(value)

@@ -177,7 +177,14 @@ def parse_json(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadInput(f"the body is not JSON: {error}") from None
+        raise not_json(error) from None
+
+
+def not_json(error: orjson.JSONDecodeError) -> BadInput:
+    """Return the caller's error for a body that the parser refuses."""
+    # The parser looks for this first, so it says nothing of where.
+    reason = "it is not UTF-8" if "not valid UTF-8" in error.msg else str(error)
+    return BadInput(f"the body is not JSON: {reason}")
 
 
 def check_not_empty(body: bytes) -> None:

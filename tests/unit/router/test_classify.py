@@ -334,3 +334,35 @@ def test_attributes_name_the_model_of_a_body_that_names_none() -> None:
     )
     assert isinstance(request, TritonRequest)
     assert (request.model, request.version) == ("plain", "3")
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/x-www-form-urlencoded", "application/octet-stream", "text/json", "*/*"]
+)
+@pytest.mark.parametrize("default_model", ["", "pictures", "plain"])
+def test_a_dispatch_request_of_another_type_is_told_its_type(content_type: str, default_model: str) -> None:
+    body = b'{"modelname":"pictures","payload":"x"}'
+    with pytest.raises(UnsupportedType, match="has the Content-Type application/json, not "):
+        classify(body, content_type, default_model=default_model)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "image/jpeg", "application/octet-stream"])
+@pytest.mark.parametrize("coding", ["gzip", " GZIP", "br"])
+def test_a_compressed_body_is_refused_by_the_name_of_its_coding(content_type: str, coding: str) -> None:
+    with pytest.raises(UnsupportedType, match=f"Content-Encoding {coding.strip().lower()}.* uncompressed"):
+        classify(b"\x1f\x8b", content_type, {"content-encoding": coding})
+
+
+def test_a_compressed_body_for_triton_or_for_a_script_goes_on_as_it_is() -> None:
+    packed = {"content-encoding": "gzip"}
+    assert isinstance(classify(b"\x1f\x8b", headers=packed, default_model="plain"), TritonRequest)
+    assert isinstance(classify(b"\x1f\x8b", f"{BINARY};json-header-size=0", packed), TritonRequest)
+    assert row(classify(b"\x1f\x8b", headers=packed, default_model="script"))[2] == "raw"
+    # No compression, so the header is none of our business.
+    assert isinstance(classify(b'{"payload":1}', headers={"content-encoding": "utf-8"}), DispatchRequest)
+
+
+@pytest.mark.parametrize("body", ['{"payload":"ü"}'.encode("latin-1"), '{"payload":1}'.encode("utf-16")])
+def test_json_in_another_encoding_is_told_so(body: bytes) -> None:
+    with pytest.raises(BadInput, match="not JSON: it is not UTF-8"):
+        classify(body)
