@@ -23,12 +23,14 @@ class Deadline:
         at: When its time is over, on the monotonic clock.
         hung_up: Returns True if the caller closed the connection.
         request_id: The invocation's id, which Triton gets too.
+        model: The model whose memory the invocation's pictures and large JSON count for.
         generations: Generations of the Tritons whose answers the invocation used, see :mod:`sm.generation`.
     """
 
     at: float
     is_disconnected: Callable[[], bool] = lambda: False
     request_id: str = ""
+    model: str = ""
     generations: set[int] = field(default_factory=set)
 
     def remaining(self) -> float:

@@ -225,7 +225,8 @@ class Settings:
         number(1, 2**20, float),
         None,
         "Memory in MiB for decoded pictures and large JSON in each worker. If not set: a quarter of the "
-        "memory, divided among the workers, but at least 256.",
+        "memory, divided among the workers, but at least 256. Each model leaves an eighth of it to the "
+        "others.",
     )
     default_accept: str = setting(
         "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",

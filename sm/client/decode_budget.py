@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -28,6 +28,9 @@ MAX_UNCOUNTED_MARKS = 1000
 MAX_WAIT_S = 5.0
 #: A waiting request polls, because finalizers give bytes back without notifying anybody.
 POLL_INTERVAL_S = 0.05
+#: The share of a budget that is kept free for models that hold less than that: of 256 MiB it is a JPEG of 11
+#: megapixels, and a model alone loses little.
+RESERVED_SHARE = 1 / 8
 #: The default limit for all workers together, as a share of the available memory, and the least bytes for
 #: each worker: enough for a PNG of 36 megapixels.
 MEMORY_SHARE, MIN_LIMIT_BYTES = 0.25, 2**28
@@ -43,18 +46,28 @@ class DecodeBudget:
 
     JSON is parsed within :meth:`reserve`. For a picture, :meth:`acquire` the bytes of the peak; after the
     decode, :meth:`keep` the pixels' bytes, or :meth:`release` all if there is no result.
+
+    Bytes count for the model of the request, so that no model keeps others out: one that holds more than
+    :data:`RESERVED_SHARE` leaves as much free, and gets nothing more while a model that holds nothing waits.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._used = 0
+        #: Bytes and waiting requests by model; the empty name is for work that belongs to no request.
+        self._held: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
         self._lock = threading.Lock()
-        #: Sizes of pixels that are gone, not yet subtracted. Finalizers append without the lock, because
-        #: they may run while this class holds it.
-        self._freed: deque[int] = deque()
+        #: Models and sizes of pixels that are gone, not yet subtracted. Finalizers append without the lock,
+        #: because they may run while this class holds it.
+        self._freed: deque[tuple[str, int]] = deque()
 
-    def acquire(self, size: int) -> None:
+    def acquire(self, size: int, model: str | None = None) -> None:
         """Wait for room, and take ``size`` bytes.
+
+        Args:
+            size: Bytes.
+            model: The model that they count for; that of the current request by default.
 
         Raises:
             TooLarge: ``size`` is more than the whole budget.
@@ -66,59 +79,98 @@ class DecodeBudget:
                 f"decoding the body takes {size / 2**20:,.0f} MiB of memory; "
                 f"at most {self.limit / 2**20:,.0f} MiB are accepted"
             )
-        give_up_at = time.monotonic() + MAX_WAIT_S
-        while not self._try_acquire(size):
-            invocation_deadline = deadline.current()
-            if invocation_deadline is not None:
-                invocation_deadline.check()
-            if time.monotonic() > give_up_at:
-                raise Overloaded("the memory for pictures and large JSON is in use")
-            time.sleep(POLL_INTERVAL_S)
+        model = _current_model() if model is None else model
+        if not self._try_acquire(size, model):
+            self._wait(size, model)
 
-    def release(self, size: int) -> None:
+    def release(self, size: int, model: str | None = None) -> None:
         """Give ``size`` bytes back."""
         with self._lock:
-            self._account(-size)
+            self._account(_current_model() if model is None else model, -size)
 
-    def reserve(self, size: int) -> AbstractContextManager[object]:
+    def reserve(self, size: int, model: str | None = None) -> AbstractContextManager[object]:
         """Acquire ``size`` bytes for a ``with`` block; see :meth:`acquire`."""
-        return self._reserve(size) if size else nullcontext()
+        return self._reserve(size, _current_model() if model is None else model) if size else nullcontext()
 
     @contextmanager
-    def _reserve(self, size: int) -> Iterator[None]:
-        self.acquire(size)
+    def _reserve(self, size: int, model: str) -> Iterator[None]:
+        self.acquire(size, model)
         try:
             yield
         finally:
-            self.release(size)
+            self.release(size, model)
 
     def keep(self, acquired: int, pixels: NDArray[np.uint8]) -> None:
         """Keep the bytes of ``pixels`` until their last view is gone; release the rest of ``acquired``."""
+        model = _current_model()
         # The base of a view is the array that owns the memory, also if it is a view of a view.
         owner = pixels if pixels.base is None else pixels.base
-        finalizer = weakref.finalize(owner, self._freed.append, pixels.nbytes)
+        finalizer = weakref.finalize(owner, self._freed.append, (model, pixels.nbytes))
         finalizer.atexit = False
-        self.release(acquired - pixels.nbytes)
+        self.release(acquired - pixels.nbytes, model)
 
     def collect(self) -> None:
         """Subtract the bytes of pixels that are gone. Every other method does so too."""
         self.release(0)
 
-    def _try_acquire(self, size: int) -> bool:
+    def _wait(self, size: int, model: str) -> None:
+        """Poll until there is room."""
+        give_up_at = time.monotonic() + MAX_WAIT_S
         with self._lock:
-            self._account(0)
-            if self._used + size > self.limit:
+            self._waiting[model] += 1
+        try:
+            while not self._try_acquire(size, model):
+                invocation_deadline = deadline.current()
+                if invocation_deadline is not None:
+                    invocation_deadline.check()
+                if time.monotonic() > give_up_at:
+                    raise Overloaded("the memory for pictures and large JSON is in use")
+                time.sleep(POLL_INTERVAL_S)
+        finally:
+            with self._lock:
+                self._waiting[model] -= 1
+                if not self._waiting[model]:
+                    del self._waiting[model]
+
+    def _try_acquire(self, size: int, model: str) -> bool:
+        with self._lock:
+            self._subtract_freed()
+            if self._used + size > self._limit_for(model, size):
                 return False
-            self._account(size)
+            self._add(model, size)
             return True
 
-    def _account(self, size: int) -> None:
+    def _limit_for(self, model: str, size: int) -> int:
+        """Return the bytes that may be in use once ``model`` has ``size`` more. The caller holds the lock."""
+        held, reserved = self._held[model], int(RESERVED_SHARE * self.limit)
+        if not model or not held or held + size <= reserved:
+            return self.limit
+        has_starved = not all(self._held[waiting] for waiting in self._waiting)
+        return 0 if has_starved else self.limit - reserved
+
+    def _account(self, model: str, size: int) -> None:
         """Add ``size``, which may be negative, and subtract what was freed. The caller holds the lock."""
+        self._subtract_freed()
+        self._add(model, size)
+
+    def _subtract_freed(self) -> None:
         while self._freed:
-            size -= self._freed.popleft()
-        if size:
-            self._used += size
-            DECODED_BYTES.set(self._used)
+            model, size = self._freed.popleft()
+            self._add(model, -size)
+
+    def _add(self, model: str, size: int) -> None:
+        if not size:
+            return
+        self._used += size
+        self._held[model] += size
+        if not self._held[model]:
+            del self._held[model]
+        DECODED_BYTES.set(self._used)
+
+
+def _current_model() -> str:
+    invocation_deadline = deadline.current()
+    return invocation_deadline.model if invocation_deadline is not None else ""
 
 
 #: The budget of this process. A worker sets its limit; a developer's tool has none.

@@ -194,7 +194,8 @@ def process_message(
         recorder.admission.enter(
             model, lambda: request_handling.deadline(environ, service.timeout, service.fronted)
         )
-    with DECODED.reserve(estimate_parsed_bytes(message)):
+    size = estimate_parsed_bytes(message)
+    with DECODED.reserve(size, (service.classifier.look_at(message) or UNKNOWN) if size else None):
         if service.s3 is None or not with_s3:
             return _handle_message(service, environ, message, in_parts, recorder)
         # S3 is read before the first part of a stream is produced, which is before this returns.
@@ -217,8 +218,9 @@ def _handle_message(
         assert service.sessions is not None
         return run_session_command(service.sessions, request)
     if isinstance(request, LinesRequest):
-        with request_handling.within_deadline(environ, service.timeout, service.fronted):
-            recorder.admission.enter(service.classifier.look_at(message) or UNKNOWN)
+        model = service.classifier.look_at(message) or UNKNOWN
+        with request_handling.within_deadline(environ, service.timeout, service.fronted, model):
+            recorder.admission.enter(model)
             with recorder.admission:
                 answer = service.lines.run(
                     request, lambda line: handle_line(service, request, line, recorder)
@@ -228,12 +230,12 @@ def _handle_message(
             return request_handling.attach_to_stream(answer, recorder)
     streamed = is_streamed(service, request, recorder, in_parts)
     seconds = service.stream_timeout if streamed else service.timeout
-    with request_handling.within_deadline(environ, seconds, service.fronted):
-        if service.dispatcher.registry.is_served(request.model):
+    is_served = service.dispatcher.registry.is_served(request.model)
+    model = request.model if is_served else UNKNOWN
+    with request_handling.within_deadline(environ, seconds, service.fronted, model):
+        if is_served:
             recorder.model, recorder.version = request.model, request.version
-            recorder.admission.enter(request.model)
-        else:
-            recorder.admission.enter(UNKNOWN)
+        recorder.admission.enter(model)
         if isinstance(request, DispatchRequest) and request.many:
             recorder.records = len(request.records)
         if not isinstance(request, DispatchRequest):

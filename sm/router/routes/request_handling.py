@@ -219,14 +219,14 @@ def attach_to_stream(answer: Answer, recorder: RequestRecorder) -> Answer:
     return replace(answer, body=Stream(answer.body, recorder, recorder.count_part))
 
 
-def within_deadline(environ: WSGIEnvironment, seconds: float, fronted: bool) -> running:
-    """Serve a request within ``seconds``, unless they are over already."""
-    limit = deadline(environ, seconds, fronted)
+def within_deadline(environ: WSGIEnvironment, seconds: float, fronted: bool, model: str = "") -> running:
+    """Serve a request for ``model`` within ``seconds``, unless they are over already."""
+    limit = deadline(environ, seconds, fronted, model)
     limit.check()
     return running(limit)
 
 
-def deadline(environ: WSGIEnvironment, timeout: float, fronted: bool) -> Deadline:
+def deadline(environ: WSGIEnvironment, timeout: float, fronted: bool, model: str = "") -> Deadline:
     """Return ``timeout`` seconds from the moment nginx had the request, so that the queue's time is
     included.
     """
@@ -238,7 +238,10 @@ def deadline(environ: WSGIEnvironment, timeout: float, fronted: bool) -> Deadlin
             waited = 0.0
     connection = environ.get("gunicorn.socket")
     return Deadline(
-        time.monotonic() + timeout - waited, lambda: _is_disconnected(connection), request_id(environ)
+        time.monotonic() + timeout - waited,
+        lambda: _is_disconnected(connection),
+        request_id(environ),
+        model,
     )
 
 

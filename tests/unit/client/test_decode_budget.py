@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from sm.client.decode_budget import DecodeBudget, available_memory, limit_per_wo
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, Overloaded, TooLarge
 from sm.settings import Settings
+from tests.support.boxes import until
 from tests.support.hostile_pictures import encoded, large_png
 
 MIB = 2**20
@@ -120,6 +123,93 @@ def test_threads_never_have_more_than_the_budget(pictures: DecodeBudget) -> None
         thread.join()
     assert 6 * MIB <= max(most) <= 20 * MIB
     assert used(pictures) == 0
+
+
+@contextmanager
+def request_for(model: str) -> Iterator[None]:
+    """What this thread does is done for a request to ``model``."""
+    with running(Deadline(time.monotonic() + 60, model=model)):
+        yield
+
+
+def flood(budget: DecodeBudget, size: int) -> int:
+    """Take ``size`` bytes as often as a model gets them; return how often."""
+    with request_for("flooded"):
+        for taken in range(100):
+            try:
+                budget.acquire(size)
+            except Overloaded:
+                return taken
+    raise AssertionError("the budget has no limit")
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 5, 10])
+def test_a_model_flooded_with_large_pictures_leaves_room_for_small_ones(
+    pictures: DecodeBudget, size: int
+) -> None:
+    assert flood(pictures, size * MIB) == max(1, int(17.5 / size))
+    content = encoded(Image.new("RGB", (800, 800)), "JPEG")  # 1.8 MiB
+    with request_for("neighbour"):
+        assert images.decode(content).shape == (800, 800, 3)
+
+
+def test_of_the_part_that_is_kept_free_a_model_may_have_several_pictures(pictures: DecodeBudget) -> None:
+    flood(pictures, 5 * MIB)
+    with request_for("neighbour"):
+        pictures.acquire(MIB)
+        pictures.acquire(MIB)
+        with pytest.raises(Overloaded):
+            pictures.acquire(4 * MIB)
+
+
+def test_what_falls_free_goes_to_the_model_that_waits_and_has_nothing(
+    pictures: DecodeBudget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flood(pictures, 5 * MIB)
+    monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 30)
+    served = threading.Event()
+
+    def neighbour() -> None:
+        with request_for("neighbour"):
+            pictures.acquire(10 * MIB)
+            served.set()
+
+    def flooded() -> None:
+        with request_for("flooded"):
+            while not served.is_set():
+                pictures.acquire(5 * MIB)
+                time.sleep(0.001)
+                pictures.release(5 * MIB)
+
+    waiting = threading.Thread(target=neighbour)
+    waiting.start()
+    until(lambda: pictures._waiting["neighbour"])
+    callers = [threading.Thread(target=flooded) for _ in range(8)]
+    for caller in callers:
+        caller.start()
+    # The flooded model's pictures end one after the other; each time eight more of them wait.
+    with request_for("flooded"):
+        for _ in range(3):
+            pictures.release(5 * MIB)
+            time.sleep(0.1)
+    assert served.wait(30)
+    for thread in (waiting, *callers):
+        thread.join(30)
+    with request_for("neighbour"):
+        pictures.release(10 * MIB)
+    assert used(pictures) == 0
+    assert not pictures._held
+    assert not pictures._waiting
+
+
+def test_pixels_are_given_back_by_the_model_that_had_them(pictures: DecodeBudget) -> None:
+    with request_for("one"):
+        pixels = images.decode(encoded(Image.new("RGB", (1000, 1000)), "JPEG"))
+    assert pictures._held == {"one": 3_000_000}
+    del pixels
+    with request_for("other"):
+        pictures.collect()
+    assert not pictures._held
 
 
 def test_the_limit_is_what_is_set_or_a_share_of_the_memory(tmp_path: Path) -> None:
