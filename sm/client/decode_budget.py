@@ -22,7 +22,7 @@ from sm.settings import Settings
 
 #: Bytes of memory for each comma or bracket of JSON: 26 to 60 for numbers, 46 for lists, 128 for objects.
 BYTES_PER_MARK = 64
-#: A body with at most this many of each mark is too small to account for.
+#: A mark that occurs less often in a body is not accounted for.
 MAX_UNCOUNTED_MARKS = 1000
 #: A request that finds no room for this long is rejected. Other decodes usually end within that time.
 MAX_WAIT_S = 5.0

@@ -1,13 +1,13 @@
-"""Admit invocations model by model: a queue and a bounded share of a worker's threads for each model.
+"""Admit invocations fairly: each model has a queue of its own and a bounded share of a worker's threads.
 
-The rules are a dynamic threshold and a longest-queue drop, as switches share their buffers among ports:
+The rules are a dynamic threshold and a longest-queue drop, as network switches share a buffer among ports:
 
-- A model is served up to ``share`` times at once, and never more often than there are places free. So a
-  model alone has its whole share, several have equal parts, and stalled ones always leave a place.
-- A model that is not being served begins at once.
-- Whatever waits, waits in its model's own queue. A place that falls free goes to the model that is served
-  least; among equals, to the one whose turn is longest ago.
-- When nobody else can wait, the newest request of the model with the longest queue is refused (429).
+- A model uses at most ``share`` places, and never more places than are free. So a model alone gets its
+  whole share, several models get equal parts, and stalled models leave a place for others.
+- A model that uses no place gets one at once.
+- Every waiting request is in its model's queue. A place that becomes free goes to the model that uses the
+  fewest places; among equals, to the one whose last turn is longest ago.
+- If the queues are full, the newest request of the longest queue is refused (429).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ Outcome = Literal["waiting", "admitted", "refused"]
 
 
 class _Waiter:
-    """A request in a queue. ``changed`` is released when ``outcome`` is no longer ``waiting``."""
+    """A request in a queue. ``decided`` is released when ``outcome`` is no longer ``waiting``."""
 
-    __slots__ = ("changed", "outcome")
+    __slots__ = ("decided", "outcome")
 
     def __init__(self) -> None:
         self.outcome: Outcome = "waiting"
-        self.changed = threading.Lock()
-        self.changed.acquire()
+        self.decided = threading.Lock()
+        self.decided.acquire()
 
     def decide(self, outcome: Outcome) -> None:
         self.outcome = outcome
-        self.changed.release()
+        self.decided.release()
 
 
 class _Model:
@@ -57,12 +57,12 @@ class _Model:
 
 
 class FairGate:
-    """Decides when an invocation may be served. One for all threads of a worker.
+    """Decides when an invocation may be served. All threads of a worker share one gate.
 
     Args:
-        share: Invocations of one model that are served at once. All models together have twice as many
-            places, and one more each for those that are not being served.
-        room: Invocations that may wait, of all models together. Served and waiting ones are never more than
+        share: Places that one model may use at once. All models together have twice as many, and each model
+            that uses none may take one more.
+        room: Invocations of all models that may wait. Served and waiting invocations together are at most
             twice ``share`` plus ``room``.
         model_room: Invocations of one model that may wait.
     """
@@ -72,10 +72,10 @@ class FairGate:
         self._model_room = room if model_room is None else min(room, model_room)
         self._capacity = self._places + room
         self._lock = threading.Lock()
-        #: Models with requests, and those of them that wait, the longest without a turn first.
+        #: Models with requests; and models with a queue, the one whose last turn is longest ago first.
         self._models: dict[str, _Model] = {}
         self._waiting: OrderedDict[str, _Model] = OrderedDict()
-        #: Places taken, and requests at hand: served ones without borrowed places, and waiting ones.
+        #: Places in use, borrowed ones included; and requests that are served or wait.
         self._places_in_use = self._requests = 0
 
     @property
@@ -84,7 +84,11 @@ class FairGate:
         return bool(self._waiting)
 
     def enter(self, name: str, limit: Callable[[], deadline.Deadline | None] = deadline.current) -> None:
-        """Take a place for a model's request when it is its turn; ``limit`` ends the wait.
+        """Take a place for a request, after its turn in the model's queue.
+
+        Args:
+            name: The model.
+            limit: Returns the deadline of the wait. It is called only if the request has to wait.
 
         Raises:
             Overloaded: No further request of this model can wait.
@@ -130,7 +134,7 @@ class FairGate:
             return True
 
     def is_wanted_back(self, name: str) -> bool:
-        """True if a waiting request should get a borrowed place."""
+        """True if the model should return a borrowed place, because a request needs it."""
         with self._lock:
             model = self._models[name]
             return bool(model.queue) or model.served > max(1, self._places - self._places_in_use + 1)
@@ -141,7 +145,7 @@ class FairGate:
             self._release(self._models[name])
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how many models have requests, how many places are taken, and how many requests wait."""
+        """Return how many models have requests, how many places are in use, and how many requests wait."""
         with self._lock:
             return (
                 len(self._models),
@@ -149,11 +153,12 @@ class FairGate:
                 sum(len(model.queue) for model in self._models.values()),
             )
 
-    def _wait(self, model: _Model, waiter: _Waiter, running: deadline.Deadline | None) -> None:
+    def _wait(self, model: _Model, waiter: _Waiter, limit: deadline.Deadline | None) -> None:
+        """Wait until the request is admitted or refused; leave the queue if its deadline passes first."""
         try:
-            while not waiter.changed.acquire(timeout=self._patience(running)):
-                if running is not None:
-                    running.check()
+            while not waiter.decided.acquire(timeout=self._poll_interval(limit)):
+                if limit is not None:
+                    limit.check()
         except BaseException:
             with self._lock:
                 if waiter.outcome == "waiting":
@@ -170,8 +175,8 @@ class FairGate:
             raise _overloaded(model.name)
 
     @staticmethod
-    def _patience(running: deadline.Deadline | None) -> float:
-        return POLL_INTERVAL_S if running is None else min(POLL_INTERVAL_S, running.remaining())
+    def _poll_interval(limit: deadline.Deadline | None) -> float:
+        return POLL_INTERVAL_S if limit is None else min(POLL_INTERVAL_S, limit.remaining())
 
     def _may_serve(self, model: _Model) -> bool:
         return model.served == 0 or model.served < min(self._share, self._places - self._places_in_use)
@@ -185,10 +190,10 @@ class FairGate:
         model.served -= 1
         self._places_in_use -= 1
         metrics.served(model.name).dec()
-        self._hand_out()
+        self._admit_waiting()
         self._forget_idle(model)
 
-    def _hand_out(self) -> None:
+    def _admit_waiting(self) -> None:
         """Give free places to the requests whose turn it is."""
         while self._waiting:
             model = min(self._waiting.values(), key=lambda waiting_model: waiting_model.served)
@@ -231,7 +236,7 @@ def _overloaded(name: str) -> Overloaded:
 
 
 class Loan:
-    """A further place of a request. It may outlast the request's own."""
+    """A borrowed place of a request. It may be given back later than the request's own place."""
 
     __slots__ = ("_gate", "_model")
 
@@ -248,7 +253,7 @@ class Loan:
 
 
 class Admission:
-    """The place of one request. ``gate`` is None for a request that is limited elsewhere."""
+    """The place of one request. Without a ``gate`` no place is needed: something else limits the request."""
 
     __slots__ = ("_gate", "_model", "_token")
 
@@ -277,7 +282,7 @@ class Admission:
             self._gate.leave(model)
 
     def borrow(self) -> Loan | None:
-        """Borrow a place for another thread of this request; None if there is none."""
+        """Borrow a place for another thread of this request; None if none is free."""
         if self._gate is None or not self._model:
             return Loan(None, "")
         return Loan(self._gate, self._model) if self._gate.borrow(self._model) else None

@@ -48,25 +48,25 @@ def write(invocation: DispatchRequest, results: Sequence[object]) -> Answer:
     if isinstance(result, TriremeError):
         raise result
     if isinstance(result, Encoded):
-        return _with_headers(Answer(result.body, result.content_type), invocation)
+        return _add_client_headers(Answer(result.body, result.content_type), invocation)
     binary = _binary(result, invocation.accept)
     if binary is not None:
-        return _with_headers(Answer(binary, invocation.accept), invocation)
+        return _add_client_headers(Answer(binary, invocation.accept), invocation)
     try:
         body = dumps({"modelname": invocation.model, "result": _json_form(result)})
     except (TypeError, ValueError) as error:
-        raise _not_sendable(invocation.model, error) from error
-    return _with_headers(Answer(body), invocation)
+        raise _unencodable(invocation.model, error) from error
+    return _add_client_headers(Answer(body), invocation)
 
 
 def write_list(invocation: DispatchRequest, records: Iterable[EncodedRecord]) -> Answer:
-    """Encode a list of records as JSON, or as a line for each. Raises the first failure if none succeeded."""
+    """Join encoded records to a JSON list, or to JSON lines. Raises the first failure if none succeeded."""
     if invocation.accept == JSON_LINES:
         answer = Answer(join_records(records, b"\n"), JSON_LINES)
     else:
         start = b'{"modelname":' + dumps(invocation.model) + b',"result":['
         answer = Answer(join_records(records, b",", start, b"]}"))
-    return _with_headers(answer, invocation)
+    return _add_client_headers(answer, invocation)
 
 
 def join_records(
@@ -94,7 +94,7 @@ def encode_record(model: str, result: object) -> EncodedRecord:
     try:
         return EncodedRecord(dumps(_json_form(result)))
     except (TypeError, ValueError) as error:
-        return encode_failure(_not_sendable(model, error))
+        return encode_failure(_unencodable(model, error))
 
 
 def encode_failure(error: TriremeError) -> EncodedRecord:
@@ -104,14 +104,14 @@ def encode_failure(error: TriremeError) -> EncodedRecord:
     return EncodedRecord(dumps(error.body()), error)
 
 
-def _with_headers(answer: Answer, invocation: DispatchRequest) -> Answer:
+def _add_client_headers(answer: Answer, invocation: DispatchRequest) -> Answer:
     """Add the headers that the client set."""
     if not invocation.answer_headers:
         return answer
     return replace(answer, headers={**answer.headers, **invocation.answer_headers})
 
 
-def _not_sendable(model: str, reason: Exception) -> ClientFailed:
+def _unencodable(model: str, reason: Exception) -> ClientFailed:
     return ClientFailed(f"the result of {model!r} cannot be sent: {reason}")
 
 
@@ -127,6 +127,7 @@ def dumps(value: object) -> bytes:
 
 
 def _binary(result: object, accept: str) -> bytes | None:
+    """Encode a result as PNG or ``.npy`` if the caller accepts that; None if the answer is JSON."""
     if accept == PNG and isinstance(result, Picture):
         return result.png()
     if accept == NPY and not isinstance(result, Picture):
@@ -135,6 +136,7 @@ def _binary(result: object, accept: str) -> bytes | None:
 
 
 def _npy(result: object) -> bytes | None:
+    """Encode a result as ``.npy``; None if it is no regular array of numbers."""
     try:
         array = np.asarray(result)
     except ValueError:

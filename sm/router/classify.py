@@ -36,21 +36,26 @@ from sm.router.invocation import (
 
 #: The members of a dispatch request.
 MEMBERS = frozenset({"modelname", "version", "payload", "parameters", "result_s3_uri"})
-#: Those of them that the query may have too; whatever else is in it is a parameter.
+#: The members that the query may have too. All other names in the query are parameters.
 ADDRESS_MEMBERS = ("modelname", "version")
-#: What members may be that may be left out; null is as good as that.
-KINDS: Mapping[str, Any] = {"modelname": str, "version": (str, int), "parameters": dict, "result_s3_uri": str}
-#: A body that begins with one of these members is v2, and need not be parsed to know it.
+#: The types of optional members. Null is the same as leaving the member out.
+MEMBER_TYPES: Mapping[str, Any] = {
+    "modelname": str,
+    "version": (str, int),
+    "parameters": dict,
+    "result_s3_uri": str,
+}
+#: A body that begins with one of these members is recognised as v2 without parsing it.
 STARTS_AS_V2 = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
-#: A body that begins like this is a dispatch request, and need not be searched: usually a picture follows.
+#: A body that begins like this is a dispatch request, and is not searched: usually a picture follows.
 STARTS_AS_DISPATCH = re.compile(rb'\s*\{\s*("modelname"\s*:\s*"[^"\\]*"\s*,\s*)?"payload"\s*:')
-#: The model of most dispatch requests, known before the rest is parsed.
+#: Most dispatch requests begin with their model, so it is known before the body is parsed.
 STARTS_WITH_MODEL = re.compile(rb'\s*\{\s*"modelname"\s*:\s*"([^"\\]*)"')
-#: The platform's words to open and to close a session.
+#: The values of ``requestType`` that open and close a session.
 NEW, CLOSE = "NEW_SESSION", "CLOSE"
-#: The codings of a body that is no longer what its content type says.
+#: Content-Encodings that compress a body, so that its bytes are not those of its content type.
 COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "compress", "br", "zstd"})
-#: Bytes: the longest body that opens or closes a session.
+#: Bytes of a body that opens or closes a session.
 MAX_COMMAND_BYTES = 1024
 
 #: A request for a model; a line of JSON lines may be one too.
@@ -89,12 +94,14 @@ class Classifier:
     max_records: int | None = None
 
     def parse(self, message: Message) -> ClassifiedRequest:
-        """The request that ``message`` is.
+        """Classify a request.
 
-        Raises :class:`BadInput` for a body that cannot be understood, :class:`WrongPayload`, with the path of
-        the field, for one of the wrong shape, :class:`~sm.errors.TooLarge` for too many records,
-        :class:`UnsupportedType` for a content type that the model does not take, and
-        :class:`~sm.errors.UnknownModel` where the path names none that is served.
+        Raises:
+            BadInput: The body cannot be parsed.
+            WrongPayload: The body has the wrong shape; the error names the field.
+            TooLarge: The request has too many records.
+            UnsupportedType: The model does not accept the content type.
+            UnknownModel: The path names a model that is not served.
         """
         session = None
         identity = message.headers.get(SESSION_HEADER)
@@ -108,11 +115,11 @@ class Classifier:
                 return command
             session = self.sessions.get(identity)
         limit = None if self.max_records is None else RecordLimit(self.max_records)
-        if message.content_type == JSON_LINES and not self.models.takes_bodies(self._name(message)):
+        if message.content_type == JSON_LINES and not self.models.takes_bodies(self._model_of(message)):
             return LinesRequest(message, session, limit)
         return self._parse_model_request(message, session, limit)
 
-    def look_at(self, message: Message) -> str:
+    def peek_model(self, message: Message) -> str:
         """Return a request's model without parsing its body; empty if unknown.
 
         It is the path's, else that of the first member of a JSON body (or of the first line), else that of
@@ -120,18 +127,18 @@ class Classifier:
         """
         body, name = message.body, message.model
         if SESSION_HEADER in message.headers:
-            return ""  # it may be for the session alone
+            return ""  # It may open or close the session, which needs no model.
         if not name and (match := STARTS_WITH_MODEL.match(body)):
             name = match[1].decode(errors="replace")
         elif not name and b'"modelname"' not in body:
-            name = self._name(message)
+            name = self._model_of(message)
         return name if self.models.is_served(name) else ""
 
     def parse_line(self, line: Message, lines: LinesRequest) -> ModelRequest:
         """Classify a line: like any other request, or a bare payload. It is never streamed."""
         return self._parse_model_request(line, lines.session, lines.limit, is_line=True)
 
-    def _name(self, message: Message) -> str:
+    def _model_of(self, message: Message) -> str:
         return read_address(message).model or self.default_model
 
     def _parse_model_request(
@@ -147,19 +154,19 @@ class Classifier:
         if models.takes_bodies(name):
             # Such a client gets every body unchanged, except a dispatch request that names a model.
             if takes_json and body.is_dispatch(naming_model=True):
-                return self._dispatch(message, address, body.dispatch_members(), session, limit)
-            return self._raw(message, address, session, limit)
+                return self._dispatch_request(message, address, body.dispatch_members(), session, limit)
+            return self._raw_request(message, address, session, limit)
         if is_binary(message):
             return TritonRequest(message, name, address.version)
         coding = message.headers.get("content-encoding", "").strip().lower()
         if coding in COMPRESSIONS:
             if models.served_without_client(name):
-                return TritonRequest(message, name, address.version)  # Triton unpacks it
+                return TritonRequest(message, name, address.version)  # Triton decompresses it.
             raise UnsupportedType(
                 f"a body with the Content-Encoding {coding} is not accepted here; send it uncompressed"
             )
         if not takes_json and models.claims(name, content_type):
-            return self._raw(message, address, session, limit)
+            return self._raw_request(message, address, session, limit)
         if self.inference_type == "infer":
             if body.is_v2():
                 return TritonRequest(message, name, address.version)
@@ -167,7 +174,7 @@ class Classifier:
             streamed = self.inference_type == "generate_stream" and not is_line
             return GenerateRequest(message, name, address.version, streamed)
         if takes_json:
-            return self._dispatch(message, address, body.dispatch_members(), session, limit)
+            return self._dispatch_request(message, address, body.dispatch_members(), session, limit)
         if OBJECT.match(message.body) and body.is_dispatch(naming_model=True):
             raise UnsupportedType(
                 f"a dispatch request has the Content-Type {JSON}, not {content_type[:100]!r}; "
@@ -177,16 +184,16 @@ class Classifier:
             raise UnsupportedType(
                 f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
             )
-        return self._raw(message, address, session, limit)
+        return self._raw_request(message, address, session, limit)
 
-    def _raw(
+    def _raw_request(
         self, message: Message, address: Address, session: Session | None, limit: RecordLimit | None
     ) -> DispatchRequest:
         """Classify a body that is the record itself, if the model's client accepts its type."""
         record = RawRecord(message.body, message.content_type)
-        return self._dispatch(message, address, {"payload": record}, session, limit)
+        return self._dispatch_request(message, address, {"payload": record}, session, limit)
 
-    def _dispatch(
+    def _dispatch_request(
         self,
         message: Message,
         address: Address,
@@ -241,7 +248,7 @@ def read_dispatch(body: bytes, request_id: str) -> DispatchRequest:
 class JsonBody:
     """A body that may be JSON. It is parsed when a rule needs it, and at most once.
 
-    ``bare``: it may be a payload without a dispatch request around it.
+    ``bare``: the body may also be a payload alone, without a dispatch request around it.
     """
 
     __slots__ = ("_bare", "_body", "_error", "_parsed", "_value")
@@ -299,18 +306,21 @@ def has_payload(value: Any) -> bool:
 
 
 def check_members(body: Any) -> Mapping[str, Any]:
-    """Check a dispatch request, ``{"modelname", "version", "payload", "parameters"}``. The error names the
-    fault.
+    """Check the members of a dispatch request, and return them.
+
+    Raises:
+        BadInput: It is no JSON object.
+        WrongPayload: A member is unknown, missing or of the wrong type; the error names it.
     """
     if not isinstance(body, dict):
-        raise BadInput(f"the body must be a JSON object with modelname and payload, not {_kind(body)}")
+        raise BadInput(f"the body must be a JSON object with modelname and payload, not {_type_name(body)}")
     if not MEMBERS.issuperset(body):
         name = next(name for name in body if name not in MEMBERS)
         raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
-    for name, kinds in KINDS.items():
+    for name, types in MEMBER_TYPES.items():
         value = body.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
-            raise WrongPayload(f"{name}: may not be {_kind(value)}", field=name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, types)):
+            raise WrongPayload(f"{name}: may not be {_type_name(value)}", field=name)
     if "payload" not in body:
         raise WrongPayload("payload: is missing", field="payload")
     if body["payload"] == []:
@@ -350,6 +360,7 @@ def _request_type(body: bytes) -> object:
     return value["requestType"] if isinstance(value, dict) and value.keys() == {"requestType"} else None
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
+    """Return what JSON calls the type of a value, for an error message."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

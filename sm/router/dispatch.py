@@ -39,8 +39,14 @@ EncodedResult = TypeVar("EncodedResult")
 
 
 class Dispatcher:
-    """Runs an invocation's records through its client, several at a time on ``executor`` with ``threads``
-    threads.
+    """Runs an invocation's records through its client, several at a time.
+
+    Args:
+        registry: The clients.
+        executor: Runs the records of lists.
+        store: Reads payloads in S3; None if that is off.
+        threads: Threads of the executor that one invocation may use.
+        guard: Refuses answers that may be another request's.
     """
 
     def __init__(
@@ -51,11 +57,9 @@ class Dispatcher:
         threads: int = 8,
         guard: AnswerGuard | None = None,
     ) -> None:
-        """``guard`` refuses answers that may be another request's."""
         self.registry = registry
         self._runner = OrderedRunner(executor, threads)
         self._guard = guard or AnswerGuard(None)
-        #: Reads payloads in S3; None if that is off.
         self._store = store
 
     def run(self, invocation: DispatchRequest) -> list[object]:
@@ -74,19 +78,21 @@ class Dispatcher:
     def run_encoded(
         self, invocation: DispatchRequest, encode: Callable[[object], EncodedResult]
     ) -> Iterator[EncodedResult]:
-        """What ``encode`` makes of each result of :meth:`run`, one after the other.
+        """Yield the encoded result of each record, in order.
 
-        ``encode`` is called as soon as a result is there, on the executor: a result is often larger than what
-        is sent of it, and of a hundred thousand nobody could keep all. The last of them is followed by
-        :class:`~sm.errors.NotReady` if Triton may have mixed up what they were made of.
+        ``encode`` runs on the executor as soon as a record has its result: the encoded form is often smaller,
+        and a hundred thousand results would not fit into memory.
+
+        Raises:
+            sm.errors.NotReady: After the last result: Triton may have mixed up the answers behind them.
         """
         client = self.registry.get(invocation.model)
-        late = encode(DeadlinePassed(deadline.PASSED))
+        deadline_failure = encode(DeadlinePassed(deadline.PASSED))
         # Several at a time, so that Triton's dynamic batching has something to batch.
         yield from self._runner.run(
             enumerate(invocation.records),
             lambda item: encode(self._result(client, invocation, item[1], f"payload[{item[0]}]")),
-            lambda: late,
+            lambda: deadline_failure,
         )
         self.confirm_delivery()
 
@@ -103,14 +109,14 @@ class Dispatcher:
                 for part in parts:
                     self.confirm_delivery()
                     yield part
-                    _check_time()
+                    _check_deadline()
             finally:
                 finish(parts)
         except Exception as error:
             raise _to_error(error, client, invocation, "payload", payload) from None
 
     def confirm_delivery(self) -> None:
-        """Raise :class:`~sm.errors.NotReady` if the invocation's results may be another's."""
+        """Raise :class:`~sm.errors.NotReady` if the invocation's results may be another invocation's."""
         running = deadline.current()
         if running:
             # Copy in one step: other records of the request may still be running.
@@ -154,27 +160,29 @@ def _to_error(
     return ClientFailed(f"the client of {client.name!r} failed ({type(error).__name__})")
 
 
-def _check_time() -> None:
+def _check_deadline() -> None:
     running = deadline.current()
     if running:
         running.check()
 
 
 def _with_path(error: TriremeError, path: str) -> TriremeError:
-    """Complete a path in an error: a client's ``payload.text`` may be ``payload[2].text`` of the request."""
+    """Return the error with the record's path: ``payload.text`` becomes ``payload[2].text`` in a list."""
     field = str(error.details["field"])
     if path == "payload" or not field.startswith("payload."):
         return error
-    moved = path + field.removeprefix("payload")
-    renamed = type(error)(error.sentence.replace(field, moved, 1), **{**error.details, "field": moved})
-    renamed.log_reason = error.log_reason
-    return renamed
+    full_field = path + field.removeprefix("payload")
+    completed = type(error)(
+        error.sentence.replace(field, full_field, 1), **{**error.details, "field": full_field}
+    )
+    completed.log_reason = error.log_reason
+    return completed
 
 
 def validate_payload(
     client: Client, invocation: DispatchRequest, record: object, path: str = "payload"
 ) -> Payload:
-    """Validate a record as the client's payload. :class:`WrongPayload` names the wrong field."""
+    """Validate a record as the client's payload. Raises :class:`WrongPayload` with the wrong field's path."""
     kind = client.payload
     members = {
         name: value.text
@@ -201,6 +209,7 @@ def validate_payload(
 
 
 def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, Any]:
+    """Return the values of the payload's fields in a record, by the names that the caller used."""
     kind = client.payload
     if issubclass(kind, BodyPayload):
         return _body_fields(record)
@@ -239,48 +248,50 @@ def _body_fields(record: object) -> Mapping[str, Any]:
 def _parameters(
     kind: type[Payload], requested: Mapping[str, Any], attributes: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the parameters: custom attributes that the client has a parameter for, overridden by the
-    request's own.
+    """Merge the custom attributes that name a parameter of the client with the request's ``parameters``.
+
+    The request's ``parameters`` win.
     """
-    declared = kind.parameter_names()
-    if requested and not declared:
+    accepted = kind.parameter_names()
+    if requested and not accepted:
         first = next(iter(requested))
-        refused = WrongPayload(
+        error = WrongPayload(
             f"parameters.{first}: this model takes no parameters", field=f"parameters.{first}"
         )
-        refused.log_reason = "parameters: this model takes no parameters"
-        raise refused
-    return {**{name: value for name, value in attributes.items() if name in declared}, **requested}
+        error.log_reason = "parameters: this model takes no parameters"
+        raise error
+    return {**{name: value for name, value in attributes.items() if name in accepted}, **requested}
 
 
 def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) -> WrongPayload:
+    """Describe the first wrong field. The log's reason leaves out keys that the payload does not declare."""
     first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = _format_path(first["loc"], path)
+    location = first["loc"]
+    field_path = _format_path(location, path)
     explanation = f"{first['msg'][0].lower()}{first['msg'][1:]}"
-    name = first["loc"][0] if len(first["loc"]) == 1 else None
+    name = location[0] if len(location) == 1 else None
     if isinstance(name, str):
         field, *aliases = kind.names_of(kind.field_of(name))
         if first["type"] == "missing" and aliases:
-            same = " or ".join(f"{path}.{alias}" for alias in aliases)
-            explanation += f" ({same} means the same)"
+            alias_paths = " or ".join(f"{path}.{alias}" for alias in aliases)
+            explanation += f" ({alias_paths} means the same)"
         elif first["type"] == "extra_forbidden" and name in aliases:
             explanation = f"means the same as {path}.{field}; send one of the two"
         elif first["type"] == "extra_forbidden":
             explanation = _no_such("field", set(kind.model_fields) - {"parameters"})
         elif first["type"] == "bytes_type" and takes_decoded_base64(kind, name):
             explanation = "input should be a string in base64"
-    elif first["type"] == "extra_forbidden" and first["loc"][0] == "parameters" and len(first["loc"]) == 2:
+    elif first["type"] == "extra_forbidden" and location[0] == "parameters" and len(location) == 2:
         explanation = _no_such("parameter", kind.parameter_names())
-    wrong = WrongPayload(f"{where}: {explanation}", field=where)
-    # A key that the payload does not declare is the caller's.
+    wrong = WrongPayload(f"{field_path}: {explanation}", field=field_path)
     declared = {name for field in kind.model_fields for name in kind.names_of(field)} | set(
         kind.parameter_names()
     )
-    known = [
+    loggable = [
         part if isinstance(part, int) or part == "parameters" or part in declared else "…"
-        for part in first["loc"]
+        for part in location
     ]
-    wrong.log_reason = f"{_format_path(known, path)}: {explanation}"
+    wrong.log_reason = f"{_format_path(loggable, path)}: {explanation}"
     return wrong
 
 
@@ -292,7 +303,6 @@ def _no_such(what: str, names: Set[str]) -> str:
 def _format_path(location: Sequence[str | int], base: str) -> str:
     """Format a path: ``("parameters", "top")`` is beside the payload, everything else within it."""
     parts = list(location)
-    text = base
     if parts and parts[0] == "parameters":
-        text, parts = "parameters", parts[1:]
-    return text + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+        base, parts = "parameters", parts[1:]
+    return base + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)

@@ -31,7 +31,7 @@ SESSION_HEADER = f"{HEADER_PREFIX}session-id"
 
 @dataclass(frozen=True)
 class RawRecord:
-    """A record that is a whole body: a picture, a text, a ``.npy`` array."""
+    """A record that is the whole body of a request: a picture, a text or a ``.npy`` array."""
 
     body: bytes
     content_type: str
@@ -43,7 +43,7 @@ class DispatchRequest:
 
     model: str
     records: Sequence[Any]
-    #: True if the caller sent a list, and so gets one.
+    #: True if the caller sent a list of records; the answer is a list too.
     many: bool = False
     version: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class DispatchRequest:
     session: Session | None = None
     #: Headers of the answer that the client sets while it works.
     answer_headers: dict[str, str] = field(default_factory=dict)
-    #: Where in S3 the result goes; empty for the caller.
+    #: The address in S3 to write the result to; empty to send it to the caller.
     result_s3_uri: str = ""
 
 
@@ -205,9 +205,9 @@ def estimate_parsed_bytes(message: Message) -> int:
 
 
 def _count_marks(body: bytes, mark: bytes) -> int:
-    """How often ``mark`` stands in a body; 0 also for a few times.
+    """Count a byte in a body; 0 if it occurs less than :data:`MAX_UNCOUNTED_MARKS` times.
 
-    To find that there is none in a picture's base64 takes a thirtieth of the time that counting does.
+    ``find`` learns in a thirtieth of the time of ``count`` that a picture's base64 has none.
     """
     at = -1
     for _ in range(MAX_UNCOUNTED_MARKS):
@@ -218,28 +218,28 @@ def _count_marks(body: bytes, mark: bytes) -> int:
 
 
 def custom_attributes(text: str) -> dict[str, str]:
-    """``k=v;k=v`` to a mapping; parts that are no pair are somebody else's and are left out."""
+    """Parse ``k=v;k=v``. Parts without ``=`` are skipped: the header may carry other data."""
     pairs = (part.partition("=") for part in text.split(";"))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
-@lru_cache(maxsize=256)  # callers say the same again and again
+@lru_cache(maxsize=256)  # Callers send the same few headers.
 def media_type(header: str) -> str:
-    """A ``Content-Type`` without its parameters; JSON where there is none."""
+    """Return a ``Content-Type`` without its parameters; JSON if it is empty."""
     return header.split(";")[0].strip().lower() or JSON
 
 
 @lru_cache(maxsize=256)
 def choose_accept(header: str, default: str) -> str:
-    """The content type a caller wants most; ``default`` where it takes anything."""
-    best, weight = default, 0.0
+    """Return the content type of an Accept header that has the highest quality; ``default`` for ``*/*``."""
+    best, best_quality = default, 0.0
     for part in header.split(","):
-        kind, *options = (piece.strip().lower() for piece in part.split(";"))
-        quality = next((option[2:] for option in options if option.startswith("q=")), "1")
+        content_type, *options = (piece.strip().lower() for piece in part.split(";"))
+        quality_text = next((option[2:] for option in options if option.startswith("q=")), "1")
         try:
-            value = float(quality)
+            quality = float(quality_text)
         except ValueError:
             continue
-        if kind and value > weight:
-            best, weight = (default if kind == "*/*" else kind), value
+        if content_type and quality > best_quality:
+            best, best_quality = (default if content_type == "*/*" else content_type), quality
     return best

@@ -13,25 +13,28 @@ from sm.router.ordered import OrderedRunner
 
 
 class Lines:
-    """Runs the lines of a body side by side, so that Triton's dynamic batching finds something to batch.
+    """Runs the lines of a body in parallel, so that Triton can batch them.
 
-    ``executor`` has ``threads`` of them. It must not be the one that a line's own records run on: lines that
-    wait for their records would take all of its threads.
+    Args:
+        executor: Runs the lines. It must not be the executor of the records: lines that wait for their
+            records could take all of its threads.
+        threads: Threads of the executor that one body may use.
     """
 
     def __init__(self, executor: Executor, threads: int) -> None:
         self._runner = OrderedRunner(executor, threads)
 
     def run(self, request: LinesRequest, handle_line: Callable[[Message], Answer]) -> Answer:
-        """The answers of ``handle_line`` in the order of the lines; ``{"error", "code"}`` where one
-        failed.
+        """Answer each line with ``handle_line``, in order; a line that failed gets ``{"error", "code"}``.
 
-        Raises the first failure where no line succeeded, and :class:`TooLarge` for too many lines.
+        Raises:
+            TooLarge: The body has too many lines.
+            TriremeError: The first failure, if no line succeeded.
         """
         check_count(request)
-        late = encode_failure(DeadlinePassed(deadline.PASSED))
+        deadline_failure = encode_failure(DeadlinePassed(deadline.PASSED))
         records = self._runner.run(
-            messages(request.message), lambda line: _answer(line, handle_line), lambda: late
+            messages(request.message), lambda line: _answer(line, handle_line), lambda: deadline_failure
         )
         body = join_records(records, b"\n")
         if not body:
@@ -40,21 +43,21 @@ class Lines:
 
 
 def check_count(request: LinesRequest) -> None:
-    """:class:`TooLarge` for a body of more lines than the request may have records."""
+    """Raise :class:`TooLarge` if the body has more lines than the request may have records."""
     limit, body = request.limit, request.message.body
-    # Blank lines are no records, but few bodies have so many lines that it matters.
+    # Counting line breaks is fast, and usually enough: only blank lines make it too high.
     if limit is None or body.count(b"\n") < limit.max_records:
         return
     for number, _ in enumerate(split(body), 1):
         if number > limit.max_records:
             raise TooLarge(
-                f"the body has more than {limit.max_records:,} lines, which is how many are accepted",
+                f"the body has more than {limit.max_records:,} lines, the most that are accepted",
                 max_records=limit.max_records,
             )
 
 
 def split(body: bytes) -> Iterator[bytes]:
-    """Each line that is not blank. A million lines are not split all at once."""
+    """Yield each line that is not blank, one by one: a list of a million lines would take much memory."""
     start = 0
     while start < len(body):
         end = body.find(b"\n", start)
@@ -66,9 +69,9 @@ def split(body: bytes) -> Iterator[bytes]:
 
 
 def messages(message: Message) -> Iterator[Message]:
-    """Each line as a message that wants JSON."""
+    """Yield each line as a message that accepts JSON."""
     headers = {**message.headers, "content-type": JSON, "accept": JSON}
-    # Not with dataclasses.replace: where lines are short, it would be a tenth of all the work.
+    # Not with _replace: for short lines that would be a tenth of all the work.
     shared_fields = (headers, message.query, message.request_id, message.model)
     for line in split(message.body):
         yield Message(line, *shared_fields)

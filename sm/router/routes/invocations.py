@@ -36,8 +36,8 @@ from sm.router.lines import Lines
 from sm.router.routes import request_handling
 from sm.router.routes.request_log import RequestLog
 from sm.router.routes.responses import error_answer, request_id, respond, send
-from sm.router.routes.server_timing import ASKED, with_server_timing
-from sm.router.routes.session_commands import ANSWERED, run_session_command
+from sm.router.routes.server_timing import TIMING_HEADER, with_server_timing
+from sm.router.routes.session_commands import SESSION_ID, run_session_command
 from sm.router.s3.inlining import S3_OFF
 from sm.router.s3.store import Store
 from sm.router.s3.uris import URI, may_have_member
@@ -58,43 +58,45 @@ class Service:
     lines: Lines
     #: None if sessions are off.
     sessions: Sessions | None
-    #: Payloads and results in S3; None if that is off.
+    #: Reads payloads and writes results in S3; None if that is off.
     store: Store | None
     #: Answers requests in Triton's own protocol.
     triton: triton_requests.Triton
     #: Classifies messages.
     classifier: Classifier
-    #: Bytes of a body.
+    #: Bytes of a request's body, at most.
     max_body: int
-    #: Seconds of an invocation.
+    #: Seconds of an invocation, at most.
     timeout: float
-    #: Seconds of a streamed invocation.
+    #: Seconds of a streamed invocation, at most.
     stream_timeout: float
-    #: True if nginx is in front, whose time of arrival can be trusted.
+    #: True if nginx is in front, so that its headers can be trusted: time of arrival, name of the API key.
     fronted: bool
-    #: Where requests wait for their model's turn; None if they are limited elsewhere.
+    #: Admits requests by model; None if something else limits them.
     gate: FairGate | None = None
     #: Serves requests with payloads or results in S3; None if that is off.
     s3: S3Service | None = None
-    #: Which requests are logged.
+    #: Decides which requests are logged.
     requests: RequestLog = field(default_factory=RequestLog)
 
 
 class S3Service:
-    """Serves ``most`` requests at once, with a ``service`` that has executors of its own.
+    """Serves requests with S3 on executors of their own, so that a slow S3 blocks no other request.
 
-    A slow S3 then holds no thread that other requests need.
+    Args:
+        service: Has the separate executors.
+        max_requests: Requests with S3 that are served at once.
     """
 
-    def __init__(self, service: Service, most: int) -> None:
-        self._service, self._most = service, most
-        self._slots = threading.BoundedSemaphore(most)
+    def __init__(self, service: Service, max_requests: int) -> None:
+        self._service, self._max_requests = service, max_requests
+        self._slots = threading.BoundedSemaphore(max_requests)
 
     @contextmanager
     def admitted(self) -> Iterator[Service]:
-        """Yield the service for one request. :class:`Overloaded` if it is fully used."""
+        """Yield the service for one request. Raises :class:`Overloaded` if no slot is free."""
         if not self._slots.acquire(blocking=False):
-            raise Overloaded(f"{self._most} requests with S3 are being served already")
+            raise Overloaded(f"{self._max_requests} requests with S3 are being served already")
         try:
             yield self._service
         finally:
@@ -102,7 +104,7 @@ class S3Service:
 
 
 def direct(service: Service) -> dict[str, WSGIApplication]:
-    """Return the handlers of POST by path: :class:`sm.router.app.Router` looks here first."""
+    """Return the WSGI handlers of POST by path, which :class:`sm.router.app.Router` calls without Flask."""
 
     def invoke(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
@@ -156,18 +158,21 @@ def _model_error(answer: Answer, endpoint: str) -> Answer:
 def handle_invocation(
     service: Service, environ: WSGIEnvironment, in_parts: bool = False, model: str = ""
 ) -> Answer:
-    """Read, dispatch and answer; count and log the request in every case.
+    """Read, dispatch and answer a request; count and log it in every case.
 
-    ``in_parts``: the caller uses the runtime's streaming call, so a client with parts of its own sends them.
-    ``model``: the one in the path.
+    Args:
+        service: The collaborators.
+        environ: Of the request.
+        in_parts: True if the caller used the runtime's streaming call: a client that streams then does so.
+        model: The model in the path.
     """
     caller = request_handling.api_key_name(environ, service.fronted)
     arrived = request_handling.arrival(environ, service.fronted)
     with request_handling.RequestRecorder(request_id(environ), caller, service.requests, arrived) as recorder:
         message = request_handling.read_message(environ, service.max_body, model)
         if in_parts:
-            message = as_forwarded(message)
-        if ASKED in environ:
+            message = with_runtime_accept(message)
+        if TIMING_HEADER in environ:
             return with_server_timing(
                 environ,
                 service.fronted,
@@ -184,21 +189,21 @@ def process_message(
     in_parts: bool,
     recorder: request_handling.RequestRecorder,
 ) -> Answer:
-    """Answer ``message``; a stream keeps ``seen`` open until it has ended."""
+    """Answer ``message``; a streamed answer keeps ``recorder`` open until it ends."""
     recorder.bytes_in = len(message.body)
     with_s3 = service.s3 is not None and may_have_member(message.body, URI)
     recorder.admission = Admission(None if with_s3 else service.gate)
-    if recorder.admission.is_contended and (model := service.classifier.look_at(message)):
-        # A waiting request has its body in memory, but not yet its parsed form.
+    if recorder.admission.is_contended and (model := service.classifier.peek_model(message)):
+        # Wait before the body is parsed: its parsed form may take many times its memory.
         recorder.model = model
         recorder.admission.enter(
             model, lambda: request_handling.deadline(environ, service.timeout, service.fronted)
         )
     size = estimate_parsed_bytes(message)
-    with DECODED.reserve(size, (service.classifier.look_at(message) or UNKNOWN) if size else None):
+    with DECODED.reserve(size, (service.classifier.peek_model(message) or UNKNOWN) if size else None):
         if service.s3 is None or not with_s3:
             return _handle_message(service, environ, message, in_parts, recorder)
-        # S3 is read before the first part of a stream is produced, which is before this returns.
+        # A stream produces its first part before this returns, and it reads S3 before that part.
         with service.s3.admitted() as separate:
             return _handle_message(
                 replace(separate, fronted=service.fronted), environ, message, in_parts, recorder
@@ -214,11 +219,11 @@ def _handle_message(
 ) -> Answer:
     request = service.classifier.parse(message)
     if isinstance(request, SessionCommand):
-        # The classifier refuses session commands if sessions are off.
+        # If sessions are off, the classifier raises for session commands.
         assert service.sessions is not None
         return run_session_command(service.sessions, request)
     if isinstance(request, LinesRequest):
-        model = service.classifier.look_at(message) or UNKNOWN
+        model = service.classifier.peek_model(message) or UNKNOWN
         with request_handling.within_deadline(environ, service.timeout, service.fronted, model):
             recorder.admission.enter(model)
             with recorder.admission:
@@ -251,7 +256,7 @@ def _handle_message(
 def handle_line(
     service: Service, lines: LinesRequest, line: Message, recorder: request_handling.RequestRecorder
 ) -> Answer:
-    """Answer a line."""
+    """Answer one of the lines of a request."""
     with DECODED.reserve(estimate_parsed_bytes(line)):
         request = service.classifier.parse_line(line, lines)
         if isinstance(request, DispatchRequest):
@@ -264,8 +269,8 @@ def handle_line(
 
 def stream_client(service: Service, call: DispatchRequest) -> Answer:
     """Stream the parts of the client's answer."""
-    _name_session(call)
-    # The client fills in the headers before its first part; they are read afterwards.
+    _add_session_header(call)
+    # The same dict: the client may add headers until its first part.
     return replace(
         server_sent_events.write(call, service.dispatcher.stream(call)), headers=call.answer_headers
     )
@@ -273,16 +278,16 @@ def stream_client(service: Service, call: DispatchRequest) -> Answer:
 
 def run_client(service: Service, call: DispatchRequest) -> Answer:
     """Run the client; its answer goes to the caller, or to S3 if the request says so."""
-    _name_session(call)
+    _add_session_header(call)
     if not call.result_s3_uri:
         return _dispatch(service, call)
     if service.store is None:
         raise Forbidden(f"result_s3_uri: {S3_OFF}")
-    # Check before the work, which would be for nothing.
-    place = service.store.at(call.result_s3_uri, "result_s3_uri")
+    # Check the address before the model runs.
+    address = service.store.at(call.result_s3_uri, "result_s3_uri")
     answer = _dispatch(service, replace(call, accept=JSON))
-    service.store.write(place, answer.read(), answer.content_type)
-    body = {"modelname": call.model, "result_s3_uri": str(place)}
+    service.store.write(address, answer.read(), answer.content_type)
+    body = {"modelname": call.model, "result_s3_uri": str(address)}
     return Answer(dumps(body), headers=answer.headers)
 
 
@@ -292,8 +297,8 @@ def _dispatch(service: Service, call: DispatchRequest) -> Answer:
     return write(call, service.dispatcher.run(call))
 
 
-def as_forwarded(message: Message) -> Message:
-    """Read the runtime's own Accept header, which its streaming call has beside HTTP's."""
+def with_runtime_accept(message: Message) -> Message:
+    """Take the Accept header from the one that the runtime's streaming call has in its place."""
     accept = message.headers.get(f"{HEADER_PREFIX}accept", "")
     return message._replace(headers={**message.headers, "accept": accept})
 
@@ -314,7 +319,6 @@ def is_streamed(
     return streamed
 
 
-def _name_session(call: DispatchRequest) -> None:
-    """Add the session's header to the answer."""
+def _add_session_header(call: DispatchRequest) -> None:
     if call.session is not None:
-        call.answer_headers[ANSWERED] = call.session.id
+        call.answer_headers[SESSION_ID] = call.session.id

@@ -1,4 +1,4 @@
-"""The steps of every invocation route: message, deadline, metrics and the log line."""
+"""Steps that every invocation route shares: read the message, set the deadline, count and log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: Headers with variables of their own in WSGI, and variables that could be mistaken for them.
 CGI_HEADERS = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
 NOT_HEADERS = frozenset(f"HTTP_{name}" for name in CGI_HEADERS)
-#: Variables that servers set beside the headers; they are skipped.
+#: WSGI variables that are no headers; skipping them as a set is faster than looking at each name.
 SERVER_VARIABLES = frozenset(
     {
         "REQUEST_METHOD",
@@ -58,12 +58,18 @@ SERVER_VARIABLES = frozenset(
 )
 #: Bytes of one read from a body.
 READ_BYTES = 2**18
-#: The admission of an invocation that does not wait.
+#: The admission of a request that needs no place.
 NOT_ADMITTED = Admission(None)
 
 
 def read_message(environ: WSGIEnvironment, max_body: int, model: str = "") -> Message:
-    """Read the request. ``max_body``: bytes of its body; ``model``: the one in the path."""
+    """Read the request.
+
+    Args:
+        environ: Of the request.
+        max_body: Bytes of its body, at most.
+        model: The model in the path.
+    """
     return Message(
         read_body(environ, max_body),
         read_headers(environ),
@@ -74,13 +80,13 @@ def read_message(environ: WSGIEnvironment, max_body: int, model: str = "") -> Me
 
 
 def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
-    """Read the whole body once: werkzeug would have a large one in memory twice for a moment."""
+    """Read the whole body. Werkzeug would hold a large one in memory twice for a moment."""
     length = get_content_length(environ)
     if length is None:
         return get_input_stream(environ, max_content_length=max_body).read()
     if length > max_body:
         raise RequestEntityTooLarge
-    # gunicorn ends the stream where the body ends. Where a server does not, werkzeug looks for that.
+    # gunicorn ends the stream where the body ends. For other servers, werkzeug limits it to the length.
     stream = environ["wsgi.input"] if "wsgi.input_terminated" in environ else get_input_stream(environ)
     try:
         piece = stream.read(min(READ_BYTES, length))
@@ -105,7 +111,7 @@ def read_headers(environ: WSGIEnvironment) -> dict[str, str]:
     }
 
 
-@lru_cache(maxsize=1024)  # callers send the same ones again and again
+@lru_cache(maxsize=1024)  # Callers send the same few headers.
 def header_name(variable: str) -> str:
     """Return the header of a WSGI variable; empty if it is none."""
     if not variable.startswith("HTTP_") or variable in NOT_HEADERS:
@@ -114,20 +120,20 @@ def header_name(variable: str) -> str:
 
 
 class RequestRecorder:
-    """Counts and logs one invocation when it ends. Never logs its payload.
+    """Counts and logs one invocation when it ends, and gives back its place. It never logs a payload.
 
-    A stream enters it again, and leaves it last.
+    A streamed answer enters the recorder a second time, so that the invocation ends with the stream.
     """
 
     _entered = 0
     model = "-"
     #: The version that the caller named.
     version = ""
-    #: The answer's status, code and reason if it is an error that nobody raised: Triton's own refusals.
+    #: Status, code and reason of an error that Triton answered itself, so that no exception shows it.
     refusal: tuple[int, str, str] | None = None
-    #: The request's place; returned when the invocation ends.
+    #: The request's place.
     admission = NOT_ADMITTED
-    #: Bytes of the bodies.
+    #: Bytes of the request's body and of the answer's.
     bytes_in = bytes_out = 0
     #: Records or lines of the request; None if it is no list.
     records: int | None = None
@@ -212,7 +218,7 @@ def arrival(environ: WSGIEnvironment, fronted: bool) -> str:
 
 
 def attach_to_stream(answer: Answer, recorder: RequestRecorder) -> Answer:
-    """Make a stream leave ``seen`` at its end; other answers leave it now."""
+    """Let a stream end the recorder when it ends, and count its parts; other answers are unchanged."""
     if isinstance(answer.body, bytes):
         recorder.bytes_out = len(answer.body)
         return answer
@@ -220,16 +226,14 @@ def attach_to_stream(answer: Answer, recorder: RequestRecorder) -> Answer:
 
 
 def within_deadline(environ: WSGIEnvironment, seconds: float, fronted: bool, model: str = "") -> running:
-    """Serve a request for ``model`` within ``seconds``, unless they are over already."""
+    """Set the deadline of the request that this thread serves. Raises if it has passed already."""
     limit = deadline(environ, seconds, fronted, model)
     limit.check()
     return running(limit)
 
 
 def deadline(environ: WSGIEnvironment, timeout: float, fronted: bool, model: str = "") -> Deadline:
-    """Return ``timeout`` seconds from the moment nginx had the request, so that the queue's time is
-    included.
-    """
+    """Return the deadline: ``timeout`` seconds after nginx had the request, so it includes the queue."""
     waited = 0.0
     if fronted:
         try:
@@ -246,7 +250,7 @@ def deadline(environ: WSGIEnvironment, timeout: float, fronted: bool, model: str
 
 
 def _is_disconnected(connection: socket.socket | None) -> bool:
-    """True if the peer closed the connection: a peek reads the end of file."""
+    """True if the peer closed the connection: then a peek reads the end of file."""
     if connection is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""The log line of an invocation: what was asked, how it ended and why. Never a payload, a key or a token."""
+"""The log line of an invocation: its model, outcome and reason. It never has a payload, a key or a token."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RequestLog:
 
 
 def level_of(status: int) -> int:
-    """Return the level of a status, the same as in nginx's lines. A caller may leave without a fault."""
+    """Return the level of a status, the same as in nginx's lines. A caller that leaves is no fault."""
     if status < 400 or status == CallerGone.status:
         return logging.INFO
     return logging.WARNING if status < 500 else logging.ERROR
@@ -70,14 +70,14 @@ def as_trireme_error(error: BaseException) -> TriremeError:
 
 def describe_error(error: BaseException) -> tuple[int, str, str]:
     """Return the status, the code and the reason of a failed invocation."""
-    told = as_trireme_error(error)
-    return told.status, told.code, reason_of(told)
+    answered = as_trireme_error(error)
+    return answered.status, answered.code, reason_of(answered)
 
 
 def describe_refusal(answer: Answer) -> tuple[int, str, str] | None:
-    """Return the same of an answer that is Triton's own error; None if it is no error.
+    """Return the status, the code and the reason of Triton's own error; None if the answer is no error.
 
-    Triton may quote what the caller sent, so its sentence is for the caller only.
+    Triton's sentence may quote what the caller sent, so it is not logged.
     """
     if answer.status < 400:
         return None
@@ -90,7 +90,7 @@ def describe_refusal(answer: Answer) -> tuple[int, str, str] | None:
 
 
 def reason_of(error: TriremeError) -> str:
-    """Return what the log says of an error's sentence: one short line without what the caller sent."""
+    """Return an error's sentence for the log: one short line without what the caller sent."""
     text = error.sentence if error.log_reason is None else error.log_reason
     if error.quotes_caller:
         text = QUOTED.sub("'…'", text)

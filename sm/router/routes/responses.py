@@ -1,4 +1,4 @@
-"""Turn answers and errors into HTTP responses. Only here does an error become a response."""
+"""Turn answers and errors into HTTP responses. No other module turns an error into a response."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 log = logging.getLogger(__name__)
-#: The key under which the id is stored.
+#: Where a request's WSGI environment stores its id.
 REQUEST_ID_KEY = "trireme.request_id"
 
 
 def request_id(environ: WSGIEnvironment) -> str:
     """Return a request's id: the caller's, else a new one."""
-    chosen: str | None = environ.get(REQUEST_ID_KEY)
-    if chosen is None:
-        chosen = environ[REQUEST_ID_KEY] = given_id(environ) or os.urandom(16).hex()
-    return chosen
+    identity: str | None = environ.get(REQUEST_ID_KEY)
+    if identity is None:
+        identity = environ[REQUEST_ID_KEY] = given_id(environ) or os.urandom(16).hex()
+    return identity
 
 
 def with_request_id(environ: WSGIEnvironment, start_response: StartResponse) -> StartResponse:
@@ -51,7 +51,7 @@ def with_request_id(environ: WSGIEnvironment, start_response: StartResponse) -> 
 
 
 class ReadResponse(Response):
-    """A complete answer: werkzeug would copy and search body and headers."""
+    """A response with its whole body. It skips the copies and checks that werkzeug makes for others."""
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         start_response(self.status, self.headers.to_wsgi_list())
@@ -63,7 +63,7 @@ def send(answer: Answer, environ: WSGIEnvironment, start_response: StartResponse
     body = answer.body
     if answer.headers or not isinstance(body, bytes):
         return to_response(answer, environ)(environ, start_response)
-    # The headers of most answers. werkzeug's own take as long as the rest of this module.
+    # Most answers need no more headers. Werkzeug's response would take as long as the rest of this module.
     headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(body)))]
     start_response(status_line(answer.status), headers)
     return (body,)
@@ -99,7 +99,7 @@ def handle_errors(app: Flask) -> None:
 
     Call this before routes are registered.
     """
-    # A path with // is a 404: werkzeug would redirect it, in HTML that contains the caller's Host.
+    # A path with // is a 404. Werkzeug would redirect it, with HTML that contains the caller's Host.
     app.url_map.merge_slashes = False
 
     @app.errorhandler(Exception)
@@ -122,7 +122,7 @@ def error_answer(error: Exception, environ: WSGIEnvironment) -> Answer:
 
 
 def limit_bodies(routes: Blueprint, limit: int = MAX_CONTROL_BODY_BYTES) -> None:
-    """Make all of these routes refuse a body that is declared larger than ``limit`` bytes."""
+    """Refuse bodies with a Content-Length of more than ``limit`` bytes on these routes."""
 
     @routes.before_request
     def check_size() -> None:

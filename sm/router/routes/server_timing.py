@@ -1,4 +1,4 @@
-"""``Server-Timing``: where the time of a request went, for a caller who asks with ``X-Trireme-Timing``."""
+"""The ``Server-Timing`` header: where a request's time went, for callers that send ``X-Trireme-Timing``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from sm.router.answer import Answer
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-#: The request header that asks, as WSGI has it.
-ASKED = "HTTP_X_TRIREME_TIMING"
+#: The WSGI variable of the request header that asks for it.
+TIMING_HEADER = "HTTP_X_TRIREME_TIMING"
 
 
 def with_server_timing(
     environ: WSGIEnvironment, fronted: bool, stages: Mapping[str, float], handle: Callable[[], Answer]
 ) -> Answer:
-    """What ``handle`` answers, with the stages in a header; ``stages`` fills up meanwhile, in seconds.
+    """Add the header to the answer of ``handle``. For a stream it covers the time until the first part.
 
-    Of a stream only what came before its first part is known. Of an error nothing is said.
+    Args:
+        environ: Of the request.
+        fronted: True if nginx is in front.
+        stages: Seconds by stage; ``handle`` fills it.
+        handle: Answers the request. If it raises, there is no header.
     """
-    waited_ms = 1000 * waited(environ) if fronted else 0.0
+    waited_ms = 1000 * seconds_waited(environ) if fronted else 0.0
     started = time.perf_counter()
     answer = handle()
     total_ms = (time.perf_counter() - started) * 1000
@@ -37,7 +41,7 @@ def with_server_timing(
     return replace(answer, headers={**answer.headers, "Server-Timing": timing})
 
 
-def waited(environ: WSGIEnvironment) -> float:
+def seconds_waited(environ: WSGIEnvironment) -> float:
     """Return the seconds from when nginx handed the request on until a worker took it."""
     try:
         return max(0.0, time.time() - float(environ.get("HTTP_X_TRIREME_START", "")))
@@ -46,5 +50,5 @@ def waited(environ: WSGIEnvironment) -> float:
 
 
 def _token(name: str) -> str:
-    """A stage may have any name; a metric of the header is a token."""
-    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)
+    """Return a stage's name as an HTTP token, which the header requires."""
+    return "".join(character if character.isascii() and character.isalnum() else "-" for character in name)

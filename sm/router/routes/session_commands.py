@@ -8,7 +8,7 @@ from sm.client.sessions import Session, Sessions
 from sm.router.answer import Answer
 from sm.router.invocation import SessionCommand
 
-ANSWERED, OPENED, CLOSED = (
+SESSION_ID, NEW_SESSION_ID, CLOSED_SESSION_ID = (
     "X-Amzn-SageMaker-Session-Id",
     "X-Amzn-SageMaker-New-Session-Id",
     "X-Amzn-SageMaker-Closed-Session-Id",
@@ -16,13 +16,13 @@ ANSWERED, OPENED, CLOSED = (
 
 
 def run_session_command(sessions: Sessions, command: SessionCommand) -> Answer:
-    """Open or close a session. Raises :class:`~sm.errors.BadInput` if there is none to close."""
+    """Open or close a session. Raises :class:`~sm.errors.BadInput` if the one to close is not open."""
     if not command.close:
         return _session_opened(sessions.open())
     sessions.close(command.close)
-    return Answer(b"{}", headers={CLOSED: command.close})
+    return Answer(b"{}", headers={CLOSED_SESSION_ID: command.close})
 
 
 def _session_opened(session: Session) -> Answer:
-    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.expires))
-    return Answer(b"{}", headers={ANSWERED: session.id, OPENED: f"{session.id}; Expires={until}"})
+    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.expires))
+    return Answer(b"{}", headers={SESSION_ID: session.id, NEW_SESSION_ID: f"{session.id}; Expires={expires}"})

@@ -11,11 +11,11 @@ import pytest
 
 from sm.deadline import Deadline, current, running
 from sm.errors import CallerGone
-from sm.router.ordered import MAX_AHEAD, MAX_BATCH, OrderedRunner
+from sm.router.ordered import MAX_BATCH, MAX_BATCHES_PER_THREAD, OrderedRunner
 
 THREADS = 4
 #: Items that may have been begun when the work is stopped.
-IN_FLIGHT = THREADS * MAX_AHEAD * MAX_BATCH
+IN_FLIGHT = THREADS * MAX_BATCHES_PER_THREAD * MAX_BATCH
 
 
 @pytest.fixture
