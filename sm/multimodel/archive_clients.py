@@ -21,7 +21,7 @@ from sm.plugins.registry import ModelMissing, Registry
 from sm.plugins.toolkit import script_modules
 from sm.triton.transport import Transport
 
-#: How often a request looks for its client while the archive is unloaded and loaded again.
+#: How often a request looks up its client while the archive is unloaded and loaded again.
 MAX_LOOKUPS = 3
 
 
@@ -31,7 +31,7 @@ class ClientSlot:
 
     record: Record
     client: Client | None = None
-    fault: str = ""
+    error: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -45,39 +45,39 @@ class LoadedClients(Mapping[str, Client]):
         self._slots: dict[str, ClientSlot] = {}
 
     def __getitem__(self, name: str) -> Client:
-        record = self.current().find(name)
+        record = self.refresh().find(name)
         if record is None or not record.client:
             raise KeyError(name)
         with self._lock:
-            now = self._snapshot.records.get(record.name)
-            if now is None or now.id != record.id:
+            current = self._snapshot.records.get(record.name)
+            if current is None or current.id != record.id:
                 raise KeyError(name)
             slot = self._slots.setdefault(record.id, ClientSlot(record))
         # Only requests for this archive wait.
         with slot.lock:
-            is_new = slot.client is None and not slot.fault
-            if is_new and self._make(slot) and not self._is_loaded(record):
-                # The archive was unloaded meanwhile, and its files and models are gone.
-                slot.client, slot.fault = None, "it has been unloaded"
-                _unload_aside([record])
+            is_new = slot.client is None and not slot.error
+            if is_new and self._create_client(slot) and not self._is_loaded(record):
+                # The archive was unloaded meanwhile: its files and models are gone.
+                slot.client, slot.error = None, "it has been unloaded"
+                _unload_in_background([record])
         if slot.client is None:
             if not self._is_loaded(record):
                 raise KeyError(name)
-            raise ClientFailed(slot.fault)
+            raise ClientFailed(slot.error)
         return slot.client
 
     def __contains__(self, name: object) -> bool:
-        record = self.current().find(str(name))
+        record = self.refresh().find(str(name))
         return record is not None and bool(record.client)
 
     def __iter__(self) -> Iterator[str]:
-        return (record.name for record in self.current().loaded() if record.client)
+        return (record.name for record in self.refresh().loaded() if record.client)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def current(self) -> Snapshot:
-        """Return what is loaded now, and drop clients, modules and metadata of what is not."""
+    def refresh(self) -> Snapshot:
+        """Return the current records. Drops clients, modules and metadata of archives that were unloaded."""
         if self._records.read() is not self._snapshot:
             with self._lock:
                 snapshot = self._records.read()
@@ -89,17 +89,15 @@ class LoadedClients(Mapping[str, Client]):
                     self._triton.forget(record.models.values())
             clients = [record for record in removed if record.client]
             if clients:
-                _unload_aside(clients)
+                _unload_in_background(clients)
         return self._snapshot
 
     def _is_loaded(self, record: Record) -> bool:
-        now = self._records.read().records.get(record.name)
-        return now is not None and now.loaded and now.id == record.id
+        current = self._records.read().records.get(record.name)
+        return current is not None and current.loaded and current.id == record.id
 
-    def _make(self, slot: ClientSlot) -> bool:
-        """Create a client. Clients are created one at a time; False if the archive was unloaded while this
-        one waited.
-        """
+    def _create_client(self, slot: ClientSlot) -> bool:
+        """Create a client, one at a time. Returns False if the archive was unloaded while this one waited."""
         record = slot.record
         source = _client_source(record)
         triton = RenamedModels(self._triton, record.names)
@@ -110,17 +108,15 @@ class LoadedClients(Mapping[str, Client]):
                 client = load(source, triton, Path(record.repository))
                 client.name = record.name
                 registry.check(client, source, triton)
-        except (StartError, ModelMissing) as error:
-            slot.fault = f"the client of {record.name!r} cannot be loaded: {error}"
+        except (StartError, ModelMissing) as failure:
+            slot.error = f"the client of {record.name!r} cannot be loaded: {failure}"
             return True
         slot.client = client
         return True
 
 
-def _unload_aside(records: list[Record]) -> None:
-    """Unload in a thread of its own: it may have to wait for another client to load, and no request
-    should.
-    """
+def _unload_in_background(records: list[Record]) -> None:
+    """Unload in a thread: it may have to wait until another client has loaded, and no request should wait."""
     threading.Thread(target=_unload, args=(records,), daemon=True).start()
 
 
@@ -146,8 +142,8 @@ class LoadedRegistry(Registry):
     """A registry of the clients in archives instead of those found at start."""
 
     clients: LoadedClients
-    #: True if errors may name loaded models; False if the list of models is restricted.
-    names_others: bool = True
+    #: True if errors may list the loaded models; False if the list of models is restricted.
+    lists_models: bool = True
 
     def get(self, name: str) -> Client:
         for _ in range(MAX_LOOKUPS):
@@ -156,7 +152,7 @@ class LoadedRegistry(Registry):
                 return client
             record = self.record(name)
             if not record.client:
-                # This is not a 404, which would tell the platform that the model is not loaded.
+                # Not a 404: that would tell the platform that the model is not loaded.
                 raise BadInput(
                     f"the archive of {record.name!r} has no client: "
                     "send it the v2 protocol, a body with inputs"
@@ -164,10 +160,10 @@ class LoadedRegistry(Registry):
         raise NotReady(f"the model {name[:200]!r} is being unloaded and loaded again")
 
     def is_served(self, name: str) -> bool:
-        return self.clients.current().find(name) is not None
+        return self.clients.refresh().find(name) is not None
 
     def served_without_client(self, name: str) -> bool:
-        record = self.clients.current().find(name)
+        record = self.clients.refresh().find(name)
         return record is not None and not record.client
 
     def triton_model(self, name: str) -> str:
@@ -177,14 +173,14 @@ class LoadedRegistry(Registry):
         return record.entry
 
     def record(self, name: str) -> Record:
-        record = self.clients.current().find(name)
+        record = self.clients.refresh().find(name)
         if record is None:
             raise self.unknown(name)
         return record
 
     def unknown(self, name: str) -> UnknownModel:
-        return self.clients.current().unknown(name, self.names_others)
+        return self.clients.refresh().unknown(name, self.lists_models)
 
     def default(self, requested: str) -> str:
-        """No model is loaded yet."""
+        """Return the setting: no model is loaded when the box starts."""
         return requested

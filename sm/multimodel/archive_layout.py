@@ -1,7 +1,7 @@
 """Read a model archive: its folder, its models, and which of them is the entry.
 
-There are two layouts: the folder is a model (``config.pbtxt`` and ``1/``), or each folder in it is one. In
-the second, the entry is the ensemble that is no other ensemble's step. ``code/`` may hold a client.
+There are two layouts: the folder is a model (``config.pbtxt`` and ``1/``), or each folder in it is a model.
+In the second, the entry is the ensemble that is not a step of another one. ``code/`` may hold a client.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sm.repository.ensembles import is_ensemble, steps
 from sm.repository.models import Model
 
 log = logging.getLogger(__name__)
-#: Folders of Linux with entries that are no files.
-NO_FILES = ("/dev", "/proc", "/sys")
+#: Folders of the kernel's own file systems, with entries that are no regular files.
+KERNEL_FOLDERS = ("/dev", "/proc", "/sys")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Plugin:
         if len(files) > 1:
             raise BadInput(f"{code} has {len(files)} clients; one is expected")
         for file in files:
-            _compiles(file)
+            _check_syntax(file)
         return cls(files[0]) if files else None
 
 
@@ -54,10 +54,8 @@ def _check_size(file: Path) -> None:
         raise BadInput(f"{file} has more than {MAX_COPIED_FILE_BYTES} bytes: a client is shorter")
 
 
-def _compiles(file: Path) -> None:
-    """Check the syntax: whoever loads an archive learns of a syntax error. Other faults appear at the first
-    request.
-    """
+def _check_syntax(file: Path) -> None:
+    """Check a client's syntax, so that the load fails. Other errors appear at the first request."""
     _check_size(file)
     try:
         ast.parse(file.read_bytes())
@@ -92,8 +90,8 @@ class Archive:
 
         Args:
             folder: The archive, or a copy of it that no other process changes.
-            source: Where the platform put it.
-            machine: What its models will run on.
+            source: The folder in which the platform put it.
+            machine: The machine that its models will run on.
 
         Raises:
             BadInput: It cannot be loaded. The sentence says why, and names files below ``source``.
@@ -107,64 +105,64 @@ class Archive:
     def _inspect(cls, folder: Path, machine: Machine) -> Archive:
         plugin = Plugin.find(folder / "code")
         if models.is_model(folder):
-            checked: tuple[Model, ...] = (Model.read(folder),)
+            all_models: tuple[Model, ...] = (Model.read(folder),)
         else:
-            checked = models.read(folder)
-        checked = tuple(model for model in checked if models.is_model(model.folder))
-        _check(checked, machine)
-        entry = _entry(checked, folder, plugin is not None)
-        ordered = sorted(checked, key=lambda model: (model is entry, is_ensemble(model)))
+            all_models = models.read(folder)
+        all_models = tuple(model for model in all_models if models.is_model(model.folder))
+        _check_problems(all_models, machine)
+        entry = _choose_entry(all_models, folder, plugin is not None)
+        ordered = sorted(all_models, key=lambda model: (model is entry, is_ensemble(model)))
         _check_names(ordered)
         return cls(
             folder,
             {model.name: model for model in ordered},
             entry.name if entry else "",
             plugin,
-            frozenset(model.name for model in problems.on_cpu(checked, machine)),
+            frozenset(model.name for model in problems.on_cpu(all_models, machine)),
         )
 
 
-def check_model(url: str, home: Path) -> Path:
-    """Resolve the folder that ``url`` names, if it may be loaded."""
+def resolve_folder(url: str, home: Path) -> Path:
+    """Return the folder that ``url`` names, without links. :class:`BadInput` if it may not be loaded."""
     path = Path(url)
     if not path.is_absolute() or ".." in path.parts or "\0" in url:
         raise BadInput(f"url must be an absolute path without ..: {url[:200]!r}")
-    if url.startswith(tuple(f"{place}/" for place in NO_FILES)) or home not in path.parents:
+    if url.startswith(tuple(f"{place}/" for place in KERNEL_FOLDERS)) or home not in path.parents:
         raise BadInput(f"url must be below {home}: {url[:200]!r}")
     try:
         real = path.resolve()
         if not real.is_dir():
             raise BadInput(f"there is no folder {url[:200]!r}")
     except (OSError, RuntimeError):
-        # The name is too long, not readable, or a link to itself.
+        # The path is too long, cannot be read, or is a link to itself.
         raise BadInput(f"there is no folder {url[:200]!r}") from None
-    # A link may lead elsewhere, and the home itself may be reached through one.
+    # A link may lead out of the home, and the home itself may be a link.
     if home.resolve() not in real.parents:
         raise BadInput(f"url leads out of {home}: {url[:200]!r}")
     return real
 
 
-def _check(checked: tuple[Model, ...], machine: Machine) -> None:
-    """Refuse what Triton would refuse, and what it would wait for without end."""
-    wrong = [problem for model in checked for problem in problems.of_model(model, machine)]
-    for problem in (*wrong, *problems.gpu_problems(checked, machine)):
+def _check_problems(all_models: tuple[Model, ...], machine: Machine) -> None:
+    """Reject models that Triton would reject, or whose load would never end."""
+    model_problems = [problem for model in all_models for problem in problems.of_model(model, machine)]
+    for problem in (*model_problems, *problems.gpu_problems(all_models, machine)):
         if problem.is_certain:
             raise BadInput(f"the archive cannot be loaded: {problem.sentence.rstrip('.')}")
         log.warning("%s", problem.sentence)
 
 
-def _check_names(checked: list[Model]) -> None:
-    """Check the names that the archive's client may use: each means one model, and can be a folder's name."""
+def _check_names(all_models: list[Model]) -> None:
+    """Check the names that the archive's client may use: each names one model and can name a folder."""
     owners: dict[str, str] = {}
-    for model in checked:
-        for name in parameters_of_call(model):
+    for model in all_models:
+        for name in callable_names(model):
             if name in (".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > 255:
                 raise BadInput(f"{model.folder / 'config.pbtxt'} names the model {name[:200]!r}")
             if owners.setdefault(name, model.name) != model.name:
                 raise BadInput(f"the models {owners[name]!r} and {model.name!r} are both called {name!r}")
 
 
-def parameters_of_call(model: Model) -> set[str]:
+def callable_names(model: Model) -> set[str]:
     """Return the names by which an archive's own code may call a model: its folder's and its
     configuration's.
     """
@@ -172,21 +170,21 @@ def parameters_of_call(model: Model) -> set[str]:
     return {model.name, config_name} - {""}
 
 
-def _entry(checked: tuple[Model, ...], folder: Path, has_client: bool) -> Model | None:
-    if not checked and not has_client:
+def _choose_entry(all_models: tuple[Model, ...], folder: Path, has_client: bool) -> Model | None:
+    if not all_models and not has_client:
         raise BadInput(
             f"there is no model in {folder}: no config.pbtxt in it or one folder below, nor a file "
             "that tells Triton what it is, such as 1/model.onnx"
         )
-    ensembles = [model for model in checked if is_ensemble(model)]
+    ensembles = [model for model in all_models if is_ensemble(model)]
     step_names = set().union(*map(steps, ensembles))
-    tops = [model for model in ensembles if model.name not in step_names]
-    if len(checked) == 1 or len(tops) == 1:
-        return (tops or list(checked))[0]
+    outer_ensembles = [model for model in ensembles if model.name not in step_names]
+    if len(all_models) == 1 or len(outer_ensembles) == 1:
+        return (outer_ensembles or list(all_models))[0]
     if has_client:
         return None
-    names = ", ".join(model.name for model in checked)
+    names = ", ".join(model.name for model in all_models)
     raise BadInput(
-        f"{folder} has {len(checked)} models ({names}) and {len(tops) or 'no'} ensembles that could be the "
-        "one to call: make it one, or put a client into code/"
+        f"{folder} has {len(all_models)} models ({names}) and {len(outer_ensembles) or 'no'} ensembles that "
+        "could be the one to call: make it one, or put a client into code/"
     )

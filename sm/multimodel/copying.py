@@ -1,11 +1,11 @@
 """Copy a model archive into a folder of the box before anything in it is read.
 
-An archive lies where others may write. What the box inspects and Triton loads is therefore the copy, which
-nobody changes. The copy holds regular files from below the archive and nothing else: no pipe or device that
-would block a reader, no link that leads to a file of the host.
+Other processes may write to an archive's folder. So the box inspects, and Triton loads, a copy that nobody
+changes. The copy holds only regular files from below the archive: no pipe or device that would block a
+reader, no link that leads to a file of the host.
 
-Each folder is opened by its descriptor and each name without following links, so exchanging a folder for a
-link while the archive is read leads nowhere. Links within the archive are resolved here, step by step.
+Each folder is opened by its descriptor and each name without following links. So nobody can divert the copy
+by replacing a folder with a link while it is read. Links within the archive are resolved here, step by step.
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ class Limits:
 
     def __init__(self, copied_bytes: int = MAX_COPIED_BYTES, entries: int = MAX_ENTRIES) -> None:
         self._bytes, self._entries = copied_bytes, entries
-        self._most = entries
+        self._max_entries = entries
 
     def count_entry(self) -> None:
         self._entries -= 1
         if self._entries < 0:
-            raise BadInput(f"the archive has more than {self._most} files and folders")
+            raise BadInput(f"the archive has more than {self._max_entries} files and folders")
 
-    def take_bytes(self, name: str, size: int) -> bool:
-        """Return True if a file of this size is to be copied."""
+    def reserve_bytes(self, name: str, size: int) -> bool:
+        """Count a file of ``size`` bytes if it is to be copied. Returns False if it is to be linked."""
         if size > MAX_COPIED_FILE_BYTES or (size > self._bytes and not name.endswith(READ_BY_THE_BOX)):
             return False
         self._bytes -= size
@@ -108,18 +108,18 @@ class _Copier:
 
     def copy_folder(self, parts: Parts, target: Path, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise BadInput(f"{_format_entry(parts)}: folders lie more than {MAX_DEPTH} deep in each other")
+            raise BadInput(f"{_format_entry(parts)}: folders are nested more than {MAX_DEPTH} deep")
         if len(os.fsencode(target)) > MAX_PATH_BYTES:
             raise BadInput(f"{_format_entry(parts)}: the path is too long")
         target.mkdir(mode=0o700)
         with self._opened_folder(parts) as folder:
             status = os.fstat(folder)
-            for name in self._names(parts, folder):
+            for name in self._list_folder(parts, folder):
                 self._copy_entry((*parts, name), target / name, depth)
             if os.fstat(folder).st_mtime_ns != status.st_mtime_ns:
                 raise _changed(parts)
 
-    def _names(self, parts: Parts, folder: int) -> list[str]:
+    def _list_folder(self, parts: Parts, folder: int) -> list[str]:
         names = []
         with _errors_for_caller(parts):
             listing = os.open(".", LISTING_FLAGS, dir_fd=folder)
@@ -147,7 +147,7 @@ class _Copier:
             try:
                 status = os.fstat(file)
                 _check_regular(parts, status.st_mode)
-                if self._limits.take_bytes(parts[-1], status.st_size):
+                if self._limits.reserve_bytes(parts[-1], status.st_size):
                     self._copy_bytes(parts, file, status, target)
                 else:
                     self._link(parts, folder, status, target)
@@ -158,9 +158,9 @@ class _Copier:
         with open(file, "rb", buffering=0, closefd=False) as source:
             content = b""
             while len(content) <= status.st_size and (
-                piece := source.read(status.st_size + 1 - len(content))
+                chunk := source.read(status.st_size + 1 - len(content))
             ):
-                content += piece
+                content += chunk
         if len(content) != status.st_size or os.fstat(file).st_mtime_ns != status.st_mtime_ns:
             raise _changed(parts)
         target.write_bytes(content)
@@ -182,29 +182,29 @@ class _Copier:
 
     def _resolve(self, parts: Parts) -> tuple[Parts, int]:
         """Resolve an entry within the archive; return its path without links, and its mode."""
-        entry, walked, ahead, links = parts, parts[:-1], [parts[-1]], 0
+        entry, resolved, remaining, links = parts, parts[:-1], [parts[-1]], 0
         mode = 0
-        while ahead:
-            name = ahead.pop(0)
+        while remaining:
+            name = remaining.pop(0)
             if name in ("", ".", ".."):
-                if name == ".." and not walked:
+                if name == ".." and not resolved:
                     raise BadInput(f"{_format_entry(entry)} is a link that leads out of the archive")
-                walked, mode = walked[:-1] if name == ".." else walked, stat.S_IFDIR
+                resolved, mode = resolved[:-1] if name == ".." else resolved, stat.S_IFDIR
                 continue
-            with self._opened_folder(walked) as folder, _errors_for_caller(entry):
+            with self._opened_folder(resolved) as folder, _errors_for_caller(entry):
                 mode = self._mode(entry, folder, name, bool(links))
                 if stat.S_ISLNK(mode):
                     links += 1
-                    ahead = [*self._link_target(entry, folder, name, links), *ahead]
+                    remaining = [*self._link_target(entry, folder, name, links), *remaining]
                     continue
-            if ahead and not stat.S_ISDIR(mode):
+            if remaining and not stat.S_ISDIR(mode):
                 raise _dangling(entry)
-            walked = (*walked, name)
+            resolved = (*resolved, name)
         if not stat.S_ISDIR(mode):
             _check_regular(entry, mode)
-        elif walked == entry[: len(walked)] and walked != entry:
-            raise BadInput(f"{_format_entry(entry)} is a link to a folder that it lies in")
-        return walked, mode
+        elif resolved == entry[: len(resolved)] and resolved != entry:
+            raise BadInput(f"{_format_entry(entry)} is a link to a folder that contains it")
+        return resolved, mode
 
     def _mode(self, entry: Parts, folder: int, name: str, by_link: bool) -> int:
         try:
@@ -213,14 +213,14 @@ class _Copier:
             raise (_dangling(entry) if by_link else _changed(entry)) from None
 
     def _link_target(self, entry: Parts, folder: int, name: str, links: int) -> list[str]:
-        leads = os.readlink(name, dir_fd=folder)
-        if leads.startswith("/"):
+        target = os.readlink(name, dir_fd=folder)
+        if target.startswith("/"):
             raise BadInput(f"{_format_entry(entry)} is a link that leads out of the archive")
         if links > MAX_LINKS:
             raise BadInput(
                 f"{_format_entry(entry)} is a link that leads through more than {MAX_LINKS} others"
             )
-        return leads.split("/")
+        return target.split("/")
 
     @contextlib.contextmanager
     def _opened_folder(self, parts: Parts) -> Iterator[int]:

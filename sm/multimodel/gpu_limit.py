@@ -34,5 +34,5 @@ def memory_shares() -> list[float]:
         pairs = [line.split(",") for line in output.splitlines() if line.strip()]
         return [float(used) / float(total) for used, total in pairs]
     except (OSError, subprocess.SubprocessError, ValueError, ZeroDivisionError) as error:
-        log.warning("SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT is without effect: nvidia-smi: %s", error)
+        log.warning("SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT has no effect: nvidia-smi: %s", error)
         return []

@@ -15,7 +15,7 @@ from pathlib import Path
 from sm.errors import UnknownModel
 from sm.run_state import write_whole
 
-#: Loaded models that an error names; there may be thousands.
+#: Loaded models that an error names at most; there may be thousands.
 MAX_NAMES = 20
 
 
@@ -63,15 +63,15 @@ class Snapshot:
     def loaded(self) -> Iterator[Record]:
         return (record for record in self.records.values() if record.loaded)
 
-    def unknown(self, name: str, names_others: bool = True) -> UnknownModel:
-        """Return the error for a model that is not loaded; it names some that are."""
+    def unknown(self, name: str, list_loaded: bool = True) -> UnknownModel:
+        """Return the error for a model that is not loaded. With ``list_loaded`` it names some that are."""
         sentence = f"no model {name[:200]!r} is loaded" if name else "the request names no model"
-        if not names_others:
+        if not list_loaded:
             return UnknownModel(sentence)
         names = sorted(record.name for record in self.loaded())
-        some = [other[:200] for other in names[:MAX_NAMES]]
-        more = f" and {len(names) - len(some)} more" if len(names) > len(some) else ""
-        return UnknownModel(f"{sentence}; loaded are: {', '.join(some) or 'none'}{more}", models=some)
+        shown = [other[:200] for other in names[:MAX_NAMES]]
+        suffix = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        return UnknownModel(f"{sentence}; loaded are: {', '.join(shown) or 'none'}{suffix}", models=shown)
 
     def triton_models(self) -> list[str]:
         """Return Triton's names of everything that is loaded."""

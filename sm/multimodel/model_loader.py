@@ -20,7 +20,7 @@ from pathlib import Path
 
 from sm.errors import Conflict, DeadlinePassed, NotReady, OutOfMemory, Overloaded, TriremeError
 from sm.inspection.machine import Machine
-from sm.multimodel.archive_layout import Archive, check_model, parameters_of_call
+from sm.multimodel.archive_layout import Archive, callable_names, resolve_folder
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.staging import Staging
 from sm.polling import Poll
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 #: Seconds between two checks of models whose caller no longer waits.
 REAP_INTERVAL_S = 1.0
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
 class Loader:
@@ -41,7 +41,7 @@ class Loader:
     Args:
         home: The folder below which archives must be.
         admit: Raises if nothing may be loaded now.
-        machine: What the models will run on; None if unknown.
+        machine: The machine that the models will run on.
         load_timeout: Seconds that a load may take.
         replace_triton: Starts Triton again, for the given reason.
     """
@@ -62,8 +62,8 @@ class Loader:
         self.records, self._staging, self._triton = records, staging, triton
         self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
         self._load_timeout, self._replace_triton = load_timeout, replace_triton
-        #: Archives whose caller no longer waits, by record id. Triton may still load them. Until it has done
-        #: so, or was started again, their files stay: without them it would block all loads.
+        #: Archives whose caller no longer waits, by record id. Triton may still be loading them. Their files
+        #: stay until that has ended or Triton was restarted: without the files Triton would block all loads.
         self._abandoned: dict[str, Record] = {}
         self._lock = threading.Lock()
         self._busy: set[str] = set()
@@ -76,11 +76,11 @@ class Loader:
             BadInput: The archive cannot be loaded.
             OutOfMemory: Memory or disk are full.
         """
-        with self._claim_name(name), _room():
-            self._clear_away(name)
-            folder = check_model(url, self._home)
+        with self._claim_name(name), _translate_full_disk():
+            self._remove_leftovers(name)
+            folder = resolve_folder(url, self._home)
             self._admit()
-            began = time.monotonic()
+            started = time.monotonic()
             record = self._reserve(name, url, target)
             try:
                 # Copy first and read the copy, which no other process changes.
@@ -91,7 +91,7 @@ class Loader:
             except BaseException:
                 self._undo(record)
                 raise
-            log.info("loaded", extra={"model": name, "seconds": round(time.monotonic() - began, 2)})
+            log.info("loaded", extra={"model": name, "seconds": round(time.monotonic() - started, 2)})
             return record
 
     def unload(self, name: str) -> None:
@@ -99,13 +99,13 @@ class Loader:
         snapshot = self.records.read()
         if name not in snapshot.records:
             raise snapshot.unknown(name)
-        with self._claim_name(name), _room():
+        with self._claim_name(name), _translate_full_disk():
             snapshot = self.records.read()
             record = snapshot.records.get(name)
             if record is None or not record.loaded:
                 raise snapshot.unknown(name)
-            began = time.monotonic()
-            # From here on no request finds it.
+            started = time.monotonic()
+            # From now on no request finds it.
             self.records.put(replace(record, loaded=False))
             try:
                 self._unload_from_triton(record)
@@ -113,7 +113,7 @@ class Loader:
                 # A restarted Triton has loaded it again.
                 self.records.put(record)
                 raise
-            log.info("unloaded", extra={"model": name, "seconds": round(time.monotonic() - began, 2)})
+            log.info("unloaded", extra={"model": name, "seconds": round(time.monotonic() - started, 2)})
 
     def reload(self, model: str) -> None:
         """Make Triton load one of its models again. :class:`Conflict` if its archive is being loaded or
@@ -127,12 +127,12 @@ class Loader:
                     self._staging.touch(model)
                     self._triton.load(model, seconds=self._load_timeout)
 
-    def instances(self, model: str) -> int:
+    def count_instances(self, model: str) -> int:
         """Return the number of processes of a model of Triton, if it is a Python model."""
         return self._triton.instances(model)
 
     def reap(self) -> None:
-        """Unload archives that were loaded after their caller gave up, and count those that never will be."""
+        """Unload archives that were loaded after their caller gave up. Replace Triton if too many hang."""
         if not self._abandoned:
             return
         states = self._triton.states()
@@ -145,30 +145,30 @@ class Loader:
             self._staging.remove(record.models, record.id)
             with self._lock:
                 del self._abandoned[record.id]
-        left = (model for record in list(self._abandoned.values()) for model in record.models.values())
-        stuck = [model for model in left if states.get(model) == "LOADING"]
+        remaining = (model for record in list(self._abandoned.values()) for model in record.models.values())
+        stuck = [model for model in remaining if states.get(model) == "LOADING"]
         if len(stuck) >= MAX_STUCK_LOADS:
             self._replace_triton(f"{len(stuck)} loads do not end in Triton: it is started again")
 
     def watch(self) -> None:
-        """Reap again and again, in a thread of its own."""
+        """Start a thread that calls :meth:`reap` at intervals."""
 
-        def look() -> None:
+        def reap_quietly() -> None:
             try:
                 self.reap()
             except NotReady:
-                pass  # the next Triton knows nothing of them
+                pass  # the next Triton does not load them
             except TriremeError as error:
                 log.error("%s", error.sentence)
 
-        Poll("abandoned-loads", REAP_INTERVAL_S, look, at_once=True).start()
+        Poll("abandoned-loads", REAP_INTERVAL_S, reap_quietly, at_once=True).start()
 
     def recover(self) -> None:
         """Undo what an earlier process left unfinished."""
         for record in list(self.records.read().records.values()):
             if not record.loaded:
                 with contextlib.suppress(Conflict), self._claim_name(record.name):
-                    self._clear_away(record.name)
+                    self._remove_leftovers(record.name)
 
     @contextlib.contextmanager
     def _claim_name(self, name: str) -> Iterator[None]:
@@ -184,14 +184,15 @@ class Loader:
             with self._lock:
                 self._busy.remove(name)
 
-    def _clear_away(self, name: str) -> None:
+    def _remove_leftovers(self, name: str) -> None:
+        """Remove what an unfinished load left. Raises :class:`Conflict` if the model is loaded."""
         record = self.records.read().records.get(name)
         if record is None:
             return
         if record.loaded and all(map(self._triton.ready, record.models.values())):
             raise Conflict(f"the model {name[:200]!r} is loaded already")
         # A restarted Triton may have failed to load it. Callers get a 404, and the platform loads it again.
-        log.warning("what is left of a model is cleared away", extra={"model": name})
+        log.warning("the remains of an unfinished load are removed", extra={"model": name})
         self._undo(record)
 
     def _reserve(self, name: str, url: str, target: str) -> Record:
@@ -206,9 +207,7 @@ class Loader:
             return record
 
     def _format_folder(self, url: str) -> str:
-        """Return the archive's folder for messages, ``/opt/ml/models/<hash>``; the platform chose the names
-        in it.
-        """
+        """Return the folder that callers see, ``/opt/ml/models/<hash>``."""
         return str(self._home / Path(url).relative_to(self._home).parts[0])
 
     def _name_models(self, record: Record, archive: Archive) -> Record:
@@ -221,37 +220,39 @@ class Loader:
             desired = plain(record.target or record.name)
             names: dict[str, str] = {}
             # The entry chooses first. Free names are kept, as Python models call each other by name.
-            for inside in sorted(archive.models, key=lambda inside: inside != archive.entry):
-                names[inside] = self._free(
-                    desired if inside == archive.entry else plain(inside), used_names, record.id
+            for archive_name in sorted(
+                archive.models, key=lambda archive_name: archive_name != archive.entry
+            ):
+                names[archive_name] = self._choose_name(
+                    desired if archive_name == archive.entry else plain(archive_name), used_names, record.id
                 )
-                used_names.add(names[inside])
+                used_names.add(names[archive_name])
             record = replace(
                 record,
                 entry=names.get(archive.entry, ""),
-                models={inside: names[inside] for inside in archive.models},
+                models={archive_name: names[archive_name] for archive_name in archive.models},
             )
             self.records.put(record)
             return record
 
-    def _free(self, desired: str, used_names: set[str], identity: str) -> str:
+    def _choose_name(self, desired: str, used_names: set[str], record_id: str) -> str:
         if desired not in used_names:
             return desired
         if not self._namespaced:
             raise Conflict(
                 f"a model {desired!r} is loaded already, and SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING=true"
             )
-        log.info("%s is called %s-%s in Triton: the name is taken", desired, desired, identity)
-        return f"{desired}-{identity}"
+        log.info("%s is called %s-%s in Triton: the name is taken", desired, desired, record_id)
+        return f"{desired}-{record_id}"
 
     def _load_into_triton(self, record: Record, archive: Archive) -> Record:
         self._staging.add(archive, record.models)
         if archive.plugin:
-            view = self._staging.view(archive, record.id)
+            view = self._staging.create_view(archive, record.id)
             names = {
-                name: record.models[inside]
-                for inside, model in archive.models.items()
-                for name in parameters_of_call(model)
+                name: record.models[archive_name]
+                for archive_name, model in archive.models.items()
+                for name in callable_names(model)
             }
             record = replace(
                 record,
@@ -262,10 +263,10 @@ class Loader:
                 names=names,
             )
         end = time.monotonic() + self._load_timeout
-        for inside in archive.roots:
-            left = max(0.1, end - time.monotonic())
+        for archive_name in archive.roots:
+            remaining = max(0.1, end - time.monotonic())
             try:
-                self._triton.load(record.models[inside], record.models.values(), left)
+                self._triton.load(record.models[archive_name], record.models.values(), remaining)
             except DeadlinePassed:
                 raise DeadlinePassed(
                     f"Triton has not loaded {record.name[:200]!r} within {self._load_timeout:g} s "
@@ -290,7 +291,7 @@ class Loader:
         self.records.remove(record.name)
 
     def _undo(self, record: Record) -> None:
-        """Undo a load. What Triton does not release stays recorded, for another attempt."""
+        """Undo a load. If Triton does not release a model, the record stays for another attempt."""
         try:
             self._unload_from_triton(record)
         except NotReady:
@@ -302,18 +303,16 @@ class Loader:
 
 
 def _check_collision(record: Record, other: Record) -> None:
-    """Raise :class:`Conflict` if two records share a name or Target-Model, as a request must mean one
-    model.
-    """
-    for ours, theirs in product((record.name, record.target), (other.name, other.target)):
-        if ours and theirs and plain(ours) == plain(theirs):
-            mine = "the name" if ours == record.name else f"the Target-Model of {record.name[:200]!r},"
-            clash = (
+    """Raise :class:`Conflict` if two records share a name or Target-Model: a request must mean one model."""
+    for own_name, other_name in product((record.name, record.target), (other.name, other.target)):
+        if own_name and other_name and plain(own_name) == plain(other_name):
+            subject = "the name" if own_name == record.name else f"the Target-Model of {record.name[:200]!r},"
+            conflict = (
                 "is loaded already"
-                if theirs == other.name
+                if other_name == other.name
                 else f"is the Target-Model of {other.name[:200]!r}, which is loaded already"
             )
-            raise Conflict(f"{mine} {ours[:200]!r} {clash}")
+            raise Conflict(f"{subject} {own_name[:200]!r} {conflict}")
 
 
 def plain(name: str) -> str:
@@ -325,11 +324,11 @@ def plain(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _room() -> Iterator[None]:
+def _translate_full_disk() -> Iterator[None]:
     """Translate a full disk into an error of the box, not of the archive."""
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM:
+        if error.errno in NO_SPACE_ERRORS:
             raise OutOfMemory(f"there is no room in the run folder: {error.strerror}") from error
         raise

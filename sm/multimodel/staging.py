@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.errors import BadInput
-from sm.multimodel.archive_layout import Archive, parameters_of_call
+from sm.multimodel.archive_layout import Archive, callable_names
 from sm.multimodel.copying import copy_archive
 from sm.multimodel.load_records import Record
 from sm.repository import config_files
@@ -29,34 +29,34 @@ class Staging:
     def __init__(self, repository: Path, archives: Path) -> None:
         self._repository, self._archives = repository, archives
 
-    def copy(self, folder: Path, identity: str, name: str) -> Path:
-        """Copy the archive in ``folder``. The copy's folder is called ``name``, which may be a model's
-        name.
-        """
-        target = self._archives / identity / "files" / name
+    def copy(self, folder: Path, record_id: str, name: str) -> Path:
+        """Copy the archive in ``folder`` into a folder called ``name``, which may become a model's name."""
+        target = self._archives / record_id / "files" / name
         target.parent.mkdir(parents=True)
         copy_archive(folder, target)
         return target
 
     def add(self, archive: Archive, names: Mapping[str, str]) -> None:
         """Create the models' folders. ``names`` are Triton's, by the archive's."""
-        for inside, model in archive.models.items():
-            # An unfinished load may have left one.
-            shutil.rmtree(self._repository / names[inside], ignore_errors=True)
-            _stage(model, self._repository / names[inside], names, inside in archive.on_cpu)
+        for archive_name, model in archive.models.items():
+            # An unfinished load may have left a folder.
+            shutil.rmtree(self._repository / names[archive_name], ignore_errors=True)
+            _add_model(model, self._repository / names[archive_name], names, archive_name in archive.on_cpu)
 
-    def view(self, archive: Archive, identity: str) -> Path:
+    def create_view(self, archive: Archive, record_id: str) -> Path:
         """Create the folder in which the archive's client finds its models."""
-        folder = self._archives / identity / "models"
+        folder = self._archives / record_id / "models"
         folder.mkdir(parents=True)
         for model in archive.models.values():
-            for name in parameters_of_call(model):
+            for name in callable_names(model):
                 (folder / name).symlink_to(model.folder)
         return folder
 
     def touch(self, name: str) -> None:
-        """Renew the version folders' times: Triton reloads a model only if one is newer. :class:`BadInput` if
-        files are gone.
+        """Renew the version folders' times: Triton reloads a model only if one is newer.
+
+        Raises:
+            BadInput: Files of the model are gone.
         """
         if not is_complete(self._repository / name):
             raise BadInput(f"the files of {name!r} are gone")
@@ -64,33 +64,34 @@ class Staging:
             if version.is_dir() and not version.is_symlink():
                 os.utime(version)
 
-    def remove(self, names: Mapping[str, str], identity: str) -> None:
+    def remove(self, names: Mapping[str, str], record_id: str) -> None:
         """Remove everything that :meth:`copy`, :meth:`add` and :meth:`view` created."""
         for name in names.values():
             shutil.rmtree(self._repository / name, ignore_errors=True)
-        shutil.rmtree(self._archives / identity, ignore_errors=True)
+        shutil.rmtree(self._archives / record_id, ignore_errors=True)
 
 
 def is_complete(folder: Path) -> bool:
-    """True if every link in a model's folder has a target: Triton would wait for ever for a Python model
-    without its file, and all other loads with it.
+    """True if every link in a model's folder has a target.
+
+    Triton waits for ever for a Python model whose file is gone, and then all other loads wait too.
     """
     return all(path.exists() for path in folder.rglob("*"))
 
 
-def restorable(record: Record, repository: Path) -> list[str]:
+def find_restorable(record: Record, repository: Path) -> list[str]:
     """Return Triton's names of the models whose files all exist; none if the archive itself is gone."""
     if not Path(record.folder).is_dir():
         return []
     return [name for name in record.models.values() if is_complete(repository / name)]
 
 
-def _stage(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -> None:
+def _add_model(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -> None:
     folder.mkdir()
     versions = {str(number) for number in model.versions}
     for path in model.folder.iterdir():
         if path.name in versions:
-            _link_all(path, folder / path.name)
+            _link_files(path, folder / path.name)
         elif path.name != CONFIG:
             (folder / path.name).symlink_to(path)
     if model.config is not None:
@@ -105,10 +106,8 @@ def _stage(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -
         (folder / "1").mkdir()
 
 
-def _link_all(source: Path, folder: Path) -> None:
-    """Link the files of a version into a folder of our own, whose time can be set: an archive may be
-    read-only.
-    """
+def _link_files(source: Path, folder: Path) -> None:
+    """Link a version's files into a new folder, whose time can be set: an archive may be read-only."""
     folder.mkdir()
     for path in source.iterdir():
         (folder / path.name).symlink_to(path)

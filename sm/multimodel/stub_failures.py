@@ -25,9 +25,10 @@ log = logging.getLogger(__name__)
 POLL_INTERVAL_S = 1.0
 #: A model that could not be loaded again is tried again after this time.
 RELOAD_RETRY_S = 10.0
-#: Seconds between two checks of models that are being loaded, whatever their number.
-LOOK_INTERVAL_S = 0.05
-#: Seconds after which Triton has waited for a dead process, if it ever will: it checks once a second.
+#: Seconds between two searches for dead processes, however many models are being loaded.
+SEARCH_INTERVAL_S = 0.05
+#: Seconds that a process must be dead: by then Triton, which checks once a second, has reaped one that it
+#: ended.
 DEAD_GRACE_S = 3.0
 
 
@@ -36,7 +37,7 @@ class Stubs:
 
     def __init__(self, box: Box) -> None:
         self._box = box
-        #: Children seen before. The kernel's list may omit some while others start or end.
+        #: Triton's pid and its last known stubs. The kernel's list may omit some while others start or end.
         self._last_stubs: tuple[int, frozenset[int]] = (0, frozenset())
 
     def triton(self) -> int | None:
@@ -63,21 +64,21 @@ class Stubs:
         return triton is not None and is_python and not self.alive(triton)[model]
 
     def _model_of(self, pid: int) -> str:
-        words = process_table.command_line(pid)
-        model = model_of(words, self._box.repository)
+        arguments = process_table.command_line(pid)
+        model = model_of(arguments, self._box.repository)
         # An instance's name ends with a number. While a model is loaded, Triton starts a process without one
         # to read the model's configuration, and ends it.
-        return "" if model in words else model
+        return "" if model in arguments else model
 
 
 class ImportWatch:
-    """Ends the wait for models whose process died at its import: Triton itself would wait for ever."""
+    """Ends the load of a model whose process died at its import: Triton itself would wait for ever."""
 
     def __init__(self, box: Box, clock: Callable[[], float] = time.monotonic) -> None:
         self._box, self._clock = box, clock
         self._watch = StubWatch(box.repository, clock)
         self._lock = threading.Lock()
-        self._last_search: tuple[float, tuple[DeadStub, ...]] = (-LOOK_INTERVAL_S, ())
+        self._last_search: tuple[float, tuple[DeadStub, ...]] = (-SEARCH_INTERVAL_S, ())
         #: The models of each load that is under way.
         self._loads: list[frozenset[str]] = []
 
@@ -86,15 +87,15 @@ class ImportWatch:
         """Watch these models during their load. The yielded check raises :class:`BadInput` if one can never
         load.
         """
-        before, load = {stub.pid for stub in self._look()}, frozenset(models)
+        before, load = {stub.pid for stub in self._find_dead()}, frozenset(models)
         with self._lock:
             self._loads.append(load)
 
         def check() -> None:
-            dead = [stub for stub in self._look() if stub.pid not in before]
+            dead = [stub for stub in self._find_dead() if stub.pid not in before]
             for stub in dead:
-                ours = stub.model in models if stub.model else self._is_unseen(load, dead)
-                if ours and self._clock() - stub.since >= DEAD_GRACE_S:
+                is_own = stub.model in models if stub.model else self._must_be_from(load, dead)
+                if is_own and self._clock() - stub.since >= DEAD_GRACE_S:
                     name = stub.model or next(iter(models))
                     why = f"{stub.sentence}; its last lines are in the log"
                     raise BadInput(f"Triton cannot load {name!r}: {why}")
@@ -105,16 +106,16 @@ class ImportWatch:
             with self._lock:
                 self._loads.remove(load)
 
-    def _is_unseen(self, load: frozenset[str], dead: Sequence[DeadStub]) -> bool:
-        """True if processes that died before they were seen can only belong to these loads."""
+    def _must_be_from(self, load: frozenset[str], dead: Sequence[DeadStub]) -> bool:
+        """True if ``load`` has no recorded process, and each such load has one dead, unnamed process."""
         with self._lock:
-            without = [models for models in self._loads if not models & self._watch.recorded_models]
-        return load in without and len(without) == sum(not stub.model for stub in dead)
+            without_stub = [models for models in self._loads if not models & self._watch.recorded_models]
+        return load in without_stub and len(without_stub) == sum(not stub.model for stub in dead)
 
-    def _look(self) -> tuple[DeadStub, ...]:
+    def _find_dead(self) -> tuple[DeadStub, ...]:
         with self._lock:
             at, dead_stubs = self._last_search
-            if self._clock() - at >= LOOK_INTERVAL_S:
+            if self._clock() - at >= SEARCH_INTERVAL_S:
                 triton = triton_pid(self._box)
                 dead_stubs = self._watch.find(triton) if triton else ()
                 self._last_search = (self._clock(), dead_stubs)
@@ -131,27 +132,27 @@ class StubFailureWatch:
         self._not_before: dict[str, float] = {}
 
     def watch(self) -> None:
-        """Look again and again, in a thread of its own."""
+        """Start a thread that calls :meth:`poll` at intervals."""
         Poll("stub-failures", POLL_INTERVAL_S, self.poll, at_once=True).start()
 
     def poll(self) -> None:
         """Reload each model that has fewer processes than before, in a thread of its own."""
         triton = self._stubs.triton()
         alive = self._stubs.alive(triton) if triton else Counter[str]()
-        before, most = self._max_alive
+        before, max_alive = self._max_alive
         if triton != before:
-            most = Counter()
+            max_alive = Counter()
         loaded = set(self._loader.records.read().triton_models())
-        # A model that was loaded again under its old name is counted anew.
-        self._max_alive = (triton, Counter({model: max(alive[model], most[model]) for model in loaded}))
+        # Models that were unloaded are dropped, so a model that takes the name later starts at 0.
+        self._max_alive = (triton, Counter({model: max(alive[model], max_alive[model]) for model in loaded}))
         for model in loaded:
-            if alive[model] < most[model] and self._clock() >= self._not_before.get(model, 0.0):
+            if alive[model] < max_alive[model] and self._clock() >= self._not_before.get(model, 0.0):
                 self._not_before[model] = self._clock() + RELOAD_RETRY_S
-                threading.Thread(target=self._handle, args=(model, alive[model]), daemon=True).start()
+                threading.Thread(target=self._reload_if_dead, args=(model, alive[model]), daemon=True).start()
 
-    def _handle(self, model: str, alive: int) -> None:
+    def _reload_if_dead(self, model: str, alive: int) -> None:
         try:
-            expected = self._loader.instances(model)
+            expected = self._loader.count_instances(model)
             if alive < expected:
                 log.error(
                     "the process of a Python model has died: it is loaded again", extra={"model": model}
@@ -162,6 +163,6 @@ class StubFailureWatch:
         except TriremeError as error:
             log.error("%s", error.sentence, extra={"model": model})
             return
-        # Triton had reloaded the model itself, and old and new processes ran side by side.
+        # No process has died: Triton had reloaded the model, and old and new processes ran side by side.
         self._max_alive[1][model] = expected
         self._not_before.pop(model, None)

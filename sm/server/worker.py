@@ -189,7 +189,7 @@ class DataPlane(Plane):
         """Return the registry: the clients found at start or, in multi-model mode, those of archives."""
         if self.box.multi_model:
             loaded = LoadedClients(Records(self.box.models_file), transport)
-            return LoadedRegistry(loaded, names_others=not self.box.repository_keys)
+            return LoadedRegistry(loaded, lists_models=not self.box.repository_keys)
         code = CodeFolder.of(self.settings, self.box.repository)
         skip = self.box.reload or self.settings.broken_clients == "skip"
         build = partial(registry.build, self.settings.clients, transport, self.box.repository, skip, code)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from sm.multimodel.load_records import Records
-from sm.multimodel.staging import restorable
+from sm.multimodel.staging import find_restorable
 from sm.run_state import Box
 from sm.server.supervisor import front
 from sm.server.supervisor.process_manager import CONTROL, DATA, KEYS, NGINX, TRITON
@@ -115,6 +115,6 @@ class Commands:
             f"--load-model={name}"
             for record in loaded
             if record.id not in self._excluded_records
-            for name in restorable(record, self._box.repository)
+            for name in find_restorable(record, self._box.repository)
         )
         return Command(self._triton.arguments + loads, self._triton.environment)

@@ -47,7 +47,7 @@ class Noted(Loader):
         self.wanted = 2
         self.done, self.asked = threading.Semaphore(0), threading.Semaphore(0)
 
-    def instances(self, model: str) -> int:
+    def count_instances(self, model: str) -> int:
         self.asked.release()
         return self.wanted
 

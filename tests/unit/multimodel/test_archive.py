@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput
-from sm.multimodel.archive_layout import Archive, check_model
+from sm.multimodel.archive_layout import Archive, resolve_folder
 from tests.support.model_archives import Platform, ensemble, model
 
 
@@ -17,7 +17,7 @@ def platform(tmp_path: Path) -> Platform:
 
 
 def read(platform: Platform, url: str) -> Archive:
-    return Archive.read(check_model(url, platform.home), Path(url))
+    return Archive.read(resolve_folder(url, platform.home), Path(url))
 
 
 def test_a_folder_that_is_a_model_is_registered_one_level_up(platform: Platform) -> None:
@@ -140,7 +140,7 @@ def test_a_link_out_of_the_home_is_refused_and_one_to_the_home_is_not(
         read(platform, str(platform.home / "way_out"))
     link = tmp_path / "link"
     link.symlink_to(platform.home)
-    assert check_model(str(link / "hash" / "model"), link) == platform.home / "hash" / "model"
+    assert resolve_folder(str(link / "hash" / "model"), link) == platform.home / "hash" / "model"
 
 
 @pytest.mark.parametrize("text", ["", "x" * (2**20 + 1), "name: '\xff"])

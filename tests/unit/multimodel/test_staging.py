@@ -66,7 +66,7 @@ def test_a_client_finds_the_models_under_its_own_names(staging: Staging, tmp_pat
     platform = Platform(tmp_path / "models")
     url = Path(platform.flat("hash"))
     (url / "config.pbtxt").write_text('name: "resnet"\n' + (url / "config.pbtxt").read_text())
-    view = staging.view(read(url), "id")
+    view = staging.create_view(read(url), "id")
     assert sorted(path.name for path in view.iterdir()) == ["model", "resnet"]
     assert (view / "resnet" / "1" / "model.py").is_file()
 
@@ -87,7 +87,7 @@ def test_nothing_is_left_and_the_archive_is_unharmed(
 ) -> None:
     names = {"a": "a", "all": "hash"}
     staging.add(whole, names)
-    staging.view(whole, "id")
+    staging.create_view(whole, "id")
     staging.remove(names, "id")
     assert list((tmp_path / "repository").iterdir()) == list((tmp_path / "views").iterdir()) == []
     assert (whole.models["a"].folder / "1" / "model.py").is_file()
