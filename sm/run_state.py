@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +25,10 @@ EXPECTED_PYTHON_MODELS = 32
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
 #: Where ``make image MODELS=…`` copies models; served if the platform mounts none.
 BAKED_REPOSITORY = Path("/opt/trireme/repository")
+#: A path that nginx's configuration takes without quotes.
+PLAIN_PATH = re.compile(r"[\w./+-]+")
+#: Bytes of the path of the temporary folder: a Unix socket in a run folder below it may have 107.
+MAX_TEMPORARY_PATH_BYTES = 70
 #: Bytes of a body on a control-plane route. One process serves them all, and a load needs 1 KB.
 MAX_CONTROL_BODY_BYTES = 2**20
 
@@ -209,11 +215,34 @@ def find_repository(
         )
     if not models.names(repository) and not CodeFolder.of(settings, repository).serves:
         raise StartError(
-            f"There is no model in {repository} (no folder with a config.pbtxt or with a file that tells "
-            "Triton what it is, such as 1/model.onnx, and no code/inference.py): run "
+            f"There is no model in {repository} ({_why_empty(repository)}): run "
             "`make serve` for the demo, or set TRIREME_MODEL_REPOSITORY to a Triton model repository."
         )
     return repository
+
+
+def _why_empty(repository: Path) -> str:
+    if not repository.is_dir():
+        return "which is no folder"
+    return (
+        "no folder with a config.pbtxt or with a file that tells Triton what it is, such as 1/model.onnx, "
+        "and no code/inference.py"
+    )
+
+
+def temporary_folder() -> Path:
+    """Return where run folders are: TMPDIR, or /tmp if nginx or a socket cannot have TMPDIR's path.
+
+    Raises :class:`StartError` if no temporary folder can be written.
+    """
+    try:
+        folder = tempfile.gettempdir()
+    except OSError:
+        raise StartError(
+            "There is no temporary folder that can be written: mount one at /tmp, or set TMPDIR."
+        ) from None
+    plain = PLAIN_PATH.fullmatch(folder) and len(os.fsencode(folder)) <= MAX_TEMPORARY_PATH_BYTES
+    return Path(folder if plain else "/tmp")  # noqa: S108
 
 
 def check_client_folders(settings: Settings) -> None:

@@ -6,7 +6,9 @@ Names beginning with ``SAGEMAKER_`` are the contract of the platform and of its 
 
 from __future__ import annotations
 
+import difflib
 import os
+import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -44,6 +46,10 @@ BATCH_TIMEOUT_S = 3600.0
 BATCH_MAX_RECORDS = 10_000_000
 #: The toolkit's own default for a user's script.
 PROGRAM = "inference.py"
+#: How the names of this box's own settings begin.
+OWN = "TRIREME_"
+#: Of a name that may be a setting's, misspelled. Kubernetes sets TRIREME_PORT beside a service of that name.
+MIN_SIMILARITY = 0.87
 T = TypeVar("T")
 
 
@@ -56,6 +62,14 @@ def setting(names: str, read: Callable[[str], T], default: T, help_text: str) ->
 def cores() -> int:
     """The processors this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def user_cache() -> Path:
+    """The folder of the user's caches; below the temporary folder for a user without a home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    except RuntimeError:  # HOME is not set, and /etc/passwd does not list the user
+        return Path(tempfile.gettempdir()) / ".cache"
 
 
 @dataclass(frozen=True)
@@ -534,7 +548,7 @@ class Settings:
     cache: Path = setting(
         "TRIREME_CACHE",
         Path,
-        Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "trireme",
+        user_cache() / "trireme",
         "The folder for downloads and built demo models.",
     )
 
@@ -640,6 +654,17 @@ def source(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None
     return next((name for name in names if environment.get(name, "") != ""), None)
 
 
+def misspelled(environment: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that has nearly the name of a setting of this box."""
+    known = [name for row in fields(Settings) for name in row.metadata["names"] if name.startswith(OWN)]
+    unknown = (name for name in environment if name.startswith(OWN) and name not in known)
+    return [
+        f"{name} is no setting: do you mean {close[0]}? sm settings lists them all"
+        for name in sorted(unknown)
+        if (close := difflib.get_close_matches(name, known, 1, MIN_SIMILARITY))
+    ]
+
+
 def names_of(field_name: str) -> tuple[str, ...]:
     """The variables that set a field."""
     names: tuple[str, ...] = next(row.metadata["names"] for row in fields(Settings) if row.name == field_name)
@@ -665,8 +690,8 @@ def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
 
 def markdown(rows: list[dict[str, str]]) -> list[str]:
     """The rows as the table of the documentation; paths of this machine are shortened."""
-    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    short = {f"{HERE}/": "", caches: "~/.cache", str(Path.home()): "~"}
+    caches = user_cache()
+    short = {f"{HERE}/": "", str(caches): "~/.cache", str(caches.parent): "~"}
     lines = ["| variable | default | effect |", "|---|---|---|"]
     for row in rows:
         first, *others = row["name"].split()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sm.run_state import (
     choose_repository,
     find_repository,
     shared_bytes,
+    temporary_folder,
     write_whole,
 )
 from sm.settings import Settings
@@ -81,6 +83,40 @@ def test_the_images_own_models_are_served_where_the_platform_gives_none(tmp_path
 def test_no_model_is_a_sentence_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="make serve.*TRIREME_MODEL_REPOSITORY"):
         find_repository(Settings(), tmp_path / "missing")
+
+
+def test_a_repository_that_does_not_exist_is_said_to_be_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "missing", tmp_path / "file"):
+        with pytest.raises(StartError, match=f"{path} \\(which is no folder\\): .*TRIREME_MODEL_REPOSITORY"):
+            find_repository(replace(Settings(), repository=path))
+
+
+@pytest.mark.parametrize(
+    ("folder", "fits"),
+    [
+        ("/var/tmp/ä", True),
+        ("/tmp/my files", False),
+        ("/tmp/a;b", False),
+        ("/tmp/a{b", False),
+        ("/tmp/a$b", False),
+        (f"/tmp/{'x' * 90}", False),
+    ],
+)
+def test_a_temporary_folder_that_nginx_or_a_socket_cannot_have_is_replaced(
+    folder: str, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", folder)
+    assert temporary_folder() == Path(folder if fits else "/tmp")
+
+
+def test_no_temporary_folder_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", fail)
+    with pytest.raises(StartError, match="no temporary folder.*TMPDIR"):
+        temporary_folder()
 
 
 def test_a_config_at_the_root_is_the_contracts_sentence(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from sm.errors import StartError
-from sm.settings import HERE, Settings, cores, names_of, table
+from sm.settings import HERE, Settings, cores, misspelled, names_of, table, user_cache
 from sm.values import format_value
 
 ROWS = fields(Settings)
@@ -138,3 +139,26 @@ def test_a_value_is_shown_as_one_would_type_it(value: object, text: str) -> None
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Settings().port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("TRIREME_THREAD", "TRIREME_THREADS"), ("TRIREME_LOGFILE", "TRIREME_LOG_FILE")],
+)
+def test_a_name_that_is_nearly_a_settings_is_told(name: str, meant: str) -> None:
+    assert misspelled({name: "1", "TRIREME_QUEUE": "1"}) == [
+        f"{name} is no setting: do you mean {meant}? sm settings lists them all"
+    ]
+
+
+def test_other_names_are_somebody_elses() -> None:
+    # Kubernetes sets the first three beside a service called trireme.
+    names = ("TRIREME_PORT", "TRIREME_SERVICE_PORT", "TRIREME_PORT_8080_TCP", "TRIREME_GATEWAY_TLS_KEY")
+    assert misspelled(dict.fromkeys((*names, "SAGEMAKER_REGION", "PATH"), "1")) == []
+
+
+def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 3)  # /etc/passwd lists nobody of this number
+    assert user_cache() == Path(tempfile.gettempdir()) / ".cache"

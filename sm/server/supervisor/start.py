@@ -36,6 +36,7 @@ from sm.run_state import (
     check_default_model,
     find_repository,
     shared_bytes,
+    temporary_folder,
 )
 from sm.server.access import setup
 from sm.server.supervisor import demo, front, ports, ready_message
@@ -54,7 +55,7 @@ from sm.server.supervisor.loop import Loop
 from sm.server.supervisor.processes import Processes
 from sm.server.supervisor.signals import Signals
 from sm.server.supervisor.watchdog import Watchdog
-from sm.settings import Settings, names_of
+from sm.settings import Settings, misspelled, names_of
 from sm.tracing import variables as tracing_variables
 from sm.triton import restricted_apis, shared_memory_cleanup
 
@@ -171,6 +172,8 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         fitted = {name: str(getattr(settings, name)) for name in ("threads", "queue")}
         environment = {**os.environ, **{names_of(name)[0]: value for name, value in fitted.items()}}
         commands = Commands(settings, box, nginx, descriptors, environment)
+        for warning in misspelled(os.environ):
+            log.log("warning", warning)
         log.log("info", f"trireme-serving {__version__} on Python {platform.python_version()}")
         log.log("info", f"port {settings.port}: {describe_start(settings, repository)}")
         if settings.triton_ports != "off":
@@ -260,8 +263,8 @@ def prepare_box(
     http, grpc, metrics = ports.choose_ports(settings)
     box_id = secrets.token_hex(4)
     lock = acquire_instance_lock(box_id)
-    # A short path, as a Unix socket's may have 107 bytes. Its mode is 0700.
-    run_folder = Path(tempfile.mkdtemp(prefix="trireme-"))
+    # Its mode is 0700.
+    run_folder = Path(tempfile.mkdtemp(prefix="trireme-", dir=temporary_folder()))
     if watchdog:
         for path in (
             run_folder,
@@ -309,7 +312,7 @@ def acquire_instance_lock(box_id: str) -> shared_memory_cleanup.InstanceLock | N
     if not SHARED_MEMORY.is_dir():
         return None
     shared_memory_cleanup.sweep(SHARED_MEMORY)
-    for file in Path(tempfile.gettempdir()).glob("trireme-*/box.json"):
+    for file in temporary_folder().glob("trireme-*/box.json"):
         # Read only the id: a box of another version may have written other members.
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             if not (SHARED_MEMORY / f"trireme-{json.loads(file.read_text())['id']}.lock").exists():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO
 
 from sm import logs
 from sm.errors import StartError
+from sm.run_state import temporary_folder
 from sm.settings import Settings
 
 #: Seconds between two looks at a log that is followed.
@@ -166,7 +166,7 @@ def find(settings: Settings) -> Path:
 
 def _outputs() -> Iterator[Path]:
     """Yield the files that running boxes of this user have as standard output."""
-    for file in Path(tempfile.gettempdir()).glob("trireme-*/supervisor.pid"):
+    for file in temporary_folder().glob("trireme-*/supervisor.pid"):
         try:
             output = Path(f"/proc/{int(file.read_text())}/fd/1").readlink()
         except (OSError, ValueError):
