@@ -135,7 +135,8 @@ class Preprocessing(Normalisation):
         Returns:
             Contiguous uint8 [3, crop, crop], or [crop, crop, 3] if ``layout`` is ``HWC``.
         """
-        return self._apply_layout(np.stack(self._planes(pixels, size)))
+        planes = np.concatenate(self._planes(pixels, size))
+        return self._apply_layout(planes.reshape(3, self.crop, self.crop))
 
     def square(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the centre square that the model sees, as a view of the picture's own pixels."""

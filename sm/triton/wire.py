@@ -51,8 +51,13 @@ class Unreadable(Exception):
     """
 
 
+#: The head of a frame: its size as two bytes and one, type, flags, stream.
+FRAME_HEAD = struct.Struct(">HBBBI")
+
+
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+    size = len(payload)
+    return FRAME_HEAD.pack(size >> 8, size & 255, kind, flags, stream) + payload
 
 
 def _settings(values: Mapping[int, int]) -> bytes:
@@ -181,11 +186,11 @@ class Connection:
         buffer = self._buffer + content if self._buffer else content
         at = 0
         while at + 9 <= len(buffer):
-            size, kind, flags, stream = _parse_frame_head(buffer, at)
-            end = at + 9 + size
+            high, low, kind, flags, stream = FRAME_HEAD.unpack_from(buffer, at)
+            end = at + 9 + (high << 8 | low)
             if end > len(buffer):
                 break
-            self._handle_frame(kind, flags, stream, buffer[at + 9 : end])
+            self._handle_frame(kind, flags, stream & MAX_STREAM_ID, buffer[at + 9 : end])
             at = end
         self._buffer = buffer[at:]
 
@@ -257,12 +262,6 @@ def _without_padding(payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
         raise Unreadable("a frame has more padding than content")
     return payload[1 : len(payload) - payload[0]]
-
-
-def _parse_frame_head(buffer: bytes, at: int) -> tuple[int, int, int, int]:
-    """Parse size, type, flags and stream of the frame at a position."""
-    first, low, kind, flags, stream = struct.unpack_from(">HBBBI", buffer, at)
-    return first << 8 | low, kind, flags, stream & MAX_STREAM_ID
 
 
 class ConnectionPool:

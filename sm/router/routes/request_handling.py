@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from werkzeug import Request
@@ -73,10 +75,16 @@ def read_message(environ: WSGIEnvironment, max_body: int, model: str = "") -> Me
     return Message(
         read_body(environ, max_body),
         read_headers(environ),
-        Request(environ).args.to_dict() if environ.get("QUERY_STRING") else {},
+        read_query(environ.get("QUERY_STRING", "")),
         request_id(environ),
         model,
     )
+
+
+@lru_cache(maxsize=256)  # callers send the same ones again and again
+def read_query(query: str) -> Mapping[str, str]:
+    """Return the parameters of a WSGI query string, read-only; of several of one name the first."""
+    return MappingProxyType(Request({"REQUEST_METHOD": "POST", "QUERY_STRING": query}).args.to_dict())
 
 
 def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
