@@ -34,7 +34,7 @@ PACKAGE = "trireme_clients"
 
 @dataclass(frozen=True)
 class ClientSource:
-    """A client's file that was found. A toolkit script has the ``module`` name to import it as."""
+    """The file of a client. ``module``: the name to import a toolkit script as; empty for other clients."""
 
     name: str
     file: Path
@@ -42,14 +42,14 @@ class ClientSource:
 
     @property
     def is_bundled(self) -> bool:
-        """True if the client came with the box: it is left out if its model is not served. For other clients
+        """True if the client comes with the box. If its model is not served it is left out; for other clients
         that is an error.
         """
         return (HERE / "clients") in self.file.parents
 
     @property
     def home(self) -> Path:
-        """The folder whose modules it may import by their plain names."""
+        """The folder whose modules the client imports by their plain names."""
         return self.file.parents[self.module.count(".")]
 
     @property
@@ -71,7 +71,8 @@ def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Clie
     """
     for folder in folders:
         code = CodeFolder(folder, program)
-        script, alone = code.script, folder / "client.py"
+        script = code.script
+        has_single_client = (folder / "client.py").is_file()
         if script:
             yield ClientSource(SCRIPT_NAME, script, code.module)
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
@@ -79,7 +80,7 @@ def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Clie
                 continue
             if (path / "client.py").is_file():
                 yield ClientSource(path.name, path / "client.py")
-            elif path.suffix == ".py" and not script and (path == alone or not alone.is_file()):
+            elif path.suffix == ".py" and not script and (path.name == "client.py" or not has_single_client):
                 yield ClientSource(path.stem, path)
 
 
@@ -87,38 +88,38 @@ def plain_names(source: ClientSource) -> AbstractContextManager[None]:
     """Make the modules beside a user's client importable as ``import helpers``; a toolkit script does that
     itself.
     """
-    folder = source.file.name == "client.py" and not source.is_bundled and not source.module
-    return script_modules.plain_names(source.home) if folder else nullcontext()
+    has_folder = source.file.name == "client.py" and not source.is_bundled and not source.module
+    return script_modules.plain_names(source.home) if has_folder else nullcontext()
 
 
 def load(source: ClientSource, triton: Triton, repository: Path) -> Client:
     """Import a client's file and create its one instance."""
     try:
         with plain_names(source):
-            client = _instance(source, triton, repository)
+            client = _create(source, triton, repository)
         client.name = client.name or source.name
         return client
     except StartError as error:
         raise StartError(f"{source.display_path}: {error}") from None
-    except BaseException as error:  # also sys.exit() and KeyboardInterrupt: one client may end nobody else
+    except BaseException as error:  # also a client's sys.exit() and KeyboardInterrupt
         raise StartError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
 
 
-def _instance(source: ClientSource, triton: Triton, repository: Path) -> Client:
+def _create(source: ClientSource, triton: Triton, repository: Path) -> Client:
     if source.module:
         return ToolkitClient(triton, source.home, repository, source.module)
-    return _class_of(_import(source))(triton, source.file.parent, repository)
+    return _find_class(_import(source))(triton, source.file.parent, repository)
 
 
 def unload(source: ClientSource) -> None:
-    """Remove a client's modules from ``sys.modules``. Objects of theirs that are still referenced stay."""
+    """Remove a client's modules from ``sys.modules``. Objects that are still referenced stay alive."""
     package = source.package
     for loaded in [module for module in list(sys.modules) if f"{module}.".startswith(f"{package}.")]:
         sys.modules.pop(loaded, None)
 
 
 def _import(source: ClientSource) -> types.ModuleType:
-    """Load the file anew, inside a package of its own."""
+    """Load the file again, as a module of its own package."""
     unload(source)
     parent = types.ModuleType(source.package)
     parent.__path__ = [str(source.file.parent)]
@@ -126,11 +127,11 @@ def _import(source: ClientSource) -> types.ModuleType:
     return importlib.import_module(f"{source.package}.{source.file.stem}")
 
 
-def _class_of(module: types.ModuleType) -> type[Client]:
+def _find_class(module: types.ModuleType) -> type[Client]:
     # Only classes are inspected: other objects may define ``__getattr__`` with side effects.
-    clients = [value for value in vars(module).values() if _is_client(value)]
-    kinds = [kind for kind in clients if kind.__module__ == module.__name__]
-    concrete = [kind for kind in kinds if not inspect.isabstract(kind)]
+    client_classes = [value for value in vars(module).values() if _is_client(value)]
+    own_classes = [candidate for candidate in client_classes if candidate.__module__ == module.__name__]
+    concrete = [candidate for candidate in own_classes if not inspect.isabstract(candidate)]
     if len(concrete) == 1:
         check_declarations(concrete[0])
         return concrete[0]
@@ -138,9 +139,9 @@ def _class_of(module: types.ModuleType) -> type[Client]:
         raise StartError(
             f"it has {len(concrete)} clients ({', '.join(k.__name__ for k in concrete)}); one is expected."
         )
-    if kinds:
-        missing = ", ".join(sorted(kinds[0].__abstractmethods__))
-        raise StartError(f"{kinds[0].__name__} lacks {missing}.")
+    if own_classes:
+        missing = ", ".join(sorted(own_classes[0].__abstractmethods__))
+        raise StartError(f"{own_classes[0].__name__} lacks {missing}.")
     raise StartError("it has no subclass of sm.client.base.Client.")
 
 

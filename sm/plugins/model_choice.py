@@ -13,33 +13,33 @@ from sm.repository import config_files
 PARAMETER = "trireme_client"
 
 
-def choose_model(client: TensorClient, repository: Path, is_there: Callable[[str], bool]) -> str:
+def choose_model(client: TensorClient, repository: Path, is_callable: Callable[[str], bool]) -> str:
     """Choose the model of ``repository`` that a client calls; the client's own name if there is none.
 
     Args:
-        is_there: Returns True if a model of a name can be called.
+        is_callable: Returns True if a model of a name can be called.
 
     Raises:
         StartError: Two models name the client.
     """
-    naming = sorted(models_naming(client.name, repository))
-    if len(naming) > 1:
+    models = sorted(find_models_naming(client.name, repository))
+    if len(models) > 1:
         raise StartError(
-            f"{' and '.join(naming)} both have the parameter {PARAMETER} {client.name!r} in config.pbtxt: "
+            f"{' and '.join(models)} both have the parameter {PARAMETER} {client.name!r} in config.pbtxt: "
             "remove it from all but one."
         )
-    if naming:
-        return naming[0]
-    return next((name for name in (client.model, *client.aliases) if is_there(name)), client.model)
+    if models:
+        return models[0]
+    return next((name for name in (client.model, *client.aliases) if is_callable(name)), client.model)
 
 
-def models_naming(client: str, repository: Path) -> Iterator[str]:
+def find_models_naming(client: str, repository: Path) -> Iterator[str]:
     """Yield the models in a repository whose ``config.pbtxt`` names the client."""
     for path in repository.glob("*/config.pbtxt"):
         try:
             parameters = config_files.read(path).parameters
         except ValueError:
-            continue  # Triton says what is wrong with it.
+            continue  # Triton reports what is wrong with it.
         if PARAMETER in parameters and parameters[PARAMETER].string_value == client:
             yield path.parent.name
 

@@ -1,4 +1,4 @@
-"""Decide which client serves a name that both a team's file and a bundled client have."""
+"""Decide which client serves a name that two files have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_name(client: Client, source: ClientSource, others: Mapping[str, Client
     if client.replaces not in ("", client.name):
         raise NameTaken(
             f"{source.display_path}: it replaces {client.replaces!r}, but its name is {client.name!r}: a "
-            "client can replace one of its own name alone."
+            "client can replace only one with its own name."
         )
     if other == source or (other.is_bundled and client.replaces):
         return
@@ -36,19 +36,19 @@ def check_name(client: Client, source: ClientSource, others: Mapping[str, Client
         )
     raise NameTaken(
         f"{source.display_path}: the box comes with a client {client.name!r}, {other.display_path}: give "
-        f"yours another name, or write replaces = {client.name!r} into its class to have it served instead."
+        f"yours another name, or write replaces = {client.name!r} into its class to serve it instead."
     )
 
 
-def select_sources(everything: Iterable[ClientSource]) -> tuple[ClientSource, ...]:
+def select_sources(all_sources: Iterable[ClientSource]) -> tuple[ClientSource, ...]:
     """Return the sources without copies and without the bundled clients that others replace."""
-    sources = tuple(without_copies(everything))
+    sources = tuple(without_copies(all_sources))
     own_names = {source.name for source in sources if not source.is_bundled}
     return tuple(source for source in sources if not source.is_bundled or source.name not in own_names)
 
 
 def without_copies(sources: Iterable[ClientSource]) -> Iterator[ClientSource]:
-    """Yield the sources, each client once: the same files in ``clients/`` and in ``code/`` are one client."""
+    """Yield each client once: the same files in ``clients/`` and in ``code/`` are one client."""
     seen: dict[str, ClientSource] = {}
     for source in sources:
         first = seen.setdefault(source.name, source)
@@ -71,7 +71,7 @@ def find_differences(first: ClientSource, second: ClientSource) -> Iterator[str]
 
 
 def _files(home: Path) -> Iterator[str]:
-    """Yield the paths of a client's files, without what Python and pytest write beside them."""
+    """Yield the paths of a client's files, without those that Python and pytest write."""
     for path in home.rglob("*"):
         name = path.relative_to(home)
         if path.is_file() and path.suffix != ".pyc" and not any(part.startswith(".") for part in name.parts):

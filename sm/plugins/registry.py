@@ -1,4 +1,4 @@
-"""The clients of a box: found, loaded, and compared with the models that Triton serves."""
+"""Find and load the clients of a box, and compare them with the models that Triton serves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Registry:
-    """The clients by name, and the reasons for those that were left out."""
+    """The clients by name, and the reasons why others were left out."""
 
     clients: Mapping[str, Client]
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -88,9 +88,10 @@ class Registry:
         return next(iter(client.required_models()), name)
 
     def default(self, requested: str) -> str:
-        """Return the model of a request that names none.
+        """Return the model of a request that names none; empty if there is no default.
 
-        It is the setting's, the toolkit script, the only client, or the only model.
+        It is the one that ``requested``, the setting, names; else the toolkit script, the only client, or the
+        only model.
         """
         if requested and requested not in (*self.clients, *self.models):
             raise StartError(
@@ -107,22 +108,23 @@ class ModelMissing(Exception):
     """A client's model is not in the repository."""
 
 
-def find_unserved(_found: ClientSource, error: StartError) -> None:
-    """Log a client that cannot load, if that does not stop the start."""
+def log_broken_client(_source: ClientSource, error: StartError) -> None:
+    """Log a client that cannot load; the box serves without it."""
     log.error("left out: %s", error)
 
 
-def raise_start_error(_found: ClientSource, error: StartError) -> None:
-    """Stop the start for a client that cannot load."""
+def raise_start_error(_source: ClientSource, error: StartError) -> None:
+    """Raise the error of a client that cannot load, which stops the start."""
     raise error
 
 
-def candidates(folders: tuple[Path, ...], code: CodeFolder) -> list[ClientSource]:
-    """Return all files of clients, without second copies of one client. A user's come first, as one may
-    replace a bundled client, which is then not loaded.
+def find_sources(folders: tuple[Path, ...], code: CodeFolder) -> list[ClientSource]:
+    """Return the files of all clients, without second copies of one client.
+
+    A user's clients come first: one may replace a bundled client, which is then not loaded.
     """
-    everything = without_copies((*discover(folders), *discover((code.folder,), code.program)))
-    return sorted(everything, key=lambda source: source.is_bundled)
+    sources = without_copies((*discover(folders), *discover((code.folder,), code.program)))
+    return sorted(sources, key=lambda source: source.is_bundled)
 
 
 def build(
@@ -132,51 +134,55 @@ def build(
     skip_broken: bool = False,
     code: CodeFolder | None = None,
     reusable: dict[Path, Client] | None = None,
-    report: Callable[[ClientSource, StartError], None] = find_unserved,
+    report: Callable[[ClientSource, StartError], None] = log_broken_client,
 ) -> Registry:
     """Find, load and check every client. :class:`StartError` names the first that fails, and why.
 
-    ``code``: the user's folder, by default ``code/`` of the repository. ``reusable``: clients of an earlier
-    build by file, which are used again.
+    Args:
+        folders: Where clients are.
+        repository: The model repository.
+        skip_broken: Call ``report`` for a client that fails, instead of raising.
+        code: The user's code folder; by default ``code/`` of the repository.
+        reusable: Clients of an earlier build by file, which are used again. New clients are added.
     """
-    everything = candidates(folders, code or CodeFolder(repository / CODE))
-    bundled = {source.name: source for source in everything if source.is_bundled}
+    sources = find_sources(folders, code or CodeFolder(repository / CODE))
+    bundled = {source.name: source for source in sources if source.is_bundled}
     reusable = {} if reusable is None else reusable
-    refuse = report if skip_broken else raise_start_error
+    report_error = report if skip_broken else raise_start_error
     clients: dict[str, Client] = {}
-    files: dict[str, ClientSource] = {}
-    without: dict[str, str] = {}
-    for source in everything:
-        if source.is_bundled and source.name in files:
-            log.info("%s gives way to %s", source.display_path, files[source.name].display_path)
+    sources_by_name: dict[str, ClientSource] = {}
+    left_out: dict[str, str] = {}
+    for source in sources:
+        if source.is_bundled and source.name in sources_by_name:
+            log.info("%s is replaced by %s", source.display_path, sources_by_name[source.name].display_path)
             continue
         try:
             with plain_names(source) if source.file not in reusable else nullcontext():
                 client = reusable.get(source.file) or load(source, triton, repository)
-                check_name(client, source, {**bundled, **files})
-                files[client.name] = source
+                check_name(client, source, {**bundled, **sources_by_name})
+                sources_by_name[client.name] = source
                 if source.file not in reusable:
                     check(client, source, triton)
         except ModelMissing as missing:
-            without[source.name] = str(missing)
+            left_out[source.name] = str(missing)
             if not source.is_bundled:
-                refuse(source, StartError(f"{source.display_path}: {missing}."))
+                report_error(source, StartError(f"{source.display_path}: {missing}."))
         except UnsuitableModel as error:
-            without[source.name] = str(error)
+            left_out[source.name] = str(error)
             if not source.is_bundled:
-                refuse(source, error)
+                report_error(source, error)
             else:
                 log.warning("%s The model is served without it, by the v2 protocol.", error)
         except StartError as error:
-            without[source.name] = str(error)
-            refuse(source, error)
+            left_out[source.name] = str(error)
+            report_error(source, error)
             if not isinstance(error, NameTaken):
-                # The broken client may have replaced the bundled one. No answer is better than one of the
-                # wrong client.
-                files.setdefault(source.name, source)
+                # The broken client may be meant to replace the bundled one. No answer is better than one of
+                # the wrong client.
+                sources_by_name.setdefault(source.name, source)
         else:
             clients[client.name] = reusable[source.file] = client
-    return Registry(clients, without)
+    return Registry(clients, left_out)
 
 
 def check(client: Client, source: ClientSource, triton: Triton) -> None:
@@ -189,35 +195,35 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
         except UnknownModel:
             raise ModelMissing(f"its model {model!r} is not served by Triton") from None
         if isinstance(client, TensorClient) and model == client.model:
-            for fault in differences(client, metadata):
-                raise StartError(f"{source.display_path}: {fault}.")
+            for difference in differences(client, metadata):
+                raise StartError(f"{source.display_path}: {difference}.")
     try:
         client.setup()
     except StartError as error:
         raise type(error)(f"{source.display_path}: {error}") from None
     except TriremeError as error:
         raise StartError(f"{source.display_path}: {error.sentence}") from error
-    except BaseException as error:  # also sys.exit() and KeyboardInterrupt: one client may end nobody else
+    except BaseException as error:  # also a client's sys.exit() and KeyboardInterrupt
         raise StartError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
 
 
 def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:
-    """Describe tensors that the client names and that the model lacks, or has in another type or shape."""
-    sides = (("input", client.inputs, metadata.inputs), ("output", client.outputs, metadata.outputs))
-    for side, tensors, served in sides:
+    """Yield a sentence for each tensor of the client that the model lacks or has in another type or shape."""
+    directions = (("input", client.inputs, metadata.inputs), ("output", client.outputs, metadata.outputs))
+    for direction, tensors, served in directions:
         for name, (datatype, shape) in tensors.items():
             if name not in served:
-                yield f"it names the {side} {name!r}, but {metadata.name!r} has {', '.join(served)}"
+                yield f"it names the {direction} {name!r}, but {metadata.name!r} has {', '.join(served)}"
             elif not _fits(metadata, served[name], datatype, shape):
-                theirs = f"{served[name].datatype} {list(served[name].shape)}"
-                ours = f"{datatype.replace('|', ' or ')} {list(shape)}"
-                yield f"its {side} {name!r} is {ours}, but {metadata.name!r} has {theirs}"
+                served_type = f"{served[name].datatype} {list(served[name].shape)}"
+                client_type = f"{datatype.replace('|', ' or ')} {list(shape)}"
+                yield f"its {direction} {name!r} is {client_type}, but {metadata.name!r} has {served_type}"
 
 
 def _fits(model: ModelMetadata, served: TensorMetadata, datatypes: str, shape: tuple[int, ...]) -> bool:
-    theirs = record_shape(model, served, len(shape))
+    served_shape = record_shape(model, served, len(shape))
     return (
         served.datatype in datatypes.split("|")
-        and theirs is not None
-        and all(-1 in sizes or len(set(sizes)) == 1 for sizes in zip(shape, theirs, strict=True))
+        and served_shape is not None
+        and all(-1 in sizes or len(set(sizes)) == 1 for sizes in zip(shape, served_shape, strict=True))
     )

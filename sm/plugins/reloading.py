@@ -1,7 +1,7 @@
 """Reload clients when their files change, for development.
 
-Each worker checks the files and replaces changed clients between two requests. No process ends, and a request
-that has begun keeps its client.
+Each worker checks the files and replaces changed clients between two requests. No process ends, and a
+running request keeps its client.
 """
 
 from __future__ import annotations
@@ -46,48 +46,48 @@ class LiveClients(Mapping[str, Client]):
 
     def __init__(self, build: Build, folders: tuple[Path, ...], log_marks: Path) -> None:
         self._build, self._folders, self._log_marks = build, folders, log_marks
-        self._faults: Mapping[str, str] = {}
+        self._errors: Mapping[str, str] = {}
         #: The reasons why clients still run their old version, by name.
         self.reload_errors: Mapping[str, str] = {}
         self._clients: dict[Path, Client] = {}
-        self.now = Registry({})
-        self._scanned = self._loaded_files = files(folders)
+        self.registry = Registry({})
+        self._scanned = self._loaded_files = scan(folders)
         self._load_changed(self._scanned, {})
 
     def __getitem__(self, name: str) -> Client:
-        if name in self._faults:
-            raise ClientFailed(f"the client of {name!r} is broken: {self._faults[name]}")
-        return self.now.clients[name]
+        if name in self._errors:
+            raise ClientFailed(f"the client of {name!r} is broken: {self._errors[name]}")
+        return self.registry.clients[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._faults or name in self.now.clients
+        return name in self._errors or name in self.registry.clients
 
     def __iter__(self) -> Iterator[str]:
-        return iter([name for name in self.now.clients if name not in self._faults])
+        return iter([name for name in self.registry.clients if name not in self._errors])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Check in a thread of its own; ``changed`` is called after each change."""
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Check at intervals, in a thread; ``on_change`` is called after each change."""
 
-        def look() -> None:
+        def check() -> None:
             if self.check_files():
-                changed()
+                on_change()
 
-        Poll("client-reload", POLL_INTERVAL_S, look).start()
+        Poll("client-reload", POLL_INTERVAL_S, check).start()
 
     def check_files(self) -> bool:
-        """Load what has changed, once it is complete. Returns True if there was a change."""
-        scanned, before = files(self._folders), self._scanned
+        """Load changed clients once two checks see the same files. Returns True if there was a change."""
+        scanned, before = scan(self._folders), self._scanned
         self._scanned = scanned
         if scanned != before or scanned == self._loaded_files:
             return False
-        earlier, before = self._clients, self._loaded_files
+        old_clients, before = self._clients, self._loaded_files
         try:
             self._load_changed(scanned, before)
         except TriremeError:
-            # Triton is being started again: retry at the next check.
+            # Triton is restarting: retry at the next check.
             return False
         except BaseException as error:
             reason = str(error) if isinstance(error, StartError) else repr(error)
@@ -96,12 +96,12 @@ class LiveClients(Mapping[str, Client]):
             )
             changed = {
                 client.name: reason
-                for file, client in earlier.items()
+                for file, client in old_clients.items()
                 if changed_files(scanned, before, file.parent)
             }
             self.reload_errors = {**self.reload_errors, **changed}
         self._loaded_files = scanned
-        self._publish(earlier, repr((before, scanned)))
+        self._publish(old_clients, repr((before, scanned)))
         return True
 
     def _load_changed(self, scanned: Files, before: Files) -> None:
@@ -113,33 +113,33 @@ class LiveClients(Mapping[str, Client]):
             for file, client in self._clients.items()
             if not changed_files(scanned, before, file.parent)
         }
-        faults: dict[str, str] = {}
-        stale: dict[Path, str] = {}
+        load_errors: dict[str, str] = {}
+        exit_errors: dict[Path, str] = {}
 
         def report(source: ClientSource, error: StartError) -> None:
             changes = repr((source.file, files_below(scanned, source.file.parent)))
             if source.file in self._clients and tried_to_exit(error):
-                stale[source.file] = str(error)
+                exit_errors[source.file] = str(error)
                 sentence = f"the old version of {names[source.file]!r} serves: {error}"
                 self._log_once(logging.ERROR, sentence, changes)
                 return
             for name in {source.name, names.get(source.file, source.name)}:
-                faults[name] = str(error)
+                load_errors[name] = str(error)
             self._log_once(logging.ERROR, describe_change(source, error), changes)
 
         registry = self._build(reusable=reusable, report=report)
         # Keep the old client only if no new one has its name.
-        old = {file: self._clients[file] for file in stale if names[file] not in registry.clients}
+        old = {file: self._clients[file] for file in exit_errors if names[file] not in registry.clients}
         clients = {**registry.clients, **{client.name: client for client in old.values()}}
-        errors = {
-            name: why
-            for name, why in self.reload_errors.items()
-            if self.now.clients.get(name) in reusable.values()
+        reload_errors = {
+            name: reason
+            for name, reason in self.reload_errors.items()
+            if self.registry.clients.get(name) in reusable.values()
         }
-        self.reload_errors = {**errors, **{names[file]: stale[file] for file in old}}
-        self._clients, self._faults, self.now = (
+        self.reload_errors = {**reload_errors, **{names[file]: exit_errors[file] for file in old}}
+        self._clients, self._errors, self.registry = (
             {**reusable, **old},
-            faults,
+            load_errors,
             replace(registry, clients=clients),
         )
 
@@ -173,24 +173,24 @@ class LiveRegistry(Registry):
 
     def get(self, name: str) -> Client:
         client = self.clients.get(name)
-        return replace(self.clients.now, models=self.models).get(name) if client is None else client
+        return replace(self.clients.registry, models=self.models).get(name) if client is None else client
 
     @property
     def reload_errors(self) -> Mapping[str, str]:
         return self.clients.reload_errors
 
     def default(self, requested: str) -> str:
-        """The default may be a client that cannot load now."""
+        """Return the default also if it is a client that cannot load now."""
         return requested if requested in self.clients else super().default(requested)
 
 
-def files(folders: tuple[Path, ...]) -> Files:
+def scan(folders: tuple[Path, ...]) -> Files:
     """Return every file below ``folders``, without caches and hidden files."""
     states = {}
     for folder in folders:
-        for place, inner, names in os.walk(folder, followlinks=True):
-            inner[:] = [name for name in inner if not name.startswith(("__pycache__", "."))]
-            for path in (Path(place, name) for name in names if not name.startswith(".")):
+        for folder_path, subfolders, names in os.walk(folder, followlinks=True):
+            subfolders[:] = [name for name in subfolders if not name.startswith(("__pycache__", "."))]
+            for path in (Path(folder_path, name) for name in names if not name.startswith(".")):
                 try:
                     state = path.stat()
                 except OSError:
@@ -200,6 +200,7 @@ def files(folders: tuple[Path, ...]) -> Files:
 
 
 def files_below(scanned: Files, folder: Path) -> Files:
+    """Return those of the files that are in ``folder`` or below it."""
     return {path: state for path, state in scanned.items() if folder in path.parents}
 
 
@@ -211,14 +212,15 @@ def changed_files(scanned: Files, before: Files, folder: Path) -> bool:
 def tried_to_exit(error: StartError) -> bool:
     """True if the client called ``sys.exit()`` or raised ``KeyboardInterrupt`` while it was loaded.
 
-    Such an exception has no message that would help its callers.
+    The exception has no message that would help callers, so the old version goes on serving.
     """
     return error.__cause__ is not None and not isinstance(error.__cause__, Exception)
 
 
 def describe_change(source: ClientSource, error: StartError) -> str:
     """Format the error for a terminal: a sentence, and the client's own lines of the traceback."""
-    lines = [f"the client {source.name!r} is broken, and its callers are told so until it is mended: {error}"]
+    sentence = "is broken, and its callers get this error until it is fixed"
+    lines = [f"the client {source.name!r} {sentence}: {error}"]
     if error.__cause__ is not None:
         own_frames = [
             frame

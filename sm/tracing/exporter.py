@@ -1,7 +1,7 @@
 """Decide which requests are traced, and send their traces: the only module that imports OpenTelemetry.
 
-A request that is not sampled costs the decision and nothing else. The SDK's own way starts a span, parses the
-caller's headers and then drops both, which is more than the 3 % of a request that it may cost.
+A request that is not sampled costs only the decision. The SDK itself would start a span, parse the caller's
+headers and then drop both, which costs more than the 3 % of a request that is allowed.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a worker's end waits for its last traces; the supervisor gives a worker 3 s to end.
+#: Seconds that a worker waits at its end for its last traces to be sent; the supervisor gives it 3 s to end.
 FLUSH_TIMEOUT_S = 1.0
-#: Seconds between two lines about a collector that takes no traces.
+#: Seconds between two log lines about a collector that accepts no traces.
 LOG_INTERVAL_S = 300.0
 #: Characters of a ``tracestate``; a longer one is dropped, as the specification allows.
 MAX_STATE_CHARACTERS = 512
@@ -54,7 +54,7 @@ MAX_STATE_CHARACTERS = 512
 MAX_REASON_CHARACTERS = 200
 #: A ``traceparent`` of any version, with its flags.
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
-#: The propagators whose headers can be judged without the SDK.
+#: The propagators whose headers this module can read without the SDK.
 W3C_PROPAGATORS = {"tracecontext", "baggage"}
 EMPTY = Context()
 KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
@@ -75,7 +75,7 @@ class Headers(Getter["WSGIEnvironment"]):
 
 
 class Sampling:
-    """Whether a request is traced, as ``OTEL_TRACES_SAMPLER`` says."""
+    """Decides whether a request is traced, as ``OTEL_TRACES_SAMPLER`` says."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         # The SDK has no public function that reads the variable.
@@ -84,7 +84,7 @@ class Sampling:
         self._never = name == "always_off"
         self._follows_parent = name.startswith("parentbased_")
         propagators = environment.get("OTEL_PROPAGATORS", "tracecontext,baggage").split(",")
-        self._only_w3c = {each.strip() for each in propagators} <= W3C_PROPAGATORS
+        self._only_w3c = {name.strip() for name in propagators} <= W3C_PROPAGATORS
         self._headers = Headers()
 
     def begin(self, environ: WSGIEnvironment) -> tuple[RequestTrace, Context] | None:
@@ -121,21 +121,21 @@ class Tracer:
     """Traces a worker's requests. Create it after the fork: it has a thread."""
 
     def __init__(self, environment: Mapping[str, str], instance: str) -> None:
-        """``instance``: names this worker among all. Raises ValueError for variables that contradict."""
+        """``instance`` identifies this worker. Raises ValueError if the variables contradict each other."""
         self._sampling = Sampling(environment)
-        named = OTELResourceDetector().detect().attributes
+        detected = OTELResourceDetector().detect().attributes
         defaults = {
             "service.name": service_name(environment),
             "service.version": __version__,
             "service.instance.id": instance,
         }
         self._resource = Resource.create(
-            {name: value for name, value in defaults.items() if name not in named}
+            {name: value for name, value in defaults.items() if name not in detected}
         )
         self._scope = InstrumentationScope("trireme", __version__)
         self._exporter = WatchedExporter(OTLPSpanExporter(), shown_url(environment))
         self._processor = BatchSpanProcessor(self._exporter)
-        # For spans of a client's own code: they belong to a traced request, or are none.
+        # For spans that a client's own code creates: they are recorded only within a traced request.
         provider = TracerProvider(
             sampler=ParentBased(ALWAYS_OFF), resource=self._resource, shutdown_on_exit=False
         )
@@ -149,18 +149,18 @@ class Tracer:
     def context_for(self, request: RequestTrace, context: Context) -> Context:
         """Return the context in which a client's own code finds the request's span."""
         return trace.set_span_in_context(
-            NonRecordingSpan(self._identity(request, request.root.span_id)), context
+            NonRecordingSpan(self._span_context(request, request.root.span_id)), context
         )
 
     def finish(self, request: RequestTrace) -> None:
-        """Hand the spans of a request that has ended to the thread that sends them."""
+        """Pass the spans of a request that has ended to the thread that sends them."""
         if request.dropped:
             request.root.attributes[DROPPED] = request.dropped
         for span in tuple(request.spans):
-            self._processor.on_end(self._readable(request, span))
+            self._processor.on_end(self._to_sdk_span(request, span))
 
     def close(self) -> None:
-        """Send what is left, for at most :data:`FLUSH_TIMEOUT_S`, unless the collector takes nothing."""
+        """Send the remaining spans within :data:`FLUSH_TIMEOUT_S`; drop them if the collector accepts none."""
         if self._exporter.lost:
             self._exporter.shutdown()
             return
@@ -171,17 +171,17 @@ class Tracer:
         if thread.is_alive():
             self._exporter.shutdown()
 
-    def _identity(self, request: RequestTrace, span_id: int, remote: bool = False) -> SpanContext:
+    def _span_context(self, request: RequestTrace, span_id: int, remote: bool = False) -> SpanContext:
         state = request.state if isinstance(request.state, TraceState) else None
         return SpanContext(request.trace_id, span_id, remote, SAMPLED, state)
 
-    def _readable(self, request: RequestTrace, span: Span) -> ReadableSpan:
-        parent = self._identity(request, span.parent, span is request.root) if span.parent else None
+    def _to_sdk_span(self, request: RequestTrace, span: Span) -> ReadableSpan:
+        parent = self._span_context(request, span.parent, span is request.root) if span.parent else None
         if span.error:
             span.attributes["error.type"] = span.error
         return ReadableSpan(
             span.name,
-            self._identity(request, span.span_id),
+            self._span_context(request, span.span_id),
             parent,
             self._resource,
             span.attributes,
@@ -192,38 +192,40 @@ class Tracer:
             kind=KINDS[span.role],
             status=Status(StatusCode.ERROR) if span.error else Status(),
             start_time=span.start + request.offset,
-            # A thread that outlasts its request has not ended its span.
+            # A thread that runs longer than its request has not ended its span.
             end_time=(span.end or request.root.end) + request.offset,
             instrumentation_scope=self._scope,
         )
 
 
 class WatchedExporter(SpanExporter):
-    """Sends spans, and logs at intervals that the collector takes none. The SDK logs each attempt."""
+    """Sends spans, and logs at intervals if the collector accepts none; the SDK would log each attempt."""
 
     def __init__(self, exporter: SpanExporter, url: str) -> None:
         self._exporter, self._url = exporter, url
-        self._reasons = LastMessage()
+        self._last_message = LastMessage()
         #: Spans that were not delivered since the last delivery.
         self.lost = 0
-        self._silent_until = 0.0
+        self._next_log_at = 0.0
         loggers = logging.getLogger("opentelemetry")
-        # Also what a propagator says about a caller's headers, which any caller could fill the log with.
-        loggers.handlers, loggers.propagate = [self._reasons], False
+        # This covers warnings about a caller's headers too, with which a caller could fill the log.
+        loggers.handlers, loggers.propagate = [self._last_message], False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
         if result is SpanExportResult.SUCCESS:
             if self.lost:
                 log.info("the collector takes traces again; %d spans were lost", self.lost)
-            self.lost, self._silent_until = 0, 0.0
+            self.lost, self._next_log_at = 0, 0.0
             return result
         self.lost += len(spans)
         now = time.monotonic()
-        if now >= self._silent_until:
-            self._silent_until = now + LOG_INTERVAL_S
+        if now >= self._next_log_at:
+            self._next_log_at = now + LOG_INTERVAL_S
             log.warning(
-                "traces are not delivered to %s: %s", self._url, self._reasons.text[:MAX_REASON_CHARACTERS]
+                "traces are not delivered to %s: %s",
+                self._url,
+                self._last_message.text[:MAX_REASON_CHARACTERS],
             )
         return result
 

@@ -1,7 +1,6 @@
 """The trace of one request while it runs: plain data, which :mod:`sm.tracing.exporter` sends when it ends.
 
-A stage's span is created when the stage ends, from its length: so a request that is not traced does nothing
-for it.
+A stage's span is created when the stage ends, from its duration, so stages of untraced requests cost nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from typing import NamedTuple
 
 from sm.errors import TriremeError
 
-#: Spans of one trace. Beyond them the request's own span says how many are missing.
+#: Spans of one trace. The request's own span counts those that were dropped beyond it.
 MAX_SPANS = 256
 #: Characters of an attribute that comes from a caller.
 MAX_CHARACTERS = 256
 #: The roles of a span.
 INTERNAL, SERVER, CLIENT = "internal", "server", "client"
-#: Attributes of our own.
+#: The box's own attributes.
 MODEL, VERSION, RECORDS, REQUEST_ID = (
     "trireme.model",
     "trireme.model_version",
@@ -73,11 +72,11 @@ class Span:
         self.events: list[Event] = []
         #: What failed; empty if nothing did.
         self.error = ""
-        #: Spans below this one that a stage may still turn out to contain.
+        #: Child spans that may turn out to belong to a stage, whose span is created when it ends.
         self.children: list[Span] = []
 
     def record_error(self, error: BaseException) -> None:
-        """Note an error by its class. Its sentence may quote the caller's payload, so it is left out."""
+        """Record an error by its class, without its message, which may quote the caller's payload."""
         kind = type(error)
         self.events.append(
             Event(
@@ -88,7 +87,7 @@ class Span:
         )
         if isinstance(error, TriremeError):
             self.attributes[ERROR_CODE] = error.code
-            # A caller's mistake is no failure of the box.
+            # A caller's error is not a failure of the box.
             if error.status < 500:
                 return
         self.error = self.error or str(self.attributes.get(ERROR_CODE, kind.__qualname__))
@@ -105,7 +104,7 @@ class RequestTrace:
         self.state = state
         self.spans = [root]
         self.dropped = 0
-        #: What makes nanoseconds since 1970 of a span's times.
+        #: Added to a span's times, it gives nanoseconds since 1970.
         self.offset = time.time_ns() - time.perf_counter_ns()
 
     def begin(self, name: str, role: str, parent: Span, start: int = 0) -> Span:
@@ -119,7 +118,7 @@ class RequestTrace:
         return span
 
     def add_stage(self, name: str, started: float, seconds: float) -> None:
-        """Add a span for a stage that has ended. What began within the stage is put below it."""
+        """Add a span for a stage that has ended. Spans that began within the stage become its children."""
         active = _active.get()
         parent = active.span if active else self.root
         stage = self.begin(name, INTERNAL, parent, int(started * 1e9))
@@ -135,7 +134,7 @@ class RequestTrace:
 
 
 class Active(NamedTuple):
-    """The trace of the request that this thread serves, and the span that further ones belong below."""
+    """The trace of the request that this thread serves, and the span that becomes the parent of new ones."""
 
     trace: RequestTrace
     span: Span
@@ -148,7 +147,7 @@ activate, deactivate = _active.set, _active.reset
 
 @contextmanager
 def span_below(active: Active, name: str, role: str = INTERNAL, nests: bool = True) -> Iterator[Span]:
-    """Run a part of a request in a span of its own, below the active one. Notes an error that ends it.
+    """Run a part of a request in a span of its own, below the active one. Records an error that ends it.
 
     ``nests``: False for a generator whose caller works between its values.
     """
@@ -164,7 +163,7 @@ def span_below(active: Active, name: str, role: str = INTERNAL, nests: bool = Tr
         raise
     finally:
         span.end = time.perf_counter_ns()
-        # Not a reset: a stream may be closed in another context than it was begun in.
+        # No reset of the variable: a stream may be closed in another context than it was opened in.
         if nests:
             _active.set(active)
 
@@ -180,5 +179,5 @@ class TraceIds(logging.Filter):
 
 
 def clip(text: str) -> str:
-    """Return what a trace may keep of a caller's text."""
+    """Shorten a caller's text for a trace."""
     return text[:MAX_CHARACTERS]

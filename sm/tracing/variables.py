@@ -1,4 +1,4 @@
-"""Read from the standard ``OTEL_*`` variables whether traces are wanted. Imports nothing of OpenTelemetry."""
+"""Read the standard ``OTEL_*`` variables, without OpenTelemetry: whether traces are on, where they go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
 PROTOCOL = "http/protobuf"
 #: The path of traces below ``OTEL_EXPORTER_OTLP_ENDPOINT``.
 TRACES_PATH = "v1/traces"
-#: The module that the extra brings.
+#: A module of the optional ``otel`` packages.
 EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 #: A service's name where the variables give none.
 SERVICE_NAME = "trireme"
@@ -71,8 +71,8 @@ def shown_url(environment: Mapping[str, str]) -> str:
 def triton_options(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the options with which Triton adds spans of its own to the traces of the router.
 
-    It traces a request that has a ``traceparent``, which the router sends only where a trace is recorded. Of
-    other requests it would trace one in ``rate``, so that is as high as it goes.
+    Triton traces a request that has a ``traceparent``, which the router sends only for traced requests. Of
+    other requests it traces one in ``rate``, so the rate is the highest possible number.
     """
     named = f"service.name={service_name(environment)}-triton"
     return (

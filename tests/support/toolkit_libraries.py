@@ -22,10 +22,10 @@ WANTED = "torch==2.13.0\nscikit-learn==1.9.1\nxgboost-cpu==3.2.0\n"
 def folder() -> Path:
     """Where they are installed, in the box's own way; skips the test where they are not."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    file = CACHE / requirements.FILE
+    file = CACHE / requirements.REQUIREMENTS_FILE
     if not file.is_file() or file.read_text() != WANTED:
         file.write_text(WANTED)
-    found = CACHE / "requirements" / requirements.identity(file)
+    found = CACHE / "requirements" / requirements.requirements_digest(file)
     if not found.is_dir() and os.environ.get("TRIREME_TEST_LIBRARIES") != "true":
         pytest.skip("torch, scikit-learn and XGBoost are not installed: TRIREME_TEST_LIBRARIES=true does it")
     return requirements.ensure_installed(file, CACHE, CACHE)

@@ -1,11 +1,11 @@
 """The toolkit's codecs: JSON, CSV and NPY to arrays and back; sparse matrices from NPZ.
 
-What they give is what ``sagemaker-inference`` 1.10 gives, down to the dtype and to ``NaN`` in JSON, with
-two exceptions. A ``.npy`` body is never unpickled. And a JSON object stays a ``dict``, as in the Hugging
-Face container, where the toolkit wraps it into an array of no dimension.
+They return what ``sagemaker-inference`` 1.10 returns, down to the dtype and to ``NaN`` in JSON, with two
+exceptions: a ``.npy`` body is never unpickled, and a JSON object stays a ``dict``, as in the Hugging Face
+container. The toolkit wraps such an object into an array without dimensions.
 
-JSON lines and LibSVM, which batch transform sends, the toolkit does not know. Lines are read and written as
-the JSON list of them; LibSVM becomes rows of numbers.
+The toolkit does not support JSON lines and LibSVM, which batch transform sends. Lines are decoded and encoded
+like a JSON list of them; LibSVM becomes rows of numbers.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ JSON = "application/json"
 JSON_LINES = "application/jsonlines"
 CSV = "text/csv"
 NPY = "application/x-npy"
-#: How many times the body's size its strings may take as an array: NumPy uses 4 bytes a character, and the
-#: longest string's length for all.
+#: The memory that a body's strings may take as an array, in multiples of the body's size. In NumPy each
+#: string takes 4 bytes a character, and as many characters as the longest.
 MAX_TEXT_GROWTH = 16
 #: Content types whose bodies a script gets as ``str``; others are ``bytes``.
-TEXTS = (JSON, CSV)
+TEXT_TYPES = (JSON, CSV)
 
 
-def text_of(body: bytes) -> str:
+def decode_text(body: bytes) -> str:
     """Decode a body as UTF-8. Raises :class:`BadInput`."""
     try:
         return body.decode()
@@ -43,9 +43,9 @@ def text_of(body: bytes) -> str:
         raise BadInput("the body is not UTF-8 text") from None
 
 
-def text(data: str | bytes) -> str:
+def to_text(data: str | bytes) -> str:
     """Return a body as ``str``, whether it came as ``str`` or as ``bytes``."""
-    return data if isinstance(data, str) else text_of(data)
+    return data if isinstance(data, str) else decode_text(data)
 
 
 def decode(data: str | bytes, content_type: str) -> Any:
@@ -71,7 +71,7 @@ def encode(value: Any, content_type: str) -> str | bytes:
     encoder = ENCODERS.get(content_type)
     if encoder is None:
         raise NotAcceptable(
-            f"the script has no output_fn: {', '.join(ENCODERS)} can be had, not {content_type[:100]!r}"
+            f"the script has no output_fn: {', '.join(ENCODERS)} are supported, not {content_type[:100]!r}"
         )
     try:
         return encoder(value)
@@ -86,17 +86,17 @@ def to_json(value: Any) -> str:
     return json.dumps(value, default=_to_list)
 
 
-def _from_json(data: str | bytes) -> Any:
+def _decode_json(data: str | bytes) -> Any:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"the body is not JSON: {error}") from None
-    return value if isinstance(value, dict) else _array(value)
+    return value if isinstance(value, dict) else _to_array(value)
 
 
-def _from_json_lines(data: str | bytes) -> Any:
-    lines = text(data)
-    # Bodies that begin with a brace were accounted for already: they may be JSON that names its model.
+def _decode_json_lines(data: str | bytes) -> Any:
+    lines = to_text(data)
+    # Bodies that begin with a brace were counted already: they may be JSON that names its model.
     marks = 0 if lines.lstrip().startswith("{") else sum(map(lines.count, ",[{\n"))
     with DECODED.reserve(BYTES_PER_MARK * marks if marks > MAX_UNCOUNTED_MARKS else 0):
         values = []
@@ -108,30 +108,30 @@ def _from_json_lines(data: str | bytes) -> Any:
                 raise BadInput(f"line {number} of the body is not JSON: {error}") from None
         if not values:
             raise BadInput("the body has no line")
-        return _array(values)
+        return _to_array(values)
 
 
-def _from_libsvm(data: str | bytes) -> Any:
-    return libsvm.read(text(data)).dense()
+def _decode_libsvm(data: str | bytes) -> Any:
+    return libsvm.read(to_text(data)).dense()
 
 
-def _array(value: object) -> Any:
+def _to_array(value: object) -> Any:
     try:
         return array_of(value)
     except (ValueError, OverflowError):
         raise BadInput(
-            "the lists in the body are not of one length, or its texts too unlike in length"
+            "the lists in the body differ in length, or its strings differ too much in length"
         ) from None
 
 
-def _from_csv(data: str | bytes) -> Any:
-    table = text(data)
+def _decode_csv(data: str | bytes) -> Any:
+    table = to_text(data)
     # genfromtxt treats everything after a # as a comment.
     lines = [line for row in table.splitlines() if (line := row.partition("#")[0]).strip()]
     if not lines:
         raise BadInput("the body has no line of CSV")
     if _csv_text_bytes(lines) > max(MAX_TEXT_BYTES, MAX_TEXT_GROWTH * len(table)):
-        raise BadInput("the body is not CSV: its texts are too unlike in length")
+        raise BadInput("the body is not CSV: its strings differ too much in length")
     try:
         return np.genfromtxt(io.StringIO(table), dtype=None, delimiter=",", encoding="utf-8")
     except Exception as error:
@@ -140,8 +140,9 @@ def _from_csv(data: str | bytes) -> Any:
 
 
 def _csv_text_bytes(lines: list[str]) -> int:
-    """Return the bytes that NumPy takes for the strings of a CSV: each has the size of the longest in its
-    column or, if no column is numeric, of the longest of all. 0 if that is small.
+    """Return the bytes that NumPy takes for the strings of a CSV; 0 if they are few.
+
+    Each string has the size of the longest in its column or, if no column is numeric, of the longest of all.
     """
     cells = sum(line.count(",") + 1 for line in lines)
     if 4 * max(map(len, lines)) * cells <= MAX_TEXT_BYTES:
@@ -162,15 +163,15 @@ def _is_numeric(column: tuple[str, ...]) -> bool:
     return True
 
 
-def _from_npy(data: str | bytes) -> Any:
+def _decode_npy(data: str | bytes) -> Any:
     return read_npy(data.encode() if isinstance(data, str) else data)
 
 
-def _from_npz(data: str | bytes) -> Any:
+def _decode_npz(data: str | bytes) -> Any:
     return read_sparse(data.encode() if isinstance(data, str) else data)
 
 
-def _to_json_lines(value: Any) -> str:
+def _encode_json_lines(value: Any) -> str:
     """Encode each of several results as a line; a result that is not a list is one line.
 
     The last line has no line end; batch transform adds it.
@@ -180,13 +181,13 @@ def _to_json_lines(value: Any) -> str:
     return "\n".join(map(to_json, rows))
 
 
-def _to_csv(value: Any) -> str:
+def _encode_csv(value: Any) -> str:
     stream = io.StringIO()
     np.savetxt(stream, value, delimiter=",", fmt="%s")
     return stream.getvalue()
 
 
-def _to_npy(value: Any) -> bytes:
+def _encode_npy(value: Any) -> bytes:
     stream = io.BytesIO()
     np.save(stream, value, allow_pickle=False)
     return stream.getvalue()
@@ -199,16 +200,16 @@ def _to_list(value: Any) -> Any:
 
 
 DECODERS: dict[str, Callable[[str | bytes], Any]] = {
-    JSON: _from_json,
-    CSV: _from_csv,
-    NPY: _from_npy,
-    NPZ: _from_npz,
-    JSON_LINES: _from_json_lines,
-    **dict.fromkeys(libsvm.TYPES, _from_libsvm),
+    JSON: _decode_json,
+    CSV: _decode_csv,
+    NPY: _decode_npy,
+    NPZ: _decode_npz,
+    JSON_LINES: _decode_json_lines,
+    **dict.fromkeys(libsvm.TYPES, _decode_libsvm),
 }
 ENCODERS: dict[str, Callable[[Any], str | bytes]] = {
     JSON: to_json,
-    CSV: _to_csv,
-    NPY: _to_npy,
-    JSON_LINES: _to_json_lines,
+    CSV: _encode_csv,
+    NPY: _encode_npy,
+    JSON_LINES: _encode_json_lines,
 }

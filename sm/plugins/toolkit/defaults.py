@@ -1,8 +1,8 @@
 """The default functions of AWS's containers, for those that a script does not define.
 
-The model decides which: a torch module gets those of the PyTorch container, models of scikit-learn and
-XGBoost those of theirs, and any other model those of the plain toolkit. The libraries come with the team's
-model, not with the box.
+The model's class decides: a torch module gets the defaults of the PyTorch container, models of scikit-learn
+and XGBoost those of their containers, and any other model those of the plain toolkit. The libraries come with
+the user's model, not with the box.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ SNIFFED_CHARACTERS = 512
 
 
 class Defaults:
-    """The plain toolkit's: arrays in, ``model.predict`` or a call of the model, arrays out."""
+    """The plain toolkit's defaults: arrays in, ``model.predict`` or a call of the model, arrays out."""
 
     def decode(self, body: str | bytes, content_type: str, _model: Any) -> Any:
         return codecs.decode(body, content_type)
 
     def predict(self, data: Any, model: Any) -> Any:
-        ask = getattr(model, "predict", model)
-        if not callable(ask):
+        call = getattr(model, "predict", model)
+        if not callable(call):
             raise ClientFailed(
                 f"the script has no predict_fn, and its model ({type(model).__name__}) cannot be called"
             )
-        return ask(data)
+        return call(data)
 
     def encode(self, prediction: Any, accept: str) -> str | bytes:
         return codecs.encode(prediction, accept)
@@ -59,7 +59,7 @@ class PyTorchDefaults(Defaults):
             if content_type == codecs.NPY:
                 tensor = torch.from_numpy(array)
             else:
-                tensor = torch.from_numpy(plain(array).astype(np.float32))
+                tensor = torch.from_numpy(to_plain_array(array).astype(np.float32))
         except (TypeError, ValueError):
             raise BadInput(
                 f"the body has values ({array.dtype}) that cannot be in a tensor: numbers are expected"
@@ -87,13 +87,13 @@ class ScikitLearnDefaults(Defaults):
     def decode(self, body: str | bytes, content_type: str, model: Any) -> Any:
         if content_type in libsvm.TYPES:
             columns = getattr(model, "n_features_in_", 0)
-            return libsvm.read(codecs.text(body)).dense(columns if isinstance(columns, int) else 0)
+            return libsvm.read(codecs.to_text(body)).dense(columns if isinstance(columns, int) else 0)
         array = codecs.decode(body, content_type)
         if not isinstance(array, np.ndarray):
             return array
         if content_type != codecs.NPY:
             try:
-                array = plain(array).astype(np.float32)
+                array = to_plain_array(array).astype(np.float32)
             except (TypeError, ValueError):
                 # Strings, which a pipeline with a vectorizer accepts.
                 return array
@@ -119,8 +119,8 @@ class XGBoostDefaults(Defaults):
         return model.predict(data, validate_features=False)
 
 
-def defaults_of(model: Any, script: ModuleType | None = None) -> Defaults:
-    """Choose the defaults by the model, or by the script's imports if the model is of no known library."""
+def choose_defaults(model: Any, script: ModuleType | None = None) -> Defaults:
+    """Choose the defaults by the model's class, or by the script's imports if no library is recognised."""
     classes = {f"{kind.__module__}.{kind.__name__}" for kind in type(model).__mro__}
     libraries = {name.partition(".")[0] for name in classes}
     if "torch.nn.modules.module.Module" in classes:
@@ -160,9 +160,9 @@ def load_torchscript(folder: Path) -> Any:
             f"it has no model_fn, and torch, which would load {path.name}, is not installed: name it in "
             "code/requirements.txt and set TRIREME_INSTALL_REQUIREMENTS=true, or build an image that has it."
         ) from None
-    where = device(torch)
+    target = device(torch)
     try:
-        return torch.jit.load(str(path), map_location=where).to(where)
+        return torch.jit.load(str(path), map_location=target).to(target)
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise StartError(
@@ -179,7 +179,7 @@ def device(torch: Any) -> Any:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def to_plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Convert records to rows and columns: NumPy creates records from a CSV with integers and floats."""
     if array.dtype.names is None:
         return array
@@ -189,7 +189,7 @@ def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def csv_to_dmatrix(body: str | bytes) -> Any:
     """Parse rows of numbers with any delimiter; an empty cell is a missing value."""
-    text = codecs.text(body).strip("\r\n")
+    text = codecs.to_text(body).strip("\r\n")
     if not text.strip():
         raise BadInput("the body has no line of CSV")
     lines = text.splitlines()
@@ -203,7 +203,7 @@ def csv_to_dmatrix(body: str | bytes) -> Any:
     except ValueError as error:
         raise BadInput(f"the body is not CSV of numbers: {str(error)[:100]}") from None
     if len(set(map(len, rows))) > 1:
-        raise BadInput("the lines of the body have not as many cells each")
+        raise BadInput("the lines of the body differ in their number of cells")
     return dmatrix(np.array(rows))
 
 
@@ -211,7 +211,7 @@ def libsvm_to_dmatrix(body: str | bytes) -> Any:
     """Parse LibSVM. Values that are not written are missing, and indices are columns, as in XGBoost's
     training.
     """
-    return _sparse_dmatrix(libsvm.read(codecs.text(body)))
+    return _sparse_dmatrix(libsvm.read(codecs.to_text(body)))
 
 
 def recordio_protobuf_to_dmatrix(body: str | bytes) -> Any:
@@ -227,10 +227,11 @@ def _sparse_dmatrix(rows: libsvm.Rows) -> Any:
 
 
 def dmatrix(rows: Any) -> Any:
+    """Create a ``DMatrix`` from rows of numbers. Raises :class:`BadInput`."""
     xgboost = importlib.import_module("xgboost")
     try:
         if isinstance(rows, np.ndarray):
-            rows = plain(rows).astype(np.float64)
+            rows = to_plain_array(rows).astype(np.float64)
             rows = rows.reshape(1, -1) if rows.ndim == 1 else rows
         return xgboost.DMatrix(rows)
     except (TypeError, ValueError, xgboost.core.XGBoostError) as error:

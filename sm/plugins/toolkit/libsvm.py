@@ -41,8 +41,9 @@ class Rows:
         return int(bool(len(self.indices)) and int(self.indices.min()) > 0)
 
     def dense(self, columns: int = 0) -> NDArray[np.float32]:
-        """Return all rows with their zeros, with ``columns`` columns or as many as the highest index
-        needs.
+        """Return a float32 array [lines, columns] with all zeros written out.
+
+        It has ``columns`` columns, or more if the highest index needs them. Raises :class:`TooLarge`.
         """
         needed = int(self.indices.max()) + 1 - self.first_index if len(self.indices) else 0
         shape = (self.count, max(columns, needed))
@@ -66,13 +67,13 @@ def read(text: str) -> Rows:
 
 
 def _read(text: str) -> Rows:
-    # Arrays instead of lists: as objects, short lines and numbers take ten times their size.
+    # Arrays, not lists: as Python objects, numbers and short lines take ten times the memory.
     values, indices, starts = array("d"), array("q"), array("q", [0])
     for number, line in enumerate(io.StringIO(text), 1):
-        first = True
+        is_first = True
         for match in TOKEN.finditer(line.partition("#")[0]):
             token = match.group()
-            is_label, first = first and ":" not in token and _is_number(token), False
+            is_label, is_first = is_first and ":" not in token and _is_number(token), False
             index, _, value = token.partition(":")
             if is_label or index == "qid":
                 continue
@@ -83,7 +84,7 @@ def _read(text: str) -> Rows:
                 raise BadInput(f"line {number} is not LibSVM: {token[:50]!r} is no index:value") from None
             if not 0 <= indices[-1] <= MAX_INDEX:
                 raise BadInput(f"line {number} is not LibSVM: the index {index[:20]} is out of range")
-        if not first:
+        if not is_first:
             starts.append(len(values))
     if len(starts) == 1:
         raise BadInput("the body has no line of LibSVM")

@@ -1,7 +1,7 @@
 """Read ``.npz`` bodies with a sparse matrix, as ``scipy.sparse.save_npz`` writes them.
 
-SciPy comes with the team's code: without it such a body is refused. Its ``load_npz`` is not used, as it
-unpacks whatever an archive claims, and accepts indices outside of the matrix.
+SciPy comes with the user's code; without it such a body is rejected. Its ``load_npz`` is not used: it unpacks
+an archive of any size, and accepts indices outside of the matrix.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NPZ = "application/x-npz"
 MAX_MEMBERS = 16
 #: Bytes of the unpacked members, unless the worker's decode budget is smaller.
 MAX_UNPACKED_BYTES = 2**29
-#: The signature of an entry in the list of members.
-ENTRY = b"PK\x01\x02"
+#: The signature of each entry in an archive's central directory.
+MEMBER_SIGNATURE = b"PK\x01\x02"
 #: The arrays of each sparse format, in the order of the arguments of SciPy's class.
-PARTS = {
+ARRAY_NAMES = {
     "csr": ("data", "indices", "indptr"),
     "csc": ("data", "indices", "indptr"),
     "bsr": ("data", "indices", "indptr"),
@@ -47,7 +47,7 @@ def read_sparse(body: bytes) -> Any:
         UnsupportedType: SciPy is not installed.
     """
     sparse = _scipy_sparse()
-    if body.count(ENTRY) > MAX_MEMBERS:
+    if body.count(MEMBER_SIGNATURE) > MAX_MEMBERS:
         raise BadInput(f"the body is an archive of more than {MAX_MEMBERS} members")
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
@@ -83,22 +83,22 @@ def read_sparse(body: bytes) -> Any:
 
 def _matrix(sparse: ModuleType, arrays: dict[str, NDArray[Any]]) -> Any:
     value = arrays["format"].item()
-    form = value.decode("ascii") if isinstance(value, bytes) else str(value)
-    parts = [arrays[name] for name in PARTS[form]]
+    format_name = value.decode("ascii") if isinstance(value, bytes) else str(value)
+    parts = [arrays[name] for name in ARRAY_NAMES[format_name]]
     rows, columns = (int(size) for size in arrays["shape"])
-    kind = getattr(sparse, f"{form}_{'array' if '_is_array' in arrays else 'matrix'}")
-    if form == "coo":
+    matrix_class = getattr(sparse, f"{format_name}_{'array' if '_is_array' in arrays else 'matrix'}")
+    if format_name == "coo":
         parts = [parts[0], (parts[1], parts[2])]  # type: ignore[list-item]
-    if not all(np.issubdtype(part.dtype, np.integer) for part in arrays_of_indices(arrays)):
+    if not all(np.issubdtype(part.dtype, np.integer) for part in index_arrays(arrays)):
         raise NOT_SPARSE
-    matrix = kind(tuple(parts), shape=(rows, columns))
-    if form in ("csr", "csc", "bsr"):
+    matrix = matrix_class(tuple(parts), shape=(rows, columns))
+    if format_name in ("csr", "csc", "bsr"):
         # SciPy would follow an index outside of the matrix into other memory.
         matrix.check_format(full_check=True)
     return matrix
 
 
-def arrays_of_indices(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+def index_arrays(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
     return [arrays[name] for name in ("indices", "indptr", "row", "col", "offsets") if name in arrays]
 
 

@@ -21,7 +21,7 @@ from sm.plugins.toolkit.libsvm import MAX_INDEX, Rows
 
 RECORDIO = "application/x-recordio-protobuf"
 MAGIC = 0xCED7230A
-HEAD = struct.Struct("<II")
+HEADER = struct.Struct("<II")
 #: Types of tensors: the field number in a record's value, and the element type.
 TENSORS = {
     "float32_tensor": (2, descriptor_pb2.FieldDescriptorProto.TYPE_FLOAT),
@@ -29,19 +29,19 @@ TENSORS = {
     "int32_tensor": (7, descriptor_pb2.FieldDescriptorProto.TYPE_INT32),
 }
 FEATURES = "values"
-#: How many times a body's size its numbers may take: a small integer takes one byte of it.
-GROWTH = 24
+#: The memory that a body's numbers may take, in multiples of its size: a small integer takes one byte of it.
+MAX_GROWTH = 24
 
 
 def read(body: bytes) -> Rows:
     """Return the rows, without labels. Raises :class:`BadInput`."""
-    with DECODED.reserve(GROWTH * len(body)):
+    with DECODED.reserve(MAX_GROWTH * len(body)):
         values: list[Any] = []
         keys: list[Any] = []
         starts = [0]
-        kind = _record_class()
+        record_class = _record_class()
         for number, data in enumerate(_records(body), 1):
-            record: Any = kind()
+            record: Any = record_class()
             try:
                 record.ParseFromString(data)
             except DecodeError:
@@ -56,19 +56,19 @@ def read(body: bytes) -> Rows:
 
 
 def _records(body: bytes) -> Iterator[bytes]:
-    at, number = 0, 0
-    while at < len(body):
+    offset, number = 0, 0
+    while offset < len(body):
         number += 1
-        if at + HEAD.size > len(body):
+        if offset + HEADER.size > len(body):
             raise BadInput(f"record {number} of the body is cut off")
-        magic, length = HEAD.unpack_from(body, at)
+        magic, length = HEADER.unpack_from(body, offset)
         if magic != MAGIC:
             raise BadInput(f"record {number} of the body does not begin as RecordIO does")
-        at += HEAD.size
-        if at + length > len(body):
+        offset += HEADER.size
+        if offset + length > len(body):
             raise BadInput(f"record {number} of the body is cut off")
-        yield body[at : at + length]
-        at += length + -length % 4
+        yield body[offset : offset + length]
+        offset += length + -length % 4
 
 
 def _row(record: Any, number: int) -> tuple[Any, Any]:
@@ -92,22 +92,22 @@ def _record_class() -> type[Message]:
         name="trireme/recordio.proto", package="trireme.recordio", syntax="proto2"
     )
 
-    def add(message: Any, name: str, number: int, kind: int, label: int, of: str = "") -> None:
+    def add_field(message: Any, name: str, number: int, kind: int, label: int, of: str = "") -> None:
         type_name = f".trireme.recordio.{of}" if of else None
         message.field.add(name=name, number=number, type=kind, label=label, type_name=type_name)
 
     value = file.message_type.add(name="Value")
     for name, (number, kind) in TENSORS.items():
         tensor = file.message_type.add(name=name)
-        add(tensor, "values", 1, kind, field.LABEL_REPEATED)
-        add(tensor, "keys", 2, field.TYPE_UINT64, field.LABEL_REPEATED)
-        add(value, name, number, field.TYPE_MESSAGE, field.LABEL_OPTIONAL, name)
+        add_field(tensor, "values", 1, kind, field.LABEL_REPEATED)
+        add_field(tensor, "keys", 2, field.TYPE_UINT64, field.LABEL_REPEATED)
+        add_field(value, name, number, field.TYPE_MESSAGE, field.LABEL_OPTIONAL, name)
     record = file.message_type.add(name="Record")
     entry = record.nested_type.add(name="FeaturesEntry")
     entry.options.map_entry = True
-    add(entry, "key", 1, field.TYPE_STRING, field.LABEL_OPTIONAL)
-    add(entry, "value", 2, field.TYPE_MESSAGE, field.LABEL_OPTIONAL, "Value")
-    add(record, "features", 1, field.TYPE_MESSAGE, field.LABEL_REPEATED, "Record.FeaturesEntry")
+    add_field(entry, "key", 1, field.TYPE_STRING, field.LABEL_OPTIONAL)
+    add_field(entry, "value", 2, field.TYPE_MESSAGE, field.LABEL_OPTIONAL, "Value")
+    add_field(record, "features", 1, field.TYPE_MESSAGE, field.LABEL_REPEATED, "Record.FeaturesEntry")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("trireme.recordio.Record"))

@@ -24,7 +24,7 @@ from sm.plugins.toolkit.script_context import Context
 from sm.plugins.toolkit.script_functions import ScriptFunctions
 from sm.plugins.toolkit.script_modules import plain_names
 
-#: Seconds that a script gets beyond a request's time, and then the other requests of its worker.
+#: Seconds that a script gets after a request's deadline, and then the other requests of its worker.
 GRACE_S = 5.0
 
 log = logging.getLogger(__name__)
@@ -38,11 +38,11 @@ class ToolkitClient(Client):
     def __init__(self, triton: Triton, folder: Path, repository: Path, module: str) -> None:
         super().__init__(triton, folder, repository)
         self._module = module
-        #: In each process the toolkit runs one request after the other, and a script may rely on it.
-        self._alone = threading.Lock()
-        #: The deadline of the current request, on the monotonic clock.
-        self._due = math.inf
-        self._leaving = False
+        #: The toolkit runs one request at a time in each process, and a script may rely on that.
+        self._lock = threading.Lock()
+        #: The deadline of the current request, in seconds of the monotonic clock.
+        self._request_end = math.inf
+        self._is_ending = False
 
     def setup(self) -> None:
         with plain_names(self.folder):
@@ -52,11 +52,11 @@ class ToolkitClient(Client):
     def inference(self, payload: BodyPayload) -> object:
         """Answer bytes with bytes, or the payload of a dispatch request with a value for its answer."""
         accept = "application/json" if payload.dispatched else payload.accept
-        with self._turn():
+        with self._exclusive_access():
             body, kind = self._handler.answer(
                 self._model, payload.body, payload.content_type, accept, self._context(payload)
             )
-        return _result(body, kind) if payload.dispatched else Encoded(body, kind)
+        return _decode_answer(body, kind) if payload.dispatched else Encoded(body, kind)
 
     def _context(self, payload: BodyPayload | None = None) -> Context:
         if payload is None:
@@ -66,9 +66,9 @@ class ToolkitClient(Client):
         return Context(self.name, self.repository, headers, accept)
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _exclusive_access(self) -> Iterator[None]:
         deadline = current()
-        if not self._alone.acquire(timeout=deadline.remaining() if deadline else -1):
+        if not self._lock.acquire(timeout=deadline.remaining() if deadline else -1):
             self._replace_if_stuck()
             raise DeadlinePassed(
                 f"{self.name} was busy with earlier requests until the invocation's time was over"
@@ -76,26 +76,26 @@ class ToolkitClient(Client):
         try:
             if deadline:
                 deadline.check()
-            self._due = deadline.at if deadline else math.inf
+            self._request_end = deadline.at if deadline else math.inf
             yield
         finally:
-            self._alone.release()
+            self._lock.release()
 
     def _replace_if_stuck(self) -> None:
         """End this worker if the script does not return: gunicorn starts another."""
-        if time.monotonic() < self._due + GRACE_S or self._leaving:
+        if time.monotonic() < self._request_end + GRACE_S or self._is_ending:
             return
-        self._leaving = True
-        log.error("%s has not come back from a request whose time is over: its worker is replaced", self.name)
+        self._is_ending = True
+        log.error("%s is still busy with a request after its deadline: its worker is replaced", self.name)
         # The other requests have ended. The stuck thread would keep the process from ending by itself.
         os.kill(os.getpid(), signal.SIGTERM)
-        last = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGKILL))
-        last.daemon = True
-        last.start()
+        kill_timer = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGKILL))
+        kill_timer.daemon = True
+        kill_timer.start()
 
 
-def _result(body: bytes, content_type: str) -> Any:
-    """Decode a script's answer, as a member of a JSON answer."""
+def _decode_answer(body: bytes, content_type: str) -> Any:
+    """Decode a script's answer for the ``result`` of a JSON answer."""
     try:
         return json.loads(body) if content_type.startswith("application/json") else body.decode()
     except ValueError:

@@ -14,7 +14,7 @@ from werkzeug.wrappers import Response
 
 from sm.errors import ChosenStatus, StartError, TriremeError, UnsupportedType
 from sm.plugins.toolkit import codecs
-from sm.plugins.toolkit.defaults import Defaults, defaults_of, load_torchscript
+from sm.plugins.toolkit.defaults import Defaults, choose_defaults, load_torchscript
 from sm.plugins.toolkit.script_context import Context
 
 Function = Callable[..., Any]
@@ -31,7 +31,7 @@ ARGUMENTS = {
 
 
 class ScriptFunctions:
-    """The functions of one script. :class:`StartError` says what is wrong with them."""
+    """The functions of one script. Raises :class:`StartError` if their arguments are wrong."""
 
     def __init__(self, script: ModuleType) -> None:
         functions = {name: function for name in ARGUMENTS if (function := getattr(script, name, None))}
@@ -42,7 +42,7 @@ class ScriptFunctions:
             )
         self._script = script
         self._functions = {
-            name: with_context(function, ARGUMENTS[name]) for name, function in functions.items()
+            name: accept_context(function, ARGUMENTS[name]) for name, function in functions.items()
         }
         #: Stand-ins for functions that the script lacks; chosen after its model is loaded.
         self._defaults = Defaults()
@@ -55,7 +55,7 @@ class ScriptFunctions:
             model = self._call("model_fn", folder, context)
         else:
             model = load_torchscript(context.model_dir)
-        self._defaults = defaults_of(model, self._script)
+        self._defaults = choose_defaults(model, self._script)
         self._call("model_warmup_fn", folder, model, context)
         return model
 
@@ -63,24 +63,26 @@ class ScriptFunctions:
         self, model: Any, body: bytes, content_type: str, accept: str, context: Context
     ) -> tuple[bytes, str]:
         """Return the answer's bytes and content type."""
-        data = codecs.text_of(body) if content_type in codecs.TEXTS else body
+        data = codecs.decode_text(body) if content_type in codecs.TEXT_TYPES else body
         try:
             if "transform_fn" in self._functions:
                 returned = self._call("transform_fn", model, data, content_type, accept, context)
             else:
-                returned = self._steps(model, data, content_type, accept, context)
+                returned = self._run_steps(model, data, content_type, accept, context)
         except Exception as error:
             raise to_trireme_error(error) from error
-        content, kind = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, "")
+        content, chosen_type = (
+            returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, "")
+        )
         if isinstance(content, Response):
-            content, kind = _read_response(content)
-        return _bytes(content), kind or context.content_type or accept
+            content, chosen_type = _read_response(content)
+        return _to_bytes(content), chosen_type or context.content_type or accept
 
     def _call(self, name: str, *arguments: Any) -> Any:
         function = self._functions.get(name)
         return function(*arguments) if function else None
 
-    def _steps(self, model: Any, data: Any, content_type: str, accept: str, context: Context) -> Any:
+    def _run_steps(self, model: Any, data: Any, content_type: str, accept: str, context: Context) -> Any:
         functions, defaults = self._functions, self._defaults
         if "input_fn" in functions:
             decoded = self._call("input_fn", data, content_type, context)
@@ -97,25 +99,25 @@ class ScriptFunctions:
         return defaults.encode(prediction, accept), accept
 
 
-def with_context(function: Function, argument_count: int) -> Function:
-    """Wrap ``function``, which has ``given`` arguments, so that it can be called with a context too.
+def accept_context(function: Function, argument_count: int) -> Function:
+    """Wrap ``function``, which takes ``argument_count`` arguments, so that a context can be passed too.
 
-    It gets the context if it has one more argument without a default, or an argument named ``context``.
+    It gets the context if its next argument has no default, or is named ``context``.
     """
     signature = inspect.signature(function)
-    more = list(signature.parameters.values())[argument_count : argument_count + 1]
-    wants = any(
+    next_parameters = list(signature.parameters.values())[argument_count : argument_count + 1]
+    takes_context = any(
         parameter.name == "context" or (parameter.default is Parameter.empty and parameter.kind in POSITIONAL)
-        for parameter in more
+        for parameter in next_parameters
     )
     try:
-        signature.bind(*range(argument_count + wants))
+        signature.bind(*range(argument_count + takes_context))
     except TypeError:
         name = getattr(function, "__name__", "a function")
         raise StartError(
             f"{name}{signature} is given {argument_count} arguments, and a context if it takes one more."
         ) from None
-    return function if wants else lambda *arguments: function(*arguments[:-1])
+    return function if takes_context else lambda *arguments: function(*arguments[:-1])
 
 
 def to_trireme_error(error: Exception) -> Exception:
@@ -142,7 +144,7 @@ def _read_response(response: Response) -> tuple[bytes, str]:
     return body, response.mimetype or ""
 
 
-def _bytes(content: Any) -> bytes:
+def _to_bytes(content: Any) -> bytes:
     if isinstance(content, str):
         return content.encode()
     if isinstance(content, (bytes, bytearray, memoryview)):

@@ -1,7 +1,8 @@
 """Import the modules of a code folder under their plain names: ``import helpers``.
 
-The toolkit does so, and pickles refer to their classes by these names. ``sys.modules`` has one module of a
-name, so another folder's modules are removed from it while one is loaded; code that imported them keeps them.
+The toolkit does so, and pickles refer to their classes by these names. ``sys.modules`` has only one module of
+a name. So modules of other folders are removed from it before a folder is loaded; code that imported them
+keeps them.
 """
 
 from __future__ import annotations
@@ -22,39 +23,39 @@ _imported_folders: set[Path] = set()
 #: Objects that a file put into ``sys.modules`` in its own place, with the file's folder: the object itself
 #: does not tell where it came from.
 _replaced: dict[str, tuple[object, Path]] = {}
-_loading = threading.RLock()
-#: The folders from which the holder of the lock is loading.
-_inside: list[Path] = []
+_lock = threading.RLock()
+#: The folders from which the thread that holds the lock is loading.
+_loading_folders: list[Path] = []
 
 
 @contextmanager
 def plain_names(folder: Path) -> Iterator[None]:
-    """Import from ``folder`` first, and everything in it anew; one folder at a time."""
-    with _loading:
-        if folder in _inside:
+    """Import from ``folder`` first, and load all its modules again; one folder at a time."""
+    with _lock:
+        if folder in _loading_folders:
             yield
             return
         _imported_folders.add(folder)
-        _remove_foreign_module(folder)
+        _remove_conflicting_modules(folder)
         places = [str(place) for place in (folder, folder / "lib") if place.is_dir()]
         removed = {earlier for earlier in _imported_folders if not earlier.is_dir()}
-        old = {str(place) for earlier in removed for place in (earlier, earlier / "lib")}
-        others = [entry for entry in sys.path if entry not in {*places, *old, STAND_IN}]
+        old_paths = {str(place) for earlier in removed for place in (earlier, earlier / "lib")}
+        others = [entry for entry in sys.path if entry not in {*places, *old_paths, STAND_IN}]
         sys.path[:] = [*places, *others, STAND_IN]
         _imported_folders.difference_update(removed)
         importlib.invalidate_caches()
-        _inside.append(folder)
+        _loading_folders.append(folder)
         before = dict(sys.modules)
         try:
             yield
         finally:
-            _inside.pop()
-            _note_replaced(folder, before)
+            _loading_folders.pop()
+            _record_replaced(folder, before)
 
 
 def forget_modules(folder: Path) -> None:
     """Forget all modules of ``folder``."""
-    with _loading:
+    with _lock:
         _remove([name for name, home in _homes().items() if home == folder])
         _imported_folders.discard(folder)
         sys.path[:] = [entry for entry in sys.path if entry not in (str(folder), str(folder / "lib"))]
@@ -62,9 +63,9 @@ def forget_modules(folder: Path) -> None:
             sys.path_importer_cache.pop(str(place), None)
 
 
-def _remove_foreign_module(folder: Path) -> None:
+def _remove_conflicting_modules(folder: Path) -> None:
     """Forget modules of ``folder``, other modules of the same names, and modules whose files are gone."""
-    names = _names(folder)
+    names = _importable_names(folder)
     _remove(
         [
             name
@@ -74,7 +75,7 @@ def _remove_foreign_module(folder: Path) -> None:
     )
 
 
-def _names(folder: Path) -> set[str]:
+def _importable_names(folder: Path) -> set[str]:
     """Return the names that can be imported from ``folder``."""
     return {path.stem for place in (folder, folder / "lib") for path in place.glob("*")}
 
@@ -99,7 +100,7 @@ def _home(name: str, module: object) -> Path | None:
     replaced = _replaced.get(name)
     if replaced and replaced[0] is module:
         return replaced[1]
-    # The innermost, as code folders may be nested.
+    # Code folders may be nested: take the innermost.
     parents = (parent for place in _places(module) for parent in Path(place).parents)
     return next((parent for parent in parents if parent in _imported_folders), None)
 
@@ -130,9 +131,9 @@ def _dictionary(module: object) -> Mapping[str, object]:
     return attributes if type(attributes) is dict else {}
 
 
-def _note_replaced(folder: Path, before: Mapping[str, object]) -> None:
+def _record_replaced(folder: Path, before: Mapping[str, object]) -> None:
     """Record objects that ``folder``'s files put into ``sys.modules`` in their own place since ``before``."""
-    names = _names(folder)
+    names = _importable_names(folder)
     for name, module in list(sys.modules.items()):
         is_new = module is not None and before.get(name) is not module
         if is_new and name.partition(".")[0] in names and not _places(module):

@@ -77,7 +77,7 @@ def test_a_client_that_says_so_is_served_and_described_in_the_place_of_the_boxs(
     document = requests.get(f"{served.url}/openapi.json", timeout=10).text
     assert "Says its word." in document
     assert "ImageNet classification" not in document
-    assert "clients/resnet/client.py gives way to" in served.log.read_text()
+    assert "clients/resnet/client.py is replaced by" in served.log.read_text()
 
 
 def test_sm_test_compares_with_the_archives_golden_answer(served: RunningBox, archive: Path) -> None:

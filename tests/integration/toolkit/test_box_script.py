@@ -300,7 +300,7 @@ def test_a_script_that_never_comes_back_costs_its_worker_and_not_the_box(tmp_pat
     with running(tmp_path, home, True, (), **variables) as box:
         assert box.send(b"sleep", "text/plain").status_code == 504
         until(lambda: box.send(b"", "text/plain").status_code == 200, what="the script to answer again")
-        assert box.told("has not come back from a request whose time is over")
+        assert box.told("is still busy with a request after its deadline")
         assert box.ping()[0] == 200
 
 

@@ -11,7 +11,12 @@ import pytest
 
 from sm.errors import StartError
 from sm.plugins.toolkit import requirements
-from sm.plugins.toolkit.requirements import ensure_installed, identity, install_or_check, missing
+from sm.plugins.toolkit.requirements import (
+    ensure_installed,
+    find_missing,
+    install_or_check,
+    requirements_digest,
+)
 from tests.support.wheels import wheel
 
 
@@ -43,11 +48,11 @@ def test_what_was_installed_once_is_there_the_next_time(
 
 
 def test_another_wheel_or_another_text_is_another_folder(code: Path) -> None:
-    names = [identity(code / "requirements.txt")]
+    names = [requirements_digest(code / "requirements.txt")]
     wheel(code / "wheels", "trireme_tiny", "1.1")
-    names.append(identity(code / "requirements.txt"))
+    names.append(requirements_digest(code / "requirements.txt"))
     (code / "requirements.txt").write_text("trireme-tiny==1.0\n")
-    names.append(identity(code / "requirements.txt"))
+    names.append(requirements_digest(code / "requirements.txt"))
     assert len(set(names)) == 3
 
 
@@ -91,7 +96,7 @@ def test_unasked_nothing_is_installed_and_what_is_missing_is_a_warning(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         install_or_check(code, tmp_path / "cache", tmp_path, install=False)
-    assert "asks for trireme-tiny, which is not there: TRIREME_INSTALL_REQUIREMENTS=true" in caplog.text
+    assert "requires trireme-tiny, which is not installed: TRIREME_INSTALL_REQUIREMENTS=true" in caplog.text
     assert not (tmp_path / "cache").exists()
 
 
@@ -105,7 +110,7 @@ def test_missing_packages_are_told_from_options_comments_and_those_that_are_ther
     text = (
         "numpy>=1\n# a comment\n--find-links wheels\n-e .\n\nno.such_package[extra]==1; python_version>'3'\n"
     )
-    assert list(missing(text)) == ["no.such_package"]
+    assert list(find_missing(text)) == ["no.such_package"]
 
 
 def test_where_the_environment_has_no_pip_the_file_beside_it_is_run(
@@ -116,6 +121,6 @@ def test_where_the_environment_has_no_pip_the_file_beside_it_is_run(
     with pytest.raises(
         StartError, match=r"^there is no pip to install code/requirements\.txt with: .*pip\.pyz"
     ):
-        requirements.pip()
+        requirements.find_pip()
     (tmp_path / "pip.pyz").touch()
-    assert requirements.pip() == (sys.executable, str(tmp_path / "pip.pyz"))
+    assert requirements.find_pip() == (sys.executable, str(tmp_path / "pip.pyz"))

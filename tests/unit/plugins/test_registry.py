@@ -101,22 +101,22 @@ def test_a_client_may_name_itself(tmp_path: Path) -> None:
         ("raise KeyError\n", "line 1: KeyError: no message"),
         (
             CLIENT + "\n    def samples(self):\n        return []\n",
-            "Hello.samples is to be a tuple of texts, as ('one',), and it is a method.",
+            "Hello.samples must be a tuple of strings, as ('one',), but it is a method.",
         ),
         (
             CLIENT + "\n    models = 'resnet'\n",
-            "Hello.models is to be a tuple of texts, as ('one',), and it is 'resnet'.",
+            "Hello.models must be a tuple of strings, as ('one',), but it is 'resnet'.",
         ),
         (
             CLIENT + "\n    payload = dict\n",
-            "Hello.payload is to be a subclass of Payload, and it is <class 'dict'>.",
+            "Hello.payload must be a subclass of Payload, but it is <class 'dict'>.",
         ),
-        (CLIENT + "\n    result = 'classes'\n", "Hello.result is to be a result kind"),
-        (CLIENT + "\n    name = 3\n", "Hello.name is to be a text, and it is 3."),
+        (CLIENT + "\n    result = 'classes'\n", "Hello.result must be a result kind"),
+        (CLIENT + "\n    name = 3\n", "Hello.name must be a string, but it is 3."),
         (
             "from sm.client import TensorClient\nclass T(TensorClient):\n    def preprocess(self, p): ...\n"
             "    def postprocess(self, o, p): ...\n",
-            "T.model is to be the name of a Triton model, and it is not set.",
+            "T.model must be the name of a Triton model, but it is not set.",
         ),
     ],
 )
@@ -190,7 +190,7 @@ def test_a_client_of_the_boxs_name_stops_the_start_and_is_told_what_to_write(tmp
         registry.build(BUILT_IN, NothingServed(), tmp_path)
     assert str(caught.value) == (
         f"{tmp_path}/code/resnet/client.py: the box comes with a client 'resnet', clients/resnet/client.py: "
-        "give yours another name, or write replaces = 'resnet' into its class to have it served instead."
+        "give yours another name, or write replaces = 'resnet' into its class to serve it instead."
     )
 
 
@@ -202,7 +202,7 @@ def test_a_client_that_says_so_takes_the_place_of_the_boxs_which_is_not_loaded(
         found = registry.build(BUILT_IN, NothingServed(), tmp_path)
     assert found.get("resnet").inference(None) == "mine"
     assert "resnet" not in found.left_out
-    assert "clients/resnet/client.py gives way to" in caplog.text
+    assert "clients/resnet/client.py is replaced by" in caplog.text
 
 
 def test_a_client_may_say_so_where_there_is_nothing_to_replace(tmp_path: Path) -> None:

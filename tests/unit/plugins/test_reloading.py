@@ -163,5 +163,5 @@ def test_who_asks_for_nothing_gets_the_list_of_what_there_is(tmp_path: Path) -> 
     clients = worker(tmp_path / "c", tmp_path / "said")
     with pytest.raises(UnknownModel, match="there are: other"):
         LiveRegistry(clients).get("nobody")
-    assert isinstance(clients.now, Registry)
+    assert isinstance(clients.registry, Registry)
     assert len(clients) == 1

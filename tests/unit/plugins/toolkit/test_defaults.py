@@ -18,7 +18,7 @@ from sm.plugins.toolkit.defaults import (
     PyTorchDefaults,
     ScikitLearnDefaults,
     XGBoostDefaults,
-    defaults_of,
+    choose_defaults,
     load_torchscript,
 )
 from sm.plugins.toolkit.libsvm import read
@@ -43,7 +43,7 @@ def model_of(module: str, name: str) -> Any:
     ],
 )
 def test_the_model_says_whose_defaults_a_script_gets(module: str, name: str, expected: type) -> None:
-    assert type(defaults_of(model_of(module, name))) is expected
+    assert type(choose_defaults(model_of(module, name))) is expected
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_of_a_model_of_its_own_a_script_says_it_by_what_it_imports(
     script = ModuleType("inference")
     for name in imports:
         setattr(script, name.replace(".", "_"), ModuleType(name))
-    assert type(defaults_of({"net": 1}, script)) is expected
+    assert type(choose_defaults({"net": 1}, script)) is expected
 
 
 def test_without_model_fn_and_a_torchscript_file_the_start_fails_and_says_so(tmp_path: Path) -> None:

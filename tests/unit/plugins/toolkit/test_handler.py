@@ -13,7 +13,7 @@ import pytest
 from sm.errors import ChosenStatus, ClientFailed, StartError, UnsupportedType
 from sm.plugins.toolkit.defaults import Defaults
 from sm.plugins.toolkit.script_context import Context
-from sm.plugins.toolkit.script_functions import ScriptFunctions, to_trireme_error, with_context
+from sm.plugins.toolkit.script_functions import ScriptFunctions, accept_context, to_trireme_error
 from sm.plugins.toolkit.script_modules import STAND_IN
 
 
@@ -114,9 +114,9 @@ def test_an_argument_with_a_default_is_left_at_it_unless_it_is_the_context() -> 
         return context
 
     given = context()
-    assert with_context(own_default, 1)("folder", given) == "own"
-    assert with_context(context_default, 1)("folder", given) is given
-    assert with_context(lambda *arguments: arguments, 2)(1, 2, given) == (1, 2)
+    assert accept_context(own_default, 1)("folder", given) == "own"
+    assert accept_context(context_default, 1)("folder", given) is given
+    assert accept_context(lambda *arguments: arguments, 2)(1, 2, given) == (1, 2)
 
 
 def test_without_predict_fn_the_model_predicts_or_is_called() -> None:

@@ -19,7 +19,7 @@ code_dir = os.path.join(model_dir, "code")  # noqa: PTH118
 
 
 class Environment:
-    """The variables at the time of creation."""
+    """The environment variables, read when the object is created."""
 
     def __init__(self) -> None:
         getenv = os.environ.get

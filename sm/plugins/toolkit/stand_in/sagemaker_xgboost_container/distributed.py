@@ -1,4 +1,4 @@
-"""Scripts that can also train import from here but call nothing of it: the box does not train."""
+"""Scripts that can also train import from here but call none of it: the box does not train."""
 
 from __future__ import annotations
 
