@@ -160,7 +160,7 @@ class Tracer:
             self._processor.on_end(self._to_sdk_span(request, span))
 
     def close(self) -> None:
-        """Send the remaining spans within :data:`FLUSH_TIMEOUT_S`; drop them if the collector accepts none."""
+        """Send the remaining spans within :data:`FLUSH_TIMEOUT_S`, unless the collector accepts none."""
         if self._exporter.lost:
             self._exporter.shutdown()
             return

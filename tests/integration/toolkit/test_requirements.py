@@ -42,7 +42,7 @@ def test_what_was_installed_once_is_there_the_next_time(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = ensure_installed(code / "requirements.txt", tmp_path, tmp_path)
-    monkeypatch.setattr(requirements, "_pip", None)
+    monkeypatch.setattr(requirements, "_run_pip", None)
     assert ensure_installed(code / "requirements.txt", tmp_path, tmp_path) == folder
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 

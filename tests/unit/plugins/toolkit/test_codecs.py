@@ -241,7 +241,7 @@ def test_whatever_json_holds_is_read(value: object) -> None:
     try:
         decode(json.dumps(value), JSON)
     except BadInput as error:
-        assert "one length" in error.sentence
+        assert "differ in length" in error.sentence
 
 
 def test_another_type_is_refused_with_what_there_is() -> None:
