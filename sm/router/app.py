@@ -51,31 +51,33 @@ log = logging.getLogger(__name__)
 
 
 class Router(Flask):
-    """Flask without host matching: all hosts have the same routes.
+    """Flask with a shortcut for the paths of nearly all requests, and without host matching.
 
-    The paths of nearly all requests are in ``direct``, which answers a POST without Flask's machinery. An
-    upgrade has routes of its own.
+    Args:
+        name: Of the Flask application.
+        fronted: True if nginx is in front; it adds the request's id to each response.
     """
 
     def __init__(self, name: str, fronted: bool) -> None:
-        """``fronted``: nginx is in front, which adds the request's id to each response."""
         super().__init__(name)
         self._fronted = fronted
+        #: Applications by path that answer a POST without Flask.
         self.direct: dict[str, WSGIApplication] = {}
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         application = self.direct.get(environ["PATH_INFO"]) if environ["REQUEST_METHOD"] == "POST" else None
-        begin = start_response if self._fronted else with_request_id(environ, start_response)
-        return (application or self.wsgi_app)(environ, begin)
+        start = start_response if self._fronted else with_request_id(environ, start_response)
+        return (application or self.wsgi_app)(environ, start)
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
+        # Only werkzeug's own adapter tells a WebSocket's routes from the others.
         if request is None or "HTTP_UPGRADE" in request.environ:
             return super().create_url_adapter(request)
         return MapAdapter(self.url_map, "localhost", "/", "", "http", request.path, request.method)
 
 
 class Parts(NamedTuple):
-    """The classes that a router is made of. With traces, others take their places."""
+    """The classes that a router is made of. :mod:`sm.router.traced` has others, for traces."""
 
     upstream: type[Upstream] = Upstream
     dispatcher: type[Dispatcher] = Dispatcher
@@ -86,7 +88,7 @@ PLAIN = Parts()
 
 
 def create(settings: Settings, box: Box, registry: Registry, parts: Parts = PLAIN) -> Flask:
-    """Create the router over ``registry``, with the control routes too if gunicorn is the front."""
+    """Create the router for the clients in ``registry``; without nginx it has the control routes too."""
     app = Router("trireme", box.fronted)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
@@ -121,22 +123,22 @@ def create(settings: Settings, box: Box, registry: Registry, parts: Parts = PLAI
         requests=requests,
     )
     if store is not None:
-        most = settings.s3_threads
+        threads = settings.s3_threads
         separate = replace(
             service,
-            dispatcher=parts.dispatcher(registry, ThreadPoolExecutor(most, "s3_records"), store, most),
-            lines=parts.lines(ThreadPoolExecutor(most, "s3_lines"), most),
+            dispatcher=parts.dispatcher(registry, ThreadPoolExecutor(threads, "s3_records"), store, threads),
+            lines=parts.lines(ThreadPoolExecutor(threads, "s3_lines"), threads),
         )
-        service = replace(service, s3=invocations.S3Service(separate, most))
+        service = replace(service, s3=invocations.S3Service(separate, threads))
     app.direct.update(invocations.direct(service))
     app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
     app.register_blueprint(model_routes.invoking(service))
     if settings.local_endpoints:
         app.register_blueprint(response_stream.blueprint(service))
-    # One thread is left for other callers.
-    most = max(1, settings.threads - 1)
+    # A WebSocket holds a thread while it is open. One thread is left for other callers.
+    max_connections = max(1, settings.threads - 1)
     app.register_blueprint(
-        websocket_route.blueprint(service, most, settings.max_body, lambda: stop_sessions(box))
+        websocket_route.blueprint(service, max_connections, settings.max_body, lambda: is_draining(box))
     )
     app.register_blueprint(
         v2_routes.blueprint(
@@ -155,11 +157,11 @@ def create(settings: Settings, box: Box, registry: Registry, parts: Parts = PLAI
         app.register_blueprint(execution_parameters.blueprint(settings))
         app.register_blueprint(model_routes.listing(box))
         app.register_blueprint(pages.blueprint(box))
-        app.register_blueprint(dashboard_data.blueprint(dashboard_data.of_control_plane(box)))
+        app.register_blueprint(dashboard_data.blueprint(dashboard_data.control_plane_reader(box)))
     return app
 
 
-def stop_sessions(box: Box) -> bool:
+def is_draining(box: Box) -> bool:
     """True if the supervisor is about to stop the box."""
     try:
         return bool(json.loads(box.state_file.read_text())["draining"])
@@ -168,7 +170,9 @@ def stop_sessions(box: Box) -> bool:
 
 
 def sessions_of(settings: Settings, box: Box) -> Sessions | None:
-    """Store sessions in the folder that is set, else in shared memory until the box ends; the run folder
+    """Open the store of sessions; None if they are off.
+
+    They are in the folder that the settings name, else in shared memory until the box ends. The run folder
     takes what has no room there.
     """
     if not settings.sessions:
@@ -180,7 +184,7 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
 
 
 def describe(registry: Registry, box: Box, s3: bool) -> None:
-    """Write for the control plane what is served, and in which forms."""
+    """Write the files about the clients that the control plane reads: list, samples and OpenAPI document."""
     rows = [
         {
             "name": client.name,
@@ -204,11 +208,11 @@ def describe(registry: Registry, box: Box, s3: bool) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write in one step, as workers start at the same time. On a full disk the old file stays."""
+    """Replace a file atomically, because several workers write it. On a full disk the old file stays."""
     staged = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         staged.write_bytes(content)
         staged.replace(path)
     except OSError as error:
         staged.unlink(missing_ok=True)
-        log.warning("%s is not written anew: %s", path.name, error)
+        log.warning("%s is out of date, because it cannot be written: %s", path.name, error)

@@ -1,7 +1,7 @@
-"""The router with traces: a span for each request, and spans for its records below it.
+"""The router with traces: a span for each request, and below it spans for its records.
 
-Each class adds spans to one part of the router, and is used in its place only if traces are on. So without
-traces no request pays for them.
+Each class replaces one part of the router and adds spans to it. They are used only if traces are on, so
+otherwise tracing costs a request nothing.
 """
 
 from __future__ import annotations
@@ -46,17 +46,23 @@ from sm.tracing.request_trace import (
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-#: Paths that are asked every few seconds and run no model.
+#: Paths that are requested every few seconds and run no model.
 NOT_TRACED = frozenset({"/ping", "/metrics", "/execution-parameters"})
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"})
 #: The header of an answer that names its trace: https://w3c.github.io/trace-context/#traceresponse-header
 RESPONSE_HEADER = "traceresponse"
-#: Bytes of an error's JSON in which its code is looked for.
+#: Bytes of an error's JSON that are kept to read its code.
 MAX_ERROR_BYTES = 2**14
 
 
 class TracedRouter:
-    """Serves requests with ``application``, each that is sampled in a span."""
+    """Serves requests with ``application``, and sampled ones within a span.
+
+    Args:
+        application: The router.
+        tracer: Decides which requests are sampled, and sends their traces.
+        fronted: True if nginx is in front.
+    """
 
     def __init__(self, application: WSGIApplication, tracer: Tracer, fronted: bool) -> None:
         self._application, self._tracer, self._fronted = application, tracer, fronted
@@ -64,22 +70,22 @@ class TracedRouter:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] in NOT_TRACED:
             return self._application(environ, start_response)
-        begun = self._tracer.begin(environ)
-        if begun is None:
+        sampled = self._tracer.begin(environ)
+        if sampled is None:
             return self._application(environ, start_response)
-        trace, context = begun
+        trace, context = sampled
         add_waiting_time(trace, environ, self._fronted)
         trace.root.attributes.update(describe_request(environ, self._fronted))
 
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Callable[[bytes], object]:
             note_status(trace, int(status[:3]))
-            # Flask forgets its request when it has answered.
+            # Read the route now: Flask drops its request after the answer.
             if route := find_route(environ):
                 trace.root.attributes["http.route"] = route
             return start_response(status, [*headers, (RESPONSE_HEADER, trace.traceparent(trace.root))], *rest)
 
         active = activate(Active(trace, trace.root))
-        clients = client_context.attach(self._tracer.context_for(trace, context))
+        client_token = client_context.attach(self._tracer.context_for(trace, context))
         stages = Listening(trace.add_stage)
         try:
             body = self._application(environ, start)
@@ -89,7 +95,7 @@ class TracedRouter:
             raise
         finally:
             stages.leave_context()
-            client_context.detach(clients)
+            client_context.detach(client_token)
             deactivate(active)
         return TracedBody(body, trace, lambda: self._finish(trace, environ, stages))
 
@@ -98,7 +104,7 @@ class TracedRouter:
         root = trace.root
         method, route = str(root.attributes["http.request.method"]), root.attributes.get("http.route", "")
         root.name = f"{'HTTP' if method == '_OTHER' else method} {route}".strip()
-        # The application chose the id if the caller has not.
+        # If the caller sent no id, the application chose one.
         root.attributes[REQUEST_ID] = clip(str(environ.get("trireme.request_id") or given_id(environ) or ""))
         root.end = time.perf_counter_ns()
         self._tracer.finish(trace)
@@ -119,8 +125,8 @@ class TracedBody:
                 if failed and size <= MAX_ERROR_BYTES:
                     error += chunk
                 yield chunk
-        except Exception as broken:
-            self._trace.root.record_error(broken)
+        except Exception as stream_error:
+            self._trace.root.record_error(stream_error)
             raise
         finally:
             attributes["http.response.body.size"] = size
@@ -137,7 +143,7 @@ class TracedBody:
 
 
 def describe_request(environ: WSGIEnvironment, fronted: bool) -> dict[str, Value]:
-    """Return the attributes of the HTTP conventions. The query is left out, as it may contain a key."""
+    """Return the attributes of OpenTelemetry's HTTP conventions; without the query, which may have a key."""
     method = environ["REQUEST_METHOD"]
     host, _, port = environ.get("HTTP_HOST", "").rpartition(":")
     if not port.isdecimal() or len(port) > len("65535"):
@@ -171,14 +177,14 @@ def find_route(environ: WSGIEnvironment) -> str:
 
 
 def note_status(trace: RequestTrace, status: int) -> None:
-    """Note the status. A 4xx is the caller's error, and so no error of this span."""
+    """Add the status to the request's span. A 4xx is the caller's error, so the span does not fail."""
     trace.root.attributes["http.response.status_code"] = status
     if status >= 500:
         trace.root.error = str(status)
 
 
 def read_error_code(body: bytes) -> str:
-    """Return the code of an error's JSON. Its sentence may quote the caller, and stays out."""
+    """Return the code in an error's JSON; empty if there is none. Its sentence may quote the caller."""
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -188,7 +194,7 @@ def read_error_code(body: bytes) -> str:
 
 
 def add_waiting_time(trace: RequestTrace, environ: WSGIEnvironment, fronted: bool) -> None:
-    """Begin the request when nginx had it, with a span for its way to a thread of a worker."""
+    """Let the request's span begin when nginx had it, and add a span for the wait for a worker's thread."""
     if not fronted:
         return
     with contextlib.suppress(ValueError, OverflowError):
@@ -200,7 +206,7 @@ def add_waiting_time(trace: RequestTrace, environ: WSGIEnvironment, fronted: boo
 
 
 class TracedDispatcher(Dispatcher):
-    """Has a span for each record of a list, and for a stream."""
+    """Adds a span for each record of a list, and for a stream."""
 
     def run(self, invocation: DispatchRequest) -> list[object]:
         if not invocation.many:  # a list goes through run_encoded
@@ -238,7 +244,7 @@ class TracedDispatcher(Dispatcher):
 
 
 class TracedLines(Lines):
-    """Has a span for each line."""
+    """Adds a span for each line."""
 
     def run(self, request: LinesRequest, handle_line: Callable[[Message], Answer]) -> Answer:
         active = current()
@@ -253,7 +259,7 @@ class TracedLines(Lines):
 
 
 def describe_invocation(invocation: DispatchRequest) -> None:
-    """Note at the request's span which model it is for, and how many records it has."""
+    """Add the model and the number of records to the request's span."""
     active = current()
     if active is None:
         return
@@ -261,12 +267,12 @@ def describe_invocation(invocation: DispatchRequest) -> None:
     attributes[MODEL] = clip(invocation.model)
     if invocation.version:
         attributes[VERSION] = clip(invocation.version)
-    # Lines are requests of their own; the records of all of them count.
+    # Each line is a request of its own, so add up the records of all lines.
     attributes[RECORDS] = int(attributes.get(RECORDS, 0)) + len(invocation.records)
 
 
 def note_failure(active: Active, result: object) -> object:
-    """Note at the active span that a record failed."""
+    """Add a record's failure to the active span."""
     if isinstance(result, TriremeError):
         active.span.record_error(result)
     return result

@@ -1,7 +1,6 @@
-"""Pass requests in Triton's own protocol on to a model, and its answer back.
+"""Pass requests in Triton's own protocol on to a model, and pass its answer back.
 
-Bodies are inspected and never rewritten: Triton gets what the caller sent, and the caller what Triton
-answered.
+Bodies are inspected but never changed: Triton gets the caller's bytes, and the caller gets Triton's.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ UNREADABLE_REQUEST = re.compile(
     # Other messages of its JSON parser; a model's own errors begin differently.
     r"(?!Failed to process).*attempt to (get members|access (JSON|non-existing))"
 )
-#: A caller named a region of shared memory that Triton does not know.
+#: Triton's answer to a request that names a region of shared memory which does not exist.
 FOREIGN_SHARED_MEMORY = re.compile(r"Unable to find (system |cuda )?shared memory region", re.IGNORECASE)
 
-TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)
+QUOTED_TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)
 
 #: gRPC's codes for the statuses of Triton's HTTP.
 CODES = {
@@ -67,8 +66,8 @@ class Triton:
     def run(self, request: TritonRequest | GenerateRequest) -> tuple[str, Answer]:
         """Return the model that answered, and its answer."""
         if not request.model:
-            exists = ", ".join(sorted({*self._registry.clients, *self._registry.models})) or "none"
-            raise UnknownModel(f"the request names no model and there is no default; there are: {exists}")
+            names = ", ".join(sorted({*self._registry.clients, *self._registry.models})) or "none"
+            raise UnknownModel(f"the request names no model and there is no default; there are: {names}")
         model = self._registry.triton_model(request.model)
         upstream_request = to_upstream(request.message, model, request.version, request.verb)
         try:
@@ -82,13 +81,13 @@ class Triton:
 def to_upstream(message: Message, model: str, version: str, verb: str = "infer") -> Request:
     """Build the request for Triton. Raises :class:`BadInput` for an impossible size of the JSON part."""
     headers = end_to_end(message.headers)
-    # Most callers accept gzip, but compressing takes Triton longer than sending the tensors.
+    # Most callers accept gzip, but Triton would need more time to compress the tensors than to send them.
     headers.pop("accept-encoding", None)
     if is_binary(message):
         headers[HEADER_SIZE] = str(header_size(message))
         headers["content-type"] = "application/octet-stream"
     else:
-        # In this form the whole body is JSON, whatever the header says.
+        # The whole body is JSON, whatever this header says.
         headers.pop(HEADER_SIZE, None)
     return Request("POST", path(model, version, verb), message.body, headers)
 
@@ -112,17 +111,17 @@ def header_size(message: Message) -> int:
 
 
 def to_answer(reply: Reply) -> Answer:
-    """Convert Triton's reply for the caller of ``/invocations``. Raises its refusals."""
-    passed = forwarded_headers(reply)
+    """Convert Triton's reply for the caller of ``/invocations``. Raises Triton's errors."""
+    answer = to_v2_answer(reply)
     size = reply.headers.get(HEADER_SIZE)
     if size is None:
-        return passed
-    headers = {name: value for name, value in passed.headers.items() if name != HEADER_SIZE}
-    return Answer(passed.body, f"{BINARY};json-header-size={size}", headers=headers)
+        return answer
+    headers = {name: value for name, value in answer.headers.items() if name != HEADER_SIZE}
+    return Answer(answer.body, f"{BINARY};json-header-size={size}", headers=headers)
 
 
-def forwarded_headers(reply: Reply) -> Answer:
-    """Return Triton's reply unchanged. Raises its refusals."""
+def to_v2_answer(reply: Reply) -> Answer:
+    """Convert Triton's reply for the caller of ``/v2``, unchanged. Raises Triton's errors."""
     sentence = failure_text(reply)
     if sentence is not None:
         raise to_error(reply.status, sentence)
@@ -134,17 +133,17 @@ def forwarded_headers(reply: Reply) -> Answer:
 def without_request_token(answer: Answer) -> Answer:
     """Remove the output that only the box uses from a model's metadata or configuration."""
     body = answer.body
-    if not isinstance(body, bytes) or TOKEN_NAME not in body:
+    if not isinstance(body, bytes) or QUOTED_TOKEN_NAME not in body:
         return answer
-    described = orjson.loads(body)
+    description = orjson.loads(body)
     for key in ("outputs", "output"):
-        if key in described:
-            described[key] = [output for output in described[key] if output.get("name") != REQUEST_TOKEN]
-    return replace(answer, body=orjson.dumps(described))
+        if key in description:
+            description[key] = [output for output in description[key] if output.get("name") != REQUEST_TOKEN]
+    return replace(answer, body=orjson.dumps(description))
 
 
 def _stream_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield Triton's events. An error among them is raised: it is the last, and contains a traceback."""
+    """Yield Triton's events. An error event is raised instead, because it contains a traceback."""
     events = split_events(chunks)
     try:
         for event in events:
@@ -156,7 +155,10 @@ def _stream_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def failure_text(reply: Reply) -> str | None:
-    """Return Triton's error message; its generate extension sends some with status 200."""
+    """Return Triton's error message; None if the reply is no error.
+
+    The generate extension sends some errors with status 200.
+    """
     body = reply.body
     if not isinstance(body, bytes) or (reply.status == 200 and not body.startswith(b'{"error":')):
         return None
@@ -169,7 +171,7 @@ def failure_text(reply: Reply) -> str | None:
 
 
 def to_error(status: int, sentence: str) -> TriremeError:
-    """Translate a refusal of Triton's HTTP to the same error as over gRPC."""
+    """Translate an error from Triton's HTTP port to the same error as over gRPC."""
     if sentence == "Not Found":
         return NotFound("Triton has no such path")
     if status == 405:

@@ -1,4 +1,4 @@
-"""JSON Schema of a client: its payload type, and its result by the annotations."""
+"""The JSON Schemas of a client: from its payload type, and from the annotation of its result."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from sm.router.invocation import DispatchRequest
 from sm.router.openapi.parts import EXAMPLE_ID
 
 Schema = dict[str, Any]
-#: Bytes. Larger samples are not shown as examples: a picture in base64 is not readable.
+#: Larger samples are no examples in the document: nobody reads a picture in base64.
 MAX_EXAMPLE_BYTES = 2000
 #: A larger sample is not served.
 MAX_SAMPLE_BYTES = 8 * 2**20
 
 
 def describe_client(client: Client) -> Mapping[str, Any]:
-    """Return name, summary, schemas and examples of one client."""
-    payload, shared = _schema(client.payload, client.name)
-    result, more = _result(type(client), client.name)
+    """Return the name, summary, schemas and examples of a client, as :mod:`.schemas` needs them."""
+    payload, payload_parts = _schema(client.payload, client.name)
+    result, result_parts = _result(type(client), client.name)
     sample = client.folder / "sample"
     parameters = payload.get("properties", {}).pop("parameters", None)
     return {
@@ -44,24 +44,22 @@ def describe_client(client: Client) -> Mapping[str, Any]:
         "streams": client.streams(),
         "main_field": client.payload.main_field,
         "main_names": _main_names(client.payload),
-        "schemas": {**shared, **more},
-        "example": _example(sample / "payload.json") or _sketch(payload),
+        "schemas": {**payload_parts, **result_parts},
+        "example": _example(sample / "payload.json") or _example_from_fields(payload),
         "golden": _example(sample / "golden.json"),
-        "mistake": _mistake(client),
+        "error_example": _error_example(client),
     }
 
 
 def sample_files(client: Client) -> list[Path]:
-    """Return the files of ``sample`` that callers may read: ``payload.json``, and those that the client
-    lists.
-    """
+    """Return the files that callers may read: ``payload.json`` and the client's ``samples``."""
     folder = client.folder / "sample"
     files = (folder / name for name in dict.fromkeys(("payload.json", *client.samples)))
     return [file for file in files if _is_sample(file, folder)]
 
 
 def _is_sample(file: Path, folder: Path) -> bool:
-    """True if it is a file of the folder itself, and not too large."""
+    """True if the file is really in this folder, and not too large."""
     try:
         return file.resolve().parent == folder.resolve() and file.stat().st_size <= MAX_SAMPLE_BYTES
     except OSError:
@@ -69,7 +67,7 @@ def _is_sample(file: Path, folder: Path) -> bool:
 
 
 def _schema(kind: Any, name: str) -> tuple[Schema, Schema]:
-    """Return a type's schema, or any JSON if it has none, and the schemas of the types in it."""
+    """Return a type's schema, and those of the types within it; without a schema, any JSON is allowed."""
     try:
         schema = TypeAdapter(kind).json_schema(ref_template=f"#/components/schemas/{name}.{{model}}")
     except PydanticUserError:
@@ -79,16 +77,16 @@ def _schema(kind: Any, name: str) -> tuple[Schema, Schema]:
 
 def _result(kind: type[Client], name: str) -> tuple[Schema, Schema]:
     """Return the schema of the result from the method's annotation."""
-    maker = kind.postprocess if issubclass(kind, TensorClient) else kind.inference
+    method = kind.postprocess if issubclass(kind, TensorClient) else kind.inference
     try:
-        result_type = typing.get_type_hints(maker).get("return", object)
-    except (NameError, AttributeError, TypeError):  # a name that only a type checker imports
+        result_type = typing.get_type_hints(method).get("return", object)
+    except (NameError, AttributeError, TypeError):  # A name that is imported for type checkers only.
         return {}, {}
     return _schema(result_type, name)
 
 
-def _mistake(client: Client) -> Schema | None:
-    """Return the error for an empty payload."""
+def _error_example(client: Client) -> Schema | None:
+    """Return the error for an empty payload; None if that is no error."""
     try:
         validate_payload(client, DispatchRequest(client.name, [{}]), {})
     except WrongPayload as error:
@@ -103,8 +101,8 @@ def _main_names(payload: type[Payload]) -> list[str]:
     return list(payload.names_of(payload.main_field)) if payload.main_field else []
 
 
-def _sketch(payload: Schema) -> Schema | None:
-    """Build a payload from the fields' examples."""
+def _example_from_fields(payload: Schema) -> Schema | None:
+    """Build a payload from the examples of its required fields; None if one has no example."""
     one_of = (part["oneOf"] for part in payload.get("allOf", ()) if "oneOf" in part)
     required = [*payload.get("required", ()), *(names[0]["required"][0] for names in one_of)]
     fields = {name: payload["properties"][name] for name in required}
@@ -114,6 +112,7 @@ def _sketch(payload: Schema) -> Schema | None:
 
 
 def _example(file: Path) -> Any:
+    """Read a sample; None if it is missing, too large or no JSON."""
     try:
         if file.stat().st_size <= MAX_EXAMPLE_BYTES:
             return json.loads(file.read_bytes())

@@ -15,13 +15,16 @@ SECURITY_SCHEMES: Json = {
     "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
     "bearer": {"type": "http", "scheme": "bearer"},
 }
-NEED_NO_KEY = ("/", "/docs", "/dashboard", "/page/{name}", "/ping")
+PUBLIC_PATHS = ("/", "/docs", "/dashboard", "/page/{name}", "/ping")
 METHODS = {"get", "post", "delete"}
 
 
 def document(clients: Sequence[Described], s3: bool = False) -> Json:
-    """Return OpenAPI 3.1 for these clients; without clients, what every box serves. ``s3``: S3 payloads are
-    on.
+    """Return the OpenAPI 3.1 document.
+
+    Args:
+        clients: Descriptions by :func:`~sm.router.openapi.client_schemas.describe_client`.
+        s3: True if payloads and results in S3 are allowed.
     """
     schemas = {**COMMON}
     for client in clients:
@@ -38,7 +41,7 @@ def document(clients: Sequence[Described], s3: bool = False) -> Json:
         },
         "servers": [{"url": "/"}],
         "paths": _with_security(paths(clients)),
-        # A box may require API keys.
+        # An empty object makes the others optional: a box may require API keys.
         "security": [{}, *({scheme: []} for scheme in SECURITY_SCHEMES)],
         "components": {
             "schemas": schemas,
@@ -53,7 +56,7 @@ def _with_security(described: Json) -> Json:
     for path, item in described.items():
         for method in METHODS & item.keys():
             operation = item[method]
-            if path in NEED_NO_KEY:
+            if path in PUBLIC_PATHS:
                 operation["security"] = []
             else:
                 operation["responses"] = {**failures(401, 403, 429), **operation["responses"]}

@@ -1,4 +1,4 @@
-"""The error responses of the document, made from the error classes."""
+"""The error responses of the document, derived from the error classes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from sm import errors
 from sm.router.openapi.parts import EXAMPLE_ID, Json, answer, ref
 from sm.router.openapi.schemas import Described
 
-#: Left out: one that no caller receives, one whose status the script chooses, and one that is sent as
-#: BadInput.
-UNSEEN = (errors.CallerGone, errors.ChosenStatus, errors.WrongTensor)
+#: Not in the document: no caller receives the first, a client's script chooses the status of the second, and
+#: callers receive the third as a BadInput.
+UNDOCUMENTED = (errors.CallerGone, errors.ChosenStatus, errors.WrongTensor)
 
 
 def responses(clients: Sequence[Described]) -> Json:
@@ -18,29 +18,33 @@ def responses(clients: Sequence[Described]) -> Json:
     shared_responses = {
         f"Error{status}": _response(status) for status in sorted({kind.status for kind in kinds()})
     }
-    mistakes = {client["name"]: {"value": client["mistake"]} for client in clients if client["mistake"]}
-    _examples(shared_responses["Error422"]).update(mistakes)
+    client_examples = {
+        client["name"]: {"value": client["error_example"]} for client in clients if client["error_example"]
+    }
+    _examples(shared_responses["Error422"]).update(client_examples)
     return {
         **shared_responses,
-        "Error424": answer("What SageMaker's runtime makes of any error of the box.", ref("ModelError")),
+        "Error424": answer(
+            "The form in which SageMaker's runtime passes on every error of the box.", ref("ModelError")
+        ),
     }
 
 
 def kinds() -> Iterator[type[errors.TriremeError]]:
     """Yield the error classes that callers receive, the most common first."""
     for kind in vars(errors).values():
-        if isinstance(kind, type) and issubclass(kind, errors.TriremeError) and kind not in UNSEEN:
+        if isinstance(kind, type) and issubclass(kind, errors.TriremeError) and kind not in UNDOCUMENTED:
             yield kind
 
 
 def _response(status: int) -> Json:
-    those = [kind for kind in kinds() if kind.status == status]
+    matching = [kind for kind in kinds() if kind.status == status]
     description = " ".join(
-        (kind.__doc__ or "").split("\n")[0] for kind in those if kind is not errors.TriremeError
+        (kind.__doc__ or "").split("\n")[0] for kind in matching if kind is not errors.TriremeError
     )
     response = answer(description, ref("Error"))
-    _examples(response).update({kind.code: {"value": _example(kind)} for kind in those})
-    if any(kind.retry_after for kind in those):
+    _examples(response).update({kind.code: {"value": _example(kind)} for kind in matching})
+    if any(kind.retry_after for kind in matching):
         response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
     return response
 

@@ -19,10 +19,10 @@ def _object(description: str, **properties: Json) -> Json:
     }
 
 
-_ANSWERED = {
+_OUTCOME = {
     "answers": {
         "type": "object",
-        "description": "Answers by class of status, such as 2xx.",
+        "description": "Number of answers by class of status, such as 2xx.",
         "additionalProperties": INTEGER,
     },
     "p50_ms": MILLISECONDS,
@@ -31,19 +31,19 @@ _ANSWERED = {
     "queue": INTEGER,
 }
 _PERIOD = {
-    "at": {"type": "number", "description": "The end of the period, as Unix time."},
-    "seconds": {"type": "number", "description": "Its length."},
-    "all": _object("All models together.", **_ANSWERED, in_flight=INTEGER),
+    "at": {"type": "number", "description": "The end of the period, in seconds since 1970."},
+    "seconds": {"type": "number", "description": "The length of the period."},
+    "all": _object("All models together.", **_OUTCOME, in_flight=INTEGER),
     "models": {
         "type": "object",
         "description": "Models that had requests.",
         "additionalProperties": _object(
             "One model.",
-            **_ANSWERED,
+            **_OUTCOME,
             threads=INTEGER,
             stages_ms={
                 "type": "object",
-                "description": "Time in each stage, of all requests together.",
+                "description": "Time in each stage, summed over all requests.",
                 "additionalProperties": NUMBER,
             },
         ),
@@ -51,9 +51,9 @@ _PERIOD = {
 }
 
 SCHEMAS: Json = {
-    "Period": _object("What happened in a period.", **_PERIOD),
+    "Period": _object("The requests of a period.", **_PERIOD),
     "HistoryPoint": _object(
-        "What happened in a period, and the memory at its end.",
+        "The requests of a period, and the memory in use at its end.",
         **_PERIOD,
         memory={"type": "object", "additionalProperties": INTEGER},
         shared_memory=INTEGER,
@@ -62,7 +62,7 @@ SCHEMAS: Json = {
         "The last hour of the box.",
         interval_seconds=NUMBER,
         box=_object(
-            "The box as it was seen last.",
+            "The latest state of the box.",
             at=NUMBER,
             version=TEXT,
             ready={"type": "boolean"},
@@ -81,7 +81,7 @@ SCHEMAS: Json = {
             processes={
                 "type": "array",
                 "items": _object(
-                    "A process of the box with those below it.",
+                    "A process of the box with its descendants.",
                     name=TEXT,
                     state=TEXT,
                     pid={"type": ["integer", "null"]},

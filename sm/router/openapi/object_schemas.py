@@ -1,4 +1,4 @@
-"""The schemas of payloads and results in S3, where the box may use it."""
+"""The schemas of payloads and results in S3, for boxes that may use it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def add(schemas: Json, client: Described) -> None:
     """Allow S3 objects in a client's request and as its result."""
     name, field = client["name"], client["main_field"]
     schemas |= {"S3Object": OBJECT, "Stored": STORED}
-    request, answer = (schemas[f"{name}.{which}"] for which in ("Request", "Answer"))
+    request, answer = schemas[f"{name}.Request"], schemas[f"{name}.Answer"]
     record_schema = request["properties"]["payload"]["anyOf"][0]
     if field:
         record_schema["anyOf"].append(ref("S3Object"))
-    request["properties"]["result_s3_uri"] = {**ADDRESS, "description": "Where the result is to go."}
+    request["properties"]["result_s3_uri"] = {**ADDRESS, "description": "The address to write the result to."}
     schemas[f"{name}.Answer"] = {"anyOf": [answer, ref("Stored")]}
     if field:
         fields = schemas[name]["properties"]

@@ -14,8 +14,12 @@ def ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def operation(identity: str, summary: str, good: Json, *failing: int) -> Json:
-    return {"operationId": identity, "summary": summary, "responses": {**good, **failures(*failing)}}
+def operation(identity: str, summary: str, success: Json, *error_statuses: int) -> Json:
+    return {
+        "operationId": identity,
+        "summary": summary,
+        "responses": {**success, **failures(*error_statuses)},
+    }
 
 
 def failures(*statuses: int) -> Json:
@@ -23,21 +27,22 @@ def failures(*statuses: int) -> Json:
     return {str(status): {"$ref": f"#/components/responses/Error{status}"} for status in statuses}
 
 
-def ok(what: str, schema: Json) -> Json:
-    return {"200": answer(what, schema)}
+def ok(description: str, schema: Json) -> Json:
+    """Return a 200 with a JSON body."""
+    return {"200": answer(description, schema)}
 
 
-def silent(what: str) -> Json:
-    """Return a 200 without a body."""
-    return {"200": {"description": what}}
+def ok_without_body(description: str) -> Json:
+    return {"200": {"description": description}}
 
 
-def text(what: str, content_type: str) -> Json:
-    return {"200": {"description": what, "content": {content_type: {}}}}
+def ok_with_text(description: str, content_type: str) -> Json:
+    return {"200": {"description": description, "content": {content_type: {}}}}
 
 
-def answer(what: str, schema: Json) -> Json:
-    return {"description": what, "content": {"application/json": {"schema": schema}}}
+def answer(description: str, schema: Json) -> Json:
+    """Return a response with a JSON body."""
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
 def body(content: Json) -> Json:

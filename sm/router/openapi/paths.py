@@ -1,4 +1,4 @@
-"""The paths of the document, in the order of the pages."""
+"""The paths of the document."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sm.router.openapi.parts import (
     failures,
     in_path,
     ok,
+    ok_with_text,
+    ok_without_body,
     operation,
     ref,
-    silent,
     strings,
-    text,
 )
 from sm.router.openapi.schemas import Described
 
@@ -33,8 +33,8 @@ def paths(clients: Sequence[Described]) -> Json:
         "/invocations-bidirectional-stream": {
             "get": operation(
                 "converse",
-                "A WebSocket: each message is an invocation.",
-                {"101": {"description": "the conversation begins"}},
+                "Open a WebSocket, on which each message is an invocation.",
+                {"101": {"description": "The connection is a WebSocket now."}},
                 *(400, 429, 503),
             )
         },
@@ -45,7 +45,7 @@ def paths(clients: Sequence[Described]) -> Json:
             "post": {
                 **invoke,
                 "operationId": "invokeModel",
-                "summary": "The same, for the model of the path.",
+                "summary": "Invoke the model in the path.",
             },
         },
         **triton_schemas.paths(),
@@ -53,15 +53,26 @@ def paths(clients: Sequence[Described]) -> Json:
 
 
 def _pages() -> Json:
-    ready = silent("ready")
+    ready = ok_without_body("The box is ready.")
     return {
-        "/": {"get": operation("playground", "A page to try the clients.", text("HTML", "text/html"))},
-        "/docs": {"get": operation("docs", "This document, to read and try.", text("HTML", "text/html"))},
-        "/dashboard": {"get": operation("dashboard", "Charts of the box itself.", text("HTML", "text/html"))},
+        "/": {
+            "get": operation(
+                "playground", "The playground: a page to try the clients.", ok_with_text("HTML", "text/html")
+            )
+        },
+        "/docs": {
+            "get": operation("docs", "A page that shows this document.", ok_with_text("HTML", "text/html"))
+        },
+        "/dashboard": {
+            "get": operation("dashboard", "A page with charts of the box.", ok_with_text("HTML", "text/html"))
+        },
         "/dashboard/data": {
             "get": {
                 **operation(
-                    "dashboardData", "The last hour in numbers.", ok("numbers", ref("History")), 400, 503
+                    "dashboardData",
+                    "The numbers behind the dashboard.",
+                    ok("The last hour.", ref("History")),
+                    *(400, 503),
                 ),
                 "parameters": [
                     {
@@ -75,39 +86,47 @@ def _pages() -> Json:
         },
         "/page/{name}": {
             "parameters": in_path("name"),
-            "get": operation("pageFile", "A file of these pages.", {"200": {"description": "it"}}, 404),
+            "get": operation(
+                "pageFile", "A script or style of these pages.", {"200": {"description": "The file."}}, 404
+            ),
         },
         "/samples/{client}/{name}": {
             "parameters": in_path("client", "name"),
-            "get": operation("sample", "A sample of a client.", {"200": {"description": "its bytes"}}, 404),
+            "get": operation(
+                "sample", "A file of a client's samples.", {"200": {"description": "The file."}}, 404
+            ),
         },
         "/openapi.json": {
             "get": operation("document", "This document.", ok("OpenAPI 3.1", {"type": "object"}))
         },
         "/ping": {
-            "get": operation("ping", "Whether the box is ready.", ready, 503),
-            "post": operation("pingToo", "The same.", ready, 503),
+            "get": operation("ping", "Check whether the box is ready.", ready, 503),
+            "post": operation("pingToo", "Check whether the box is ready, as with GET.", ready, 503),
         },
         "/execution-parameters": {
             "get": operation(
-                "executionParameters", "For batch transform.", ok("how to send", ref("ExecutionParameters"))
+                "executionParameters",
+                "How batch transform should send requests.",
+                ok("The parameters.", ref("ExecutionParameters")),
             )
         },
-        "/metrics": {"get": operation("metrics", "Prometheus series.", text("text", "text/plain"))},
+        "/metrics": {
+            "get": operation("metrics", "Metrics for Prometheus.", ok_with_text("The series.", "text/plain"))
+        },
     }
 
 
 def _models() -> Json:
-    model = ok("the model", ref("Model"))
+    model = ok("The model.", ref("Model"))
     return {
         "/models": {
             "get": operation(
-                "listModels", "What is served, or what is loaded.", ok("models", ref("Models")), 400
+                "listModels", "List the models that are served.", ok("The models.", ref("Models")), 400
             ),
             "post": {
                 **operation(
                     "loadModel",
-                    "Multi-model mode: load an archive. A 405 otherwise.",
+                    "Load an archive in multi-model mode; else a 405.",
                     model,
                     *(400, 405, 409, 422, 500, 503, 507),
                 ),
@@ -116,11 +135,11 @@ def _models() -> Json:
         },
         "/models/{name}": {
             "parameters": in_path("name"),
-            "get": operation("getModel", "Where a model was loaded from.", model, 404),
+            "get": operation("getModel", "Describe a model.", model, 404),
             "delete": operation(
                 "unloadModel",
-                "Multi-model mode: unload. A 405 otherwise.",
-                ok("unloaded", {"type": "object"}),
+                "Unload a model in multi-model mode; else a 405.",
+                ok("The model is unloaded.", {"type": "object"}),
                 *(404, 405, 409, 503),
             ),
         },
@@ -128,10 +147,10 @@ def _models() -> Json:
 
 
 def _endpoints(invoke: Json) -> Json:
-    """Return the routes of SageMaker's runtime, where every error of the box is a 424."""
+    """Describe the routes of SageMaker's runtime API, where every error of the box is a 424."""
     replies = {"200": invoke["responses"]["200"], **failures(424)}
     events = {
-        "200": {"description": "frames", "content": {"application/vnd.amazon.eventstream": {}}},
+        "200": {"description": "Event-stream frames.", "content": {"application/vnd.amazon.eventstream": {}}},
         **failures(424),
     }
     parameters = in_path("name")
@@ -141,7 +160,7 @@ def _endpoints(invoke: Json) -> Json:
             "post": {
                 **invoke,
                 "operationId": "invokeEndpoint",
-                "summary": "The same, as boto3 asks.",
+                "summary": "Invoke as boto3 does with `invoke_endpoint`.",
                 "responses": {**replies, **failures(413, 429, 503)},
             },
         },
@@ -150,7 +169,7 @@ def _endpoints(invoke: Json) -> Json:
             "post": {
                 **invoke,
                 "operationId": "invokeEndpointWithResponseStream",
-                "summary": "The same in parts, as boto3 asks.",
+                "summary": "Invoke as boto3 does with `invoke_endpoint_with_response_stream`.",
                 "responses": {**events, **failures(413, 429, 503)},
             },
         },
@@ -166,38 +185,41 @@ def _invocation(clients: Sequence[Described]) -> Json:
         for kind in client["content_types"]
         if kind != "application/json"
     }
-    takes = {
+    accepted = {
         "application/json": {"schema": {"anyOf": [*requests, ref("InferRequest"), ref("SessionRequest")]}},
         JSON_LINES: {"schema": {"type": "string"}},
         BINARY: {"schema": {}},
         **raw,
     }
-    good = answer("the result", {"anyOf": [*answers, ref("InferAnswer"), ref("SessionAnswer")]})
+    success = answer("The result.", {"anyOf": [*answers, ref("InferAnswer"), ref("SessionAnswer")]})
     others = (JSON_LINES, BINARY, NPY, PNG, "text/event-stream", *(kind for kind in raw if kind == "*/*"))
-    good["content"] |= {kind: {} for kind in others}
+    success["content"] |= {kind: {} for kind in others}
     return {
-        "summary": "One payload or a list of them for a client, or tensors for a model.",
+        "summary": "Send a payload or a list of them to a client, or tensors to a model.",
         "parameters": [*_addresses(), *_sagemaker()],
-        "requestBody": body(takes),
-        "responses": {"200": good, **failures(*FAILURES)},
+        "requestBody": body(accepted),
+        "responses": {"200": success, **failures(*FAILURES)},
     }
 
 
 def _addresses() -> Iterable[Json]:
-    for name, what in (("modelname", "The model of a body that names none."), ("version", "Its version.")):
-        yield {"name": name, "in": "query", "description": what, "schema": {"type": "string"}}
+    for name, description in (
+        ("modelname", "The model, if the body names none."),
+        ("version", "The model version, if the body names none."),
+    ):
+        yield {"name": name, "in": "query", "description": description, "schema": {"type": "string"}}
 
 
 def _sagemaker() -> Iterable[Json]:
-    for name, what in (
+    for name, description in (
         ("Custom-Attributes", "`modelname=…;version=…`, and parameters of the client."),
-        ("Target-Model", "The model of a body that names none."),
-        ("Inference-Id", "The request's id in the log and in errors."),
-        ("Session-Id", "A stateful session, or NEW_SESSION; 400 where sessions are off."),
+        ("Target-Model", "The model, if the body names none."),
+        ("Inference-Id", "The request's id, for the log and for errors."),
+        ("Session-Id", "A stateful session's id, or NEW_SESSION; a 400 if sessions are off."),
     ):
         yield {
             "name": f"X-Amzn-SageMaker-{name}",
             "in": "header",
-            "description": what,
+            "description": description,
             "schema": {"type": "string"},
         }

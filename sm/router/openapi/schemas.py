@@ -1,4 +1,4 @@
-"""The schemas of the document: those of every box, and those of each client."""
+"""The schemas of the document: those that every box has, and those of each client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TENSOR: Json = {
         "parameters": {"type": "object"},
     },
 }
-DESCRIBED_TENSOR = {
+TENSOR_METADATA = {
     "type": "object",
     "required": ["name", "datatype", "shape"],
     "properties": {name: TENSOR["properties"][name] for name in ("name", "datatype", "shape")},
@@ -58,7 +58,7 @@ COMMON: Json = {
             "versions": {"type": "array", "items": {"type": "string"}},
             "reload_error": {
                 "type": ["string", "null"],
-                "description": "Why the old version of the client serves; null where the new one does.",
+                "description": "Why the client's old version still serves; null if the latest does.",
             },
         },
     },
@@ -67,7 +67,7 @@ COMMON: Json = {
         "required": ["models"],
         "properties": {
             "models": {"type": "array", "items": ref("Model")},
-            "nextPageToken": {"type": "string", "description": "Where there are more."},
+            "nextPageToken": {"type": "string", "description": "Present if there are more models."},
         },
     },
     **history_schemas.SCHEMAS,
@@ -78,7 +78,7 @@ COMMON: Json = {
             "MaxConcurrentTransforms": {"type": "integer", "minimum": 1},
             "BatchStrategy": {
                 "enum": ["MULTI_RECORD", "SINGLE_RECORD"],
-                "description": "Where SAGEMAKER_BATCH_STRATEGY is set; else the platform's default holds.",
+                "description": "Present if SAGEMAKER_BATCH_STRATEGY is set; else SageMaker's default holds.",
             },
             "MaxPayloadInMB": {"type": "integer", "minimum": 0},
         },
@@ -92,7 +92,7 @@ COMMON: Json = {
     },
     "SessionAnswer": {
         "type": "object",
-        "description": "Nothing: the session is in a header.",
+        "description": "An empty object: the session's id is in a header.",
         "additionalProperties": False,
     },
     "Server": {
@@ -112,13 +112,13 @@ COMMON: Json = {
             "name": {"type": "string"},
             "versions": {"type": "array", "items": {"type": "string"}},
             "platform": {"type": "string"},
-            "inputs": {"type": "array", "items": DESCRIBED_TENSOR},
-            "outputs": {"type": "array", "items": DESCRIBED_TENSOR},
+            "inputs": {"type": "array", "items": TENSOR_METADATA},
+            "outputs": {"type": "array", "items": TENSOR_METADATA},
         },
     },
     "GenerateRequest": {
         "type": "object",
-        "description": "Inputs by their names.",
+        "description": "The model's inputs by name.",
         "additionalProperties": {"type": ["string", "number", "boolean", "array", "object"]},
     },
     "InferRequest": {
@@ -145,6 +145,7 @@ COMMON: Json = {
 
 
 def of_client(client: Described) -> Json:
+    """Return the schemas of a client's payload, of a request for it and of its answer."""
     name = client["name"]
     record_schema: Json = {"$ref": f"#/components/schemas/{name}"}
     if client["main_field"]:
@@ -162,7 +163,7 @@ def of_client(client: Described) -> Json:
             "payload": {"anyOf": [record_schema, {"type": "array", "items": record_schema, "minItems": 1}]},
         },
     }
-    request |= {f"x-{key}": value for key, value in _page(client).items()}
+    request |= {f"x-{key}": value for key, value in _playground_details(client).items()}
     if client["parameters"]:
         request["properties"]["parameters"] = client["parameters"]
     if client["example"] is not None:
@@ -177,8 +178,8 @@ def of_client(client: Described) -> Json:
     return {name: client["payload"], f"{name}.Request": request, f"{name}.Answer": answer}
 
 
-def _page(client: Described) -> Json:
-    """Return what the playground shows for the client; without ``x-result`` it shows JSON."""
+def _playground_details(client: Described) -> Json:
+    """Return what the playground needs to know of the client. Without ``x-result`` it shows JSON."""
     details: Json = {
         "result": client["result_kind"],
         "content-types": client["content_types"],
@@ -190,5 +191,5 @@ def _page(client: Described) -> Json:
 
 
 def _or_list(result: Json) -> Json:
-    """Allow a list of payloads; its answer is a list of results, in which some may have failed."""
+    """Allow a list of results too, as the answer to a list of payloads. Some of its records may fail."""
     return {"anyOf": [result, {"type": "array", "items": {"anyOf": [result, ref("RecordError")]}}]}

@@ -1,4 +1,4 @@
-"""The series of the box as a whole, which the control plane knows, beside those that the workers count."""
+"""The metrics series of ``/metrics``: those of the whole box, and those that the workers count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ RESTARTS = "trireme_restarts"
 
 
 class BoxSeries(Collector):
-    """Collects the series of one scrape. ``is_ready`` says what ``/ping`` would."""
+    """Collects the series of one scrape.
+
+    Args:
+        box: The box.
+        is_ready: Returns True if ``/ping`` would answer 200.
+        shared_memory: The folder of shared memory.
+    """
 
     def __init__(self, box: Box, is_ready: Callable[[], bool], shared_memory: Path = SHARED_MEMORY) -> None:
         self._box, self._is_ready, self._shared_memory = box, is_ready, shared_memory
@@ -32,21 +38,21 @@ class BoxSeries(Collector):
         )
         yield from self._folder_space()
         yield _resident(processes)
-        yield from self._counted(processes)
+        yield from self._worker_series(processes)
 
-    def _counted(self, processes: Mapping[str, Any]) -> Iterator[Metric]:
-        """What the workers counted, and the supervisor's restarts among it: one series has one family."""
-        counted: Iterable[Metric] = MultiProcessCollector(  # type: ignore[no-untyped-call]
+    def _worker_series(self, processes: Mapping[str, Any]) -> Iterator[Metric]:
+        """Yield the workers' series. The supervisor's restarts join theirs, because a family occurs once."""
+        families: Iterable[Metric] = MultiProcessCollector(  # type: ignore[no-untyped-call]
             None, path=str(self._box.metrics_folder)
         ).collect()
-        for family in counted:
+        for family in families:
             if family.name == RESTARTS:
                 for name, process in processes.items():
                     family.add_sample(f"{RESTARTS}_total", {"process": name}, float(process["restarts"]))
             yield family
 
     def _folder_space(self) -> Iterator[Metric]:
-        """The folder of shared memory, which Triton and its Python models fill too."""
+        """Yield the size and the free space of the folder of shared memory."""
         with contextlib.suppress(OSError):
             space = os.statvfs(self._shared_memory)
             size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
@@ -55,7 +61,7 @@ class BoxSeries(Collector):
 
 
 def build_info() -> Metric:
-    """Which version answers."""
+    """Return the series that states the version."""
     family = GaugeMetricFamily("trireme_build_info", "The version of the box.", labels=["version"])
     family.add_metric([__version__], 1.0)
     return family
@@ -64,7 +70,7 @@ def build_info() -> Metric:
 def _resident(processes: Mapping[str, Any]) -> Metric:
     family = GaugeMetricFamily(
         "trireme_process_resident_bytes",
-        "Memory in RAM of a process and those below it; what they share counts for each.",
+        "Memory in RAM of a process and its descendants; pages that they share count for each.",
         labels=["process"],
     )
     for name, process in processes.items():

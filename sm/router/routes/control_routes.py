@@ -19,14 +19,14 @@ from sm.router.routes.responses import limit_bodies, respond
 from sm.run_state import CODE, Box, read_json
 from sm.triton import health
 
-#: Seconds that Triton gets for a query; ``/ping`` has 2 in all.
+#: For one query to Triton; SageMaker gives ``/ping`` 2 s.
 TRITON_TIMEOUT_S = 1.0
-#: Collections of the series per second at most, as ``/ping`` waits meanwhile.
+#: More requests for ``/metrics`` get the last text again: while series are collected, ``/ping`` is slower.
 MAX_SCRAPES_PER_S = 5
 
 
 def blueprint(box: Box) -> Blueprint:
-    """The routes of the control plane."""
+    """Create the routes of the control plane."""
     routes = Blueprint("control", __name__)
     limit_bodies(routes)
     scrapes = ScrapeCache(lambda: router_metrics(box) + triton_metrics(box))
@@ -44,23 +44,23 @@ def blueprint(box: Box) -> Blueprint:
 
 
 class ScrapeCache:
-    """The text of ``/metrics``, less than a second old, collected by one thread at a time."""
+    """The text of ``/metrics``. One thread at a time collects it; the text is less than a second old."""
 
     def __init__(self, collect: Callable[[], bytes], clock: Callable[[], float] = time.monotonic) -> None:
         self._collect, self._clock = collect, clock
         self._lock = threading.Lock()
         self._collecting = False
-        #: When the last collections began.
-        self._begun: deque[float] = deque(maxlen=MAX_SCRAPES_PER_S)
+        #: When the last collections started.
+        self._starts: deque[float] = deque(maxlen=MAX_SCRAPES_PER_S)
         self._text: bytes | None = None
 
     def text(self) -> bytes:
-        """Return a new text, unless one is being collected, or enough were within this second."""
+        """Return a new text; the last one while another thread collects, or if the limit is reached."""
         with self._lock:
-            enough = len(self._begun) == MAX_SCRAPES_PER_S and self._clock() - self._begun[0] < 1
-            if self._text is not None and (enough or self._collecting):
+            limit_reached = len(self._starts) == MAX_SCRAPES_PER_S and self._clock() - self._starts[0] < 1
+            if self._text is not None and (limit_reached or self._collecting):
                 return self._text
-            self._begun.append(self._clock())
+            self._starts.append(self._clock())
             self._collecting = True
         try:
             self._text = self._collect()
@@ -80,7 +80,7 @@ def check_ready(box: Box) -> None:
 
 
 def read_state(box: Box) -> dict[str, Any]:
-    """Return what the supervisor has published last."""
+    """Return the state that the supervisor wrote last."""
     state: dict[str, Any] = read_json(box.state_file, {"ready": False, "reason": "the box is starting"})
     return state
 
@@ -103,8 +103,8 @@ def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any
     for client in clients:
         entries = [entry for entry in index if entry["name"] in client["models"]]
         rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **_readiness(entries)})
-    used = {model for client in clients for model in client["models"]}
-    for name in sorted({entry["name"] for entry in index} - used - {CODE}):
+    with_client = {model for client in clients for model in client["models"]}
+    for name in sorted({entry["name"] for entry in index} - with_client - {CODE}):
         entries = [entry for entry in index if entry["name"] == name]
         rows.append(
             {"modelName": name, "modelUrl": str(box.repository / name), "client": None, **_readiness(entries)}
@@ -113,14 +113,14 @@ def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any
 
 
 def router_metrics(box: Box) -> bytes:
-    """Return the series of all workers, added up, and those of the box as a whole."""
+    """Return the sums of all workers' series, and the series of the whole box."""
     registry = CollectorRegistry()
     registry.register(BoxSeries(box, lambda: is_ready(box)))
     return generate_latest(registry)
 
 
 def is_ready(box: Box) -> bool:
-    """Whether ``/ping`` would be 200."""
+    """True if ``/ping`` would answer 200."""
     try:
         check_ready(box)
     except NotReady:
@@ -142,5 +142,5 @@ def _readiness(entries: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes]:
-    """Call one of Triton's routes; return status and body. Status 0: no answer in time."""
+    """Call one of Triton's routes; return status and body. Status 0 means no answer in time."""
     return health.request(port or box.http_port, box.http_keys, method, path, TRITON_TIMEOUT_S)

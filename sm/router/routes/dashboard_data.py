@@ -16,15 +16,15 @@ from sm.router.answer import Answer
 from sm.router.routes.responses import limit_bodies, respond
 from sm.run_state import Box
 
-#: Seconds for the control plane to answer a worker.
+#: For the control plane's answer to a worker.
 CONTROL_TIMEOUT_S = 5.0
-#: Bytes from which an answer is compressed for who takes gzip: an hour of many models has megabytes.
+#: Larger answers are compressed if the caller accepts gzip: an hour of many models has megabytes.
 MIN_COMPRESSED_BYTES = 2**16
 JSON = "application/json"
 
 
 def blueprint(read: Callable[[float], bytes]) -> Blueprint:
-    """The route. ``read`` returns the JSON with the points after a Unix time."""
+    """Create the route. ``read`` returns the JSON with the points after a Unix time."""
     routes = Blueprint("dashboard_data", __name__)
     limit_bodies(routes)
 
@@ -51,8 +51,8 @@ def _since(text: str) -> float:
     return since
 
 
-def of_control_plane(box: Box) -> Callable[[float], bytes]:
-    """Return what reads from the control plane, for a worker that answers at the public port itself."""
+def control_plane_reader(box: Box) -> Callable[[float], bytes]:
+    """Return a function that gets the points from the control plane, for workers without nginx."""
 
     def read(since: float) -> bytes:
         connection = SocketConnection(box.control_socket)

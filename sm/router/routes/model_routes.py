@@ -19,17 +19,17 @@ from sm.router.routes.control_routes import list_served
 from sm.router.routes.responses import limit_bodies, respond
 from sm.run_state import Box
 
-#: Models on a page of the list: the default and the most.
+#: Models on a page of the list.
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 MAX_NAME_CHARACTERS = 256
-#: Characters of a Target-Model in the platform's interface.
+#: SageMaker's own limit for Target-Model.
 MAX_TARGET_CHARACTERS = 1024
 
 
-def control_routes(keys: Mapping[str, str]) -> Blueprint:
-    """Create routes with small bodies that require the headers ``keys``.
+def restricted_blueprint(keys: Mapping[str, str]) -> Blueprint:
+    """Create a blueprint whose routes require the headers ``keys``, and accept small bodies only.
 
-    They are the box's form of Triton's model-repository API, and share its restriction.
+    ``/models`` does what Triton's model-repository API does, so a restriction of that API holds here too.
     """
     routes = Blueprint("models", __name__)
     limit_bodies(routes)
@@ -44,8 +44,8 @@ def control_routes(keys: Mapping[str, str]) -> Blueprint:
 
 
 def listing(box: Box) -> Blueprint:
-    """Return the routes of a box with a repository of its own."""
-    routes = control_routes(box.repository_keys)
+    """Create the routes of a box that serves one repository."""
+    routes = restricted_blueprint(box.repository_keys)
 
     @routes.get("/models")
     def models() -> Response:
@@ -62,8 +62,8 @@ def listing(box: Box) -> Blueprint:
 
 
 def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
-    """Return the platform's interface to load, list and unload."""
-    routes = control_routes(keys)
+    """Create the routes of multi-model mode: load, list and unload."""
+    routes = restricted_blueprint(keys)
 
     @routes.get("/models")
     def models() -> Response:
@@ -94,7 +94,7 @@ def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
 
 
 def invoking(service: invocations.Service) -> Blueprint:
-    """Return the route that invokes the model in the path."""
+    """Create the route that invokes the model in the path."""
     routes = Blueprint("invoking", __name__)
 
     @routes.post("/models/<name>/invoke")
@@ -104,7 +104,7 @@ def invoking(service: invocations.Service) -> Blueprint:
         except (ClientFailed, ModelFailed):
             if service.dispatcher.registry.is_served(name):
                 raise
-            # The model's files were removed while the request ran.
+            # The model was unloaded while the request ran, so its files are gone.
             raise UnknownModel(f"the model {name[:200]!r} was unloaded while it was invoked") from None
 
     return routes

@@ -20,20 +20,20 @@ from sm.run_state import Box
 from sm.settings import PACKAGE
 
 FOLDER = PACKAGE / "router" / "page"
-#: The pages load from this box alone. Their scripts and styles are files: nothing in the HTML itself is run.
+#: The pages load only from this box. Scripts and styles are files: none is allowed within the HTML.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "media-src blob: data:; connect-src 'self' data:; base-uri 'none'; form-action 'none'"
 )
-#: The viewer of the document sets styles in its HTML.
+#: The API viewer sets styles within its HTML.
 DOCS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
-#: A sample is shown by the playground, never as a page of its own.
+#: A sample opened by itself runs nothing: it may be HTML or SVG.
 SAMPLE_POLICY = "default-src 'none'; sandbox"
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css"}
 
 
 def blueprint(box: Box) -> Blueprint:
-    """The pages of the control plane."""
+    """Create the routes of the pages."""
     routes = Blueprint("pages", __name__)
     limit_bodies(routes)
     files = {name: path for path in FOLDER.glob("**/*") if (name := path.name.removesuffix(".gz"))}
@@ -75,7 +75,7 @@ def blueprint(box: Box) -> Blueprint:
 
 @dataclass(frozen=True)
 class PageFile:
-    """A file of the page. ``compressed``: it lies there as gzip, as what is large of others does."""
+    """A file of the page. Large ones of other projects are stored ``compressed``, as gzip."""
 
     content: bytes
     content_type: str
@@ -83,7 +83,7 @@ class PageFile:
 
     @staticmethod
     def type_of(path: Path) -> str | None:
-        """None for what is no part of the page, such as a licence."""
+        """Return the content type; None for files that the page does not load, such as licences."""
         return TYPES.get(Path(path.name.removesuffix(".gz")).suffix)
 
     @classmethod
@@ -92,7 +92,7 @@ class PageFile:
 
 
 def _send(file: PageFile, policy: str) -> Response:
-    """The file, or a 304 to who has it."""
+    """Send a file, or a 304 if the browser has this version."""
     tag = f'"{hashlib.sha256(file.content).hexdigest()[:16]}"'
     headers = {
         "Content-Security-Policy": policy,
@@ -112,7 +112,7 @@ def _send(file: PageFile, policy: str) -> Response:
 
 
 def sample_paths(box: Box) -> dict[str, dict[str, str]]:
-    """The files that the clients offer as samples, by client and name; the workers have written them down."""
+    """Return the paths of the clients' samples, by client and file name. The workers write this list."""
     try:
         paths: dict[str, dict[str, str]] = json.loads(box.samples_file.read_bytes())
     except FileNotFoundError:
@@ -132,7 +132,7 @@ def _read_sample(path: Path) -> bytes:
 
 
 def openapi_document(box: Box) -> bytes:
-    """Return the workers' document; before they have written it, the one of a box without clients."""
+    """Return the document that the workers write; until then, that of a box without clients."""
     try:
         return box.openapi_file.read_bytes()
     except FileNotFoundError:

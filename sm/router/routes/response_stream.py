@@ -10,7 +10,7 @@ from sm.router.streaming.aws_eventstream import EVENT_STREAM, frames
 
 
 def blueprint(service: Service) -> Blueprint:
-    """The route of boto3's ``invoke_endpoint_with_response_stream``."""
+    """Create the route of boto3's ``invoke_endpoint_with_response_stream``."""
     routes = Blueprint("streams", __name__)
 
     @routes.route("/endpoints/<name>/invocations-response-stream", methods=["POST"])
@@ -23,9 +23,7 @@ def blueprint(service: Service) -> Blueprint:
 
 
 def frame_answer(answer: Answer) -> Answer:
-    """Split the container's answer into frames: one for each chunk of a stream, or as many as a whole answer
-    needs.
-    """
+    """Encode an answer as frames: one for each chunk of a stream, or as many as a complete body needs."""
     chunks = iter((answer.body,)) if isinstance(answer.body, bytes) else answer.body
     headers = {**answer.headers, "X-Amzn-SageMaker-Content-Type": answer.content_type}
     return Answer(frames(chunks), EVENT_STREAM, headers=headers)

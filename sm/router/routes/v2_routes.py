@@ -1,4 +1,4 @@
-"""``/v2/*``: Triton's own API, passed through unchanged except for what callers may not do."""
+"""``/v2/*``: Triton's own API, passed through. Requests that would change the server are refused."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from sm.router.invocation import Message
 from sm.router.routes import request_handling
 from sm.router.routes.request_log import RequestLog, describe_refusal
 from sm.router.routes.responses import request_id, respond
-from sm.triton.http_proxy import Request as Asked
+from sm.triton.http_proxy import Request as UpstreamRequest
 from sm.triton.http_proxy import Upstream, end_to_end
 
-#: Allowed POST requests; any other POST would change the server for all callers.
-WORK = re.compile(r"/v2/models/([^/]+)(/versions/[^/]+)?/(infer|generate|generate_stream)")
+#: The paths that run a model.
+INFERENCE = re.compile(r"/v2/models/([^/]+)(/versions/[^/]+)?/(infer|generate|generate_stream)")
+#: The only other path that accepts POST: it lists the models. All others would change the server.
 INDEX = "/v2/repository/index"
 #: The regions are the router's own, and their names would give access to them.
 SHARED_MEMORY = re.compile(r"/v2/(system|cuda)sharedmemory\b")
@@ -39,16 +40,27 @@ def blueprint(
     is_served: Callable[[str], bool],
     requests: RequestLog,
 ) -> Blueprint:
-    """Return Triton's routes; times in seconds. Requests that run no model do not wait at ``gate``."""
+    """Create Triton's routes.
+
+    Args:
+        upstream: Triton's HTTP port.
+        timeout: Seconds for a request.
+        stream_timeout: Seconds for a streamed request.
+        fronted: True if nginx is in front.
+        max_body: Bytes of a body.
+        gate: Admits requests that run a model.
+        is_served: True for the name of a served model.
+        requests: Decides which requests are logged.
+    """
     routes = Blueprint("v2", __name__)
 
     @routes.route("/v2", methods=["GET", "POST"])
     @routes.route("/v2/<path:rest>", methods=["GET", "POST"])
-    def passed(**_: str) -> Response:
+    def pass_through(**_: str) -> Response:
         target = raw_target(request)
-        work = WORK.fullmatch(target.partition("?")[0])
-        check(request.method, target, work is not None)
-        if work is None:
+        inference = INFERENCE.fullmatch(target.partition("?")[0])
+        check_allowed(request.method, target, inference is not None)
+        if inference is None:
             with request_handling.within_deadline(request.environ, timeout, fronted):
                 answer = _send(upstream, request_handling.read_message(request.environ, max_body), target)
                 if target.partition("?")[0].rstrip("/") == "/v2":
@@ -60,18 +72,18 @@ def blueprint(
             requests,
             request_handling.arrival(request.environ, fronted),
         ) as recorder:
-            seconds = stream_timeout if work[3] == "generate_stream" else timeout
+            seconds = stream_timeout if inference[3] == "generate_stream" else timeout
             with request_handling.within_deadline(request.environ, seconds, fronted):
-                model = unquote(work[1])
+                model = unquote(inference[1])
                 recorder.admission = Admission(gate)
                 recorder.admission.enter(model if is_served(model) else UNKNOWN)
                 message = request_handling.read_message(request.environ, max_body)
                 recorder.bytes_in = len(message.body)
                 answer = _send(upstream, message, target)
-                recorder.version = (work[2] or "").removeprefix("/versions/")
+                recorder.version = (inference[2] or "").removeprefix("/versions/")
                 recorder.refusal = describe_refusal(answer)
                 if recorder.refusal is None or is_served(model):
-                    # A name that nobody serves would become a label.
+                    # Any other name must not become a label of the metrics.
                     recorder.model = model
                 return respond(request_handling.attach_to_stream(answer, recorder))
 
@@ -86,17 +98,17 @@ def add_version(answer: Answer) -> Answer:
     return replace(answer, body=orjson.dumps({**orjson.loads(body), "trireme_version": __version__}))
 
 
-def check(method: str, target: str, work: bool) -> None:
+def check_allowed(method: str, target: str, is_inference: bool) -> None:
     """Raise :class:`Forbidden` for requests that would change the server or open its memory."""
     path = target.partition("?")[0]
     if SHARED_MEMORY.match(path):
         raise Forbidden("shared memory with Triton is the box's own")
-    if method == "POST" and not work and path != INDEX:
+    if method == "POST" and not is_inference and path != INDEX:
         raise Forbidden("this would change the server for every caller; models are loaded by POST /models")
 
 
 def raw_target(incoming: Request) -> str:
-    """Return path and query as they were sent: Triton decodes percent signs itself."""
+    """Return path and query as the caller sent them: Triton decodes percent signs itself."""
     raw = incoming.environ.get("RAW_URI", "") or incoming.full_path.rstrip("?")
     return raw if raw.startswith("/") else f"/{raw.partition('://')[2].partition('/')[2]}"
 
@@ -104,5 +116,5 @@ def raw_target(incoming: Request) -> str:
 def _send(upstream: Upstream, message: Message, target: str) -> Answer:
     # Triton answers HEAD with a 405; GET has the same headers.
     method = "GET" if request.method == "HEAD" else request.method
-    upstream_request = Asked(method, target, message.body, end_to_end(message.headers))
-    return triton_requests.forwarded_headers(upstream.send(upstream_request))
+    upstream_request = UpstreamRequest(method, target, message.body, end_to_end(message.headers))
+    return triton_requests.to_v2_answer(upstream.send(upstream_request))

@@ -1,6 +1,6 @@
 """``/invocations-bidirectional-stream``: a WebSocket on which each message is an invocation.
 
-gunicorn writes the 101 like the head of any answer; then its thread serves the connection.
+The 101 is sent like any response; then the request's thread serves the connection.
 """
 
 from __future__ import annotations
@@ -29,46 +29,58 @@ if TYPE_CHECKING:
 PATH = "/invocations-bidirectional-stream"
 
 
-def blueprint(service: Service, most: int, largest: int, stopping: Callable[[], bool]) -> Blueprint:
-    """Return the WebSocket's route, for ``most`` connections at once in each worker.
+def blueprint(
+    service: Service, max_connections: int, max_message: int, is_stopping: Callable[[], bool]
+) -> Blueprint:
+    """Create the WebSocket's route.
 
-    ``largest``: a message's size in bytes. ``stopping``: returns True if the box is about to stop.
+    Args:
+        service: The collaborators.
+        max_connections: Open connections of each worker.
+        max_message: Bytes of a message.
+        is_stopping: Returns True if the box is about to stop.
     """
-    routes = Blueprint("conversations", __name__)
-    room = threading.BoundedSemaphore(most)
+    routes = Blueprint("websocket", __name__)
+    slots = threading.BoundedSemaphore(max_connections)
 
-    # werkzeug separates upgrades from other requests; a request without one gets an error that says so.
+    # Werkzeug keeps the routes of upgrades apart. The second route answers requests without one.
     @routes.get(PATH, websocket=True)
     @routes.get(PATH)
-    def conversation() -> Response:
-        opening = request_handling.read_message(request.environ, largest)
-        accept = handle_websocket(opening)
-        # A message's time begins with the message, not with the connection.
-        direct = replace(service, fronted=False)
-        if not room.acquire(blocking=False):
-            raise Overloaded(f"there are {most} conversations here already, and other callers need a thread")
+    def websocket() -> Response:
+        handshake = request_handling.read_message(request.environ, max_message)
+        accept = accept_token(handshake)
+        # A message's deadline begins with the message, not with the handshake that nginx had.
+        message_service = replace(service, fronted=False)
+        if not slots.acquire(blocking=False):
+            raise Overloaded(
+                f"{max_connections} WebSockets are open here already, and other callers need the last thread"
+            )
 
-        caller = request_handling.api_key_name(request.environ, service.fronted)
+        api_key_name = request_handling.api_key_name(request.environ, service.fronted)
 
-        def talk(connection: Any) -> None:
-            line = WebSocket(connection, largest)
+        def serve(connection: Any) -> None:
+            websocket = WebSocket(connection, max_message)
             with suppress(CallerGone, OSError):
-                for body in line.messages(service.stream_timeout, stopping):
-                    _answer(line, direct, opening._replace(body=body), caller)
+                for body in websocket.messages(service.stream_timeout, is_stopping):
+                    _answer(websocket, message_service, handshake._replace(body=body), api_key_name)
 
-        return Upgraded(accept, talk, room.release)
+        return Upgraded(accept, serve, slots.release)
 
     return routes
 
 
 class Upgraded(Response):
-    """A 101, then the messages, in the context of the request that opened the connection; ``over`` is called
-    at the end.
+    """A 101 response; then ``serve`` has the connection, in the context of the request that opened it.
+
+    Args:
+        accept: The value of ``Sec-WebSocket-Accept``.
+        serve: Called with the socket.
+        release_slot: Called at the end.
     """
 
-    def __init__(self, accept: str, talk: Callable[[Any], None], over: Callable[[], None]) -> None:
+    def __init__(self, accept: str, serve: Callable[[Any], None], release_slot: Callable[[], None]) -> None:
         super().__init__(status=101)
-        self._accept, self._talk, self._over = accept, talk, over
+        self._accept, self._serve, self._release_slot = accept, serve, release_slot
         self._context = contextvars.copy_context()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -78,20 +90,20 @@ class Upgraded(Response):
             ("Sec-WebSocket-Accept", self._accept),
         ]
         start_response("101 Switching Protocols", headers)
-        return self._conversation(environ)
+        return self._serve_connection(environ)
 
-    def _conversation(self, environ: WSGIEnvironment) -> Iterator[bytes]:
+    def _serve_connection(self, environ: WSGIEnvironment) -> Iterator[bytes]:
         try:
-            # An empty chunk makes gunicorn send the head.
+            # An empty chunk makes gunicorn send the response's head.
             yield b""
-            self._context.run(self._talk, environ["gunicorn.socket"])
+            self._context.run(self._serve, environ["gunicorn.socket"])
         finally:
-            self._over()
+            self._release_slot()
 
 
-def handle_websocket(opening: Message) -> str:
-    """Answer a well-formed handshake (RFC 6455, section 4.2)."""
-    headers = opening.headers
+def accept_token(handshake: Message) -> str:
+    """Return the ``Sec-WebSocket-Accept`` of a well-formed handshake (RFC 6455, section 4.2)."""
+    headers = handshake.headers
     key = headers.get("sec-websocket-key", "")
     if headers.get("upgrade", "").lower() != "websocket" or not key:
         raise BadInput("this path is a WebSocket's: the request must ask for an upgrade to websocket")
@@ -100,26 +112,26 @@ def handle_websocket(opening: Message) -> str:
     return generate_accept_token(key.encode()).decode()
 
 
-def _answer(line: WebSocket, service: Service, message: Message, caller: str) -> None:
+def _answer(websocket: WebSocket, service: Service, message: Message, api_key_name: str) -> None:
     try:
-        with request_handling.RequestRecorder(message.request_id, caller, service.requests) as recorder:
+        with request_handling.RequestRecorder(message.request_id, api_key_name, service.requests) as recorder:
             answer = process_message(service, request.environ, message, True, recorder)
-        _send(line, answer)
+        _send(websocket, answer)
     except CallerGone:
         raise
     except TriremeError as error:
-        line.send(write_error(error, message.request_id).read(), text=True)
+        websocket.send(write_error(error, message.request_id).read(), text=True)
 
 
-def _send(line: WebSocket, answer: Answer) -> None:
-    """Send the answer as a message; a stream as one message for each chunk, and an empty one."""
+def _send(websocket: WebSocket, answer: Answer) -> None:
+    """Send the answer as a message; a stream as one message for each chunk, then an empty message."""
     text = answer.content_type.startswith(("text/", JSON))
     if isinstance(answer.body, bytes):
-        line.send(answer.body, text)
+        websocket.send(answer.body, text)
         return
     try:
         for chunk in answer.body:
-            line.send(chunk, text)
+            websocket.send(chunk, text)
     finally:
         finish(answer.body)
-    line.send(b"", text)
+    websocket.send(b"", text)

@@ -25,23 +25,23 @@ class WatchedConnection:
     transfer: object = None
 
     def _new_conn(self) -> socket.socket:
-        opened: socket.socket = super()._new_conn()  # type: ignore[misc]
+        new: socket.socket = super()._new_conn()  # type: ignore[misc]
         try:
-            self._report(opened)
+            self._report(new)
         except BaseException:
-            opened.close()
+            new.close()
             raise
-        return opened
+        return new
 
     def request(self, *args: Any, **options: Any) -> Any:
         if self.sock is not None:
             self._report(self.sock)
         return super().request(*args, **options)  # type: ignore[misc]
 
-    def _report(self, opened: socket.socket) -> None:
+    def _report(self, connected: socket.socket) -> None:
         transfer = transfers.current()
         if transfer is not None:
-            transfer.watch(self, opened)
+            transfer.watch(self, connected)
 
 
 class WatchedHTTPConnection(WatchedConnection, AWSHTTPConnection):  # type: ignore[misc]
@@ -61,6 +61,6 @@ class WatchedHTTPSConnectionPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
 
 
 def watch_connections(client: Any) -> None:
-    """Make the boto3 ``client`` use these connections. botocore has no public way."""
+    """Make the boto3 ``client`` use these connections. Botocore has no public way to do so."""
     pools = client._endpoint.http_session._pool_classes_by_scheme
     pools.update(http=WatchedHTTPConnectionPool, https=WatchedHTTPSConnectionPool)

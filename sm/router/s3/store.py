@@ -33,16 +33,20 @@ T = TypeVar("T")
 
 
 class Store:
-    """Reads and writes the allowed objects in S3 with the boto3 ``client``.
+    """Reads and writes the allowed objects in S3.
 
-    ``allowed``: buckets, or ``bucket/prefix``. ``largest``: bytes of an object that is read. Calls run on
-    ``executor``, which must not be the one that records run on, for at most ``timeout_s``.
+    Args:
+        allowed: Buckets, or ``bucket/prefix``.
+        max_bytes: Of an object that is read.
+        executor: Runs the calls. It must not be the executor of the records.
+        client: Of boto3.
+        timeout_s: For one call.
     """
 
     def __init__(
         self,
         allowed: Sequence[str],
-        largest: int,
+        max_bytes: int,
         executor: Executor,
         client: Any,
         timeout_s: float = Settings.s3_timeout,
@@ -50,74 +54,81 @@ class Store:
         from sm.router.s3.connections import watch_connections
 
         watch_connections(client)
-        self._allowed, self._largest = allowed, largest
+        self._allowed, self._max_bytes = allowed, max_bytes
         self._transfers, self._client = Transfers(executor, timeout_s), client
 
     def at(self, value: object, path: str) -> S3Uri:
         """Parse an address of the request and check that it is allowed."""
         return parse_uri(value, self._allowed, path)
 
-    def read(self, place: S3Uri) -> bytes:
-        """Read an object. Raises :class:`NotFound`, :class:`Forbidden`, :class:`TooLarge`,
-        :class:`NotReady`.
+    def read(self, address: S3Uri) -> bytes:
+        """Read an object.
+
+        Raises:
+            NotFound: It does not exist.
+            Forbidden: The box's role may not read it.
+            TooLarge: It is larger than ``max_bytes``.
+            NotReady: S3 does not answer in time.
         """
-        return self._in_time(lambda: self._read(place), place)
+        return self._run(lambda: self._read(address), address)
 
-    def write(self, place: S3Uri, body: bytes, content_type: str) -> None:
+    def write(self, address: S3Uri, body: bytes, content_type: str) -> None:
         """Write an object, replacing any that exists. Raises the same errors."""
-        put = {"Bucket": place.bucket, "Key": place.key, "Body": body, "ContentType": content_type}
-        self._in_time(lambda: self._client.put_object(**put), place)
+        request = {"Bucket": address.bucket, "Key": address.key, "Body": body, "ContentType": content_type}
+        self._run(lambda: self._client.put_object(**request), address)
 
-    def _read(self, place: S3Uri) -> bytes:
-        answer = self._client.get_object(Bucket=place.bucket, Key=place.key)
+    def _read(self, address: S3Uri) -> bytes:
+        answer = self._client.get_object(Bucket=address.bucket, Key=address.key)
         with closing(answer["Body"]) as body:
             size = answer.get("ContentLength")
             if size is None:
-                raise StorageFailed(f"S3 does not say how long {place} is")
-            if size > self._largest:
-                raise TooLarge(f"{place} has {size:,} bytes, this box takes {self._largest:,}")
+                raise StorageFailed(f"S3 does not say how long {address} is")
+            if size > self._max_bytes:
+                raise TooLarge(f"{address} has {size:,} bytes, this box takes {self._max_bytes:,}")
             return b"".join(body.iter_chunks(READ_BYTES))
 
-    def _in_time(self, call: Callable[[], T], place: S3Uri) -> T:
+    def _run(self, call: Callable[[], T], address: S3Uri) -> T:
         try:
             return self._transfers.run(call)
         except TriremeError:
             raise
         except Exception as error:
-            raise to_trireme_error(error, place) from None
+            raise to_trireme_error(error, address) from None
 
 
-def to_trireme_error(error: Exception, place: S3Uri) -> Exception:
+def to_trireme_error(error: Exception, address: S3Uri) -> Exception:
     """Translate an error of boto3 for the caller."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     if isinstance(error, ClientError):
-        return _to_trireme_error(error.response, place)
+        return _to_trireme_error(error.response, address)
     if isinstance(error, NoCredentialsError):
-        return Forbidden(f"the box has no AWS credentials to reach {place} with")
+        return Forbidden(f"the box has no AWS credentials to reach {address} with")
     if isinstance(error, BotoCoreError):
-        return NotReady(f"S3 cannot be reached for {place} ({type(error).__name__})")
+        return NotReady(f"S3 cannot be reached for {address} ({type(error).__name__})")
     if isinstance(error, MemoryError):
         return error
     # For example, a header with an invalid number.
-    log.error("S3 answers what boto3 cannot read", exc_info=error)
-    return StorageFailed(f"what S3 answers for {place} cannot be read ({type(error).__name__})")
+    log.error("boto3 cannot read the answer of S3", exc_info=error)
+    return StorageFailed(f"the answer of S3 for {address} cannot be read ({type(error).__name__})")
 
 
-def _to_trireme_error(response: Any, place: S3Uri) -> TriremeError:
+def _to_trireme_error(response: Any, address: S3Uri) -> TriremeError:
     code, status = response["Error"]["Code"], response["ResponseMetadata"].get("HTTPStatusCode", 500)
     if status == 404:
-        return NotFound(f"{place} is not there ({code})")
+        return NotFound(f"{address} does not exist ({code})")
     if status == 403:
-        return Forbidden(f"the box's role may not use {place} ({code})")
+        return Forbidden(f"the box's role may not use {address} ({code})")
     if status >= 500 or code in ("SlowDown", "RequestTimeout"):
-        return NotReady(f"S3 does not answer for {place} ({code})")
-    return BadInput(f"S3 refuses {place} ({code})")
+        return NotReady(f"S3 does not answer for {address} ({code})")
+    return BadInput(f"S3 refuses {address} ({code})")
 
 
 def open_store(settings: Settings) -> Store | None:
-    """Open the store; None if no bucket is named, and then boto3 is not imported. :class:`StartError` without
-    boto3.
+    """Open the store; None if the settings name no bucket. Then boto3 is not imported.
+
+    Raises:
+        StartError: boto3 is not installed.
     """
     if not settings.s3_buckets:
         return None
@@ -133,7 +144,7 @@ def _client(threads: int) -> Any:
         raise StartError(
             "TRIREME_S3_BUCKETS is set, but boto3 is not installed: pip install 'trireme-serving[deploy]'."
         ) from None
-    # At lower levels they log keys and signatures.
+    # They log keys and signatures at lower levels.
     for name in ("boto3", "botocore", "urllib3"):
         logging.getLogger(name).setLevel(logging.ERROR)
     config = Config(

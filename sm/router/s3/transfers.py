@@ -35,7 +35,7 @@ class Transfer:
         self._connections: list[tuple[Any, socket.socket]] = []
 
     def run(self, call: Callable[[], T]) -> T:
-        """Run ``call``; connections of :mod:`sm.router.s3.connections` report to this transfer meanwhile."""
+        """Run ``call``. The connections that it uses report to this transfer."""
         token = _current.set(self)
         try:
             return call()
@@ -43,15 +43,14 @@ class Transfer:
             _current.reset(token)
             self._forget_connections()
 
-    def watch(self, connection: Any, opened: socket.socket) -> None:
+    def watch(self, connection: Any, connected: socket.socket) -> None:
         """Add a connection that the transfer uses. Raises :class:`CancelledError` if it was aborted."""
         with _lock:
             if self._is_aborted:
                 raise CancelledError
             connection.transfer = self
-            # A duplicate: the reading thread may close the connection's descriptor, and its number may be
-            # used again.
-            handle = socket.socket(fileno=os.dup(opened.fileno()))
+            # Duplicate the descriptor: the reading thread may close it, and its number may be used again.
+            handle = socket.socket(fileno=os.dup(connected.fileno()))
             self._connections.append((connection, handle))
 
     def abort(self) -> None:
@@ -101,10 +100,10 @@ class Transfers:
         running = self._executor.submit(contextvars.copy_context().run, transfer.run, call)
         try:
             while True:
-                left = min(POLL_INTERVAL_S, ends_at - time.monotonic())
+                seconds = min(POLL_INTERVAL_S, ends_at - time.monotonic())
                 if limit is not None:
-                    left = min(left, limit.remaining())
-                if wait([running], max(0.0, left)).done:
+                    seconds = min(seconds, limit.remaining())
+                if wait([running], max(0.0, seconds)).done:
                     return running.result()
                 if limit is not None:
                     limit.check()

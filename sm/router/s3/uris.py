@@ -14,11 +14,11 @@ URI = "s3_uri"
 MAX_KEY_BYTES = 1024  # S3 has no longer keys
 
 
-def is_within(uri: S3Uri, place: str) -> bool:
-    """True if it is in ``bucket``, or below ``bucket/prefix`` as if that were a folder."""
-    bucket, _, prefix = place.partition("/")
-    below = f"{prefix.rstrip('/')}/" if prefix else ""
-    return uri.bucket == bucket and uri.key.startswith(below)
+def is_within(uri: S3Uri, location: str) -> bool:
+    """True if an address is in the location: ``bucket``, or ``bucket/prefix``, which is taken as a folder."""
+    bucket, _, prefix = location.partition("/")
+    folder = f"{prefix.rstrip('/')}/" if prefix else ""
+    return uri.bucket == bucket and uri.key.startswith(folder)
 
 
 def may_have_member(body: bytes, name: str) -> bool:
@@ -28,15 +28,22 @@ def may_have_member(body: bytes, name: str) -> bool:
 
 @cache
 def _escape_pattern(name: str) -> re.Pattern[bytes]:
-    """Any character of ``name`` as an escape: ASCII letters are escaped only to hide them."""
+    """Match a character of ``name`` as a JSON escape. Nobody escapes ASCII letters but to hide a name."""
     codes = "|".join(f"{ord(character):02x}" for character in name)
     return re.compile(rf"(?i)\\u00(?:{codes})".encode())
 
 
 def parse_uri(value: object, allowed: Sequence[str], path: str) -> S3Uri:
-    """Parse an address; ``path`` is its place in the request.
+    """Parse an address.
 
-    Raises :class:`WrongPayload` for an invalid one, and :class:`Forbidden` for one outside of ``allowed``.
+    Args:
+        value: From the caller.
+        allowed: Buckets, or ``bucket/prefix``.
+        path: The address's place in the request, for errors.
+
+    Raises:
+        WrongPayload: It is no address.
+        Forbidden: It is in none of the allowed locations.
     """
     try:
         uri = S3Uri.parse(value if isinstance(value, str) else "")
@@ -44,8 +51,8 @@ def parse_uri(value: object, allowed: Sequence[str], path: str) -> S3Uri:
         uri = S3Uri("", "")
     if not uri.key or len(uri.key.encode()) > MAX_KEY_BYTES:
         raise WrongPayload(f"{path}: is no address such as s3://bucket/key", field=path)
-    # For S3 these are ordinary names, but software in between may take them for folders.
-    climbs = any(part in (".", "..") for part in uri.key.split("/"))
-    if climbs or not any(is_within(uri, place) for place in allowed):
+    # S3 takes ".." as an ordinary name, but software on the way may resolve it as a folder.
+    has_dots = any(part in (".", "..") for part in uri.key.split("/"))
+    if has_dots or not any(is_within(uri, location) for location in allowed):
         raise Forbidden(f"{path}: {uri} is in none of the places that TRIREME_S3_BUCKETS names")
     return uri

@@ -1,1 +1,1 @@
-"""Answers in parts: server-sent events, and AWS's event-stream frames."""
+"""Answers in parts: server-sent events, AWS's event-stream frames and WebSockets."""

@@ -21,15 +21,16 @@ from sm.router.streaming.stream import finish
 EVENT_STREAM = "application/vnd.amazon.eventstream"
 #: Bytes of a payload; boto3 refuses more than 24 MiB.
 MAX_PAYLOAD_BYTES = 2**20
-STRING = 7
+#: The type of a header whose value is a string.
+STRING_TYPE = 7
 
 
 def frame(headers: Mapping[str, str], payload: bytes) -> bytes:
     """Encode one message."""
-    head = b"".join(map(_header, headers, headers.values()))
-    # 12 bytes before the headers, 4 after the payload.
-    prelude = struct.pack("!II", 16 + len(head) + len(payload), len(head))
-    message = prelude + struct.pack("!I", zlib.crc32(prelude)) + head + payload
+    encoded_headers = b"".join(map(_header, headers, headers.values()))
+    # 16: 12 bytes before the headers, and 4 after the payload.
+    prelude = struct.pack("!II", 16 + len(encoded_headers) + len(payload), len(encoded_headers))
+    message = prelude + struct.pack("!I", zlib.crc32(prelude)) + encoded_headers + payload
     return message + struct.pack("!I", zlib.crc32(message))
 
 
@@ -52,16 +53,21 @@ def part(payload: bytes) -> bytes:
 
 
 def failure(error: TriremeError) -> bytes:
-    """Encode the end of a stream after an error, with one of the platform's two reasons."""
-    late = isinstance(error, DeadlinePassed)
+    """Encode an error as the last message of a stream. SageMaker knows two error codes."""
+    timed_out = isinstance(error, DeadlinePassed)
     body = {
         "Message": error.sentence,
-        "ErrorCode": "ModelInvocationTimeExceeded" if late else "StreamBroken",
+        "ErrorCode": "ModelInvocationTimeExceeded" if timed_out else "StreamBroken",
     }
     headers = {":message-type": "exception", ":exception-type": "ModelStreamError", ":content-type": JSON}
     return frame(headers, dumps(body))
 
 
 def _header(name: str, value: str) -> bytes:
-    encoded, text = name.encode(), value.encode()
-    return struct.pack("!B", len(encoded)) + encoded + struct.pack("!BH", STRING, len(text)) + text
+    encoded_name, encoded_value = name.encode(), value.encode()
+    return (
+        struct.pack("!B", len(encoded_name))
+        + encoded_name
+        + struct.pack("!BH", STRING_TYPE, len(encoded_value))
+        + encoded_value
+    )

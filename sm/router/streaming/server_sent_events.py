@@ -14,14 +14,19 @@ from sm.router.invocation import JSON, DispatchRequest
 from sm.router.streaming.stream import finish
 
 EVENTS = "text/event-stream"
-#: Exactly as the platform's own container writes it.
+#: Exactly as AWS's own Triton container writes it.
 EVENTS_UTF8 = "text/event-stream; charset=utf-8"
 BYTES = "application/octet-stream"
 
 
 def wants_stream(call: DispatchRequest, client: Client, in_parts: bool) -> bool:
-    """True if the answer is sent in parts: as events for any client, else if the client has parts of
-    its own.
+    """True if the answer is sent in parts.
+
+    Args:
+        call: The request. A caller that accepts events gets them from every client.
+        client: The client of the request's model.
+        in_parts: True if the caller used the runtime's streaming call. It gets parts from clients that
+            stream.
     """
     return call.accept == EVENTS or (in_parts and client.streams())
 
@@ -30,23 +35,21 @@ def write(call: DispatchRequest, parts: Iterator[object]) -> Answer:
     """Encode the parts of a client's answer in the form that the caller accepts."""
     if call.accept == EVENTS:
         return Answer(events(parts, call.model), EVENTS_UTF8)
-    return Answer(plain(parts), BYTES if call.accept == JSON else call.accept)
+    return Answer(raw_parts(parts), BYTES if call.accept == JSON else call.accept)
 
 
 def events(parts: Iterator[object], model: str) -> Iterator[bytes]:
-    """Encode an event for each part. An object is sent unchanged, anything else as ``{"modelname",
-    "result"}``.
-    """
+    """Encode each part as an event: an object unchanged, anything else as ``{"modelname", "result"}``."""
     return _encode_each(parts, lambda part: b"data: " + _event(part, model) + b"\n\n")
 
 
-def plain(parts: Iterator[object]) -> Iterator[bytes]:
-    """Join the parts: bytes unchanged, texts in UTF-8, anything else as a line of JSON."""
+def raw_parts(parts: Iterator[object]) -> Iterator[bytes]:
+    """Encode each part by itself: bytes unchanged, texts in UTF-8, anything else as a line of JSON."""
     return _encode_each(parts, _bytes)
 
 
 def with_final_error(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes]:
-    """Yield the events in ``chunks``; an error becomes the last one, ``event: error``."""
+    """Yield ``chunks``; an error becomes a last event, ``event: error``."""
     try:
         yield from chunks
     except TriremeError as error:
@@ -58,8 +61,8 @@ def split_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
     partial = b""
     try:
         for chunk in chunks:
-            *events_here, partial = (partial + chunk).split(b"\n\n")
-            for event in events_here:
+            *complete, partial = (partial + chunk).split(b"\n\n")
+            for event in complete:
                 yield event + b"\n\n"
         if partial:
             yield partial

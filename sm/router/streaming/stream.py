@@ -1,4 +1,4 @@
-"""An answer whose parts are still being produced, and the contexts that stay open until it ends."""
+"""An answer whose parts are still being produced, and the resources that stay open until it ends."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from contextlib import AbstractContextManager
 
 
 class Stream:
-    """The chunks of one answer, each made when it is asked for; the first is made at once.
+    """The chunks of one answer. The constructor produces the first one; iteration produces the others.
 
-    So whatever fails before there is anything to send is raised by the constructor, and becomes an ordinary
-    error. The rest is made in the context the stream was begun in: the invocation's deadline is in it.
-    ``held`` is left when the stream ends, however it ends; ``sent`` is called with each chunk after it.
+    So an error before the first chunk is raised by the constructor, and becomes an ordinary error answer. All
+    chunks are produced in the constructor's context, because it holds the invocation's deadline.
+
+    Args:
+        chunks: Produces the answer.
+        resources: Entered before the first chunk and left when the stream ends, however it ends.
+        sent: Called with each chunk when it was sent.
     """
 
     def __init__(
@@ -33,7 +37,7 @@ class Stream:
         return self._context.run(next, self._chunks) if chunk is None else chunk
 
     def close(self) -> None:
-        """Stop producing chunks: the caller has all of them, or is gone."""
+        """Stop producing chunks: the caller has all of them, or has disconnected."""
         self._first = None
         self._context.run(self._chunks.close)
 

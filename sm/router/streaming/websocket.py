@@ -21,44 +21,47 @@ from sm.errors import CallerGone
 
 #: Bytes of one read.
 READ_BYTES = 2**18
-#: Seconds between two checks whether the box stops.
+#: Seconds between two checks whether the box is stopping.
 POLL_INTERVAL_S = 0.5
 #: Seconds that the caller gets for the closing handshake.
 CLOSE_TIMEOUT_S = 1.0
 
 
 class WebSocket:
-    """One connection, for one thread. A message of more than ``largest`` bytes ends it."""
+    """One connection, for one thread. A message of more than ``max_bytes`` ends it."""
 
-    def __init__(self, connection: socket.socket, largest: int) -> None:
-        self._socket, self._largest = connection, largest
+    def __init__(self, connection: socket.socket, max_bytes: int) -> None:
+        self._socket, self._max_bytes = connection, max_bytes
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
         self._protocol = Connection(ConnectionType.SERVER)
         self._messages: deque[bytes] = deque()
         self._partial = bytearray()
 
-    def messages(self, patience: float, over: Callable[[], bool]) -> Iterator[bytes]:
-        """Yield the caller's messages until it closes, is silent for ``patience`` seconds, or ``over``
-        returns True.
+    def messages(self, idle_timeout_s: float, is_stopping: Callable[[], bool]) -> Iterator[bytes]:
+        """Yield the caller's messages, then close the connection.
+
+        Args:
+            idle_timeout_s: Ends the connection if the caller sends nothing for so long.
+            is_stopping: Ends the connection when it returns True.
         """
-        silent_until = time.monotonic() + patience
-        while self._open and not over():
+        idle_until = time.monotonic() + idle_timeout_s
+        while self._open and not is_stopping():
             if self._messages:
                 yield self._messages.popleft()
-                silent_until = time.monotonic() + patience
-            elif time.monotonic() > silent_until:
+                idle_until = time.monotonic() + idle_timeout_s
+            elif time.monotonic() > idle_until:
                 break
             else:
-                self._listen(POLL_INTERVAL_S)
+                self._receive(POLL_INTERVAL_S)
         self.close(CloseReason.GOING_AWAY)
 
     def send(self, payload: bytes, text: bool) -> None:
-        """Send a message. :class:`CallerGone` if the connection is closed."""
-        while self._open and not self._messages and self._listen(0):
+        """Send a message. Raises :class:`CallerGone` if the connection is closed."""
+        while self._open and not self._messages and self._receive(0):
             pass
         if not self._open:
-            raise CallerGone("the caller closed the conversation")
+            raise CallerGone("the caller closed the connection")
         self._write(TextMessage(payload.decode("utf-8", "replace")) if text else BytesMessage(payload))
 
     def close(self, reason: CloseReason) -> None:
@@ -67,21 +70,21 @@ class WebSocket:
             if self._open:
                 self._write(CloseConnection(reason))
                 # Closing the socket with unread data would reset it before the close frame is read.
-                self._listen(CLOSE_TIMEOUT_S)
+                self._receive(CLOSE_TIMEOUT_S)
             self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
     def _open(self) -> bool:
         return self._protocol.state is ConnectionState.OPEN
 
-    def _listen(self, seconds: float) -> bool:
-        """Read what has arrived; False if nothing arrives for so many seconds."""
-        if not self._poll.poll(seconds * 1000):
+    def _receive(self, timeout_s: float) -> bool:
+        """Read what has arrived; False if nothing arrives in time."""
+        if not self._poll.poll(timeout_s * 1000):
             return False
         try:
             self._protocol.receive_data(self._socket.recv(READ_BYTES) or None)
             for event in self._protocol.events():
-                self._take(event)
+                self._handle(event)
         except RemoteProtocolError as error:
             hint = error.event_hint
             self.close(
@@ -91,10 +94,10 @@ class WebSocket:
             self._protocol.receive_data(None)
         return True
 
-    def _take(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         if isinstance(event, Message):
             self._partial += event.data.encode() if isinstance(event.data, str) else event.data
-            if len(self._partial) > self._largest:
+            if len(self._partial) > self._max_bytes:
                 self.close(CloseReason.MESSAGE_TOO_BIG)
             elif event.message_finished:
                 self._messages.append(bytes(self._partial))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sm.client.results import Encoded, Picture
 from sm.errors import ClientFailed
-from sm.router.streaming.server_sent_events import events, plain, split_events, with_final_error
+from sm.router.streaming.server_sent_events import events, raw_parts, split_events, with_final_error
 
 PICTURE = Picture(np.zeros((2, 3, 3), np.uint8))
 
@@ -47,15 +47,15 @@ def test_what_a_client_has_encoded_itself_is_one_event_of_as_many_lines() -> Non
 
 @pytest.mark.parametrize("part", [{"a": object()}, "\ud800", {1, 2}])
 def test_a_part_that_cannot_be_sent_is_the_clients_fault(part: object) -> None:
-    for chunks in (events(iter([part]), "m"), plain(iter([part]))):
+    for chunks in (events(iter([part]), "m"), raw_parts(iter([part]))):
         with pytest.raises(ClientFailed, match="cannot be sent"):
             next(chunks)
 
 
 def test_plain_parts_are_bytes_text_or_lines_of_json() -> None:
     parts = ["gr\u00fcn", b"\xff\x00", {"a": 1}, Encoded(b"x", "text/csv")]
-    assert list(plain(iter(parts))) == ["gr\u00fcn".encode(), b"\xff\x00", b'{"a":1}\n', b"x"]
-    assert next(plain(iter([PICTURE]))).startswith(b"\x89PNG")
+    assert list(raw_parts(iter(parts))) == ["gr\u00fcn".encode(), b"\xff\x00", b'{"a":1}\n', b"x"]
+    assert next(raw_parts(iter([PICTURE]))).startswith(b"\x89PNG")
 
 
 @given(st.lists(st.integers(1, 10)))
