@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from tests.support.fresh_fixtures import FreshFixtures
 from tests.support.known_skips import unknown_skips
 
 KINDS = ("unit", "integration", "e2e")
@@ -95,6 +96,7 @@ class SkipReader:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipReader(), SkipReader.__name__)
+    config.pluginmanager.register(FreshFixtures(), FreshFixtures.__name__)
 
 
 # Last: pytest's own hook sets the status from the failures.

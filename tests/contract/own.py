@@ -12,6 +12,8 @@ from tests.support.tritons import MODELS
 
 from .container import Container, Question, archives
 
+#: See :attr:`Container.slack`.
+SLACK = 10.0
 #: What every model here takes.
 BODY = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}'
 
@@ -35,7 +37,7 @@ def single(folder: Path) -> Iterator[Container]:
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
     ) as box:
-        yield Container(box.url, complete=True, model="echo")
+        yield Container(box.url, complete=True, slack=SLACK, model="echo")
 
 
 @contextmanager
@@ -51,7 +53,7 @@ def batch(folder: Path) -> Iterator[Container]:
         SAGEMAKER_MAX_CONCURRENT_TRANSFORMS="4",
         SAGEMAKER_MAX_PAYLOAD_IN_MB="25",
     ) as box:
-        yield Container(box.url, "batch", complete=True, given=Question(BODY))
+        yield Container(box.url, "batch", complete=True, slack=SLACK, given=Question(BODY))
 
 
 @contextmanager
@@ -71,6 +73,7 @@ def multi_model(folder: Path) -> Iterator[Container]:
             box.url,
             "mme",
             complete=True,
+            slack=SLACK,
             given=Question(BODY),
             archives=tuple(archives(str(platform.home))),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -25,6 +26,8 @@ from sm.settings import HERE
 CLIENT_FOLDERS = Path(__file__).parent / "client_folders"
 CLIENTS = CLIENT_FOLDERS / "box"
 WAIT_TIMEOUT_S = 60.0
+#: For one answer of the control plane, however much else the machine has to do.
+CONTROL_TIMEOUT_S = 30.0
 
 
 def free_port() -> int:
@@ -44,6 +47,17 @@ def until(condition: Callable[[], Any], seconds: float = WAIT_TIMEOUT_S, what: s
     raise AssertionError(f"{what} did not come true in {seconds:g} s")
 
 
+def answered(ask: Callable[[], requests.Response], seconds: float = WAIT_TIMEOUT_S) -> requests.Response:
+    """Ask until the status is 200, as a caller does who is told to come again."""
+
+    def ok() -> requests.Response | None:
+        answer = ask()
+        return answer if answer.status_code == 200 else None
+
+    answer: requests.Response = until(ok, seconds, "an answer")
+    return answer
+
+
 @dataclass
 class RunningBox:
     """One ``serve`` process and the port it answers on."""
@@ -59,7 +73,7 @@ class RunningBox:
 
     def ping(self) -> tuple[int, str]:
         try:
-            answer = requests.get(f"{self.url}/ping", timeout=5)
+            answer = requests.get(f"{self.url}/ping", timeout=CONTROL_TIMEOUT_S)
         except requests.RequestException as error:
             return 0, str(error)
         return answer.status_code, answer.text
@@ -77,7 +91,7 @@ class RunningBox:
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a series' samples that have these labels."""
         total = 0.0
-        for line in requests.get(f"{self.url}/metrics", timeout=5).text.splitlines():
+        for line in requests.get(f"{self.url}/metrics", timeout=CONTROL_TIMEOUT_S).text.splitlines():
             if line.startswith((f"{name}{{", f"{name} ")) and all(
                 f'{k}="{v}"' in line for k, v in labels.items()
             ):
@@ -88,7 +102,17 @@ class RunningBox:
         """The processes below this box whose command line has ``words``."""
         return [pid for pid in descendants(self.process.pid) if words in command_line(pid)]
 
-    def told(self, words: str) -> str:
+    def workers(self) -> list[int]:
+        """The data plane's workers, without their master.
+
+        Process ids say nothing about who is the master: the kernel begins again at small numbers, and the
+        workers of a killed master live on for a moment with the same command line.
+        """
+        return [
+            pid for pid in children(self.child("data")["pid"]) if "sm.server.worker data" in command_line(pid)
+        ]
+
+    def wait_for_log(self, words: str) -> str:
         """The log, once it has ``words``: a line may come after the answer that it is about."""
         until(lambda: words in self.log.read_text(), what=f"{words!r} in the log")
         return self.log.read_text()
@@ -105,7 +129,12 @@ class RunningBox:
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(60)
+        try:
+            return self.process.wait(WAIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
 
     def shared_files(self) -> list[str]:
         """What this box and its Triton have in /dev/shm."""
@@ -113,12 +142,13 @@ class RunningBox:
 
     def run_folder(self) -> Path:
         """The box's private folder: sockets, state."""
-        for path in Path(os.environ.get("TMPDIR", "/tmp")).glob("trireme-*/supervisor.pid"):
-            try:
-                if int(path.read_text()) == self.process.pid:
-                    return path.parent
-            except (OSError, ValueError):
-                continue
+        temporary = self.environment.get("TMPDIR", "/tmp").lstrip("/")
+        # The second is for a box with disks of its own.
+        for root in (Path("/"), Path(f"/proc/{self.process.pid}/root")):
+            for path in (root / temporary).glob("trireme-*/supervisor.pid"):
+                with contextlib.suppress(OSError, ValueError):
+                    if int(path.read_text()) == self.process.pid:
+                        return path.parent
         raise AssertionError("the box has no run folder")
 
     def box_id(self) -> str:
@@ -126,13 +156,36 @@ class RunningBox:
 
     def state(self) -> dict[str, Any]:
         """What the supervisor last published."""
-        state: dict[str, Any] = json.loads((self.run_folder() / "state.json").read_text())
+        file = self.run_folder() / "state.json"
+
+        def read() -> Any:
+            # On a full disk it is written in place, and may be half written.
+            with contextlib.suppress(ValueError):
+                return json.loads(file.read_text())
+
+        state: dict[str, Any] = until(read, what="a whole state.json")
         return state
 
     def child(self, name: str) -> dict[str, Any]:
         """The pid, the state and the restarts of a process that the supervisor started."""
         child: dict[str, Any] = self.state()["processes"][name]
         return child
+
+    def kill(self, name: str) -> None:
+        """Kill a process that the supervisor started, and wait until the next one is ready.
+
+        The supervisor's state says when: the workers of a killed master live on for a moment, and look
+        like it.
+        """
+        before = self.child(name)
+        os.kill(before["pid"], signal.SIGKILL)
+
+        def replaced() -> bool:
+            now = self.child(name)
+            is_another = now["pid"] != before["pid"] and now["restarts"] > before["restarts"]
+            return is_another and bool(now["state"] == "ready")
+
+        until(replaced, what=f"a new {name}")
 
 
 @contextmanager
@@ -186,17 +239,31 @@ def start(
     return RunningBox(process, port, log, environment)
 
 
-def descendants(pid: int) -> list[int]:
-    """Every process below ``pid``, by the kernel's own word."""
+def refused_start(
+    folder: Path,
+    repository: Path | None,
+    clients: tuple[Path, ...] = (),
+    through: str = "",
+    **variables: str,
+) -> str:
+    """The log of a box that must end by itself before it is ready."""
+    with running(folder, repository, wait=False, clients=clients, through=through, **variables) as box:
+        assert box.process.wait(WAIT_TIMEOUT_S) == 1, box.log.read_text()[-4000:]
+    return box.log.read_text()
+
+
+def children(pid: int) -> list[int]:
+    """The processes that ``pid`` started, by the kernel's own word."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue
-        for child in children:
-            found += [child, *descendants(child)]
+        with contextlib.suppress(OSError):
+            found += map(int, task.read_text().split())
     return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below ``pid``."""
+    return [each for child in children(pid) for each in (child, *descendants(child))]
 
 
 def command_line(pid: int) -> str:

@@ -18,7 +18,7 @@ import requests
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
-from tests.support.boxes import free_port, until
+from tests.support.boxes import WAIT_TIMEOUT_S, free_port, until
 from tests.support.tritons import SETTINGS, Model, Serving
 
 KEY = "the-key-of-a-test-which-is-no-secret"
@@ -140,7 +140,12 @@ def running(command: list[str], folder: Path, log: Path, port: int, env: dict[st
         yield gateway
     finally:
         process.terminate()
-        process.wait(20)
+        try:
+            process.wait(WAIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
 
 
 def chalice_local(log: Path, env: dict[str, str]) -> Any:

@@ -30,8 +30,17 @@ class Load:
     _threads: list[threading.Thread] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __enter__(self) -> Load:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the callers, also when a test fails: they would go on calling beside the next one."""
+        self.stop()
+
     def start(self, callers: int, requests_each: int = 100_000) -> Load:
-        self._threads = [threading.Thread(target=self._call, args=(requests_each,)) for _ in range(callers)]
+        self._threads = [
+            threading.Thread(target=self._call, args=(requests_each,), daemon=True) for _ in range(callers)
+        ]
         for thread in self._threads:
             thread.start()
         return self

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from concurrent.futures import Future
 from typing import Any
 
@@ -29,7 +27,7 @@ class Endpoint:
     def begun(self, name: str, load: Future[requests.Response]) -> None:
         """Wait until a load is under way."""
         staged = self.box.run_folder() / "models" / name
-        until(lambda: staged.exists() or load.done(), 5, "the load begun")
+        until(lambda: staged.exists() or load.done(), what="the load begun")
         assert not load.done(), load.result().text
 
     def unload(self, name: str) -> requests.Response:
@@ -63,9 +61,3 @@ class Endpoint:
     def process(self, name: str) -> int:
         """The pid of one of the supervisor's children."""
         return int(self.box.child(name)["pid"])
-
-    def kill(self, name: str) -> None:
-        """As a crash would, and wait for the box to notice."""
-        pid = self.process(name)
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: self.box.child(name)["pid"] != pid, 5, "the death noticed")

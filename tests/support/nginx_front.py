@@ -11,8 +11,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
@@ -25,6 +24,7 @@ import pytest
 from sm.run_state import Box
 from sm.server.supervisor import front, ports
 from sm.settings import Settings
+from tests.support.boxes import WAIT_TIMEOUT_S
 
 NGINX = front.choose(Settings())
 
@@ -141,8 +141,11 @@ def running(run: Path, planes: tuple[str, ...] = ("data", "control"), **changes:
             upstream.hold.set()
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            process.wait(10)
-            listener.close()
+            try:
+                process.wait(WAIT_TIMEOUT_S)
+            finally:
+                process.kill()
+                listener.close()
 
 
 @pytest.fixture
@@ -163,10 +166,3 @@ def error(answer: tuple[int, dict[str, str], bytes], status: int, code: str) -> 
     assert body["request_id"]
     assert answer[1]["x-request-id"] == body["request_id"]
     return dict(body)
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)

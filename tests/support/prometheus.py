@@ -93,7 +93,7 @@ def scraping(folder: Path, port: int) -> Iterator[Prometheus]:
     with own.log.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        until(lambda: b"Server is ready" in own.log.read_bytes(), 30, "Prometheus")
+        until(lambda: b"Server is ready" in own.log.read_bytes(), what="Prometheus")
         yield own
     finally:
         process.terminate()

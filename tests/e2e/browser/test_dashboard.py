@@ -114,12 +114,12 @@ def test_faults_show_and_do_not_break_the_page(browser: webdriver.Chrome, faulty
     faulty_box.unload("leaving")
     page.wait(lambda: "the model leaving was unloaded" in page.text("#events"))
     assert page.row("models", "leaving")[2:3] == ["not served"]
-    stalled = max(box.pids("data"))
+    stalled = box.workers()[0]
     os.kill(stalled, signal.SIGSTOP)
     page.wait(lambda: page.row("processes", "data")[1] == "ready, 1 stopped")
     os.kill(stalled, signal.SIGKILL)
     page.wait(lambda: "worker of data ended" in page.text("#events"))
-    os.kill(box.pids("tritonserver")[0], signal.SIGKILL)
+    os.kill(box.child("triton")["pid"], signal.SIGKILL)
     page.wait(lambda: "triton was started again" in page.text("#events"))
     page.wait(lambda: page.row("models", "staying")[2:3] == ["ready"] and page.text("#state") == "ready")
     assert page.row("processes", "triton")[4] == "1"

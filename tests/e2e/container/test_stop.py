@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from pathlib import Path
 
 from tests.support.boxes import until
@@ -13,12 +12,10 @@ from tests.support.load import Load, dispatch
 
 def test_a_stop_under_load_drains_and_ends_with_0(image: str, demo: Path, cat: bytes) -> None:
     with container(image, demo) as box:
-        load = Load(box.port, dispatch("resnet", base64.b64encode(cat).decode())).start(callers=8)
-        until(lambda: load.outcomes["200"] >= 10, 30, "answers under load")
-        started = time.monotonic()
-        assert box.stop() == 0
-        # The bound.
-        assert time.monotonic() - started < 30
-        load.stop()
+        body = dispatch("resnet", base64.b64encode(cat).decode())
+        with Load(box.port, body).start(callers=8) as load:
+            until(lambda: load.outcomes["200"] >= 10, what="answers under load")
+            # Podman would have killed it after 30 s, and the status would be another.
+            assert box.stop() == 0
         assert set(load.outcomes) <= {"200", "429", "503", "refused"}, load.outcomes
         assert len(load.bodies) == 1

@@ -136,14 +136,16 @@ def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
             except ClientError as error:
                 lost.append(error.response.get("LogStreamArn", str(error)))
 
-    callers = [threading.Thread(target=call) for _ in range(6)]
+    callers = [threading.Thread(target=call, daemon=True) for _ in range(6)]
     for caller in callers:
         caller.start()
-    until(lambda: victim.busy >= 2 and other.busy >= 2, what="work on both")
-    victim.machine.kill()
-    before = len(answered)
-    until(lambda: len(answered) > before + 12, what="answers of the other")
-    over.set()
+    try:
+        until(lambda: victim.busy >= 2 and other.busy >= 2, what="work on both")
+        victim.machine.kill()
+        before = len(answered)
+        until(lambda: len(answered) > before + 12, what="answers of the other")
+    finally:
+        over.set()
     for caller in callers:
         caller.join()
     # Those that it was working on, and those that came before its sockets were gone.

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import signal
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +98,8 @@ def test_a_websocket_needs_a_key(locked: LockedBox) -> None:
 def test_a_body_without_a_key_is_refused_before_it_is_sent(locked: LockedBox) -> None:
     with locked.connect() as connection:
         connection.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n")
-        started = time.monotonic()
+        # The answer comes although not a byte of the body does.
         assert connection.recv(65536).startswith(b"HTTP/1.1 401")
-        assert time.monotonic() - started < 5
 
 
 def test_callers_without_a_key_cannot_make_the_box_store_their_bodies(locked: LockedBox) -> None:
@@ -138,7 +137,7 @@ def test_the_name_is_in_the_log_and_no_key_anywhere(locked: LockedBox) -> None:
     answer = locked.invoke(X_Trireme_Key_Name="forged", **headers)
     metrics = locked.ask("GET", "/metrics", x_api_key=locked.key)[2].decode()
     locked.invoke(Authorization="Bearer trireme_WRONG-KEY")
-    text = locked.box.told('"who-asks"')
+    text = locked.box.wait_for_log('"who-asks"')
     line = next(line for line in text.splitlines() if '"who-asks"' in line)
     assert json.loads(line)["api_key_name"] == "alice"
     for key in (locked.key, locked.limited_key, "WRONG-KEY"):
@@ -148,24 +147,24 @@ def test_the_name_is_in_the_log_and_no_key_anywhere(locked: LockedBox) -> None:
 
 
 def test_a_key_over_its_rate_is_a_429_and_others_are_not(locked: LockedBox) -> None:
-    answers = [locked.invoke(x_api_key=locked.limited_key) for _ in range(5)]
-    assert [answer[0] for answer in answers][:3] == [200] * 3
-    refused = answers[-1]
-    assert refused[0] == 429
+    answers = ask_at_once(locked)
+    assert [answer[0] for answer in answers].count(200) >= 3
+    refused = next(answer for answer in answers if answer[0] == 429)
     assert error_of(refused)["code"] == "rate_limited"
-    wait = int(refused[1]["retry-after"])
-    assert 1 <= wait <= 2
+    assert 1 <= int(refused[1]["retry-after"]) <= 2
     assert locked.invoke(x_api_key=locked.key)[0] == 200
-    locked.box.told('"api_key_name":"bob"')
-    time.sleep(wait)
-    assert locked.invoke(x_api_key=locked.limited_key)[0] == 200
+    locked.box.wait_for_log('"api_key_name":"bob"')
+    until(lambda: locked.invoke(x_api_key=locked.limited_key)[0] == 200, what="the end of the wait")
 
 
 def test_a_forged_name_makes_no_other_rate(locked: LockedBox) -> None:
-    def status() -> int:
-        return locked.invoke(x_api_key=locked.limited_key, X_Trireme_Key_Name="alice")[0]
+    assert 429 in {answer[0] for answer in ask_at_once(locked, X_Trireme_Key_Name="alice")}
 
-    until(lambda: status() == 429, 10, "the limit")
+
+def ask_at_once(locked: LockedBox, **headers: str) -> list[tuple[int, dict[str, str], bytes]]:
+    """Far more requests than the key may make that may ask three times at once and once in two seconds."""
+    with ThreadPoolExecutor(8) as callers:
+        return list(callers.map(lambda _: locked.invoke(x_api_key=locked.limited_key, **headers), range(24)))
 
 
 def test_a_key_that_is_added_works_and_one_that_is_removed_does_not(locked: LockedBox) -> None:
@@ -173,11 +172,11 @@ def test_a_key_that_is_added_works_and_one_that_is_removed_does_not(locked: Lock
     before = locked.keys_file.read_text()
     with locked.keys_file.open("a") as file:
         file.write(keys.format_line("carol", key) + "\n")
-    until(lambda: locked.invoke(x_api_key=key)[0] == 200, 10, "the new key")
+    until(lambda: locked.invoke(x_api_key=key)[0] == 200, what="the new key")
     locked.keys_file.write_text(before)
-    until(lambda: locked.invoke(x_api_key=key)[0] == 403, 10, "the end of the key")
+    until(lambda: locked.invoke(x_api_key=key)[0] == 403, what="the end of the key")
     assert locked.invoke(x_api_key=locked.key)[0] == 200
-    locked.box.told("the API keys were read again: 3")
+    locked.box.wait_for_log("the API keys were read again: 3")
 
 
 @pytest.mark.parametrize("broken", ["", "garbage\n", "\nalice sha256:12\n", None])
@@ -191,8 +190,7 @@ def test_a_file_that_is_broken_later_changes_nothing(locked: LockedBox, broken: 
             locked.keys_file.write_text(broken)
         until(
             lambda: locked.box.log.read_text().count("the API keys stay as they were") > reported,
-            10,
-            "a word of it",
+            what="a word of it",
         )
         assert locked.invoke(x_api_key=locked.key)[0] == 200
         assert locked.invoke()[0] == 401
@@ -207,16 +205,18 @@ def test_without_the_checker_nobody_gets_in_and_it_comes_back(locked: LockedBox)
     (checker,) = locked.box.pids("sm.server.access.checker")
     os.kill(checker, signal.SIGSTOP)
     try:
-        answer = locked.invoke(x_api_key=locked.key)
-        assert answer[0] == 503
-        assert error_of(answer)["code"] == "not_ready"
-        assert answer[1]["retry-after"] == "1"
-        assert locked.ask("GET", "/ping")[0] == 200
+        try:
+            answer = locked.invoke(x_api_key=locked.key)
+            assert answer[0] == 503
+            assert error_of(answer)["code"] == "not_ready"
+            assert answer[1]["retry-after"] == "1"
+            assert locked.ask("GET", "/ping")[0] == 200
+        finally:
+            os.kill(checker, signal.SIGKILL)
+        until(lambda: locked.invoke(x_api_key=locked.key)[0] == 200, what="the checker")
+        assert locked.invoke(x_api_key="x")[0] == 403
     finally:
-        os.kill(checker, signal.SIGKILL)
-    until(lambda: locked.invoke(x_api_key=locked.key)[0] == 200, 20, "the checker")
-    assert locked.invoke(x_api_key="x")[0] == 403
-    locked.keys_file.write_text(content)
+        locked.keys_file.write_text(content)
 
 
 def test_the_checker_is_small(locked: LockedBox) -> None:

@@ -16,7 +16,8 @@ from sm.server.access import keys, setup
 from sm.server.supervisor import front
 from sm.settings import HERE, Settings
 from tests.support import certificates as certificate_files
-from tests.support.nginx_front import NGINX, Front, error, make_box, running, until
+from tests.support.boxes import until
+from tests.support.nginx_front import NGINX, Front, error, make_box, running
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
 KEY = keys.generate()
@@ -42,7 +43,7 @@ def nginx() -> Iterator[Front]:
                 yield started
         finally:
             checker.terminate()
-            checker.wait(10)
+            checker.wait(60)
 
 
 def sent_on(nginx: Front, method: str, path: str, **headers: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from sm.server.access.certificates import CertificateError
 from sm.server.supervisor import front
 from sm.settings import Settings
 from tests.support import certificates as certificate_files
-from tests.support.boxes import free_port, start
+from tests.support.boxes import free_port, refused_start
 from tests.support.tritons import MODELS
 
 
@@ -30,45 +30,38 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def refused(folder: Path, repository: Path, **variables: str) -> str:
+def refusal(folder: Path, repository: Path, **variables: str) -> str:
     """The one sentence of a box that does not start."""
-    box = start(folder, repository, clients=(), TRIREME_TLS_PORT=str(free_port()), **variables)
-    try:
-        assert box.process.wait(60) == 1, box.log.read_text()
-    finally:
-        box.stop()
-    (line,) = box.log.read_text().splitlines()
+    (line,) = refused_start(
+        folder, repository, (), TRIREME_TLS_PORT=str(free_port()), **variables
+    ).splitlines()
     return str(json.loads(line)["message"])
 
 
 def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, model: Path) -> None:
     certificate, _ = certificate_files.write(tmp_path, "one")
     _, key = certificate_files.write(tmp_path, "other")
-    said = refused(tmp_path, model, TRIREME_TLS_CERTIFICATE=str(certificate), TRIREME_TLS_KEY=str(key))
-    assert said == f"TLS: the key {key} does not belong to the certificate {certificate}."
+    sentence = refusal(tmp_path, model, TRIREME_TLS_CERTIFICATE=str(certificate), TRIREME_TLS_KEY=str(key))
+    assert sentence == f"TLS: the key {key} does not belong to the certificate {certificate}."
 
 
 def test_a_key_file_that_cannot_be_used_stops_the_start(tmp_path: Path, model: Path) -> None:
-    said = refused(tmp_path, model, TRIREME_API_KEYS_FILE=str(tmp_path / "none"))
-    assert said == f"TRIREME_API_KEYS_FILE: {tmp_path}/none cannot be read: No such file or directory."
+    sentence = refusal(tmp_path, model, TRIREME_API_KEYS_FILE=str(tmp_path / "none"))
+    assert sentence == f"TRIREME_API_KEYS_FILE: {tmp_path}/none cannot be read: No such file or directory."
 
 
 def test_a_port_with_tls_that_is_taken_is_named_by_its_variable(tmp_path: Path, model: Path) -> None:
     certificate, key = certificate_files.write(tmp_path)
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
-        box = start(
+        log = refused_start(
             tmp_path,
             model,
-            clients=(),
             TRIREME_TLS_PORT=str(port),
             TRIREME_TLS_CERTIFICATE=str(certificate),
             TRIREME_TLS_KEY=str(key),
         )
-        assert box.process.wait(60) == 1
-    assert f"Port {port} is already in use: stop what listens there, or set TRIREME_TLS_PORT" in (
-        box.log.read_text()
-    )
+    assert f"Port {port} is already in use: stop what listens there, or set TRIREME_TLS_PORT" in log
 
 
 @pytest.mark.parametrize(

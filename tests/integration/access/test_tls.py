@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ import requests
 
 from tests.support import certificates as certificate_files
 from tests.support.access_routes import CLOSED
-from tests.support.boxes import command_line, until
+from tests.support.boxes import until
 from tests.support.locked_boxes import LockedBox
 
 
@@ -53,7 +51,7 @@ def served(locked: LockedBox) -> bytes | None:
 
 def wait_for(locked: LockedBox, certificate: bytes) -> None:
     """Until it is served by every worker: for a moment there are old and new ones."""
-    until(lambda: all(served(locked) == certificate for _ in range(10)), 20, "the certificate")
+    until(lambda: all(served(locked) == certificate for _ in range(10)), what="the certificate")
 
 
 @pytest.fixture
@@ -125,7 +123,7 @@ def test_plain_http_at_the_port_with_tls_is_told_so(locked: LockedBox) -> None:
 
 
 def test_a_new_certificate_is_served_without_a_restart(locked: LockedBox, first: bytes) -> None:
-    (nginx,) = locked.box.pids("nginx: master")
+    nginx = locked.box.child("nginx")
     with locked.connect() as begun:
         begun.sendall(b"GET /ping HTTP/1.1\r\n")
         certificate_files.write(locked.certificate.parent)
@@ -133,8 +131,8 @@ def test_a_new_certificate_is_served_without_a_restart(locked: LockedBox, first:
         # A request that has begun is finished.
         begun.sendall(b"Host: localhost\r\nConnection: close\r\n\r\n")
         assert begun.recv(65536).startswith(b"HTTP/1.1 200")
-    assert locked.box.pids("nginx: master") == [nginx]
-    locked.box.told("the certificate was replaced")
+    assert locked.box.child("nginx") == nginx
+    locked.box.wait_for_log("the certificate was replaced")
 
 
 @pytest.mark.parametrize("broken", ["certificate", "key", "missing"])
@@ -151,11 +149,8 @@ def test_a_broken_pair_changes_nothing_not_even_when_nginx_is_started_again(
         locked.certificate.unlink()
     until(
         lambda: locked.box.log.read_text().count("the certificate stays as it was") > reported,
-        10,
-        "a word of it",
+        what="a word of it",
     )
-    (nginx,) = [pid for pid in locked.box.pids("nginx: master") if "master" in command_line(pid)]
-    os.kill(nginx, signal.SIGKILL)
-    until(lambda: locked.box.pids("nginx: master") not in ([], [nginx]), 10, "another nginx")
+    locked.box.kill("nginx")
     assert served(locked) == first
     assert "PRIVATE KEY" not in locked.box.log.read_text()

@@ -10,14 +10,14 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, command_line, running, until
+from tests.support.boxes import RunningBox, answered, command_line, running, until
 from tests.support.load import Load, dispatch
 from tests.support.tritons import MODELS
 
@@ -25,6 +25,8 @@ WORKERS, THREADS, QUEUE = 2, 2, 4
 #: Threads of a model at work in all workers, and invocations of all models in the workers.
 SHARE, IN_HAND = WORKERS * THREADS, WORKERS * (2 * THREADS + QUEUE)
 MANY = 200
+#: Longer than a test may take: a flooded model goes on when the test says so, and not by itself.
+HELD_S = 300
 #: ``quiet`` answers; every other one waits until the file ``go`` is there.
 CLIENT = """
 import time
@@ -35,7 +37,7 @@ class {name}(Client):
     payload = TextPayload
 
     def inference(self, payload):
-        end = time.monotonic() + 40
+        end = time.monotonic() + {held}
         while {waits} and not (Path({folder!r}) / "go").exists() and time.monotonic() < end:
             time.sleep(0.02)
         return len(payload.text)
@@ -61,7 +63,7 @@ class Flooded:
     box: RunningBox
     folder: Path
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         (self.folder / "go").touch()
 
     def gauge(self, name: str, model: str) -> float:
@@ -69,9 +71,7 @@ class Flooded:
 
     def threads(self) -> int:
         """The most that a worker has."""
-        return max(
-            len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in self.box.pids("sm.server.worker data")
-        )
+        return max(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in self.box.workers())
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flooded]:
     for name in ("flooded", "quiet", *(f"many{number}" for number in range(MANY))):
         file = folder / "clients" / name / "client.py"
         file.parent.mkdir(parents=True)
-        file.write_text(CLIENT.format(name=name.capitalize(), waits=name != "quiet", folder=str(folder)))
+        file.write_text(
+            CLIENT.format(name=name.capitalize(), waits=name != "quiet", folder=str(folder), held=HELD_S)
+        )
     (folder / "clients" / "pipeline").mkdir()
     (folder / "clients" / "pipeline" / "client.py").write_text(PIPELINE)
     with running(
@@ -94,6 +96,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flooded]:
         TRIREME_THREADS=str(THREADS),
         TRIREME_QUEUE=str(QUEUE),
         TRIREME_RESTARTS="50",
+        SAGEMAKER_MODEL_SERVER_TIMEOUT=str(HELD_S),
     ) as box:
         # Each worker loads 203 clients.
         box.wait_ready(180)
@@ -105,23 +108,26 @@ def flooded(served: Flooded) -> Iterator[Flooded]:
     """The box; what waits is let go in the end, and nothing is left in its queues."""
     (served.folder / "go").unlink(missing_ok=True)
     yield served
-    served.let_go()
-    until(lambda: served.box.metric("trireme_model_in_flight") == 0, 30, "no invocation at work")
-    assert served.box.metric("trireme_model_queue_length") == 0
+    served.release()
+    until(lambda: served.box.metric("trireme_model_in_flight") == 0, what="no invocation at work")
+    until(lambda: served.box.metric("trireme_model_queue_length") == 0, what="empty queues")
 
 
-def flood(flooded: Flooded, callers: int) -> Load:
-    """Callers that come again as soon as they are refused; back once the model's queue is full."""
-    load = Load(flooded.box.port, dispatch("flooded", "wait"), patience=0.05).start(callers)
-    until(lambda: load.outcomes["429"] > 0, 30, "a 429")
-    until(lambda: flooded.gauge("in_flight", "flooded") == SHARE, 30, "the model's share at work")
-    return load
+@contextmanager
+def flood(flooded: Flooded, callers: int) -> Iterator[Load]:
+    """Callers that come again as soon as they are refused, once the model's queue is full; released in the end."""
+    with Load(flooded.box.port, dispatch("flooded", "wait"), patience=0.05).start(callers) as load:
+        try:
+            until(lambda: load.outcomes["429"] > 0, what="a 429")
+            until(lambda: flooded.gauge("in_flight", "flooded") == SHARE, what="the model's share at work")
+            yield load
+        finally:
+            flooded.release()
 
 
 def test_a_flooded_model_alone_is_refused_and_no_other_waits_for_it(flooded: Flooded) -> None:
     refused_before = flooded.gauge("rejected_total", "quiet")
-    load = flood(flooded, callers=60)
-    try:
+    with flood(flooded, callers=60) as load:
         quiet = Load(flooded.box.port, dispatch("quiet", "four")).start(callers=3, requests_each=20).join()
         assert quiet.outcomes == {"200": 60}
         pipeline = Load(flooded.box.port, dispatch("pipeline", "x")).start(callers=2, requests_each=5).join()
@@ -137,9 +143,6 @@ def test_a_flooded_model_alone_is_refused_and_no_other_waits_for_it(flooded: Flo
         assert flooded.gauge("queue_length", "flooded") > 0
         assert flooded.gauge("rejected_total", "flooded") > 0
         assert flooded.gauge("rejected_total", "quiet") == refused_before
-    finally:
-        flooded.let_go()
-        load.stop()
     assert set(load.outcomes) == {"200", "429"}
     assert all("retry-after: 1" in head for head in load.headers)
 
@@ -150,13 +153,16 @@ def test_who_hangs_up_in_the_queue_leaves_it(flooded: Flooded) -> None:
     callers = [socket.create_connection(("127.0.0.1", flooded.box.port), timeout=10) for _ in range(8)]
     for caller in callers:
         caller.sendall(head.encode() + body)
-    until(lambda: flooded.gauge("queue_length", "flooded") >= 8 - SHARE, 20, "a queue")
-    before = flooded.box.metric("trireme_invocations_total", model="flooded", status="499")
+    until(lambda: flooded.gauge("queue_length", "flooded") >= 8 - SHARE, what="a queue")
+
+    def cancelled() -> float:
+        return flooded.box.metric("trireme_invocations_total", model="flooded", status="499")
+
+    before = cancelled()
     for caller in callers:
         caller.close()
-    until(lambda: flooded.gauge("queue_length", "flooded") == 0, 20, "an empty queue")
-    left = flooded.box.metric("trireme_invocations_total", model="flooded", status="499") - before
-    assert left >= 8 - SHARE
+    until(lambda: flooded.gauge("queue_length", "flooded") == 0, what="an empty queue")
+    until(lambda: cancelled() - before >= 8 - SHARE, what="a 499 for each that waited")
 
 
 def test_two_hundred_models_at_once_have_bounded_threads_and_series(flooded: Flooded) -> None:
@@ -165,10 +171,10 @@ def test_two_hundred_models_at_once_have_bounded_threads_and_series(flooded: Flo
         Load(flooded.box.port, dispatch(f"many{number}", "wait")).start(callers=1, requests_each=1)
         for number in range(MANY)
     ]
-    until(lambda: sum(load.total() for load in loads) == MANY - IN_HAND, 60, "as many as are in hand")
+    until(lambda: sum(load.total() for load in loads) == MANY - IN_HAND, what="as many as are in hand")
     assert flooded.threads() <= before + 2 * THREADS + QUEUE + 2 * THREADS
     assert flooded.box.ping()[0] == 200
-    flooded.let_go()
+    flooded.release()
     outcomes = [outcome for load in loads for outcome in load.join().outcomes]
     assert sorted(outcomes) == ["200"] * IN_HAND + ["429"] * (MANY - IN_HAND)
     series = requests.get(f"{flooded.box.url}/metrics", timeout=10).text.splitlines()
@@ -181,23 +187,19 @@ def test_a_stalled_model_process_keeps_no_other_model_waiting(flooded: Flooded) 
     [stub] = [pid for pid in flooded.box.pids("triton_python_backend_stub") if "/echo/" in command_line(pid)]
     os.kill(stub, signal.SIGSTOP)
     path = "/v2/models/echo/infer"
-    try:
-        stalled = Load(flooded.box.port, ROWS, path=path, patience=0.05).start(callers=40, requests_each=2)
-        quiet = Load(flooded.box.port, dispatch("quiet", "four")).start(callers=2, requests_each=50).join()
-        healthy = Load(flooded.box.port, b'{"inputs":[]}', path="/v2/models/fixed/infer").start(1, 5).join()
-    finally:
-        with suppress(ProcessLookupError):  # the box has ended it already
-            os.kill(stub, signal.SIGCONT)
+    with Load(flooded.box.port, ROWS, path=path, patience=0.05).start(callers=40, requests_each=2) as stalled:
+        try:
+            quiet = Load(flooded.box.port, dispatch("quiet", "four")).start(2, requests_each=50).join()
+            healthy = (
+                Load(flooded.box.port, b'{"inputs":[]}', path="/v2/models/fixed/infer").start(1, 5).join()
+            )
+        finally:
+            with suppress(ProcessLookupError):  # the box has ended it already
+                os.kill(stub, signal.SIGCONT)
+        stalled.join()
     assert quiet.outcomes == {"200": 100}
     # The body lacks its tensor: Triton's 400 says that it has looked at it.
     assert set(healthy.outcomes) <= {"400", "503"}
-    stalled.join()
     flooded.box.wait_ready()
-    answer = until(
-        lambda: (lambda found: found if found.status_code == 200 else None)(
-            requests.post(f"{flooded.box.url}{path}", data=ROWS, timeout=20)
-        ),
-        30,
-        "an answer",
-    )
+    answer = answered(lambda: requests.post(f"{flooded.box.url}{path}", data=ROWS, timeout=60))
     assert answer.json()["outputs"][0]["data"] == [1.0, 2.0]

@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +23,16 @@ from tritonclient.utils import InferenceServerException
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import Settings
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, command_line, descendants, running, until
+from tests.support.boxes import (
+    CLIENT_FOLDERS,
+    WAIT_TIMEOUT_S,
+    RunningBox,
+    command_line,
+    descendants,
+    refused_start,
+    running,
+    until,
+)
 from tests.support.listening import listening
 from tests.support.tritons import MODELS
 
@@ -174,12 +183,7 @@ def test_an_open_metrics_port_answers_and_only_open_ports_are_open(
 
 
 def test_the_more_specific_name_wins_and_sets_the_number_of_workers(opened: RunningBox) -> None:
-    processes = opened.pids("sm.server.worker data")
-    assert len([pid for pid in processes if parent(pid) in processes]) == 1
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    assert len(opened.workers()) == 1
 
 
 def test_bytes_win_over_mebibytes_for_the_largest_body(opened: RunningBox) -> None:
@@ -283,46 +287,42 @@ def test_the_log_is_text_where_that_is_asked_for(closed: RunningBox) -> None:
 def test_a_port_outside_of_the_range_stops_the_start_naming_both(closed: RunningBox, tmp_path: Path) -> None:
     for name in ("HTTP", "GRPC", "METRICS"):
         variable = f"SAGEMAKER_TRITON_{name}_PORT"
-        said = refused(tmp_path, closed, SAGEMAKER_SAFE_PORT_RANGE="21000-21100", **{variable: "9001"})
-        assert f"{variable}=9001 is outside SAGEMAKER_SAFE_PORT_RANGE=21000-21100." in said
+        log = refused_like(closed, tmp_path, SAGEMAKER_SAFE_PORT_RANGE="21000-21100", **{variable: "9001"})
+        assert f"{variable}=9001 is outside SAGEMAKER_SAFE_PORT_RANGE=21000-21100." in log
 
 
 def test_a_model_that_loads_longer_than_the_start_may_take_stops_it(tmp_path: Path) -> None:
     slow = MODELS["fixed"].head + "        time.sleep(60)\n"
     replace(MODELS["fixed"], head=slow).write(tmp_path / "model" / "lazy")
-    with running(tmp_path, tmp_path / "model", wait=False, SAGEMAKER_STARTUP_TIMEOUT="3") as box:
-        assert box.process.wait(60) == 1
-    assert "was not ready within 3 s (set by SAGEMAKER_STARTUP_TIMEOUT)." in box.log.read_text()
+    log = refused_start(tmp_path, tmp_path / "model", clients=(CLIENTS,), SAGEMAKER_STARTUP_TIMEOUT="3")
+    assert "was not ready within 3 s (set by SAGEMAKER_STARTUP_TIMEOUT)." in log
 
 
-def refused(tmp_path: Path, like: RunningBox, **variables: str) -> str:
-    """What a box says that cannot start."""
-    repository = Path(like.environment["TRIREME_MODEL_REPOSITORY"])
-    with running(tmp_path, repository, wait=False, clients=(CLIENTS,), **variables) as box:
-        assert box.process.wait(60) == 1
-    return box.log.read_text()
+def refused_like(box: RunningBox, folder: Path, **variables: str) -> str:
+    """The log of a box with the models of another that cannot start."""
+    return refused_start(
+        folder, Path(box.environment["TRIREME_MODEL_REPOSITORY"]), clients=(CLIENTS,), **variables
+    )
 
 
 def test_a_default_model_that_is_not_there_stops_the_start(closed: RunningBox, tmp_path: Path) -> None:
-    said = refused(tmp_path, closed, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="nobody")
-    assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='nobody' is not served; there are: fixed, probe." in said
+    log = refused_like(closed, tmp_path, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="nobody")
+    assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='nobody' is not served; there are: fixed, probe." in log
 
 
 def test_a_short_drain_cuts_a_long_request_short(closed: RunningBox, tmp_path: Path) -> None:
     repository = Path(closed.environment["TRIREME_MODEL_REPOSITORY"])
-    with running(tmp_path, repository, TRIREME_DRAIN_SECONDS="1") as box, ThreadPoolExecutor(1) as pool:
-        late = pool.submit(box.invoke, "slow", {"seconds": 40})
-        until(lambda: box.metric("trireme_in_flight"), 10, "its beginning")
-        started = time.monotonic()
+    patient: dict[str, Any] = {"TRIREME_DRAIN_SECONDS": "1", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "600"}
+    with ThreadPoolExecutor(1) as pool, running(tmp_path, repository, **patient) as box:
+        # Longer than the test waits for the end of the box.
+        late = pool.submit(box.invoke, "slow", {"seconds": 500}, timeout=600)
+        until(lambda: box.metric("trireme_in_flight"), what="its beginning")
         assert box.stop() == 0
-        # Twenty times what it was told.
-        assert time.monotonic() - started < 20
         assert late.exception() or late.result().status_code == 503
 
 
 def test_a_box_that_may_restart_nothing_ends_with_what_died(closed: RunningBox, tmp_path: Path) -> None:
     repository = Path(closed.environment["TRIREME_MODEL_REPOSITORY"])
     with running(tmp_path, repository, TRIREME_RESTARTS="0") as box:
-        (pid,) = box.pids("--model-repository=")
-        os.kill(pid, signal.SIGKILL)
-        assert box.process.wait(30) not in (0, None)
+        os.kill(box.child("triton")["pid"], signal.SIGKILL)
+        assert box.process.wait(WAIT_TIMEOUT_S) != 0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.boxes import running, start, until
+from tests.support.boxes import refused_start, running, until
 from tests.support.load import Load
 from tests.support.tritons import MODELS
 
@@ -34,21 +33,14 @@ def test_200_callers_of_a_box_with_128_descriptors_lose_no_request_and_ping_answ
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
     ) as box:
-        assert "a process may open 128 files, too few" in box.told("at once: 32 requests")
-        load = Load(box.port, ROWS, patience=0.2).start(200)
-        pings = [box.ping()[0] for _ in range(20)]
-        until(lambda: load.outcomes["200"] > 200, 30, "answers")
-        load.stop()
+        assert "a process may open 128 files, too few" in box.wait_for_log("at once: 32 requests")
+        with Load(box.port, ROWS, patience=0.2).start(200) as load:
+            pings = [box.ping()[0] for _ in range(20)]
+            until(lambda: load.outcomes["200"] > 200, what="answers")
         assert pings == [200] * 20
         assert set(load.outcomes) <= {"200", "429"}, load.outcomes
         assert box.send(ROWS).status_code == 200
 
 
 def test_a_box_with_64_descriptors_does_not_start_and_says_why(tmp_path: Path, repository: Path) -> None:
-    box = start(tmp_path, repository, clients=(), through=FEW.format(files=64))
-    try:
-        assert box.process.wait(30) == 1
-    except subprocess.TimeoutExpired:
-        box.stop()
-        raise
-    assert "the box needs 96" in box.log.read_text()
+    assert "the box needs 96" in refused_start(tmp_path, repository, through=FEW.format(files=64))

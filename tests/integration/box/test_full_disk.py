@@ -42,14 +42,14 @@ def box(tmp_path: Path) -> Iterator[RunningBox]:
 
 
 def test_small_requests_ping_and_metrics_are_answered_as_ever(box: RunningBox, tmp_path: Path) -> None:
-    workers = box.pids("sm.server.worker")
+    workers = box.workers()
     with full(box, tmp_path / "disk"):
         for _ in range(20):
             assert box.send(ROWS).status_code == 200
         assert box.send(b"{").status_code == 400
         assert box.ping()[0] == 200
         assert requests.get(f"{box.url}/metrics", timeout=5).status_code == 200
-    assert box.pids("sm.server.worker") == workers
+    assert box.workers() == workers
 
 
 def test_a_body_for_which_there_is_no_room_is_an_error_and_served_later(
@@ -66,28 +66,24 @@ def test_a_body_for_which_there_is_no_room_is_an_error_and_served_later(
 
 
 def test_a_process_that_dies_meanwhile_does_not_take_the_box_along(box: RunningBox, tmp_path: Path) -> None:
-    (front,) = box.pids("nginx: master")
     with full(box, tmp_path / "disk"):
-        subprocess.run(["kill", "-9", str(front)], check=True)
-        until(lambda: box.pids("nginx: master") not in ([], [front]), 20, "a new front")
-        until(lambda: box.ping()[0] == 200, 20, "/ping 200")
+        box.kill("nginx")
+        box.wait_ready()
         assert box.send(ROWS).status_code == 200
 
 
 def test_a_worker_that_dies_meanwhile_is_replaced_by_one_without_series(
     box: RunningBox, tmp_path: Path
 ) -> None:
-    master, *workers = sorted(box.pids("sm.server.worker data"))
+    master, workers = box.child("data")["pid"], box.workers()
     with full(box, tmp_path / "disk"):
         os.kill(workers[0], signal.SIGKILL)
-        until(
-            lambda: len(set(box.pids("sm.server.worker data")) - {master, *workers}) == 1, 20, "a new worker"
-        )
-        box.told("the series of this worker are not counted")
+        until(lambda: len(set(box.workers()) - set(workers)) == 1, what="a new worker")
+        box.wait_for_log("the series of this worker are not counted")
         for _ in range(40):
             assert box.send(ROWS).status_code == 200
         assert box.ping()[0] == 200
         assert requests.get(f"{box.url}/metrics", timeout=5).status_code == 200
-    assert set(workers[1:]) < set(box.pids("sm.server.worker data"))
+    assert set(workers[1:]) < set(box.workers())
     assert box.metric("trireme_invocations_total", status="200") > 0
-    assert box.pids("sm.server.worker data")[0] == master
+    assert box.child("data")["pid"] == master

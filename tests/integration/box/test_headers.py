@@ -113,7 +113,7 @@ def test_nothing_that_a_caller_sends_in_its_head_comes_back(box: RunningBox, pat
 def test_the_callers_id_is_in_its_error_and_in_the_log(box: RunningBox) -> None:
     sent = {"X-Amzn-SageMaker-Inference-Id": "mine-17", "X-Amzn-Trace-Id": "Root=1"}
     assert box.send(b"{", headers=sent).json()["request_id"] == "mine-17"
-    assert box.told('"mine-17"')
+    assert box.wait_for_log('"mine-17"')
     root = "Root=1-5759e988-bd862e3fe1be46a994272793"
     assert box.send(b"{", headers={"X-Amzn-Trace-Id": root}).json()["request_id"] == root
     assert " " not in box.send(b"{", headers={"X-Amzn-Trace-Id": f"{root} forged"}).json()["request_id"]

@@ -125,7 +125,7 @@ def test_idle_workers_have_their_memory_back(measured: tuple[RunningBox, int]) -
     box, before = measured
     round_of(box, raw)
     round_of(box, binary)
-    until(lambda: own(box) <= before + IDLE_MARGIN, 60, "the workers' memory back")
+    until(lambda: own(box) <= before + IDLE_MARGIN, what="the workers' memory back")
 
 
 def own(box: RunningBox) -> int:

@@ -65,8 +65,8 @@ def test_the_memory_of_a_killed_worker_is_let_go_of(box: RunningBox) -> None:
     assert box.invoke("doubling", {"value": 1}).status_code == 200
     (worker,) = {found[1] for name in box.shared_files() if (found := re.match(r"trireme-\w+-(\d+)-", name))}
     os.kill(int(worker), signal.SIGKILL)
-    until(lambda: not [name for name in box.shared_files() if f"-{worker}-" in name], 10, "no file of it")
+    until(lambda: not [name for name in box.shared_files() if f"-{worker}-" in name], what="no file of it")
     (triton,) = box.pids("--http-port=")
     port = int(re.findall(r"--http-port=(\d+)", command_line(triton))[0])
-    until(lambda: not [name for name in health.regions(port, KEY) if f"-{worker}-" in name], 10, "no region")
-    until(lambda: box.invoke("doubling", {"value": 3}).status_code == 200, 20, "another worker")
+    until(lambda: not [name for name in health.regions(port, KEY) if f"-{worker}-" in name], what="no region")
+    until(lambda: box.invoke("doubling", {"value": 3}).status_code == 200, what="another worker")

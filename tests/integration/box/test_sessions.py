@@ -75,14 +75,14 @@ def test_any_worker_has_what_another_kept(box: RunningBox) -> None:
         seen.add(result["process"])
         return len(seen) > 1
 
-    until(another, 20, "a second worker")
+    until(another, what="a second worker")
 
 
 def test_a_session_outlives_a_worker_that_is_killed(box: RunningBox) -> None:
     session = opened(box)
     process = probe(box, session, keep={"a": "1"}).json()["result"]["process"]
     os.kill(process, signal.SIGKILL)
-    until(lambda: process not in box.pids("sm.server.worker data"), 10, "its end")
+    until(lambda: process not in box.workers(), what="its end")
     assert probe(box, session).json()["result"]["session"] == {"a": "1"}
 
 
@@ -158,23 +158,23 @@ def test_a_session_expires_and_lies_where_it_is_told_to(repository: Path, tmp_pa
         clients=(CLIENTS,),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="probe",
         SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
-        SAGEMAKER_SESSIONS_EXPIRATION="2",
-        TRIREME_MAX_SESSIONS="20",
+        SAGEMAKER_SESSIONS_EXPIRATION="4",
+        TRIREME_MAX_SESSIONS="3",
         SAGEMAKER_SESSIONS_PATH=str(tmp_path / "deep" / "sessions"),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
     ) as box:
         session = opened(box)
         assert (tmp_path / "deep" / "sessions" / session).is_dir()
-        until(lambda: probe(box, session).status_code == 400, 10, "its end")
+        until(lambda: probe(box, session).status_code == 400, what="its end")
         assert "expired" in probe(box, session).json()["error"] or "no session" in probe(box, session).text
-        answers = [box.send(NEW, headers={HEADER: "NEW_SESSION"}) for _ in range(25)]
+        answers = [box.send(NEW, headers={HEADER: "NEW_SESSION"}) for _ in range(8)]
         refused = [answer for answer in answers if answer.status_code != 200]
         assert {answer.status_code for answer in refused} == {429}
-        assert all("20 sessions are open" in answer.json()["error"] for answer in refused)
+        assert all("3 sessions are open" in answer.json()["error"] for answer in refused)
         assert all("Retry-After" in answer.headers for answer in refused)
         # Nobody asks for them any more.
         home = tmp_path / "deep" / "sessions"
-        until(lambda: not list(home.iterdir()), 15, "the files of all sessions gone")
+        until(lambda: not list(home.iterdir()), what="the files of all sessions gone")
         opened(box)
 
 

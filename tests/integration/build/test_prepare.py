@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from sm.settings import Settings
 from sm.tools.build import download_plan, recipes
 from sm.tools.build.package_sources import Source
 from sm.tools.build.prepare import prepare
+from tests.support.boxes import until
 from tests.support.package_registry import StandIn
 
 #: Runs prepare in a process of its own: arguments are the cache and the folder of models.
@@ -81,13 +81,6 @@ def at_work_in(root: Path) -> list[str]:
         except OSError:
             continue
     return [line for line in lines if str(root) in line]
-
-
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-    return condition()
 
 
 def added(repository: Path) -> list[list[float]]:
@@ -185,11 +178,11 @@ def test_after_a_kill_half_way_the_next_run_is_whole(
 ) -> None:
     registry.flowing.clear()
     process = started(root, models, registry)
-    assert registry.halfway.wait(30)
-    assert within(10, lambda: len(at_work_in(root)) >= 2)
+    assert registry.halfway.wait(60)
+    until(lambda: len(at_work_in(root)) >= 2, what="the download's process")
     process.kill()
     process.communicate()
-    assert within(10, lambda: at_work_in(root) == []), "the download outlived its parent"
+    until(lambda: at_work_in(root) == [], what="the end of the download's process")
     assert list((root / "scratch").iterdir())
     assert not (root / "downloads").exists()
     registry.flowing.set()
@@ -203,18 +196,18 @@ def test_a_signal_ends_it_at_once_with_its_download(
 ) -> None:
     registry.flowing.clear()
     process = started(root, models, registry)
-    assert registry.halfway.wait(30)
+    assert registry.halfway.wait(60)
     process.send_signal(number)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     assert process.returncode != 0
-    assert within(10, lambda: at_work_in(root) == [])
+    until(lambda: at_work_in(root) == [], what="the end of every process")
     assert not (root / "downloads").exists()
 
 
 def test_two_at_once_fetch_once_and_both_succeed(root: Path, models: Path, registry: StandIn) -> None:
     registry.flowing.clear()
     first = started(root, models, registry)
-    assert registry.halfway.wait(30)
+    assert registry.halfway.wait(60)
     second = started(root, models, registry)
     assert second.stderr is not None
     assert "another process is preparing" in second.stderr.readline()

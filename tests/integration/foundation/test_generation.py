@@ -59,9 +59,11 @@ def test_a_number_that_is_used_again_is_trusted_again(supervisor: SharedGenerati
 def test_a_heartbeat_ages_until_the_next(supervisor: SharedGeneration) -> None:
     supervisor.beat()
     time.sleep(0.05)
-    assert supervisor.heartbeat_age() >= 0.05
+    before = supervisor.heartbeat_age()
+    assert before >= 0.05
+    began = time.time()
     supervisor.beat()
-    assert supervisor.heartbeat_age() < 0.05
+    assert supervisor.heartbeat_age() <= time.time() - began + 0.01
 
 
 def test_a_clock_that_is_set_forward_ages_the_heartbeat_as_it_does_triton_s_time_outs(

@@ -29,21 +29,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def cloud(home: Path) -> Iterator[Cloud]:
     with fake_aws() as address:
-        made = Cloud(address)
+        cloud = Cloud(address)
         for name, model in MODELS.items():
-            made.put_model(name, home / "models", model)
-        yield made
+            cloud.put_model(name, home / "models", model)
+        yield cloud
 
 
 @pytest.fixture(scope="session")
 def tritons(home: Path) -> Iterator[list[Serving]]:
     """Two, with one repository between them."""
-    made = [new_triton(home / name, home / "repository") for name in ("first", "second")]
-    with ThreadPoolExecutor(2) as executor:
-        list(executor.map(lambda serving: serving.start(), made))
-    yield made
-    for serving in made:
-        serving.kill()
+    servings = [new_triton(home / name, home / "repository") for name in ("first", "second")]
+    try:
+        with ThreadPoolExecutor(2) as executor:
+            list(executor.map(lambda serving: serving.start(), servings))
+        yield servings
+    finally:
+        for serving in servings:
+            serving.kill()
 
 
 @pytest.fixture(scope="session")

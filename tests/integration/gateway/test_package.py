@@ -15,8 +15,8 @@ from bundle import bundle
 
 from sm.settings import HERE
 
-#: Seconds that our own imports may take in a cold start.
-COLD = 1.0
+#: Of a cold start, Python's own included. Processor time, as the clock also shows what else the machine does.
+COLD_START_PROCESSOR_S = 1.5
 #: Only a client that needs one of these waits for it; the last two are the box's own.
 LATER = ("cv2", "PIL", "tokenizers", "transformers", "onnx", "flask", "gunicorn")
 
@@ -78,21 +78,17 @@ def test_lambda_ends_later_than_the_gateway_and_earlier_than_api_gateway() -> No
     assert 25 < config["lambda_timeout"] < 29
 
 
-def test_a_cold_start_imports_no_more_than_it_needs_and_within_a_second() -> None:
+def test_a_cold_start_imports_no_more_than_it_needs() -> None:
     code = f"import sys, app; print([name for name in {LATER!r} if name in sys.modules])"
-
-    def started() -> tuple[float, str]:
-        done = subprocess.run(
-            [sys.executable, "-X", "importtime", "-c", code],
-            cwd=HERE / "gateway",
-            env={**os.environ, "PYTHONPATH": str(HERE)},
-            capture_output=True,
-            text=True,
-        )
-        row = next(line for line in done.stderr.splitlines() if line.endswith("| app"))
-        return int(row.split("|")[1]) / 1e6, done.stdout.strip()
-
-    # The better of two: the machine has other work.
-    times, loaded = zip(*(started() for _ in range(2)), strict=True)
-    assert set(loaded) == {"[]"}
-    assert min(times) < COLD
+    code += "; import time; print(time.process_time())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=HERE / "gateway",
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported, processor_seconds = done.stdout.splitlines()
+    assert imported == "[]"
+    assert float(processor_seconds) < COLD_START_PROCESSOR_S

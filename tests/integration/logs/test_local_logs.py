@@ -38,7 +38,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         TRIREME_ENDPOINT_NAME="ships",
     ) as box:
         _ask(box)
-        box.told("nginx-refused")
+        box.wait_for_log("nginx-refused")
     kept = folder / "kept" / "box.jsonl"
     kept.write_text("".join(_a_day_earlier(kept.read_text())))
     return kept

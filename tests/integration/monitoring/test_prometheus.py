@@ -63,7 +63,7 @@ def busy(demo: Path, cat: bytes, tmp_path_factory: pytest.TempPathFactory) -> It
 def prometheus(busy: RunningBox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     with scraping(tmp_path_factory.mktemp("prometheus"), busy.port) as started:
         time.sleep(LOAD_S / 2)
-        os.kill(max(busy.pids("sm.server.worker data")), signal.SIGKILL)
+        os.kill(busy.workers()[0], signal.SIGKILL)
         time.sleep(LOAD_S / 2)
         yield started
 
@@ -147,9 +147,9 @@ def test_a_restart_fires_its_alert_and_the_end_of_the_box_another(
         assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
         return {rule["name"]: rule["state"] for group in groups for rule in group["rules"]}
 
-    until(lambda: states()["TriremeProcessRestarted"] == "firing", 10, "the alert of the restart")
+    until(lambda: states()["TriremeProcessRestarted"] == "firing", what="the alert of the restart")
     assert states()["TriremeDown"] == states()["TriremeNotReady"] == "inactive"
     assert states()["TriremeQueueFull"] == "pending"
     assert prometheus.query('ALERTS{alertname=~"Trireme.*", alertstate="firing"}')
     busy.stop()
-    until(lambda: states()["TriremeDown"] == "pending", 10, "the alert of a box that is down")
+    until(lambda: states()["TriremeDown"] == "pending", what="the alert of a box that is down")

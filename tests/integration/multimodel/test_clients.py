@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,13 +116,9 @@ def test_an_archive_that_is_gone_is_gone_with_its_client_and_its_modules(worker:
     with pytest.raises(UnknownModel):
         worker.registry.get("one")
     assert worker.triton.forgotten == ["one-in-triton"]
-    home = str(worker.platform.home)
-    end = time.monotonic() + 10
     # It happens beside the requests.
-    while (client() is not None or modules_in(home)) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert client() is None
-    assert modules_in(home) == []
+    until(lambda: client() is None, what="the end of the client")
+    until(lambda: not modules_in(str(worker.platform.home)), what="its modules gone")
 
 
 def test_an_archive_that_is_loaded_anew_has_a_new_client(worker: Worker) -> None:
@@ -160,10 +155,14 @@ def test_a_client_that_wants_to_end_the_process_is_only_broken(worker: Worker, e
 def test_a_client_that_is_made_while_its_archive_is_unloaded_is_unknown_and_leaves_nothing(
     worker: Worker,
 ) -> None:
-    text = (
-        f"import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(0.5)\n{CLIENT}"
+    waits = (
+        "import pathlib, time\n"
+        "here = pathlib.Path(__file__)\n"
+        "here.with_name('begun').touch()\n"
+        "while not (here.parents[3] / 'go-on').exists():\n"
+        "    time.sleep(0.01)\n"
     )
-    worker.load("one", "1", client=text, helper="NAME = 1")
+    worker.load("one", "1", client=waits + CLIENT, helper="NAME = 1")
     caught: list[Exception] = []
 
     def ask() -> None:
@@ -175,13 +174,14 @@ def test_a_client_that_is_made_while_its_archive_is_unloaded_is_unknown_and_leav
     asking = threading.Thread(target=ask)
     asking.start()
     begun = worker.platform.home / "one" / "model" / "code" / "begun"
-    until(begun.exists, 5, "the client begun")
+    until(begun.exists, what="the client begun")
     worker.records.remove("one")
     with pytest.raises(UnknownModel):
         worker.registry.get("one")
+    (begun.parents[3] / "go-on").touch()
     asking.join()
     assert [type(error) for error in caught] == [UnknownModel]
-    until(lambda: not modules_in(str(worker.platform.home)), 10, "its modules gone")
+    until(lambda: not modules_in(str(worker.platform.home)), what="its modules gone")
 
 
 def test_while_triton_is_away_a_client_is_not_ready_and_then_it_is(worker: Worker) -> None:

@@ -92,11 +92,11 @@ def test_old_processes_that_end_after_a_reload_are_no_deaths(tmp_path: Path) -> 
     # It is seen all the same when the one that is left dies.
     stubs.processes = Counter()
 
-    def attended() -> bool:
+    def loaded_again() -> bool:
         nurse.poll()
         return bool(loader.again)
 
-    until(attended, 5)
+    until(loaded_again)
     assert loader.again == ["one"]
 
 

@@ -17,7 +17,7 @@ import tritonclient.http
 from PIL import Image
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, free_port, running, start
+from tests.support.boxes import RunningBox, free_port, refused_start, running
 from tests.support.listening import listening
 from tests.support.reference.article import PICTURES
 from tests.support.reference.usual_ports import PORTS, usual_ports
@@ -113,7 +113,7 @@ def test_the_three_ports_are_open_on_loopback_alone(opened: RunningBox) -> None:
     assert triton_ports(opened) == dict.fromkeys(PORTS, "loopback")
     assert requests.get("http://localhost:8000/v2/health/ready", timeout=10).status_code == 200
     assert "nv_inference_request_success" in requests.get("http://localhost:8002/metrics", timeout=10).text
-    assert "Triton's own ports, without TLS and keys: HTTP 8000, gRPC 8001" in opened.told(
+    assert "Triton's own ports, without TLS and keys: HTTP 8000, gRPC 8001" in opened.wait_for_log(
         "Triton's own ports"
     )
 
@@ -159,15 +159,7 @@ def test_they_are_closed_unless_asked_for(demo_box: RunningBox) -> None:
 
 
 def test_the_safe_range_is_not_left(echo: Path, tmp_path: Path) -> None:
-    box = start(
-        tmp_path,
-        echo,
-        (),
-        TRIREME_TRITON_PORTS="all",
-        SAGEMAKER_SAFE_PORT_RANGE="21000-21400",
-    )
-    assert box.process.wait(60) == 1
-    said = box.log.read_text()
+    log = refused_start(tmp_path, echo, TRIREME_TRITON_PORTS="all", SAGEMAKER_SAFE_PORT_RANGE="21000-21400")
     assert (
-        "TRIREME_TRITON_PORTS=all opens 8000, which is outside SAGEMAKER_SAFE_PORT_RANGE=21000-21400" in said
+        "TRIREME_TRITON_PORTS=all opens 8000, which is outside SAGEMAKER_SAFE_PORT_RANGE=21000-21400" in log
     )

@@ -408,12 +408,12 @@ def test_a_model_that_a_new_triton_has_not_is_loaded_again(reference: Reference)
     status, told = reference.ask("POST", "/infer/resnet50", X)
     assert (status, list(told)) == (500, ["status", "model", "message"])
     unhealthy = reference.gateway.ask("GET", "/health", key=None)
-    until(lambda: reference.gateway.ask("GET", "/health").status_code == 503, 10, "an unhealthy gateway")
+    until(lambda: reference.gateway.ask("GET", "/health").status_code == 503, what="an unhealthy gateway")
     assert list(reference.gateway.ask("GET", "/health").json()) == ["status", "error"]
     assert unhealthy.json()["status"] in ("healthy", "unhealthy")
     reference.triton.start()
-    until(lambda: reference.ask("GET", "/health")[0] == 200, 20, "a healthy gateway")
-    until(lambda: reference.ask("POST", "/infer/resnet50", X)[0] == 200, 30, "the model back")
+    until(lambda: reference.ask("GET", "/health")[0] == 200, what="a healthy gateway")
+    until(lambda: reference.ask("POST", "/infer/resnet50", X)[0] == 200, what="the model back")
     assert reference.loads("resnet50_onnx") == before + 1
 
 
@@ -458,7 +458,7 @@ def test_a_load_that_takes_longer_than_a_request_goes_on_and_keeps_nobody_else_w
             assert future.result().status_code == 500
             assert "still being loaded" in future.result().json()["message"]
         # A request of its own time begins no second load.
-        until(lambda: gateway.ask("POST", "/infer/slow", json=X).status_code == 200, 30, "the model")
+        until(lambda: gateway.ask("POST", "/infer/slow", json=X).status_code == 200, what="the model")
     assert reference.loads("slow_onnx") == 1
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, memory_field, running, until
+from tests.support.boxes import RunningBox, memory_field, refused_start, running, until
 from tests.support.model_archives import Platform, ensemble, model
 from tests.support.reference.official import ADMIN, MultiModel
 from tests.support.tritons import MODELS
@@ -151,7 +151,7 @@ def test_what_the_control_plane_read_is_given_back(open_box: MultiModel) -> None
         )
         assert set(posted) == {422}
     # Python keeps some of what many small objects took; it does not grow with further requests.
-    until(lambda: control_memory(open_box.box) - before < 2 * LEEWAY, 30, "the memory given back")
+    until(lambda: control_memory(open_box.box) - before < 2 * LEEWAY, what="the memory given back")
 
 
 @pytest.mark.parametrize(
@@ -179,15 +179,11 @@ def test_without_nginx_the_limit_is_the_same(tmp_path: Path) -> None:
 def test_a_default_model_that_is_not_there_stops_the_start_before_anything_is_loaded(tmp_path: Path) -> None:
     for name in ("echo", "words"):
         MODELS[name].write(tmp_path / "model" / name)
-    with running(
+    log = refused_start(
         tmp_path,
         tmp_path / "model",
-        wait=False,
-        clients=(),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="ecco",
         # Nothing is started: there would be no Triton.
         TRIREME_TRITON_SERVER="/nowhere",
-    ) as box:
-        assert box.process.wait(60) == 1
-    said = box.log.read_text()
-    assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='ecco' is not served; there are: echo, words." in said
+    )
+    assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='ecco' is not served; there are: echo, words." in log

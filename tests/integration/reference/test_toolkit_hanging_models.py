@@ -112,7 +112,7 @@ def test_a_triton_full_of_loads_that_hang_is_replaced_and_keeps_its_models(endpo
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda name: endpoint.load(name, flat(endpoint, name, EXIT)), names))
     assert {answer.status_code for answer in answers} <= {400, 503, 504}
-    endpoint.box.told("loads do not end in Triton: it is started again")
+    endpoint.box.wait_for_log("loads do not end in Triton: it is started again")
 
     def answered() -> bool:
         answer = endpoint.invoke("kept")

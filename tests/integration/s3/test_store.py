@@ -133,7 +133,7 @@ def test_a_thread_is_free_again_once_nobody_waits(executor: Executor, scheme: st
         there = store(f"{scheme}://127.0.0.1:{server.getsockname()[1]}", one, patience=60)
         with running(Deadline(time.monotonic() + 0.3)), pytest.raises(DeadlinePassed):
             there.read(PLACE)
-        one.submit(lambda: None).result(3)
+        one.submit(lambda: None).result(60)
 
 
 def test_an_s3_that_never_ends_an_answer_is_given_up_without_a_deadline_too(aws: str) -> None:
@@ -143,7 +143,7 @@ def test_an_s3_that_never_ends_an_answer_is_given_up_without_a_deadline_too(aws:
         there = Store(("inputs",), 1000, one, connect(proxy.url), timeout_s=0.5)
         with pytest.raises(NotReady, match=r"longer than 0\.5 s"):
             there.read(PLACE)
-        one.submit(lambda: None).result(3)
+        one.submit(lambda: None).result(60)
         until(lambda: not proxy.open, what="the connection to be closed")
 
 

@@ -173,7 +173,7 @@ def test_ended_sessions_are_removed_though_nobody_opens_another(tmp_path: Path) 
     sessions = Sessions((tmp_path / "first",), 1.0, LIMIT)
     sessions.open()["key"] = b"value"
     sessions.start_sweeping()
-    until(lambda: not list((tmp_path / "first").iterdir()), 10, "an empty folder")
+    until(lambda: not list((tmp_path / "first").iterdir()), what="an empty folder")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import requests
 from botocore.exceptions import EventStreamError
 from urllib3.exceptions import ProtocolError
 
-from tests.support.boxes import RunningBox, until
+from tests.support.boxes import RunningBox, answered, until
 from tests.support.streaming_box import Start, runtime
 
 
@@ -158,13 +158,12 @@ def test_a_caller_that_leaves_cancels_the_work_in_triton(box: RunningBox, reposi
     answer = ask(box, "numbers", count=1000, seconds=0.2)
     assert next(answer.iter_lines(chunk_size=1)) == b'data: {"number":0}'
     answer.close()
-    until(note.exists, 10, "is_cancelled in the model")
+    until(note.exists, what="is_cancelled in the model")
     until(
         lambda: box.metric("trireme_invocations_total", model="numbers", status="499") == left + 1,
-        10,
-        "a 499",
+        what="a 499",
     )
-    assert box.metric("trireme_in_flight") == 0
+    until(lambda: box.metric("trireme_in_flight") == 0, what="an idle worker")
 
 
 def test_a_caller_that_leaves_ends_a_clients_own_work(box: RunningBox) -> None:
@@ -173,7 +172,8 @@ def test_a_caller_that_leaves_ends_a_clients_own_work(box: RunningBox) -> None:
     next(answer.iter_lines(chunk_size=1))
     answer.close()
     until(
-        lambda: box.metric("trireme_invocations_total", model="words", status="499") == left + 1, 10, "a 499"
+        lambda: box.metric("trireme_invocations_total", model="words", status="499") == left + 1,
+        what="a 499",
     )
 
 
@@ -182,15 +182,14 @@ def test_tritons_own_stream_leaves_as_it_is_made_and_ends_with_its_caller(
 ) -> None:
     note = repository.parent / "notes" / "cancelled"
     note.unlink(missing_ok=True)
+    # It would take much longer than the answer is waited for.
     body = {"count": 1000, "seconds": 0.2}
     answer = requests.post(f"{box.url}/v2/models/counts/generate_stream", json=body, stream=True, timeout=30)
-    started = time.monotonic()
     first = next(line for line in answer.iter_lines(chunk_size=1) if line)
-    assert time.monotonic() - started < 10
     assert json.loads(first.removeprefix(b"data: "))["number"] == 0
     answer.close()
-    until(note.exists, 10, "is_cancelled in the model")
-    until(lambda: box.metric("trireme_in_flight") == 0, 10, "the end of the stream")
+    until(note.exists, what="is_cancelled in the model")
+    until(lambda: box.metric("trireme_in_flight") == 0, what="the end of the stream")
 
 
 def test_a_slow_reader_stops_nobody_else(box: RunningBox) -> None:
@@ -205,8 +204,8 @@ def test_a_slow_reader_stops_nobody_else(box: RunningBox) -> None:
         for _ in range(5):
             assert len(data(ask(box, "words", text="a b c"))) == 3
         # The text of /metrics may be a moment old.
-        until(lambda: box.metric("trireme_in_flight") == 1, 10, "the slow reader's request alone in flight")
-    until(lambda: box.metric("trireme_in_flight") == 0, 10, "the end of the stream nobody reads")
+        until(lambda: box.metric("trireme_in_flight") == 1, what="the slow reader's request alone in flight")
+    until(lambda: box.metric("trireme_in_flight") == 0, what="the end of the stream nobody reads")
 
 
 def test_the_log_tells_of_a_stream_at_its_end(box: RunningBox) -> None:
@@ -221,8 +220,8 @@ def test_the_log_tells_of_a_stream_at_its_end(box: RunningBox) -> None:
         found = [text for text in box.log.read_text().splitlines() if "told-at-its-end" in text]
         return json.loads(found[0]) if found else None
 
-    told = until(line, 10, "the line")
-    assert (told["model"], told["status"], told["parts"]) == ("words", 200, 3)
+    record = until(line, what="the line")
+    assert (record["model"], record["status"], record["parts"]) == ("words", 200, 3)
 
 
 def test_a_stream_that_runs_at_a_stop_is_finished_first(start: Start) -> None:
@@ -232,12 +231,12 @@ def test_a_stream_that_runs_at_a_stop_is_finished_first(start: Start) -> None:
         next(lines)
         box.process.send_signal(signal.SIGTERM)
         assert [json.loads(line[6:])["result"] for line in lines if line] == ["two", "three", "four"]
-        assert box.process.wait(30) == 0
+        assert box.process.wait(60) == 0
 
 
 def test_a_worker_that_dies_half_way_leaves_no_stream_that_looks_whole(start: Start) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        worker = max(box.pids("sm.server.worker data"))
+        (worker,) = box.workers()
         events = ask(box, "words", text="word " * 100, seconds=0.1)
         frames = invoke(box, "words", {"text": "word " * 100, "seconds": 0.1})
         lines = events.iter_lines(chunk_size=1)
@@ -247,7 +246,7 @@ def test_a_worker_that_dies_half_way_leaves_no_stream_that_looks_whole(start: St
             list(lines)
         with closing(frames["Body"]) as body, pytest.raises(ProtocolError):
             list(body)
-        until(lambda: ask(box, "words", text="a b").status_code == 200, 20, "an answer of the next worker")
+        answered(lambda: ask(box, "words", text="a b"))
 
 
 def test_a_stream_has_its_own_time_and_says_when_it_is_over(start: Start) -> None:

@@ -13,7 +13,7 @@ import pytest
 from sm.inspection.overlay import find_missing_plans, fits, merge, same_source
 from sm.repository.manifest import NAME, Manifest
 from sm.server.supervisor.engines import progress
-from tests.support.boxes import CLIENTS, RunningBox, running, start, until
+from tests.support.boxes import CLIENTS, RunningBox, refused_start, running, until
 from tests.support.fake_gpu import standin_nvidia_smi
 from tests.support.fake_trtexec import standin
 from tests.support.plans import plan
@@ -110,9 +110,7 @@ def test_standin_a_build_that_fails_ends_the_start_with_its_sentence(
     repository: Path, tmp_path: Path
 ) -> None:
     standin(tmp_path / "bin", "out of memory")
-    box = start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
-    assert box.process.wait(60) == 1
-    last = box.log.read_text().splitlines()[-1]
+    last = refused_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path)).splitlines()[-1]
     assert "tiny: the GPU's memory is too small: stop what else uses it" in last
 
 
@@ -120,8 +118,7 @@ def test_standin_a_plan_that_was_built_fits_and_is_not_built_again(repository: P
     """The wheel's Triton has no backend for plans, so such a box goes no further than Triton."""
     record = standin(tmp_path / "bin")
     for number in range(2):
-        box = start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
-        assert box.process.wait(60) == 1
+        log = refused_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
         assert record.exists() is (number == 0)
         record.unlink(missing_ok=True)
     (built,) = (tmp_path / "cache" / "engines").glob("*/tiny/1")
@@ -132,7 +129,7 @@ def test_standin_a_plan_that_was_built_fits_and_is_not_built_again(repository: P
     assert (built / "model.plan").read_bytes() == b"a plan"
     assert fits(built)
     assert json.loads((repository / "tiny" / "1" / NAME).read_text())["gpu"]["name"] == "Tesla T4"
-    assert "is for this GPU" in box.log.read_text()
+    assert "is for this GPU" in log
 
 
 def test_a_plan_of_another_graph_is_not_the_one(repository: Path, tmp_path: Path) -> None:
@@ -146,17 +143,11 @@ def test_a_plan_of_another_graph_is_not_the_one(repository: Path, tmp_path: Path
 
 def test_a_plan_without_its_graph_says_how_to_get_one(repository: Path, tmp_path: Path) -> None:
     (repository / "tiny" / "1" / "model.onnx").unlink()
-    box = start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
-    assert box.process.wait(60) == 1
-    assert "has no model.onnx and manifest.json to build a plan from: sm build-model tiny" in (
-        box.log.read_text()
-    )
+    log = refused_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
+    assert "has no model.onnx and manifest.json to build a plan from: sm build-model tiny" in log
 
 
 def test_a_cache_that_cannot_be_written_is_a_sentence(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    box = start(
-        tmp_path, repository, (CLIENTS,), **{**variables(tmp_path), "TRIREME_CACHE": str(tmp_path / "file")}
-    )
-    assert box.process.wait(60) == 1
-    assert "plans cannot be built into" in box.log.read_text()
+    chosen = {**variables(tmp_path), "TRIREME_CACHE": str(tmp_path / "file")}
+    assert "plans cannot be built into" in refused_start(tmp_path, repository, (CLIENTS,), **chosen)

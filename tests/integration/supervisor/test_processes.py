@@ -6,40 +6,32 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sm.server.supervisor.processes import Command, Processes
 from sm.server.supervisor.watchdog import remove
 from sm.settings import HERE
+from tests.support.boxes import until
 
 
 @pytest.fixture
 def processes() -> Iterator[Processes]:
-    made = Processes()
-    yield made
-    made.kill_all()
-    end = time.monotonic() + 10
-    while made._running and time.monotonic() < end:
-        list(made.reap())
-        time.sleep(0.01)
+    started = Processes()
+    yield started
+    started.kill_all()
+
+    def all_reaped() -> bool:
+        list(started.reap())
+        return not started._running
+
+    until(all_reaped)
 
 
 def python(code: str, **environment: str) -> Command:
     return Command((sys.executable, "-c", code), {"PATH": os.defpath, **environment})
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 def output_of(descriptor: int) -> str:
@@ -155,7 +147,7 @@ time.sleep(60)
 """
 
 
-def started(*arguments: str) -> tuple[subprocess.Popen[str], int]:
+def start_parent(*arguments: str) -> tuple[subprocess.Popen[str], int]:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, *arguments], stdout=subprocess.PIPE, text=True, cwd=HERE
     )
@@ -164,14 +156,14 @@ def started(*arguments: str) -> tuple[subprocess.Popen[str], int]:
     return parent, pid
 
 
-def killed(parent: subprocess.Popen[str]) -> None:
+def kill_parent(parent: subprocess.Popen[str]) -> None:
     parent.kill()
-    parent.communicate(timeout=20)
+    parent.communicate(timeout=60)
 
 
 def test_children_die_with_their_parent_however_it_ends() -> None:
-    parent, pid = started("import time; time.sleep(60)")
-    killed(parent)
+    parent, pid = start_parent("import time; time.sleep(60)")
+    kill_parent(parent)
     until(lambda: gone(pid))
 
 
@@ -183,9 +175,9 @@ def test_the_guard_ends_what_the_children_started_and_removes_what_is_left(tmp_p
     code = GRANDCHILD.replace(
         "print(child.pid, flush=True)", f"open({str(note)!r}, 'w').write(str(child.pid))"
     )
-    parent, _ = started(code, "guard", str(run))
+    parent, _ = start_parent(code, "guard", str(run))
     grandchild = int(until(lambda: note.exists() and note.read_text()))
-    killed(parent)
+    kill_parent(parent)
     until(lambda: gone(grandchild) and not run.exists())
     until(lambda: not (tmp_path / "run-1").exists())
 

@@ -45,7 +45,7 @@ class Parent:
         for child in self.children:
             os.kill(child, signal.SIGKILL)
         self.process.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def parent() -> Iterator[Parent]:
 
 
 def becomes(monitor: StubMonitor, condition: StubCondition) -> bool:
-    return bool(until(lambda: monitor.poll() is condition, 10, f"{condition}"))
+    return bool(until(lambda: monitor.poll() is condition, what=f"{condition}"))
 
 
 def test_a_dead_child_that_nobody_waited_for_is_seen(parent: Parent) -> None:

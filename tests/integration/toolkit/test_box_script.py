@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, running, start, until
+from tests.support.boxes import RunningBox, refused_start, running, until
 from tests.support.tritons import MODELS
 from tests.support.wheels import wheel
 
@@ -118,7 +118,7 @@ def test_what_it_raises_is_a_500_with_the_traceback_in_the_log_alone(four: Runni
         "code": "client_failed",
         "request_id": "raised-here",
     }
-    assert "in predict_fn" in four.told("a secret of the script")
+    assert "in predict_fn" in four.wait_for_log("a secret of the script")
 
 
 def test_the_toolkits_own_errors_choose_their_status(four: RunningBox) -> None:
@@ -300,7 +300,7 @@ def test_a_script_that_never_comes_back_costs_its_worker_and_not_the_box(tmp_pat
     with running(tmp_path, home, True, (), **variables) as box:
         assert box.send(b"sleep", "text/plain").status_code == 504
         until(lambda: box.send(b"", "text/plain").status_code == 200, what="the script to answer again")
-        assert box.told("is still busy with a request after its deadline")
+        assert box.wait_for_log("is still busy with a request after its deadline")
         assert box.ping()[0] == 200
 
 
@@ -337,8 +337,6 @@ def test_a_program_that_is_not_there_stops_the_start_naming_it(tmp_path: Path) -
 
 def refused(folder: Path, home: Path, **variables: str) -> str:
     """The log of a start that must fail."""
-    box = start(folder, home, (), **variables)
-    assert box.process.wait(60) == 1
-    log = box.log.read_text()
+    log = refused_start(folder, home, (), **variables)
     assert "Traceback" not in log
     return log

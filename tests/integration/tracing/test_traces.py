@@ -266,14 +266,14 @@ def test_hostile_headers_change_no_answer_and_do_not_reach_the_log(
     assert trace_of(answer) != CALLER
     request = only(receiver.trace(trace_of(answer), 5), "POST /invocations")
     assert len(request.state) <= 512
-    told = box.told('"hostile"').splitlines()[before:]
+    told = box.wait_for_log('"hostile"').splitlines()[before:]
     assert not [line for line in told if '"level":"info"' not in line]
 
 
 def test_the_request_s_line_of_the_log_names_its_trace(box: RunningBox) -> None:
     for model, payload in (("echoes", {"x": [1]}), ("nobody", {})):
         trace_id = trace_of(box.invoke(model, payload))
-        lines = [line for line in box.told(trace_id).splitlines() if trace_id in line]
+        lines = [line for line in box.wait_for_log(trace_id).splitlines() if trace_id in line]
         assert [json.loads(line)["model"] for line in lines]
 
 
@@ -335,7 +335,7 @@ def test_a_collector_that_never_answers_delays_no_request_and_no_stop(tmp_path: 
         ) as box:
             for _ in range(50):
                 assert box.invoke("echoes", {"x": [1]}, timeout=10).status_code == 200
-            box.told("traces are not delivered")
+            box.wait_for_log("traces are not delivered")
             for _ in range(20):
                 assert box.invoke("echoes", {"x": [1]}, timeout=10).status_code == 200
             assert box.stop() == 0

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from sm.errors import StartError
 from sm.settings import Settings
 from sm.triton import server, wheel
+from tests.support.boxes import until
 from tests.support.tritons import MODELS, SETTINGS, Model, Serving, new_serving
 
 
@@ -99,9 +99,7 @@ def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) ->
     broken.write(serving.box.repository / "broken")
     try:
         serving.launch()
-        end = time.monotonic() + 60
-        while not (found := server.failures(serving.box.http_port)) and time.monotonic() < end:
-            time.sleep(0.1)
+        found = until(lambda: server.failures(serving.box.http_port), what="the failure")
         assert list(found) == ["broken"]
         assert "No module named 'no_such_module'" in found["broken"]
         assert "\n" not in found["broken"]
