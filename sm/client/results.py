@@ -47,9 +47,10 @@ class Encoded:
 
 
 def encodable(value: object) -> Any:
-    """Convert a value that :mod:`orjson` does not know: NumPy scalars and non-contiguous arrays."""
+    """Convert a value that :mod:`orjson` does not know: NumPy scalars, texts and odd arrays."""
     if isinstance(value, np.ndarray):
-        return np.ascontiguousarray(value) if value.dtype != np.object_ else value.tolist()
+        has_rows = value.ndim > 0 and value.dtype.kind in "biufM"
+        return np.ascontiguousarray(value) if has_rows else value.tolist()
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, DecodedBase64):

@@ -112,7 +112,9 @@ class Dispatcher:
                     _check_deadline()
             finally:
                 finish(parts)
-        except Exception as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a client may call sys.exit()
             raise _to_error(error, client, invocation, "payload", payload) from None
 
     def confirm_delivery(self) -> None:
@@ -128,7 +130,7 @@ class Dispatcher:
             with stage(client.name, "decode"):
                 payload = self._payload(client, invocation, record, path)
             return client.inference(payload)
-        except Exception as error:
+        except BaseException as error:  # a client may call sys.exit(): its record alone fails
             return _to_error(error, client, invocation, path, payload)
 
     def _payload(self, client: Client, invocation: DispatchRequest, record: object, path: str) -> Payload:
@@ -138,7 +140,7 @@ class Dispatcher:
 
 
 def _to_error(
-    error: Exception, client: Client, invocation: DispatchRequest, path: str, payload: Payload | None
+    error: BaseException, client: Client, invocation: DispatchRequest, path: str, payload: Payload | None
 ) -> TriremeError:
     """Translate an exception for the caller; the traceback of a client's own goes to the log."""
     if isinstance(error, BadInput | WrongPayload) and "field" in error.details:

@@ -26,6 +26,9 @@ def test_a_picture_keeps_its_pixels_through_png() -> None:
         (np.array(["a", b"b".decode()], object), ["a", "b"]),
         (np.arange(4).reshape(2, 2).T, [[0, 2], [1, 3]]),
         (np.array([1.5], np.float16), [1.5]),
+        (np.array(["a", "ü"]), ["a", "ü"]),
+        (np.array(1.5), 1.5),
+        (np.array("a"), "a"),
     ],
 )
 def test_numpy_values_are_sent_as_json(value: object, expected: object) -> None:
@@ -35,3 +38,9 @@ def test_numpy_values_are_sent_as_json(value: object, expected: object) -> None:
 def test_what_cannot_be_sent_is_named() -> None:
     with pytest.raises(TypeError, match="set"):
         encodable({1})
+
+
+@pytest.mark.parametrize(("value", "kind"), [(np.array([b"a"]), "bytes"), (np.array([1j]), "complex")])
+def test_an_array_of_what_json_has_not_is_refused_by_its_kind(value: object, kind: str) -> None:
+    with pytest.raises(TypeError, match=kind):
+        orjson.dumps(value, default=encodable, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -220,6 +221,24 @@ def test_a_client_that_raises_is_a_500_that_keeps_its_detail_to_the_log(
     assert isinstance(error, ClientFailed)
     assert "secret detail" not in error.sentence
     assert "secret detail" in caplog.text
+
+
+@pytest.mark.parametrize("ending", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
+def test_a_client_that_would_end_its_process_fails_like_any_other(
+    dispatcher: Dispatcher, ending: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inference(_: Echo, payload: EchoPayload) -> object:
+        if payload.text == "end":
+            raise ending
+        return payload.text
+
+    monkeypatch.setattr(Echo, "inference", inference)
+    assert isinstance(failure(run(dispatcher, "echo", "end")), ClientFailed)
+    first, second = run(dispatcher, "echo", "a", "end")
+    assert first == "a"
+    assert isinstance(second, ClientFailed)
+    with pytest.raises(ClientFailed, match=type(ending).__name__):
+        list(dispatcher.stream(DispatchRequest(model="echo", records=["end"])))
 
 
 def test_a_client_out_of_memory_is_a_507(dispatcher: Dispatcher) -> None:
