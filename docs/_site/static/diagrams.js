@@ -19,6 +19,12 @@
     }
     mermaid.initialize({ startOnLoad: false, theme: wanted });
     await mermaid.run({ nodes: diagrams });
+    for (const diagram of diagrams) {
+      // On a narrow screen a wide diagram is scrolled, because its text would be too small to read.
+      diagram.style.overflowX = "auto";
+      const drawing = diagram.querySelector("svg");
+      if (drawing) drawing.style.minWidth = `min(${drawing.style.maxWidth || "100%"}, 45rem)`;
+    }
     return wanted;
   };
   // One drawing at a time: Mermaid measures text in the page.
