@@ -10,7 +10,7 @@ from sm import settings as variables
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--markdown", action="store_true", help="print the table of docs/run/settings.md")
+    command.add_argument("--markdown", action="store_true", help="print the rows of docs/run/settings.md")
 
 
 def run(options: argparse.Namespace) -> int:

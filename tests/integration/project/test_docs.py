@@ -61,7 +61,7 @@ def test_the_picture_of_a_requests_way_names_modules_and_types_that_there_are() 
 def test_every_setting_is_documented_with_its_default() -> None:
     page = (DOCS / "run/settings.md").read_text()
     for row in markdown(table({})):
-        assert row in page, "write it anew with: sm settings --markdown"
+        assert row in page, "sm settings --markdown prints this row"
 
 
 def test_every_route_is_documented() -> None:
