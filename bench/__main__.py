@@ -17,7 +17,7 @@ from pathlib import Path
 from bench import decoding, files, flame, plots
 from bench.contestant import FORMS, MODELS, PROCESSES, REGIMES, THREADS
 from bench.contestants import CONTESTANTS, find
-from bench.measuring import Wanted, draw
+from bench.measuring import Measurements, draw
 from bench.results import Results
 from bench.running import free_port
 from bench.table import markdown
@@ -30,7 +30,7 @@ TRIES = 2
 
 
 def main(words: Sequence[str]) -> int:
-    """0, or 1 with a sentence where nothing can be measured."""
+    """Return 0, or 1 after a sentence that says why nothing could be measured."""
     options = parse(words)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that contestants are ended too
     try:
@@ -71,8 +71,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure; what is there already is saved after each contestant."""
-    wanted = Wanted(options.models, options.forms, options.callers, options.seconds)
+    """Measure every contestant; save the results after each."""
+    measurements = Measurements(options.models, options.forms, options.callers, options.seconds)
     results = Results(machine(), settings(options), about(options.contestants))
     results.decoding = {model: decoding.seconds(model) for model in options.models}
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
@@ -82,20 +82,22 @@ def run(options: argparse.Namespace) -> None:
         for number in range(options.draws):
             for regime in options.regimes:
                 for name in options.contestants:
-                    one(results, name, regime, number, wanted, shared)
+                    measure_draw(results, name, regime, number, measurements, shared)
                     results.save(options.out)
     write(results, options.out)
 
 
-def one(results: Results, name: str, regime: str, number: int, wanted: Wanted, shared: Path) -> None:
-    """One draw of one contestant; one that cannot be measured is said, and the others are not held up."""
+def measure_draw(
+    results: Results, name: str, regime: str, number: int, measurements: Measurements, shared: Path
+) -> None:
+    """Measure one draw of one contestant; if that fails, report it and go on with the others."""
     if regime not in find(name).regimes:
         return
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory(prefix=f"trireme-bench-{name}-") as folder:
             contestant = find(name)(free_port(), regime, Path(folder), shared)
             try:
-                results.records += list(draw(contestant, number, wanted, progress))
+                results.records += list(draw(contestant, number, measurements, progress))
                 return
             except StartError as error:
                 reason = str(error)
@@ -108,7 +110,7 @@ def about(names: Sequence[str]) -> dict[str, str]:
 
 
 def machine() -> dict[str, object]:
-    """What it was measured on. The load before it tells whether others were at work."""
+    """Describe the machine, with its load before the run: other work distorts the figures."""
     said = re.search("^model name.*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     model = said[1] if said else platform.machine()
     return {
@@ -133,7 +135,7 @@ def progress(line: str) -> None:
 
 
 def write(results: Results, out: Path) -> None:
-    """The tables on standard output and beside the result, with the plots."""
+    """Print the tables, and write them and the plots beside the results."""
     text = markdown(results)
     out.with_suffix(".md").write_text(text)
     print(text)

@@ -70,7 +70,7 @@ def client(model: str) -> TensorClient:
 def compare(classifier: Any, detector: Any, picture: Picture) -> Iterator[Difference]:
     """The classifier's answer, and each object that is certain in the whole picture."""
     kind = classifier.payload
-    payload, whole = kind(image=picture.content), in_full(kind)(image=picture.content)
+    payload, whole = kind(image=picture.content), decoding_in_full(kind)(image=picture.content)
     scaled = payload.pixels_at_least(*classifier.decode_size).shape != whole.pixels.shape
     ours, theirs = probabilities(classifier, payload), probabilities(classifier, whole)
     best = int(theirs.argmax())
@@ -87,7 +87,7 @@ def compare(classifier: Any, detector: Any, picture: Picture) -> Iterator[Differ
     kind = detector.payload
     options = {"format": "detections", "confidence": PRESENT}
     payload = kind(image=picture.content, parameters=options)
-    whole = in_full(kind)(image=picture.content, parameters=options)
+    whole = decoding_in_full(kind)(image=picture.content, parameters=options)
     place = detector.letterbox.place(*payload.size)
     scaled = payload.pixels_at_least(place.width, place.height).shape != whole.pixels.shape
     found, side = detector.inference(payload), max(payload.size)
@@ -97,7 +97,7 @@ def compare(classifier: Any, detector: Any, picture: Picture) -> Iterator[Differ
 
 
 def nearest(known: dict[str, Any], found: Iterable[dict[str, Any]], side: int) -> tuple[bool, float, float]:
-    """Whether there is an object of the class, and how far the nearest is off."""
+    """Return whether there is an object of the class, and the distance of the nearest."""
     others = [
         (max(abs(each["box"][edge] - known["box"][edge]) for edge in known["box"]) / side, each["score"])
         for each in found
@@ -117,8 +117,8 @@ def probabilities(classifier: Any, payload: Any) -> NDArray[np.float32]:
     return shares
 
 
-def in_full(kind: Any) -> Any:
-    """The payload, decoded as if nothing could be scaled."""
+def decoding_in_full(kind: Any) -> Any:
+    """Return the payload class with scaled decoding switched off."""
 
     class Whole(kind):  # type: ignore[misc]
         def pixels_at_least(self, width: int, height: int) -> NDArray[np.uint8]:  # noqa: ARG002
@@ -168,7 +168,7 @@ def row(name: str, part: Sequence[Difference]) -> str:
 
 
 def main() -> int:
-    """0, or 1 with a sentence where a model or a package is missing."""
+    """Return 0, or 1 after a sentence that says which model or package is missing."""
     try:
         classifier, detector = client("resnet"), client("yolov5")
         found = [one for picture in pictures() for one in compare(classifier, detector, picture)]

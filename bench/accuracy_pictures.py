@@ -1,4 +1,4 @@
-"""Photographs with a free licence, out of packages of npm and Debian; nothing of them is in git.
+"""Photographs with a free licence, from npm and Debian packages; none of them is in git.
 
 Every JPEG of 1 to 24 megapixels under ``folder`` is taken, each once. Drawings and renderings are left out by
 name. Four of the clients' own samples, enlarged to 12 megapixels, are marked as such.
@@ -161,7 +161,7 @@ def enlarged() -> Iterator[Picture]:
 
 def members(package: Package) -> Iterator[tuple[str, bytes]]:
     """The JPEG files of a package, fetched once, its sha256 checked."""
-    archive = fetched(package)
+    archive = fetch(package)
     if package.kind == "deb":
         unpacking = ["dpkg-deb", "--fsys-tarfile", str(archive)]
         data = subprocess.run(unpacking, check=True, capture_output=True).stdout
@@ -176,7 +176,7 @@ def members(package: Package) -> Iterator[tuple[str, bytes]]:
                 yield name, file.read()
 
 
-def fetched(package: Package) -> Path:
+def fetch(package: Package) -> Path:
     folder = Cache(Settings.read(os.environ).cache).root / "bench" / "pictures"
     kept = folder / f"{package.name}-{package.version.replace(':', '_')}.{package.kind}"
     if not kept.is_file():

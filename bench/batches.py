@@ -19,7 +19,7 @@ from bench import tree
 from bench.contestants.trireme import One, Trireme, ask
 from bench.driver import ANSWER_TIMEOUT_S, Request
 from bench.endurance import OWN, SETTLE_S
-from bench.large import NGINX, WORKER, resident, send, touched
+from bench.large import NGINX, WORKER, resident_bytes, send, touched_bytes
 from bench.many import ASKED, SECONDS
 from bench.measuring import WARM_CALLERS, drive
 from sm.errors import StartError
@@ -47,7 +47,7 @@ class Batch(One):
 
 @dataclass(frozen=True)
 class Cost:
-    """What one body of ``records`` took: seconds of processor, and bytes that were touched for it."""
+    """The cost of one body of ``records``: processor seconds, and bytes of memory touched."""
 
     records: int
     size: int
@@ -61,7 +61,7 @@ class Cost:
 
 
 def lines(size: int) -> tuple[int, Request]:
-    """Pictures as JSON lines, as many as fit; and how many."""
+    """Return a body of JSON lines with as many pictures as fit, and their number."""
     line = ask("resnet", "json").body.replace(b"\n", b" ") + b"\n"
     count = size // len(line)
     return count, replace(
@@ -80,7 +80,7 @@ def records(count: int) -> tuple[int, Request]:
 def costs(
     box: Batch, root: int, asked: Sequence[tuple[int, Request]], pause: float = SETTLE_S
 ) -> list[list[Cost]]:
-    """For each body its draws; the first round is not counted."""
+    """Measure each body several times; the first round does not count."""
     found: list[list[Cost]] = [[] for _ in asked]
     for turn in range(TURNS + 1):
         for place, (count, request) in enumerate(asked):
@@ -92,16 +92,16 @@ def costs(
 
 
 def measure(box: Trireme, root: int, count: int, request: Request) -> Cost:
-    before = {**resident(root, WORKER), **resident(root, NGINX)}
+    before = {**resident_bytes(root, WORKER), **resident_bytes(root, NGINX)}
     for pid in before:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
     began = tree.processor_seconds(root)
     send(box.port, request)
-    return Cost(count, len(request.body), tree.processor_seconds(root) - began, touched(before))
+    return Cost(count, len(request.body), tree.processor_seconds(root) - began, touched_bytes(before))
 
 
 def ratio(few: Sequence[Cost], many: Sequence[Cost]) -> float:
-    """The median of the turns' own ratios of the time for a record."""
+    """Return the median of the turns' ratios of the time for one record."""
     return statistics.median(
         more.milliseconds / less.milliseconds for less, more in zip(few, many, strict=True)
     )
@@ -109,14 +109,14 @@ def ratio(few: Sequence[Cost], many: Sequence[Cost]) -> float:
 
 @dataclass(frozen=True)
 class Beside:
-    """Processor time an answer beside idle connections, against that without, and a connection's bytes."""
+    """Processor time of an answer beside idle connections relative to none, and a connection's bytes."""
 
     ratio: float
     bytes_each: float
 
 
 def beside_connections(box: Trireme, root: int) -> Beside:
-    """Alone and beside the connections in turns."""
+    """Measure without and with the connections, in turns."""
     seconds_each(box, root)
     ratios, sizes = [], []
     for _ in range(TURNS):
@@ -130,7 +130,7 @@ def beside_connections(box: Trireme, root: int) -> Beside:
 
 
 def seconds_each(box: Trireme, root: int) -> float:
-    """Of processor, for an answer; 8 callers."""
+    """Return the processor seconds of one answer, with 8 callers."""
     began = tree.processor_seconds(root)
     load, _ = drive(box, root, ASKED, "json", WARM_CALLERS, SECONDS)
     if load.wrong or load.lost:
@@ -140,7 +140,7 @@ def seconds_each(box: Trireme, root: int) -> float:
 
 @contextmanager
 def connections(port: int) -> Iterator[None]:
-    """So many connections that have had an answer and stay open; one that was closed is an error."""
+    """Open connections that have had an answer and stay open; raise if one is closed."""
     with ExitStack() as stack:
         opened = []
         for _ in range(CONNECTIONS):

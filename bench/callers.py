@@ -1,4 +1,4 @@
-"""Callers of a Triton whose tensors are ready.
+"""Load for a Triton alone: callers whose tensors are prepared beforehand.
 
     python -m bench.callers PORT shared|bytes MODEL FILES CALLERS SECONDS
 
@@ -57,7 +57,7 @@ def load(file: Path) -> Tensors:
 
 
 def in_message(stub: Any, model: str, inputs: Tensors, outputs: Tensors, _place: int) -> Step:
-    """Tensors as bytes, there and back."""
+    """Send and receive tensors as bytes in the messages."""
     message = request(model, inputs)
     message.raw_input_contents.extend(array.tobytes() for array in inputs.values())
     message.outputs.extend(pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in outputs)
@@ -71,7 +71,7 @@ def in_message(stub: Any, model: str, inputs: Tensors, outputs: Tensors, _place:
 
 
 def shared(stub: Any, model: str, inputs: Tensors, outputs: Tensors, place: int) -> Step:
-    """Tensors in a region of this caller's own: the inputs written once, the outputs anew each time."""
+    """Use a shared-memory region of this caller: inputs are written once, outputs every time."""
     path = SHARED / f"bench-{os.getppid()}-{os.getpid()}-{place}"
     size = sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
     with path.open("w+b") as file:

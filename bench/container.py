@@ -1,4 +1,4 @@
-"""Becomes a command that gets, as PID 1 of a container does, what dead parents leave below it.
+"""Run a command that adopts orphaned processes, as PID 1 of a container does.
 
     python -m bench.container COMMAND [WORD ...]
 

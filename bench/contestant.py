@@ -1,4 +1,4 @@
-"""What is measured: a service that starts, answers requests over HTTP, and stops."""
+"""The base class of what is measured: a service that starts, answers HTTP requests and stops."""
 
 from __future__ import annotations
 

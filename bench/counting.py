@@ -1,8 +1,8 @@
-"""What one request makes the router do, in numbers that do not depend on the machine's mood.
+"""Count what the router does for one request, in numbers that do not depend on other load.
 
     python -m bench.counting
 
-In a worker's environment (see :func:`bench.quick.counted`): the very application that gunicorn would serve,
+In a worker's environment (see :func:`bench.quick.count`): the very application that gunicorn would serve,
 asked in this process, with a real Triton behind it. Prints one line of JSON:
 ``{"resnet json": {"bytecodes": 1, ...}}``.
 """
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def requests() -> Iterator[tuple[str, Request]]:
-    """Each model in each form, and a picture that is as large as a body may be."""
+    """Each model in each form, and a picture of the largest accepted size."""
     for model in MODELS:
         for form in FORMS:
             yield f"{model} {form}", ask(model, form)
@@ -64,7 +64,7 @@ def requests() -> Iterator[tuple[str, Request]]:
 
 
 def caller(application: Any, request: Request) -> Call:
-    """Asks once, as nginx would, and looks at the answer."""
+    """Return a function that sends one request as nginx does, and checks the answer."""
     ours, theirs = socket.socketpair()
 
     def call() -> None:
@@ -82,7 +82,7 @@ def caller(application: Any, request: Request) -> Call:
 
 
 def counts(call: Call) -> Iterator[tuple[str, list[int]]]:
-    """Of each measure a number for each round."""
+    """Return one number per round for each measure."""
     yield "bytecodes", [bytecodes(call) for _ in range(ROUNDS)]
     yield "calls", [calls(call) for _ in range(ROUNDS)]
     tracemalloc.start()
@@ -91,7 +91,7 @@ def counts(call: Call) -> Iterator[tuple[str, list[int]]]:
 
 
 def bytecodes(call: Call) -> int:
-    """Instructions of the interpreter, of this thread."""
+    """Count the bytecode instructions that this thread runs."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -109,7 +109,7 @@ def bytecodes(call: Call) -> int:
 
 
 def calls(call: Call) -> int:
-    """Of functions, Python's and those in C."""
+    """Count calls of functions, in Python and in C."""
     count = 0
 
     def profile(_: FrameType, event: str, __: Any) -> None:
@@ -125,7 +125,7 @@ def calls(call: Call) -> int:
 
 
 def peak(call: Call) -> int:
-    """Bytes that the request holds at its worst moment, of what Python and NumPy allocate."""
+    """Return the peak of the bytes that Python and NumPy allocate for the request."""
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     call()

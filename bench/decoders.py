@@ -1,4 +1,4 @@
-"""What libraries take to decode a photograph to a part of its size: ``python -m bench.decoders``.
+"""The time of several libraries to decode a photograph scaled down: ``python -m bench.decoders``.
 
 Milliseconds of processor time on one thread, the least and the median of ten turns. PyTurboJPEG (with the
 system's libturbojpeg) and pyvips are measured where they are installed; the box uses neither.
@@ -61,7 +61,7 @@ def by_simplejpeg(width: int, height: int) -> Decode:
 
 
 def by_others() -> dict[str, Decode]:
-    """Those of the libraries that the box has not."""
+    """The ways of libraries that the box does not install."""
     found: dict[str, Decode] = {}
     try:
         turbo: Any = import_module("turbojpeg").TurboJPEG()

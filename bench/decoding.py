@@ -1,4 +1,4 @@
-"""What decoding alone costs the box."""
+"""The processor time that the box spends on decoding alone."""
 
 from __future__ import annotations
 

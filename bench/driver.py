@@ -1,4 +1,4 @@
-"""What asks: a program that prints one line of JSON, and what the line says."""
+"""Load generators: programs that print one line of JSON, and the class that reads it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sweep(driver: int) -> None:
 
 @dataclass(frozen=True)
 class Load:
-    """What was asked and answered; times in seconds.
+    """The result of a load: counts and times in seconds.
 
     ``wrong``: another status or content than expected. ``lost``: no answer. ``processor``: the driver's
     own seconds of processor time, where it is a part of the contestant.

@@ -1,4 +1,4 @@
-"""Memory over many requests: what a box has when it is at rest after the first, and after ever more."""
+"""Memory of an idle box after more and more requests."""
 
 from __future__ import annotations
 
@@ -24,28 +24,30 @@ MAX_GROWTH_BYTES, MAX_GROWTH_SHARE = 2**20, 0.03
 
 
 @dataclass(frozen=True)
-class Look:
-    """Bytes after so many requests, of all processes and of all but Triton's; libraries are left out."""
+class MemorySample:
+    """Bytes after so many requests, of all processes and of those without Triton; libraries do not count."""
 
     requests: int
     memory: int
     own_memory: int
 
 
-def looks(box: Trireme, root: int, requests: int, longest: float, pause: float = SETTLE_S) -> Iterator[Look]:
-    """After a twentieth of the requests, then after each tenth, or until ``longest`` seconds are over."""
+def memory_samples(
+    box: Trireme, root: int, requests: int, longest: float, pause: float = SETTLE_S
+) -> Iterator[MemorySample]:
+    """Sample after a twentieth of the requests and each tenth, until ``longest`` seconds have passed."""
     until, done = time.monotonic() + longest, 0
     for twentieths in (1, *range(2, 21, 2)):
         while done < requests * twentieths / 20:
             if time.monotonic() > until:
                 return
-            done += asked(box, root)
+            done += send_round(box, root)
         time.sleep(pause)
-        yield Look(done, *tree.memory([root], OWN))
+        yield MemorySample(done, *tree.memory([root], OWN))
 
 
-def asked(box: Trireme, root: int) -> int:
-    """One round; :class:`StartError` for an answer that is not right."""
+def send_round(box: Trireme, root: int) -> int:
+    """Send one round of requests; a wrong answer raises :class:`StartError`."""
     answers = 0
     for model, seconds in ROUND.items():
         load, _ = drive(box, root, model, "json", WARM_CALLERS, seconds)
@@ -55,8 +57,8 @@ def asked(box: Trireme, root: int) -> int:
     return answers
 
 
-def grown(found: Sequence[Look]) -> tuple[float, float]:
-    """From the third quarter to the last, medians: bytes for 10,000 requests, and the share of the whole.
+def measured_growth(found: Sequence[MemorySample]) -> tuple[float, float]:
+    """Compare the medians of the third and the last quarter: bytes per 10,000 requests, and as a share.
 
     Single looks differ by some MB: how many pictures at once a worker had last is chance.
     """
@@ -73,6 +75,6 @@ def grown(found: Sequence[Look]) -> tuple[float, float]:
     return (last - third) * 10_000 / (most / 4), (last - third) / third
 
 
-def flat(found: Sequence[Look]) -> bool:
-    each, share = grown(found)
+def is_flat(found: Sequence[MemorySample]) -> bool:
+    each, share = measured_growth(found)
     return each < MAX_GROWTH_BYTES and share < MAX_GROWTH_SHARE

@@ -1,4 +1,4 @@
-"""The ways to run a graph on processors that :mod:`bench.runtimes` compares, and the graphs that they want.
+"""The runtimes that :mod:`bench.runtimes` compares on processors, and the graphs that they need.
 
 OpenVINO and MNN are no part of the box: a way whose package is not there is left out, and said to be.
 """
@@ -44,7 +44,7 @@ WAYS = (*ONNXRUNTIME, *OTHERS)
 
 
 def missing(way: str) -> str | None:
-    """The package that a way needs and that is not there."""
+    """Return the package that a runtime needs and that is not installed."""
     package = OTHERS.get(way)
     return package if package and importlib.util.find_spec(package) is None else None
 

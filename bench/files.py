@@ -1,4 +1,4 @@
-"""What all contestants of a run share: graphs, labels, vocabularies, and recorded tensors.
+"""Files that all contestants of a run share: graphs, labels, vocabularies and recorded tensors.
 
 FILES/models/<model>/                  what the model's recipe built: model.onnx, labels, a vocabulary
 FILES/{inputs,outputs}/<model>.npz     the sample's tensors: what an ordinary service makes of it, a batch
@@ -50,7 +50,7 @@ def _record(model: str, folder: Path) -> None:
 
 
 class _Recording:
-    """A graph's runner that keeps what it takes and gives."""
+    """Runs a graph and keeps its inputs and outputs."""
 
     def __init__(self, run: Run, folder: Path, model: str) -> None:
         self._run, self._folder, self._model = run, folder, model

@@ -1,4 +1,4 @@
-"""A flame graph of one of the box's workers under load. Needs py-spy: the extra ``bench``.
+"""Draw a flame graph of one of the box's workers under load. Needs py-spy: the extra ``bench``.
 
 Of threads that hold the interpreter's lock: that is what bounds a worker, and py-spy takes threads that wait
 for work to be busy. What lets go of the lock, as resizing does, is not in it.

@@ -1,4 +1,4 @@
-"""The costs that grow: with requests, with the size of a body, with the number of models.
+"""Costs that may grow with the number of requests, the size of a body or the number of models.
 
     python -m bench.growth [--requests 100000] [--minutes 20] [--only bodies models records connections]
 
@@ -57,7 +57,7 @@ class Place:
 
 
 def main(words: Sequence[str]) -> int:
-    """0, or 1 with a sentence where something cannot be measured."""
+    """Return 0, or 1 after a sentence that says what could not be measured."""
     options = parse(words)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the boxes are ended too
     tree.adopt_orphans()
@@ -99,14 +99,14 @@ def memory(place: Place, options: argparse.Namespace) -> Iterator[Promise]:
     box, found = place.box(Trireme), []
     with running(box) as root:
         assert root
-        for look in endurance.looks(box, root, options.requests, 60 * options.minutes):
+        for look in endurance.memory_samples(box, root, options.requests, 60 * options.minutes):
             found.append(look)
             progress(f"{look.requests:,} requests: {_megabytes(look.memory)}, {_megabytes(look.own_memory)}")
-    yield of_memory(found)
+    yield memory_promise(found)
 
 
-def of_memory(found: Sequence[endurance.Look]) -> Promise:
-    each, share = endurance.grown(found)
+def memory_promise(found: Sequence[endurance.MemorySample]) -> Promise:
+    each, share = endurance.measured_growth(found)
     first, last = found[0], found[-1]
     reached = (
         f"{_megabytes(first.memory)} after {first.requests:,}, {_megabytes(last.memory)} at the end "
@@ -116,7 +116,7 @@ def of_memory(found: Sequence[endurance.Look]) -> Promise:
     what = f"memory over {last.requests:,} requests"
     megabytes = endurance.MAX_GROWTH_BYTES / MEGABYTE
     target = f"last quarter grows < {megabytes:g} MB for 10,000, < {endurance.MAX_GROWTH_SHARE:.0%}"
-    return Promise(what, target, reached, endurance.flat(found))
+    return Promise(what, target, reached, endurance.is_flat(found))
 
 
 def bodies(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
@@ -136,7 +136,7 @@ def models(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
     with running(one) as root, running(other) as beside:
         assert root
         assert beside
-        few, more = many.compared((one, root), (other, beside))
+        few, more = many.compare_in_turns((one, root), (other, beside))
     ratio = many.ratio(few, more)
     times = (
         f"{path} {before:.1f} ms, {after:.1f} ms"
@@ -152,7 +152,7 @@ def records(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
         assert root
         bodies = [batches.lines(size) for size in batches.LINES_BYTES]
         few, more = batches.costs(box, root, bodies)
-        yield of_records(
+        yield records_promise(
             f"{bodies[-1][0]:,} pictures in {batches.LINES_BYTES[-1] // 10**6} MB of lines", few, more
         )
         copies = max(cost.memory / cost.size for cost in more)
@@ -163,10 +163,10 @@ def records(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
         reached = f"{copies:.2f}; for {batches.LINES_BYTES[0] // 10**6} MB {before:.2f}"
         yield Promise(what, f"< {batches.MAX_COPIES}", reached, copies < batches.MAX_COPIES)
         few, more = batches.costs(box, root, [batches.records(count) for count in batches.LIST_RECORDS])
-        yield of_records(f"{batches.LIST_RECORDS[-1]:,} records in a list", few, more)
+        yield records_promise(f"{batches.LIST_RECORDS[-1]:,} records in a list", few, more)
 
 
-def of_records(what: str, few: Sequence[batches.Cost], more: Sequence[batches.Cost]) -> Promise:
+def records_promise(what: str, few: Sequence[batches.Cost], more: Sequence[batches.Cost]) -> Promise:
     ratio = batches.ratio(few, more)
     times = " and ".join(
         f"{statistics.median(cost.milliseconds for cost in costs):.2f} ms, "

@@ -1,4 +1,4 @@
-"""A model of Triton's python backend that answers at once, as if the accelerator were infinitely fast.
+"""A model for Triton's python backend that answers at once, like an infinitely fast accelerator.
 
 Copied into a repository beside ``outputs.npz``: each output of a batch of one, under its name.
 """

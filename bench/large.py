@@ -1,4 +1,4 @@
-"""What a body of 25 MiB costs: the memory that a worker and nginx touch for it, in copies of the body.
+"""The memory that a worker and nginx touch for a body of 25 MiB, in copies of the body.
 
 Of a box with one worker, which has answered small requests and come to rest. Before each body the kernel's
 mark of the largest resident set is put back; what is not given back between two bodies counts for the later.
@@ -51,12 +51,12 @@ def costs(box: One, root: int, pause: float = SETTLE_S) -> Iterator[Cost]:
         for _ in range(WARM):
             send(box.port, ask("resnet", form))
     time.sleep(pause)
-    worker, nginx = resident(root, WORKER), resident(root, NGINX)
+    worker, nginx = resident_bytes(root, WORKER), resident_bytes(root, NGINX)
     for form, request in large():
         for pid in (*worker, *nginx):
             Path(f"/proc/{pid}/clear_refs").write_text(RESET)
         send(box.port, request)
-        yield Cost(form, len(request.body), touched(worker), touched(nginx))
+        yield Cost(form, len(request.body), touched_bytes(worker), touched_bytes(nginx))
         time.sleep(pause)
 
 
@@ -85,8 +85,8 @@ def send(port: int, request: Request) -> None:
         raise StartError(f"the answer to {len(request.body):,} bytes to {request.path} is not right")
 
 
-def resident(root: int, words: bytes) -> dict[int, int]:
-    """Bytes that are resident, by process, of those with these words in their command lines."""
+def resident_bytes(root: int, words: bytes) -> dict[int, int]:
+    """Return the resident bytes of each process whose command line has these words."""
     return {
         pid: _status(pid, "VmRSS")
         for pid in tree.pids(root)
@@ -94,8 +94,8 @@ def resident(root: int, words: bytes) -> dict[int, int]:
     }
 
 
-def touched(before: Mapping[int, int]) -> int:
-    """Bytes over those ``before`` at the worst moment since the mark was put back."""
+def touched_bytes(before: Mapping[int, int]) -> int:
+    """Return the peak of resident bytes since the kernel's mark was reset, beyond those ``before``."""
     return sum(_status(pid, "VmHWM") - size for pid, size in before.items())
 
 

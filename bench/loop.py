@@ -1,4 +1,4 @@
-"""The machine's floor: the work of a request and nothing else, in a process a core.
+"""The lower bound of this machine: the work of a request without a server, one process per core.
 
     python -m bench.loop MODEL SECONDS
 

@@ -1,4 +1,4 @@
-"""A box with many models beside those that are asked: each an ensemble, and a client that nobody else has.
+"""A box with many unused models beside those that are called: each is an ensemble with its own client.
 
 An ensemble is Triton's cheapest model: the wheel's only other kind is a process of its own, or two.
 """
@@ -33,7 +33,7 @@ CONTROL = ("/ping", "/models")
 
 
 class Many(Trireme):
-    """The box with so many more models."""
+    """The box with that many further models."""
 
     name = "trireme_many"
     about = f"this box with {MODELS} more models, each with a client"
@@ -79,8 +79,8 @@ class Turns:
     milliseconds: Sequence[float]
 
 
-def compared(few: tuple[Trireme, int], many: tuple[Many, int]) -> tuple[Turns, Turns]:
-    """Both boxes are there all the time, and are asked in turns."""
+def compare_in_turns(few: tuple[Trireme, int], many: tuple[Many, int]) -> tuple[Turns, Turns]:
+    """Compare two boxes that run side by side and are called in turns."""
     for box, root in (few, many):
         drive(box, root, ASKED, "json", WARM_CALLERS, SECONDS)
     each_answers(many[0])

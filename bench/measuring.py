@@ -1,4 +1,4 @@
-"""One contestant's draw: started fresh, warmed up, measured in every way that is wanted, stopped."""
+"""One draw of a contestant: start it, warm it up, take every requested measurement, stop it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from bench import tree
 from bench.contestant import READY, Contestant
 from bench.driver import Load, sweep
-from bench.running import rest, running
+from bench.running import running, wait_until_idle
 from sm.errors import StartError
 
 #: Callers and seconds of the warm-up; the longer one where no answer came in the shorter.
@@ -24,8 +24,8 @@ ANSWERS, ANSWERS_EACH, LONGEST = 150, 2, 40.0
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What to measure; ``seconds`` each, or longer where the queue is long."""
+class Measurements:
+    """What to measure, for ``seconds`` each, or longer if the queue is long."""
 
     models: Sequence[str]
     forms: Sequence[str]
@@ -62,25 +62,27 @@ class Record:
         return self.processor / max(1, self.answers)
 
 
-def draw(contestant: Contestant, number: int, wanted: Wanted, say: Callable[[str], None]) -> Iterator[Record]:
-    """Every record of a contestant that is started for it; :class:`StartError` if it cannot be."""
+def draw(
+    contestant: Contestant, number: int, measurements: Measurements, say: Callable[[str], None]
+) -> Iterator[Record]:
+    """Start a contestant and yield its records; raise :class:`StartError` if it does not start."""
     with running(contestant) as root:
-        for model in wanted.models:
-            for form in (*wanted.forms, READY):
+        for model in measurements.models:
+            for form in (*measurements.forms, READY):
                 if contestant.driver(model, form, 1, 1) is None:
                     continue
-                warm = _warmed(contestant, root, model, form)
-                for callers in contestant.callers(wanted.callers):
+                warm = _warm_up(contestant, root, model, form)
+                for callers in contestant.callers(measurements.callers):
                     needed = min(LONGEST, max(ANSWERS, ANSWERS_EACH * callers) / max(warm.rate, 0.1))
                     record = _record(
-                        contestant, root, number, model, form, callers, max(wanted.seconds, needed)
+                        contestant, root, number, model, form, callers, max(measurements.seconds, needed)
                     )
                     say(_line(record))
                     yield record
 
 
-def _warmed(contestant: Contestant, root: int | None, model: str, form: str) -> Load:
-    """:class:`StartError` if no answer is right: then there is nothing to be measured."""
+def _warm_up(contestant: Contestant, root: int | None, model: str, form: str) -> Load:
+    """Send requests until the contestant is warm; raise :class:`StartError` if no answer is right."""
     for seconds in WARM_SECONDS[contestant.regime]:
         load, _ = drive(contestant, root, model, form, WARM_CALLERS, seconds)
         if load.answers:
@@ -101,7 +103,7 @@ def _record(
     seconds: float,
 ) -> Record:
     if root is not None:
-        rest(root)
+        wait_until_idle(root)
     load, use = drive(contestant, root, model, form, callers, seconds)
     return Record(
         contestant.name,
@@ -120,7 +122,7 @@ def _record(
 def drive(
     contestant: Contestant, root: int | None, model: str, form: str, callers: int, seconds: float
 ) -> tuple[Load, tree.Use]:
-    """Ask for so long. Memory is looked at halfway, under load, and at the end."""
+    """Send requests for that long. Memory is measured halfway, under load, and at the end."""
     command = contestant.driver(model, form, callers, seconds)
     assert command is not None
     before = tree.processor_seconds(root) if root else 0.0

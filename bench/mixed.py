@@ -31,7 +31,7 @@ from bench.contestant import MODELS, Contestant
 from bench.contestants import find
 from bench.contestants.trireme import Trireme
 from bench.open_loop import Plan, plan_request
-from bench.running import free_port, rest, running
+from bench.running import free_port, running, wait_until_idle
 from sm.errors import StartError
 from sm.settings import HERE, Settings
 
@@ -107,7 +107,7 @@ class Results:
 
 
 def main(words: Sequence[str]) -> int:
-    """0, or 1 with a sentence where nothing can be measured."""
+    """Return 0, or 1 after a sentence that says why nothing could be measured."""
     options = parse(words)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that services are ended too
     try:
@@ -152,7 +152,7 @@ def run(options: argparse.Namespace) -> Results:
         for draw in range(options.draws):
             for name in names:
                 try:
-                    with started(find(name), shared) as (contestant, root):
+                    with start_contestant(find(name), shared) as (contestant, root):
                         for row in measure(contestant, root, draw, options):
                             results.rows.append(row)
                             progress(line(row))
@@ -161,13 +161,13 @@ def run(options: argparse.Namespace) -> Results:
                     progress(f"{name} was not measured: {error}")
                 save(results, options.out)
             if "trireme" in names:
-                results.single.append({model: alone(model, shared) for model in MODELS})
+                results.single.append({model: memory_of_single(model, shared) for model in MODELS})
                 save(results, options.out)
     return results
 
 
 @contextmanager
-def started(kind: type[Contestant], shared: Path) -> Iterator[tuple[Contestant, int]]:
+def start_contestant(kind: type[Contestant], shared: Path) -> Iterator[tuple[Contestant, int]]:
     with tempfile.TemporaryDirectory(prefix=f"trireme-mixed-{kind.name}-") as folder:
         contestant = kind(free_port(), "real", Path(folder), shared)
         with running(contestant) as root:
@@ -179,11 +179,11 @@ def measure(contestant: Contestant, root: int, draw: int, options: argparse.Name
     """Capacity, the loads, and the light callers without and beside the flood."""
 
     def phase(name: str, seconds: float, offered: float = 0.0, **plan: Any) -> list[Row]:
-        rest(root, 10)
-        return asked(contestant, root, draw, name, seconds, offered, **plan)
+        wait_until_idle(root, 10)
+        return rows_of_plan(contestant, root, draw, name, seconds, offered, **plan)
 
     for model in MODELS:
-        asked(contestant, root, draw, "warm", WARM_S, 0.0, flood={model: 4})
+        rows_of_plan(contestant, root, draw, "warm", WARM_S, 0.0, flood={model: 4})
     rows = phase("capacity", options.seconds, mix=CALLERS, shares=dict(SHARES))
     yield from rows
     capacity = sum(row.rate for row in rows)
@@ -197,10 +197,10 @@ def measure(contestant: Contestant, root: int, draw: int, options: argparse.Name
     yield from phase("flood", options.seconds, sum(LIGHT.values()), rates=dict(LIGHT), flood={FLOODED: FLOOD})
 
 
-def asked(
+def rows_of_plan(
     contestant: Contestant, root: int, draw: int, phase: str, seconds: float, offered: float, **plan: Any
 ) -> list[Row]:
-    """A row for each model that was asked."""
+    """Run a plan; return a row for each model in it."""
     requests = {}
     for model in MODELS:
         request = contestant.request(model, "json")
@@ -247,11 +247,11 @@ def percentile(seconds: Sequence[float], part: float) -> float:
     return float(np.percentile(seconds, part)) if seconds else 0.0
 
 
-def alone(model: str, shared: Path) -> int:
-    """Bytes of the box with this model alone, under load."""
+def memory_of_single(model: str, shared: Path) -> int:
+    """Return the bytes of a box with this model alone, under load."""
     kind = type("Single", (Single,), {"model": model})
-    with started(kind, shared) as (contestant, root):
-        rows = asked(contestant, root, 0, "single", 2 * WARM_S, 0.0, flood={model: CALLERS})
+    with start_contestant(kind, shared) as (contestant, root):
+        rows = rows_of_plan(contestant, root, 0, "single", 2 * WARM_S, 0.0, flood={model: CALLERS})
     progress(f"{model} alone: {rows[0].memory / MEGABYTE:.0f} MB")
     return rows[0].memory
 
@@ -269,8 +269,8 @@ def save(results: Results, out: Path) -> None:
     out.with_suffix(".json").write_text(json.dumps(asdict(results), indent=1) + "\n")
 
 
-def middle(rows: Sequence[Row], value: Any) -> float | None:
-    """The median of the draws; None where nothing was measured."""
+def median_of(rows: Sequence[Row], value: Any) -> float | None:
+    """Return the median of the draws; None if nothing was measured."""
     return median(map(value, rows)) if rows else None
 
 
@@ -282,8 +282,8 @@ def total(results: Results, name: str, phase: str) -> float | None:
     return median(draws.values()) if draws else None
 
 
-def rise(results: Results, name: str, model: str) -> float | None:
-    """How many times the p99 of a model is what it was, once another is flooded; each draw by itself."""
+def p99_ratio(results: Results, name: str, model: str) -> float | None:
+    """Return the p99 of a model while another is flooded, relative to that before, draw by draw."""
     found = []
     for row in results.of(contestant=name, phase="flood", model=model):
         before = results.of(contestant=name, phase="light", model=model, draw=row.draw)
@@ -299,11 +299,11 @@ def memory(results: Results, name: str) -> float | None:
 
 
 def targets(results: Results) -> Iterator[tuple[str, ...]]:
-    """What is wanted, the best of the others, this box, and whether that is met."""
+    """Return rows of a target, the best other service, this box, and whether the target is met."""
     others = [name for name in results.about if name != "trireme"]
     for model in LIGHT:
-        mine = rise(results, "trireme", model)
-        theirs = {name: value for name in others if (value := rise(results, name, model)) is not None}
+        mine = p99_ratio(results, "trireme", model)
+        theirs = {name: value for name in others if (value := p99_ratio(results, name, model)) is not None}
         if mine is not None and theirs:
             best = min(theirs, key=lambda name: theirs[name])
             yield (
@@ -381,9 +381,9 @@ def cells(results: Results, phase: str) -> Iterator[tuple[str, ...]]:
                 yield (
                     name,
                     model,
-                    f"{middle(rows, lambda row: row.rate):.1f}",
-                    f"{1000 * (middle(rows, lambda row: row.p50) or 0):.0f}",
-                    f"{1000 * (middle(rows, lambda row: row.p99) or 0):.0f}",
+                    f"{median_of(rows, lambda row: row.rate):.1f}",
+                    f"{1000 * (median_of(rows, lambda row: row.p50) or 0):.0f}",
+                    f"{1000 * (median_of(rows, lambda row: row.p99) or 0):.0f}",
                     str(sum(row.answers for row in rows)),
                     str(sum(row.refused for row in rows)),
                     str(sum(row.failed for row in rows)),
@@ -416,7 +416,7 @@ def draw_plot(results: Results, path: Path) -> str:
             for phase, mark in (("light", "o"), ("flood", "D")):
                 rows = [row for row in results.of(contestant=name, phase=phase, model=model) if row.answers]
                 if rows:
-                    value = 1000 * (middle(rows, lambda row: row.p99) or 0)
+                    value = 1000 * (median_of(rows, lambda row: row.p99) or 0)
                     panel.plot(value, place, mark, color="tab:blue" if name == "trireme" else "tab:gray")
         panel.set_xscale("log")
         panel.set_xlabel(f"{model}, p99 in ms: alone (circle), beside the flood (diamond)")

@@ -1,4 +1,4 @@
-"""What a flooded model costs its neighbours: several checkouts in turn, in one run.
+"""The latency of models beside a flooded one: several checkouts in turns, in one run.
 
     python -m bench.neighbours before=../before now=.
 

@@ -17,8 +17,8 @@ from clients.yolov5.nms import Floats, objects
 ROWS, CLASSES, SIZE = 25_200, 80, 640
 
 
-def made_up(random: np.random.Generator, objects_there: int, share: float, classes: int) -> Floats:
-    """Rows of which ``share`` are over the threshold, in clusters around ``objects_there`` boxes."""
+def random_rows(random: np.random.Generator, objects_there: int, share: float, classes: int) -> Floats:
+    """Return random rows; a ``share`` is over the threshold, in clusters around ``objects_there`` boxes."""
     rows: Floats = random.random((ROWS, 5 + CLASSES), np.float32)
     rows *= 0.3
     sure = random.random(ROWS) < share
@@ -32,14 +32,14 @@ def made_up(random: np.random.Generator, objects_there: int, share: float, class
 
 
 def cases(random: np.random.Generator) -> Iterator[tuple[str, Floats]]:
-    yield "nothing", made_up(random, 1, 0, 1)
-    yield "5 objects, 60 rows", made_up(random, 5, 60 / ROWS, 5)
-    yield "100 objects, 2,000 rows", made_up(random, 100, 2000 / ROWS, 80)
-    yield "every row, 1 object", made_up(random, 1, 1, 1)
-    yield "every row, 100 objects", made_up(random, 100, 1, 80)
-    yield "every row, 250 objects of one class", made_up(random, 250, 1, 1)
-    yield "every row, 25,200 objects of one class", made_up(random, ROWS, 1, 1)
-    yield "every row, 25,200 objects of 80 classes", made_up(random, ROWS, 1, 80)
+    yield "nothing", random_rows(random, 1, 0, 1)
+    yield "5 objects, 60 rows", random_rows(random, 5, 60 / ROWS, 5)
+    yield "100 objects, 2,000 rows", random_rows(random, 100, 2000 / ROWS, 80)
+    yield "every row, 1 object", random_rows(random, 1, 1, 1)
+    yield "every row, 100 objects", random_rows(random, 100, 1, 80)
+    yield "every row, 250 objects of one class", random_rows(random, 250, 1, 1)
+    yield "every row, 25,200 objects of one class", random_rows(random, ROWS, 1, 1)
+    yield "every row, 25,200 objects of 80 classes", random_rows(random, ROWS, 1, 80)
 
 
 def main(rounds: int) -> None:

@@ -1,4 +1,4 @@
-"""Ask a service for several models at once: at random moments, whether or not it keeps up, or without a rest.
+"""A load generator for several models at once: at random moments (open loop) or without a pause.
 
     python -m bench.open_loop PLAN
 
@@ -52,7 +52,7 @@ def plan_request(request: Request) -> Mapping[str, Any]:
 
 @dataclass
 class Outcome:
-    """Of one model: the times of its right answers, and what went wrong."""
+    """The outcome for one model: times of right answers, and the number of failures."""
 
     seconds: list[float] = field(default_factory=list)
     #: Right answers that came before the end.

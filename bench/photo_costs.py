@@ -1,4 +1,4 @@
-"""What turning a photograph into ResNet's input costs, without any server: ``python -m bench.photo_costs``.
+"""The cost of turning a photograph into ResNet's input, without a server: ``python -m bench.photo_costs``.
 
 Milliseconds of processor time on one thread, the least of the turns: the box's client, and the peers' ways of
 :mod:`bench.photo_work`. Other load on the machine changes the figures, and the ratios little.

@@ -85,7 +85,7 @@ def table(rows: Sequence[Row], regime: str, form: str) -> Iterator[str]:
 
 
 def base64_costs(rows: Sequence[Row]) -> Iterator[str]:
-    """What base64 in JSON costs over the same bytes as the body."""
+    """The cost of base64 in JSON relative to the same bytes as the body."""
     costs = []
     for photo in distinct(rows, "photo"):
         json, raw = (

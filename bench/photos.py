@@ -25,7 +25,7 @@ from bench.__main__ import machine, progress
 from bench.contestant import FORMS, REGIMES, Contestant, Regime
 from bench.contestants import find
 from bench.measuring import drive
-from bench.running import free_port, rest, running
+from bench.running import free_port, running, wait_until_idle
 from bench.samples import CLIENTS, Sample
 from sm.errors import StartError
 from sm.settings import Settings
@@ -140,7 +140,7 @@ def draw(sender: Any, name: str, number: int, seconds: float, wanted: Sequence[P
                 if sender.request(MODEL, form) is None:
                     continue
                 drive(sender, root, MODEL, form, CALLERS, WARM_REAL_S if real else WARM_S)
-                rest(root)
+                wait_until_idle(root)
                 load, use = drive(sender, root, MODEL, form, CALLERS, seconds)
                 measured = Measured(
                     name,
@@ -174,7 +174,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def main(words: Sequence[str]) -> int:
-    """0, or 1 with a sentence where nothing can be measured."""
+    """Return 0, or 1 after a sentence that says why nothing could be measured."""
     options = parse(words)
     wanted = [
         photo for number, photo in enumerate(photos(), 1) if number in (options.photos or (1, 2, 3, 4, 5))

@@ -1,4 +1,4 @@
-"""Three ways to ask two models, one after the other, in one run on one Triton.
+"""Three ways to call two models one after the other, in one run on one Triton.
 
     .venv/bin/python -m bench.pipelines [ROUNDS]
 

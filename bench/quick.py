@@ -1,4 +1,4 @@
-"""The guard for every change: python -m bench.quick [--keep], or make bench-quick. Under a minute.
+"""A quick check for every change, in under a minute: python -m bench.quick [--keep], or make bench-quick.
 
 With ``--traces SAMPLER`` (always_off, parentbased_traceidratio, ...) it compares requests with and without
 OpenTelemetry instead; the sampler's argument is 0, so that all of them are sampled out.
@@ -34,12 +34,12 @@ Counts = Mapping[str, Mapping[str, int]]
 
 
 def main(keep: bool, sampler: str = "") -> int:
-    """0, or 1 with a sentence where nothing can be counted."""
+    """Return 0, or 1 after a sentence that says why nothing could be counted."""
     try:
         if sampler:
-            print("\n".join(table(*compared(sampler))))
+            print("\n".join(table(*compare_tracing(sampler))))
             return 0
-        found = counted()
+        found = count()
     except StartError as error:
         print(error, file=sys.stderr)
         return 1
@@ -50,14 +50,14 @@ def main(keep: bool, sampler: str = "") -> int:
     return 0
 
 
-def counted() -> Counts:
-    """What a process like a worker's counts."""
+def count() -> Counts:
+    """Return the counts of a process set up like a worker."""
     with instant_triton() as environment:
-        return _counted(environment)
+        return _count(environment)
 
 
-def compared(sampler: str) -> tuple[Counts, Counts]:
-    """The counts with traces that nobody records, and those without traces."""
+def compare_tracing(sampler: str) -> tuple[Counts, Counts]:
+    """Return the counts with traces that are not sampled, and those without traces."""
     traces = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
         "OTEL_TRACES_SAMPLER": sampler,
@@ -65,10 +65,10 @@ def compared(sampler: str) -> tuple[Counts, Counts]:
     }
     with instant_triton() as environment:
         plain = {name: value for name, value in environment.items() if not name.startswith("OTEL_")}
-        return _counted({**plain, **traces}), _counted(plain)
+        return _count({**plain, **traces}), _count(plain)
 
 
-def _counted(environment: Mapping[str, str]) -> Counts:
+def _count(environment: Mapping[str, str]) -> Counts:
     counting = (sys.executable, "-m", "bench.counting")
     done = subprocess.run(
         counting, env=environment, capture_output=True, text=True, check=False, timeout=COUNTING

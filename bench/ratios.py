@@ -17,7 +17,7 @@ MEGABYTE = 2**20
 
 @dataclass(frozen=True)
 class Ratio:
-    """A target and what was reached; ``reached`` is None where a part of it was not measured."""
+    """A target and the measured value; ``reached`` is None if a part of it was not measured."""
 
     what: str
     against: str
@@ -27,7 +27,7 @@ class Ratio:
 
 
 def ratios(results: Results) -> Iterator[Ratio]:
-    """Each that the run has at least one side of."""
+    """Yield each ratio of which the run has at least one side."""
     for callers in CALLERS:
         yield from _instant(results, callers)
         yield from _real(results, callers)

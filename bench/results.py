@@ -1,4 +1,4 @@
-"""What a run gave: its records, kept as JSON, and the medians of their draws."""
+"""The results of a run: its records, stored as JSON, and the medians of their draws."""
 
 from __future__ import annotations
 

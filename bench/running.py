@@ -1,4 +1,4 @@
-"""A contestant, started and ended."""
+"""Start and stop a contestant."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(contestant: Contestant) -> Iterator[int | None]:
-    """The process, ready when this begins and gone when it ends; None where there is nothing to start.
+    """Run a contestant while the context lasts; None if there is nothing to start.
 
     :class:`StartError` has its last words where it does not get ready.
     """
@@ -61,7 +61,7 @@ def running(contestant: Contestant) -> Iterator[int | None]:
 
 
 def stop(process: subprocess.Popen[bytes]) -> int:
-    """SIGTERM, then SIGKILL for what is left; how many of its processes had to be killed."""
+    """Send SIGTERM, then SIGKILL to what is left; return how many processes had to be killed."""
     known = tree.pids(process.pid)
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
@@ -73,27 +73,27 @@ def stop(process: subprocess.Popen[bytes]) -> int:
         # What it has left is ours now. Helpers of Python's multiprocessing end a moment after their parent.
         known.discard(process.pid)
         until = time.monotonic() + EXIT_GRACE_S
-    while (left := _reaped(known)) and time.monotonic() < until:
+    while (left := _reap(known)) and time.monotonic() < until:
         time.sleep(0.05)
     for pid in left:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-    while _reaped(known):
+    while _reap(known):
         time.sleep(0.05)
     return len(left)
 
 
-def _reaped(known: set[int]) -> set[int]:
-    """Which of these are still alive below this process; its dead children are waited for."""
+def _reap(known: set[int]) -> set[int]:
+    """Wait for dead children; return those of ``known`` that are still alive below this process."""
     for pid in known:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
     return known & tree.pids(os.getpid())
 
 
-def rest(root: int, seconds: float = 30.0) -> None:
-    """Wait until the tree does nothing: what a caller has given up is still worked on by some."""
+def wait_until_idle(root: int, seconds: float = 30.0) -> None:
+    """Wait until the processes are idle: some still work on requests that their callers have given up."""
     until, before = time.monotonic() + seconds, tree.processor_seconds(root)
     while time.monotonic() < until:
         time.sleep(CPU_SAMPLE_S)

@@ -1,4 +1,4 @@
-"""Ways to run the demo's graphs on this machine's processors, against each other: speed and answers.
+"""Compare runtimes for the demo's graphs on this machine's processors, by speed and by answers.
 
     python -m bench.runtimes [--models resnet ...] [--ways onnxruntime openvino ...] [--batches 1 8]
                              [--processes 2 --threads 1] [--draws 5] [--seconds 1]

@@ -1,4 +1,4 @@
-"""What every contestant is asked: the clients' own samples."""
+"""The requests for every contestant: the clients' own samples."""
 
 from __future__ import annotations
 

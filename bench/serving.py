@@ -1,4 +1,4 @@
-"""A Triton alone, for the contestants that bring another way to it or none: the same server as the box's."""
+"""Triton alone, with the box's command line, for contestants without the box's router."""
 
 from __future__ import annotations
 

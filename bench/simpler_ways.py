@@ -1,4 +1,4 @@
-"""The router's own gRPC client and gunicorn worker, and simpler ways in their place: processor time of each.
+"""Processor time of the router's own gRPC client and gunicorn worker, and of simpler ones in their place.
 
     python -m bench.simpler_ways [ROUNDS]
 

@@ -1,4 +1,4 @@
-"""A model to be run in several ways: its plain graph, and what its client makes of its samples with it."""
+"""A model to run on several runtimes: its plain graph, and its client's answers to the samples."""
 
 from __future__ import annotations
 

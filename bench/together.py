@@ -1,4 +1,4 @@
-"""Work done again and again in several processes at once, each in several threads, and timed."""
+"""Repeat work in several processes at once, each with several threads, and time it."""
 
 from __future__ import annotations
 

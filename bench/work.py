@@ -1,4 +1,4 @@
-"""What a service does for a request besides serving, as an ordinary one would write it.
+"""The work of a request apart from serving it, as an ordinary service implements it.
 
 Every contestant that runs its models in process calls these, and so does the bare loop: they differ in
 their server alone. It imports nothing of the box, since contestants have environments of their own.

@@ -1,4 +1,4 @@
-"""Who is measured, by name; each in a module of its own, loaded when it is asked for."""
+"""The contestants by name. Each has its own module, imported when it is needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLOORS = ("triton", "triton_bytes", "loop")
 
 
 def find(name: str) -> type[Contestant]:
-    """The class of a contestant; :class:`StartError` names those that there are."""
+    """Return the class of a contestant; an unknown name raises :class:`StartError`, which lists them."""
     if name not in CONTESTANTS:
         raise StartError(f"there is no contestant {name!r}; there are {', '.join(CONTESTANTS)}.")
     module, _, kind = CONTESTANTS[name].partition(":")

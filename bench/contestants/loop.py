@@ -1,4 +1,4 @@
-"""The machine's floor: decode, preprocess, ONNX Runtime, postprocess, and no server at all."""
+"""The lower bound of this machine: decode, preprocess, ONNX Runtime and postprocess without a server."""
 
 from __future__ import annotations
 

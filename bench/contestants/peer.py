@@ -1,4 +1,4 @@
-"""A server that runs the models in its own processes: its packages, and what it is asked."""
+"""Base class of servers that run the models in their own processes."""
 
 from __future__ import annotations
 

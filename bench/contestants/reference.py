@@ -1,4 +1,4 @@
-"""The reference design: the same parts as this box's, put together in the plain way."""
+"""The reference design: nginx, Flask and Triton combined in the simplest way."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Same(Trireme):
 
 
 class One(Trireme):
-    """The box with a single worker: what the second one adds."""
+    """The box with a single worker, to see what the second adds."""
 
     name = "trireme_one"
     about = "this box with one worker of the router, SAGEMAKER_MODEL_SERVER_WORKERS=1"

@@ -1,4 +1,4 @@
-"""The transport's floor: Triton itself, asked over gRPC with tensors that are ready."""
+"""The lower bound of the transport: Triton alone over gRPC, with prepared tensors."""
 
 from __future__ import annotations
 

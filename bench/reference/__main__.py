@@ -1,4 +1,4 @@
-"""The reference design's entry point: Triton, gunicorn and nginx, ended together."""
+"""The entry point of the reference design: Triton, gunicorn and nginx, started and stopped together."""
 
 from __future__ import annotations
 

@@ -88,12 +88,12 @@ def yolov5(payload: Mapping[str, str]) -> list[dict[str, Any]]:
             "score": float(scores[index]),
             "box": ((rows[index, :4] - (left, top, 0, 0)) / ratio).tolist(),
         }
-        for index in suppressed(rows, scores)
+        for index in suppress_overlaps(rows, scores)
         if scores[index] > CONFIDENCE
     ]
 
 
-def suppressed(rows: Array, scores: Array) -> list[int]:
+def suppress_overlaps(rows: Array, scores: Array) -> list[int]:
     """The rows that stay, best first: none overlaps a better one."""
     x1, y1 = rows[:, 0] - rows[:, 2] / 2, rows[:, 1] - rows[:, 3] / 2
     x2, y2 = x1 + rows[:, 2], y1 + rows[:, 3]

@@ -1,4 +1,4 @@
-"""What of the reference design was chosen, and why."""
+"""The settings of the reference design, with their reasons."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import pytest
 
 from bench import large
 from bench.contestants.trireme import One
-from bench.endurance import Look, flat, grown
-from bench.growth import of_memory
+from bench.endurance import MemorySample, is_flat, measured_growth
+from bench.growth import memory_promise
 from bench.large import Cost
 from bench.many import Turns, ratio
 from bench.running import free_port, running
@@ -18,31 +18,31 @@ from sm.errors import StartError
 MEGABYTE = 2**20
 
 
-def looks(*megabytes: float) -> list[Look]:
+def memory_samples(*megabytes: float) -> list[MemorySample]:
     """After 10,000 requests, 20,000 and so on."""
     return [
-        Look(10_000 * number, round(size * MEGABYTE), round(size * MEGABYTE) // 2)
+        MemorySample(10_000 * number, round(size * MEGABYTE), round(size * MEGABYTE) // 2)
         for number, size in enumerate(megabytes, 1)
     ]
 
 
 def test_memory_that_comes_to_rest_is_flat() -> None:
     """A look that is higher by chance is no growth."""
-    found = looks(100, 120, 130, 131, 131, 131, 131, 131, 131.25, 138, 131, 131.25)
-    assert grown(found) == pytest.approx((0.25 * MEGABYTE / 3, 0.25 / 131))
-    assert flat(found)
-    assert of_memory(found).met
+    found = memory_samples(100, 120, 130, 131, 131, 131, 131, 131, 131.25, 138, 131, 131.25)
+    assert measured_growth(found) == pytest.approx((0.25 * MEGABYTE / 3, 0.25 / 131))
+    assert is_flat(found)
+    assert memory_promise(found).met
 
 
 @pytest.mark.parametrize("sizes", [(400, 404, 408, 412), (10, 10, 10, 10.9)])
 def test_memory_that_grows_is_not(sizes: tuple[float, ...]) -> None:
-    assert not flat(looks(*sizes))
+    assert not is_flat(memory_samples(*sizes))
 
 
 @pytest.mark.parametrize("sizes", [(), (400,)])
 def test_nothing_is_said_of_too_few_looks(sizes: tuple[float, ...]) -> None:
     with pytest.raises(StartError, match="--minutes"):
-        grown(looks(*sizes))
+        measured_growth(memory_samples(*sizes))
 
 
 def test_turns_are_compared_each_with_its_own() -> None:

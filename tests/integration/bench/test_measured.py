@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import one, parse
+from bench.__main__ import measure_draw, parse
 from bench.contestants.loop import Loop
-from bench.measuring import Wanted
+from bench.measuring import Measurements
 from bench.results import Results
 from bench.samples import sample
 from bench.work import WORKS
@@ -26,7 +26,7 @@ def test_the_common_work_is_right(model: str, shared: Path) -> None:
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="there is no wrk: apt-get install wrk")
 def test_the_box_is_measured(shared: Path) -> None:
     results = Results({}, {}, {"trireme": "this box"})
-    one(results, "trireme", "instant", 0, Wanted(["bert_base"], ["json"], [2], 1.0), shared)
+    measure_draw(results, "trireme", "instant", 0, Measurements(["bert_base"], ["json"], [2], 1.0), shared)
     assert not results.missing
     (record,) = results.records
     assert record.answers > 10
@@ -47,11 +47,11 @@ def test_a_contestant_that_does_not_start_is_tried_again_and_then_said(
 
     monkeypatch.setattr("bench.__main__.find", lambda _: Moody)
     results = Results({}, {}, {"loop": "no server"})
-    wanted = Wanted(["bert_base"], ["json"], [2], 1.0)
-    one(results, "loop", "instant", 0, wanted, shared)
+    measurements = Measurements(["bert_base"], ["json"], [2], 1.0)
+    measure_draw(results, "loop", "instant", 0, measurements, shared)
     assert [record.draw for record in results.records] == [0]
     assert not results.missing
-    one(results, "loop", "instant", 1, wanted, shared)
+    measure_draw(results, "loop", "instant", 1, measurements, shared)
     assert len(results.records) == 1
     assert results.missing == {"loop, instant, draw 2": "The port was taken."}
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 from bench.batches import Cost, lines, ratio, records
-from bench.growth import of_records
+from bench.growth import records_promise
 
 
 def test_turns_are_compared_each_with_its_own() -> None:
     few = [Cost(100, 1000, 1.0, 10), Cost(100, 1000, 4.0, 10), Cost(100, 1000, 1.0, 10)]
     more = [Cost(1000, 9000, 11.0, 90), Cost(1000, 9000, 40.0, 90), Cost(1000, 9000, 10.0, 90)]
     assert ratio(few, more) == 1.0
-    assert of_records("in a list", few, more).met
-    assert not of_records("in a list", few, [Cost(1000, 9000, 20.0, 90)] * 3).met
+    assert records_promise("in a list", few, more).met
+    assert not records_promise("in a list", few, [Cost(1000, 9000, 20.0, 90)] * 3).met
 
 
 def test_bodies_have_as_many_records_as_they_say() -> None:

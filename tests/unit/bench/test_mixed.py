@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.mixed import LIGHT, MEGABYTE, Results, Row, markdown, rise, targets
+from bench.mixed import LIGHT, MEGABYTE, Results, Row, markdown, p99_ratio, targets
 from bench.open_loop import arrivals, sequence
 
 ROW = Row("trireme", 0, "light", "bert_base", 4.0, 0.02, 0.03, 60, 0, 0, 5.0, 100 * MEGABYTE)
@@ -40,9 +40,9 @@ def test_a_round_has_each_model_as_often_as_its_share() -> None:
 
 def test_the_rise_is_of_each_draw_and_endless_where_nobody_was_answered() -> None:
     found = results(*(rows("trireme", 0.1, flood, 5.0, draw) for draw, flood in enumerate((0.2, 0.3, 0.9))))
-    assert rise(found, "trireme", "bert_base") == pytest.approx(3.0)
+    assert p99_ratio(found, "trireme", "bert_base") == pytest.approx(3.0)
     starved = [replace(row, answers=0, p99=0.0) if row.phase == "flood" else row for row in found.rows]
-    assert rise(replace(found, rows=starved), "trireme", "bert_base") == float("inf")
+    assert p99_ratio(replace(found, rows=starved), "trireme", "bert_base") == float("inf")
 
 
 def test_the_targets_compare_with_the_best_of_the_others() -> None:
