@@ -34,6 +34,9 @@ from sm.errors import BadInput, WrongTensor
 #: What SageMaker accepts as custom attributes: up to 1,024 visible ASCII characters.
 ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
 
+#: In ``content_types``: a raw body of any type.
+ANY_TYPE = "*/*"
+
 #: Of a tensor in a payload. NumPy 1 allows 32, and the batch dimension needs one.
 MAX_DIMENSIONS = 31
 
@@ -70,7 +73,8 @@ class Payload(BaseModel):
 
     #: The field that is filled from a bare JSON string or a raw body; None: neither is accepted.
     main_field: ClassVar[str | None] = None
-    #: Content types of raw bodies that this payload can be read from, such as ``image/png``.
+    #: Content types of raw bodies that this payload can be read from, such as ``image/png``; ``*/*``
+    #: stands for any but JSON.
     content_types: ClassVar[tuple[str, ...]] = ()
 
     _request: RequestContext = PrivateAttr(default_factory=RequestContext)
@@ -352,7 +356,7 @@ class TextPayload(Payload):
 class BodyPayload(Payload):
     """The unchanged body of a request, of any content type; also JSON that is no dispatch request."""
 
-    content_types = ("*/*",)
+    content_types = (ANY_TYPE,)
 
     body: bytes
     content_type: str

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from sm import deadline
 from sm.client.base import Client
-from sm.client.payloads import BodyPayload, Payload, takes_decoded_base64
+from sm.client.payloads import ANY_TYPE, BodyPayload, Payload, takes_decoded_base64
 from sm.decoded_base64 import DecodedBase64
 from sm.errors import (
     BadInput,
@@ -216,7 +216,7 @@ def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, A
     if issubclass(kind, BodyPayload):
         return _body_fields(record)
     if isinstance(record, RawRecord):
-        if record.content_type not in kind.content_types:
+        if not {record.content_type, ANY_TYPE} & {*kind.content_types}:
             takes = ", ".join(("application/json", *kind.content_types))
             raise UnsupportedType(f"{client.name} takes {takes}, not {record.content_type[:100]!r}")
         return kind.fields_of_raw(record.body)

@@ -13,6 +13,9 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** The content type of bytes of which no better one is known. */
+export const ANY_BYTES = "application/octet-stream";
+
 let count = 0;
 export const newId = () => `f${++count}`;
 

@@ -1,5 +1,5 @@
 // A form from a JSON schema. Every field has: element, read() (undefined: not given), write(value), path errors.
-import { fromBase64, make, newId, prose } from "./dom.js";
+import { ANY_BYTES, fromBase64, make, newId, prose } from "./dom.js";
 
 export class FieldError extends Error {
   constructor(field, message) {
@@ -30,7 +30,7 @@ export function resolve(schema, schemas) {
 const isBytes = schema => schema.contentEncoding === "base64" || schema.format === "binary" || schema.format === "byte";
 const SCALARS = new Set(["string", "number", "integer", "boolean"]);
 
-/** context: schemas, contentTypes (of the main field), mainField, onFile(), isParameter */
+/** context: schemas, contentTypes (of the main field), mainField, onFile(), isParameter, isTyped (a file's content type can be edited) */
 export function field(name, schema, path, required, context) {
   schema = resolve(schema, context.schemas);
   const kind =
@@ -154,16 +154,18 @@ function bytesField(said) {
   const { name, context, required } = said;
   const types = name === context.mainField ? context.contentTypes.filter(type => !["application/json", "*/*"].includes(type)) : [];
   const pictures = types.some(type => type.startsWith("image/"));
-  const input = make("input", { type: "file", accept: types.join(",") || undefined, class: "file" });
+  // Where any bytes are taken the chooser must not grey out files whose type the browser knows better.
+  const input = make("input", { type: "file", accept: types.includes(ANY_BYTES) ? undefined : types.join(",") || undefined, class: "file" });
   const preview = make("div", { class: "preview" });
   const camera = pictures ? make("input", { type: "file", accept: "image/*", capture: "environment", class: "file", "aria-label": "Take a photo" }) : null;
+  const typed = context.isTyped ? make("input", { type: "text", "aria-label": `Content type of ${name}`, placeholder: ANY_BYTES, spellcheck: "false" }) : null;
   const choose = types.length > 1 && !pictures
     ? make("select", { "aria-label": `Content type of ${name}` }, ...types.map(type => new Option(type, type))) : null;
   const hint = make("span", { class: "hint" }, pictures ? "Drop, paste or choose a picture" : types.some(type => type.startsWith("audio/")) ? "Drop or choose a recording" : "Drop or choose a file");
   const zone = make("div", { class: "drop" }, preview, hint);
   // The page takes the bytes themselves.
   const schema = /base64/.test(said.schema.description) ? { ...said.schema, description: "" } : said.schema;
-  const made = row({ ...said, schema }, input, zone, camera ? make("label", { class: "camera" }, "Camera ", camera) : null, choose);
+  const made = row({ ...said, schema }, input, zone, camera ? make("label", { class: "camera" }, "Camera ", camera) : null, choose, typed);
   let blob = null, shown = "";
   const set = (chosen, send) => {
     blob = chosen;
@@ -173,11 +175,19 @@ function bytesField(said) {
     hint.hidden = Boolean(chosen);
     if (!chosen) return;
     if (choose && types.includes(chosen.type)) choose.value = chosen.type;
+    if (typed) typed.value = chosen.type || ANY_BYTES;
     if (chosen.type.startsWith("image/")) preview.append(make("img", { src: shown, alt: "The picture to send" }));
     else if (chosen.type.startsWith("audio/")) preview.append(make("audio", { src: shown, controls: true }));
     preview.append(make("span", { class: "about" }, `${chosen.name || name} · ${chosen.type || "bytes"} · ${Math.ceil(chosen.size / 1024)} KB`));
+    if (!required) preview.append(make("button", { type: "button", class: "quiet", onclick: remove }, "Remove"));
     made.showError("");
     if (send) context.onFile(made);
+  };
+  const remove = event => {
+    event.stopPropagation();
+    set(null, false);
+    input.value = "";
+    input.focus();
   };
   for (const each of [input, camera]) each?.addEventListener("change", () => each.files[0] && set(each.files[0], true));
   zone.addEventListener("dragover", event => { event.preventDefault(); zone.classList.add("over"); });
@@ -192,7 +202,8 @@ function bytesField(said) {
   made.take = file => set(file, true);
   made.read = () => {
     if (!blob && required) throw new FieldError(made, "choose a file, or click a sample");
-    return blob && choose ? new File([blob], blob.name || name, { type: choose.value }) : blob || undefined;
+    const type = choose?.value || typed?.value.trim();
+    return blob && type ? new File([blob], blob.name || name, { type }) : blob || undefined;
   };
   made.write = value => {
     if (typeof value === "string") {

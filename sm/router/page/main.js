@@ -50,7 +50,7 @@ function ofClient(request) {
     samples: request["x-samples"] || [],
     streams: Boolean(request["x-streams"]),
     example: request.examples?.[0]?.payload,
-    wholeBody: (request["x-content-types"] || []).includes("*/*"),
+    wholeBody: !request["x-main-field"] && (request["x-content-types"] || []).includes("*/*"),
   };
 }
 
@@ -120,11 +120,11 @@ async function choose(wanted) {
   view("result");
 }
 
-/** The body of a client that reads any content type. */
+/** The body of a client that reads any content type: JSON, or a file. */
 function wholeBody(context) {
-  const made = listField({ name: "payload", path: "payload", context, single: true, schema: { type: "object", required: ["body"], properties: {
-    body: { description: "The payload, as JSON. A file can be sent with the code in the tab Code." } } } });
-  return made;
+  return listField({ name: "payload", path: "payload", context: { ...context, isTyped: true }, single: true, schema: { type: "object", properties: {
+    body: { description: "The payload, as JSON." },
+    file: { type: "string", contentEncoding: "base64", description: "It is sent as it is, with its content type, instead of the JSON." } } } });
 }
 
 function samples() {
@@ -165,12 +165,21 @@ function tensorRequest(given) {
   return { inputs: client.inputs.map(({ name, datatype }) => ({ name, datatype, shape: shapeOf(given[name]), data: given[name] })) };
 }
 
+/** A file that is the whole body cannot be one of several records. */
+function checkFileIsAlone(given) {
+  const index = client.wholeBody && given.length > 1 ? given.findIndex(record => record.file) : -1;
+  if (index < 0) return;
+  const field = records.fields.find(each => each.path === `payload[${index}].file`);
+  throw new FieldError(field, "a file is sent alone: remove it, or the other records");
+}
+
 async function run() {
   stop();
   clearErrors();
   let request, given;
   try {
     given = records.read();
+    checkFileIsAlone(given);
     const parameters = readAll(options);
     request = await buildRequest(client, client.tensors ? [tensorRequest(given[0])] : given, parameters, streaming?.read());
   } catch (error) {

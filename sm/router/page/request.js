@@ -1,5 +1,5 @@
 // What is sent, and the same as code. A request is {path, headers, body, json, file, modelname, parameters}.
-import { toBase64 } from "./dom.js";
+import { ANY_BYTES, toBase64 } from "./dom.js";
 
 /** records: objects whose values may be files. One file alone goes as it is, anything else as JSON. */
 export async function buildRequest(client, records, parameters, streamed) {
@@ -8,7 +8,7 @@ export async function buildRequest(client, records, parameters, streamed) {
   if (client.tensors) return asJson(client, records[0], headers, `invocations?${new URLSearchParams({ modelname: client.name })}`);
   const raw = records.length === 1 ? rawFile(client, records[0], parameters) : null;
   if (raw) {
-    headers["Content-Type"] = raw.type;
+    headers["Content-Type"] = rawType(client, raw);
     const query = new URLSearchParams({ modelname: client.name, ...parameters });
     return { path: `invocations?${query}`, headers, body: raw, file: raw.name || "payload", name: client.name, parameters };
   }
@@ -25,10 +25,19 @@ function asJson(client, json, headers, path) {
 }
 
 function rawFile(client, record, parameters) {
-  const keys = Object.keys(record), file = record[client.mainField];
   const plain = Object.values(parameters).every(value => typeof value !== "object");
-  const taken = file instanceof Blob && (client.contentTypes.includes(file.type) || (client.contentTypes.includes("*/*") && file.type));
-  return plain && keys.length === 1 && taken ? file : null;
+  if (client.wholeBody) return plain ? record.file || null : null;
+  const keys = Object.keys(record), file = record[client.mainField];
+  return plain && keys.length === 1 && file instanceof Blob && rawType(client, file) ? file : null;
+}
+
+/** The content type of a file that goes as it is; empty if the client takes it in base64 alone. */
+function rawType(client, file) {
+  const takes = type => client.contentTypes.includes(type);
+  if (client.wholeBody || takes(file.type)) return file.type || ANY_BYTES;
+  // A body of JSON would be read as a request.
+  if (file.type.includes("json")) return "";
+  return takes(ANY_BYTES) ? ANY_BYTES : takes("*/*") ? file.type || ANY_BYTES : "";
 }
 
 async function encoded(value) {

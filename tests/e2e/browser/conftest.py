@@ -11,6 +11,7 @@ from selenium import webdriver
 from sm.settings import Settings
 from sm.tools.build import example_repositories
 from sm.tools.build.prepare import prepare
+from sm.tools.scaffold.writing import NewClient
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running
 from tests.support.browser import chromium
 from tests.support.demo_box import demo
@@ -25,14 +26,18 @@ DOUBLES = Model('return {"y": 2 * tensor(request, "x")}', {"x": ("FP32", [2, 2])
 
 @pytest.fixture(scope="session")
 def page_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """The demo's models, one that has no client, and clients as a team may have them."""
+    """The demo's models, one that has no client, clients as a team may have them, and a new one as written."""
     folder = tmp_path_factory.mktemp("page")
     repository = folder / "models"
     repository.mkdir()
     for path in demo.iterdir():
         (repository / path.name).symlink_to(path)
     DOUBLES.write(repository / "doubles")
-    with running(folder, repository, clients=(CLIENT_FOLDERS / "page",)) as started:
+    NewClient("files", "bytes").write(folder / "team")
+    (repository / "files").symlink_to(folder / "team" / "model" / "files")
+    with running(
+        folder, repository, clients=(CLIENT_FOLDERS / "page", folder / "team" / "clients")
+    ) as started:
         yield started
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,102 @@ def test_a_recording_is_sent_as_it_is(page: Playground, tmp_path: Path) -> None:
     assert page.find("#payload audio")
     shown = {row.text.split("\n")[0]: row.text.split("\n")[1] for row in page.all(".bars li")}
     assert int(shown["silent"]) >= 200
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A file, the client it is sent to, and the content type that its request has."""
+
+    model: str
+    label: str
+    name: str
+    content_type: str
+
+
+#: ``files`` is what ``sm new-client files --kind bytes`` writes.
+SENT = (
+    Sent("files", "content", "leaflet.pdf", "application/octet-stream"),
+    Sent(
+        "files", "content", "numbers.json", "application/json"
+    ),  # in base64: as it is, it would be a request
+    Sent("weigh", "content", "leaflet.pdf", "application/pdf"),
+    Sent("weigh", "content", "unknown.qqq", "application/octet-stream"),
+    Sent("weigh", "content", "numbers.json", "application/json"),
+    Sent("whole", "file", "rows.csv", "text/csv"),
+    Sent("whole", "file", "unknown.qqq", "application/octet-stream"),
+    Sent("whole", "file", "numbers.json", "application/json"),
+)
+CONTENT = b'{"payload": "not a request", "inputs": []}'
+
+
+@pytest.mark.parametrize("way", ["choose", "drop"])
+@pytest.mark.parametrize("sent", SENT, ids=lambda sent: f"{sent.model}-{sent.name}")
+def test_a_file_of_any_type_is_sent_from_the_page(
+    page: Playground, tmp_path: Path, sent: Sent, way: str
+) -> None:
+    file = tmp_path / sent.name
+    file.write_bytes(CONTENT)
+    page.open(sent.model)
+    control = page.field(sent.label)
+    # A list of types would grey out other files in the system's own window.
+    assert control.get_attribute("accept") in (None, "")
+    if way == "choose":
+        control.send_keys(str(file))
+    else:
+        page.drop(file, page.wait(lambda: page.find("#payload .drop")))
+    assert page.answered().startswith("200 in")
+    result = page.shown_json()["result"]
+    assert result["bytes"] == len(CONTENT)
+    assert result.get("content_type") in (None, sent.content_type)
+    page.view("code")
+    assert f"'Content-Type: {sent.content_type}'" in page.text("#code")
+    assert page.complaints() == []
+
+
+def test_the_content_type_of_a_file_can_be_changed_and_the_file_taken_back(
+    page: Playground, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.npy").write_bytes(CONTENT)
+    page.open("whole")
+    page.field("file").send_keys(str(tmp_path / "rows.npy"))
+    page.answered()
+    kind = page.wait(lambda: page.find("[aria-label='Content type of file']"))
+    kind.clear()
+    kind.send_keys("application/x-npy")
+    page.run()
+    page.wait(lambda: page.shown_json()["result"]["content_type"] == "application/x-npy")
+    page.click("#payload .drop button")
+    page.fill("body", '{"a": 1}')
+    page.run()
+    page.wait(lambda: page.shown_json()["result"] == {"bytes": 7, "content_type": "application/json"})
+    assert page.serious_findings() == []
+
+
+def test_a_file_that_is_the_whole_body_is_sent_alone(page: Playground, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(b"1,2")
+    page.open("whole")
+    next(each for each in page.all("button.quiet") if each.text == "Add a record").click()
+    page.field("file").send_keys(str(tmp_path / "rows.csv"))
+    page.wait(lambda: "a file is sent alone" in page.text("#payload"))
+
+
+def test_a_photo_of_the_camera_is_sent(page: Playground) -> None:
+    page.show_on(PHONE)
+    page.browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        page.open("yolov5")
+        camera = page.wait(lambda: page.find("#payload [capture]"))
+        assert camera.get_attribute("capture") == "environment"
+        assert (camera.get_attribute("type"), camera.get_attribute("accept")) == ("file", "image/*")
+        assert page.text("#payload .camera") == "Camera"
+        # What the phone's camera gives is a file of this control.
+        camera.send_keys(str(CHELSEA))
+        page.answered()
+        page.wait(lambda: page.find("canvas.picture"))
+        assert page.text(".found") == "cat\n0.56"
+        assert page.serious_findings() == []
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
 
 
 def test_a_client_of_a_team_has_a_form_with_every_kind_of_field(page: Playground) -> None:

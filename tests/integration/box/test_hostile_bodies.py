@@ -35,6 +35,23 @@ class Look(Client):
         time.sleep(0.3)
         return shape
 """
+#: Keeps its pictures until the file ``go`` is there.
+HOLDING = """
+import time
+from pathlib import Path
+
+from sm.client.base import Client, ImagePayload
+
+
+class Holding(Client):
+    payload = ImagePayload
+
+    def inference(self, image):
+        shape, end = image.pixels.shape, time.monotonic() + 40
+        while not (Path({folder!r}) / "go").exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        return shape
+"""
 #: One behind the model "echo", whose input is x, FP32 [-1, -1], and whose output is y.
 ECHO = """
 import numpy as np
@@ -83,6 +100,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     MODELS["echo"].write(folder / "model" / "echo")
     (folder / "clients").mkdir()
     (folder / "clients" / "look.py").write_text(LOOK)
+    (folder / "clients" / "holding.py").write_text(HOLDING.format(folder=str(folder)))
     for name, inputs in GIVEN.items():
         payload = "ImagePayload" if name == "not_resized" else "TensorPayload"
         outputs = ["wrong"] if name == "wrong_output" else None
@@ -133,6 +151,28 @@ def test_large_pictures_at_once_wait_or_are_told_to_come_again(box: RunningBox, 
             assert (answer.json()["code"], "Retry-After" in answer.headers) == ("overloaded", True)
     assert peak.bytes < BUDGET + MARGIN
     assert look(box, large).status_code == 200
+
+
+def test_a_flood_of_large_pictures_leaves_room_for_a_neighbours_small_one(box: RunningBox) -> None:
+    # Four of them would fill the budget to the last 33 KB.
+    large = encoded(Image.new("RGB", (3620, 3620)), "JPEG")
+    small = encoded(Image.new("RGB", (1000, 1000)), "JPEG")
+    go = box.log.parent / "go"
+    with ThreadPoolExecutor(6) as callers:
+        flood = [
+            callers.submit(box.send, large, "image/jpeg", params={"modelname": "holding"}) for _ in range(6)
+        ]
+        try:
+            until(lambda: box.metric("trireme_decoded_bytes") > BUDGET / 2, what="a flood")
+            # The rest of the flood waits for room now, or has been told to come again.
+            until(lambda: box.metric("trireme_model_in_flight", model="holding") >= 3)
+            assert look(box, small, "image/jpeg").json() == {"modelname": "look", "result": [1000, 1000, 3]}
+        finally:
+            go.touch()
+        statuses = [answer.result().status_code for answer in flood]
+    go.unlink()
+    assert statuses.count(200) >= 3
+    assert set(statuses) <= {200, 429}
 
 
 def test_the_gauge_shows_what_pictures_take(box: RunningBox, large: bytes) -> None:

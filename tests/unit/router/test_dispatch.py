@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sm.client.base import Client, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
+from sm.client.payloads import Base64Bytes
 from sm.deadline import Deadline, current, running
 from sm.errors import (
     BadInput,
@@ -87,10 +88,24 @@ class Numbers(Client):
         return payload.array.sum()
 
 
+class AnyFile(Payload):
+    main_field = "content"
+    content_types = ("*/*",)
+
+    content: Base64Bytes
+
+
+class Weigh(Client):
+    payload = AnyFile
+
+    def inference(self, payload: AnyFile) -> object:
+        return len(payload.content)
+
+
 @pytest.fixture(scope="module")
 def dispatcher() -> Iterator[Dispatcher]:
     kinds: dict[str, type[Client]] = {"echo": Echo, "plain": Plain, "meeting": Meeting, "look": Look}
-    kinds["tensor"] = Numbers
+    kinds |= {"tensor": Numbers, "weigh": Weigh}
     clients: dict[str, Client] = {}
     for name, kind in kinds.items():
         # None of these calls Triton.
@@ -174,6 +189,11 @@ def test_a_raw_body_of_the_wrong_type_is_told_what_the_model_takes(dispatcher: D
     error = failure(run(dispatcher, "echo", RawRecord(b"x", "image/png")))
     assert isinstance(error, UnsupportedType)
     assert "text/plain" in error.sentence
+
+
+@pytest.mark.parametrize("content_type", ["application/pdf", "image/png", ""])
+def test_a_payload_of_any_type_takes_every_raw_body(dispatcher: Dispatcher, content_type: str) -> None:
+    assert run(dispatcher, "weigh", RawRecord(b"12345", content_type)) == [5]
 
 
 def test_a_raw_text_that_is_not_utf8_is_bad_input(dispatcher: Dispatcher) -> None:
