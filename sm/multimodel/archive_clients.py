@@ -17,8 +17,9 @@ from sm.multimodel.load_records import EMPTY_SNAPSHOT, Record, Records, Snapshot
 from sm.multimodel.model_names import RenamedModels
 from sm.plugins import registry
 from sm.plugins.loading import ClientSource, load, plain_names, unload
-from sm.plugins.registry import ModelMissing, Registry
+from sm.plugins.registry import Registry
 from sm.plugins.toolkit import script_modules
+from sm.plugins.unserved_clients import ModelMissing
 from sm.triton.transport import Transport
 
 #: How often a request looks up its client while the archive is unloaded and loaded again.
@@ -32,6 +33,8 @@ class ClientSlot:
     record: Record
     client: Client | None = None
     error: str = ""
+    #: The client while Triton does not serve its model.
+    waiting: Client | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -105,10 +108,17 @@ class LoadedClients(Mapping[str, Client]):
             with plain_names(source):
                 if not self._is_loaded(record):
                     return False
-                client = load(source, triton, Path(record.repository))
+                client = slot.waiting or load(source, triton, Path(record.repository))
                 client.name = record.name
+                slot.waiting = client
                 registry.check(client, source, triton)
-        except (StartError, ModelMissing) as failure:
+        except ModelMissing as failure:
+            if failure.model in record.names and self._is_loaded(record):
+                # Triton is loading it again. The next request asks again.
+                raise NotReady(f"Triton does not serve the model of {record.name!r} now") from None
+            slot.error = f"the client of {record.name!r} cannot be loaded: {failure}"
+            return True
+        except StartError as failure:
             slot.error = f"the client of {record.name!r} cannot be loaded: {failure}"
             return True
         slot.client = client

@@ -18,6 +18,7 @@ from sm.plugins.loading import ClientSource, describe_failure, discover, load, p
 from sm.plugins.model_choice import choose_model, is_served
 from sm.plugins.name_conflicts import NameTaken, check_name, without_copies
 from sm.plugins.toolkit.script_client import ToolkitClient
+from sm.plugins.unserved_clients import ModelMissing, UnservedClient
 from sm.run_state import CODE
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ class Registry:
     left_out: Mapping[str, str] = field(default_factory=dict)
     #: All models that Triton serves.
     models: tuple[str, ...] = ()
+    #: The clients that were left out because Triton did not serve their models, by name.
+    unserved: Mapping[str, UnservedClient] = field(default_factory=dict)
 
     def get(self, name: str) -> Client:
         """Return the client of a ``modelname``. :class:`UnknownModel` lists those that exist."""
@@ -104,10 +107,6 @@ class Registry:
         return requested or sole
 
 
-class ModelMissing(Exception):
-    """A client's model is not in the repository."""
-
-
 def log_broken_client(_source: ClientSource, error: StartError) -> None:
     """Log a client that cannot load; the box serves without it."""
     log.error("left out: %s", error)
@@ -152,6 +151,7 @@ def build(
     clients: dict[str, Client] = {}
     sources_by_name: dict[str, ClientSource] = {}
     left_out: dict[str, str] = {}
+    unserved: dict[str, UnservedClient] = {}
     for source in sources:
         if source.is_bundled and source.name in sources_by_name:
             log.info("%s is replaced by %s", source.display_path, sources_by_name[source.name].display_path)
@@ -165,6 +165,7 @@ def build(
                     check(client, source, triton)
         except ModelMissing as missing:
             left_out[source.name] = str(missing)
+            unserved[client.name] = UnservedClient(client, source, triton, check)
             if not source.is_bundled:
                 report_error(source, StartError(f"{source.display_path}: {missing}."))
         except UnsuitableModel as error:
@@ -182,7 +183,7 @@ def build(
                 sources_by_name.setdefault(source.name, source)
         else:
             clients[client.name] = reusable[source.file] = client
-    return Registry(clients, left_out)
+    return Registry(clients, left_out, unserved=unserved)
 
 
 def check(client: Client, source: ClientSource, triton: Triton) -> None:
@@ -193,7 +194,7 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
         try:
             metadata = triton.metadata(model)
         except UnknownModel:
-            raise ModelMissing(f"its model {model!r} is not served by Triton") from None
+            raise ModelMissing(model) from None
         if isinstance(client, TensorClient) and model == client.model:
             for difference in differences(client, metadata):
                 raise StartError(f"{source.display_path}: {difference}.")

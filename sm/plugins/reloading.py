@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from sm.client.base import Client
 from sm.errors import ClientFailed, StartError, TriremeError
 from sm.plugins.loading import ClientSource
 from sm.plugins.registry import Registry
+from sm.plugins.unserved_clients import RETRY_INTERVAL_S
 from sm.polling import Poll
 
 log = logging.getLogger(__name__)
@@ -50,6 +52,8 @@ class LiveClients(Mapping[str, Client]):
         #: The reasons why clients still run their old version, by name.
         self.reload_errors: Mapping[str, str] = {}
         self._clients: dict[Path, Client] = {}
+        #: When to ask Triton next for models that clients miss.
+        self._next_question = 0.0
         self.registry = Registry({})
         self._scanned = self._loaded_files = scan(folders)
         self._load_changed(self._scanned, {})
@@ -81,7 +85,7 @@ class LiveClients(Mapping[str, Client]):
         """Load changed clients once two checks see the same files. Returns True if there was a change."""
         scanned, before = scan(self._folders), self._scanned
         self._scanned = scanned
-        if scanned != before or scanned == self._loaded_files:
+        if scanned != before or (scanned == self._loaded_files and not self._has_late_model()):
             return False
         old_clients, before = self._clients, self._loaded_files
         try:
@@ -103,6 +107,13 @@ class LiveClients(Mapping[str, Client]):
         self._loaded_files = scanned
         self._publish(old_clients, repr((before, scanned)))
         return True
+
+    def _has_late_model(self) -> bool:
+        """True if Triton serves a model now that a client was missing."""
+        if not self.registry.unserved or time.monotonic() < self._next_question:
+            return False
+        self._next_question = time.monotonic() + RETRY_INTERVAL_S
+        return any(waiting.has_models() for waiting in self.registry.unserved.values())
 
     def _load_changed(self, scanned: Files, before: Files) -> None:
         """Load the clients whose files differ from ``before``."""

@@ -29,6 +29,7 @@ from sm.plugins import registry
 from sm.plugins.registry import Registry
 from sm.plugins.reloading import LiveClients, LiveRegistry
 from sm.plugins.toolkit import requirements
+from sm.plugins.unserved_clients import LateClients
 from sm.router import app
 from sm.run_state import Box, write_whole
 from sm.server import control_plane, embedded_metrics, memory_trim
@@ -172,7 +173,7 @@ class DataPlane(Plane):
         describe = partial(app.describe, clients, self.box, s3=bool(self.settings.s3_buckets))
         if not self.box.multi_model:
             describe()
-        if isinstance(clients, LiveRegistry):
+        if isinstance(clients.clients, LiveClients | LateClients):
             clients.clients.watch(describe)
         return tracing.trace(flask) if tracing else flask
 
@@ -196,7 +197,8 @@ class DataPlane(Plane):
         transport.connect(CONNECT_TIMEOUT_S)
         models = tuple(transport.ready_models())
         if not self.box.reload:
-            return replace(build(), models=models)
+            built = build()
+            return replace(built, clients=LateClients(built.clients, built.unserved), models=models)
         reloaded = LiveClients(build, (*self.settings.clients, code.folder), self.box.reloads_folder)
         return LiveRegistry(reloaded, models=models)
 

@@ -18,7 +18,8 @@ from sm.inspection import overlay as merging
 from sm.inspection import problems
 from sm.inspection.machine import Machine
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import ModelMissing, check
+from sm.plugins.registry import check
+from sm.plugins.unserved_clients import ModelMissing
 from sm.repository.models import read as models_of
 from sm.run_state import Box, shared_bytes
 from sm.server.supervisor import ports

@@ -35,11 +35,14 @@ class Served:
     """Stands in for a worker's Triton: it has every model, unless it is away."""
 
     away: bool = False
+    unserved: set[str] = field(default_factory=set)
     forgotten: list[str] = field(default_factory=list)
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         if self.away:
             raise NotReady("Triton is not there")
+        if model in self.unserved:
+            raise UnknownModel(model)
         return ModelMetadata(model, ("1",), 0)
 
     def forget(self, models: Any) -> None:
@@ -190,6 +193,16 @@ def test_while_triton_is_away_a_client_is_not_ready_and_then_it_is(worker: Worke
     with pytest.raises(NotReady):
         worker.registry.get("one")
     worker.triton.away = False
+    assert worker.answer("one")[0] == 1
+
+
+def test_while_triton_loads_its_model_again_a_client_is_not_ready_and_then_it_is(worker: Worker) -> None:
+    worker.load("one", "1", client=CLIENT, helper="NAME = 1")
+    worker.triton.unserved = {"one-in-triton"}
+    for _ in range(2):
+        with pytest.raises(NotReady, match="'one'"):
+            worker.registry.get("one")
+    worker.triton.unserved = set()
     assert worker.answer("one")[0] == 1
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sm.client.base import ModelMetadata
 from sm.errors import ClientFailed, StartError, UnknownModel
 from sm.plugins import registry
 from sm.plugins.registry import Registry
@@ -57,6 +58,35 @@ def test_what_changes_is_taken_when_it_is_at_rest(tmp_path: Path) -> None:
     assert answer(clients, "other") == "hello"
     assert clients.check_files()
     assert answer(clients, "other") == "goodbye"
+
+
+class Serving(NothingServed):
+    """A Triton whose models come and go."""
+
+    def __init__(self) -> None:
+        self.models: set[str] = set()
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        if model in self.models:
+            return ModelMetadata(model, ("1",), 0)
+        return super().metadata(model, version)
+
+
+def test_a_client_whose_model_is_missing_at_the_start_is_live_when_the_model_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sm.plugins.reloading.RETRY_INTERVAL_S", 0.0)
+    triton = Serving()
+    write(tmp_path / "c", "hello", HELLO.replace('name = "other"', 'models = ("late",)'))
+    build = partial(registry.build, (tmp_path / "c",), triton, Path("/nowhere"), True)
+    clients = LiveClients(build, (tmp_path / "c",), tmp_path / "said")
+    assert not taken(clients)
+    with pytest.raises(ClientFailed, match="'late' is not served"):
+        answer(clients, "hello")
+    triton.models = {"late"}
+    assert taken(clients)
+    assert answer(clients, "hello") == "hello"
+    assert not taken(clients)
 
 
 def test_only_the_changed_client_is_made_anew(tmp_path: Path) -> None:

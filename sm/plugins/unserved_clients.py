@@ -1,0 +1,96 @@
+"""Clients whose models Triton does not serve yet, as after a restart: a request for one checks it again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sm.client.base import Client, Triton
+from sm.errors import StartError, TriremeError
+from sm.plugins.loading import ClientSource, plain_names
+from sm.plugins.model_choice import is_served
+
+log = logging.getLogger(__name__)
+#: Seconds between two checks of one client: each asks Triton.
+RETRY_INTERVAL_S = 1.0
+
+
+class ModelMissing(Exception):
+    """A client's model is not in the repository. ``model``: its name."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"its model {model!r} is not served by Triton")
+        self.model = model
+
+
+@dataclass(frozen=True)
+class UnservedClient:
+    """A loaded client that waits for its models. ``check`` is what it has to pass."""
+
+    client: Client
+    source: ClientSource
+    triton: Triton
+    check: Callable[[Client, ClientSource, Triton], None]
+
+    def has_models(self) -> bool:
+        """True if Triton serves its models now."""
+        try:
+            return all(is_served(self.triton, model) for model in self.client.required_models())
+        except TriremeError:  # Triton is being started again
+            return False
+
+    def can_serve(self) -> bool:
+        """True if it passes the check now."""
+        if not self.has_models():
+            return False
+        try:
+            with plain_names(self.source):
+                self.check(self.client, self.source, self.triton)
+        except (ModelMissing, TriremeError):
+            return False
+        except StartError as error:
+            log.error("left out: %s", error)
+            return False
+        return True
+
+
+class LateClients(Mapping[str, Client]):
+    """The clients of a worker, and those that come when their models do."""
+
+    def __init__(self, clients: Mapping[str, Client], unserved: Mapping[str, UnservedClient]) -> None:
+        self._clients, self._unserved = dict(clients), dict(unserved)
+        self._lock = threading.Lock()
+        self._next_check: dict[str, float] = {}
+        self._on_change: Callable[[], None] = lambda: None
+
+    def __getitem__(self, name: str) -> Client:
+        if name in self._unserved:
+            self._look(name)
+        return self._clients[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` after each client that comes."""
+        self._on_change = changed
+
+    def _look(self, name: str) -> None:
+        with self._lock:
+            unserved, now = self._unserved.get(name), time.monotonic()
+            if unserved is None or now < self._next_check.get(name, 0.0):
+                return
+            self._next_check[name] = now + RETRY_INTERVAL_S
+            if not unserved.can_serve():
+                return
+            # A new dictionary: others may be iterating.
+            self._clients = {**self._clients, name: unserved.client}
+            del self._unserved[name]
+        log.info("the client %r is served now: its model was missing when this worker started", name)
+        self._on_change()
