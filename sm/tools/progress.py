@@ -61,6 +61,15 @@ class Progress:
         self.say(f"{what} … {count(size) + ', ' if size else ''}{duration()}")
 
     @contextmanager
+    def status(self, what: str, line: Callable[[], str]) -> Iterator[None]:
+        """Show ``what`` with ``line()`` while the body runs, on a terminal; elsewhere nothing."""
+        if not self.live:
+            yield
+            return
+        with self._bar(what, 0, None, line):
+            yield
+
+    @contextmanager
     def _shown(
         self, what: str, size: int, done: Callable[[], int] | None, line: Callable[[], str]
     ) -> Iterator[None]:
@@ -83,11 +92,16 @@ class Progress:
         """Show a bar that disappears at the end. Without a size it moves to and fro."""
         from rich import progress
         from rich.console import Console
+        from rich.table import Column
 
         columns = (
             progress.TextColumn("{task.description} …", markup=False),
             progress.BarColumn(BAR_COLUMNS),
-            progress.TextColumn("{task.fields[line]}", markup=False),
+            progress.TextColumn(
+                "{task.fields[line]}",
+                markup=False,
+                table_column=Column(no_wrap=True, overflow="ellipsis"),
+            ),
         )
         console = Console(file=self.stream, highlight=False)
         with progress.Progress(*columns, console=console, transient=True, auto_refresh=False) as shown:

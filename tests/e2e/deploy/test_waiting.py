@@ -1,8 +1,9 @@
-"""The live line while an endpoint starts."""
+"""What is shown while an endpoint starts."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +12,11 @@ from sm.tools.deploy.aws import ServiceUnavailable
 from sm.tools.deploy.waiting import Clock, Waiter
 from sm.tools.progress import Progress
 from tests.support.aws_proxy import error
+from tests.support.boxes import until
 from tests.support.deploy_account import Cloud
+
+#: A piece of rich's bar.
+BAR = "\N{BOX DRAWINGS HEAVY HORIZONTAL}"
 
 
 class Terminal(io.StringIO):
@@ -20,29 +25,59 @@ class Terminal(io.StringIO):
 
 
 class Hours:
-    """A clock on which a wait takes no time."""
+    """A clock on which a wait takes no time, but for what has to happen meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.now = 0.0
+        self._meanwhile = meanwhile
 
     def clock(self) -> Clock:
         return Clock(lambda: self.now, self.wait)
 
     def wait(self, seconds: float) -> None:
+        self._meanwhile()
         self.now += seconds
 
 
-def test_a_terminal_has_one_line_that_changes_elsewhere_a_state_is_told_once(cloud: Cloud) -> None:
+def updating(cloud: Cloud, stream: io.StringIO, hours: Hours) -> None:
+    """Wait for an endpoint that is looked at four times before it is there."""
     assert cloud.deploy().code == 0
-    shown = {}
-    for stream in (Terminal(), io.StringIO()):
-        cloud.proxy.states = [{"EndpointStatus": "Updating"}] * 4
-        account = Account(cloud.session, Progress(stream), Progress(io.StringIO()))
-        found = Waiter(account, Hours().clock()).wait("ships")
-        assert found is not None and found["EndpointStatus"] == "InService"
-        shown[type(stream)] = stream.getvalue()
-    assert shown[Terminal].count("\r\x1b[2KUpdating") == 4 and shown[Terminal].count("\n") == 1
-    assert shown[io.StringIO] == "Updating 0 s\nInService after 8 s\n"
+    cloud.proxy.states = [{"EndpointStatus": "Updating"}] * 4
+    account = Account(cloud.session, Progress(stream), Progress(io.StringIO()))
+    found = Waiter(account, hours.clock()).wait("ships")
+    assert found is not None
+    assert found["EndpointStatus"] == "InService"
+
+
+def test_a_terminal_has_a_bar_with_state_and_time_that_is_gone_at_the_end(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # rich asks these whether it writes to a terminal, and how wide it is.
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
+    stream = Terminal()
+    hours = Hours(lambda: until(lambda: f"Updating {hours.now:.0f} s" in stream.getvalue(), what="the bar"))
+    updating(cloud, stream, hours)
+    shown = stream.getvalue()
+    assert "endpoint ships" in shown
+    assert BAR in shown
+    assert shown.endswith("InService after 8 s\n")
+    # The bar's line is erased before the last one.
+    assert shown.rindex("\x1b[2K") > shown.rindex("Updating")
+
+
+def test_elsewhere_a_state_is_said_once(cloud: Cloud) -> None:
+    stream = io.StringIO()
+    updating(cloud, stream, Hours())
+    assert stream.getvalue() == "Updating 0 s\nInService after 8 s\n"
+
+
+def test_an_endpoint_that_is_there_already_is_not_waited_for(cloud: Cloud) -> None:
+    assert cloud.deploy().code == 0
+    stream = Terminal()
+    account = Account(cloud.session, Progress(stream), Progress(io.StringIO()))
+    assert Waiter(account, Hours().clock()).wait("ships") is not None
+    assert stream.getvalue() == ""
 
 
 def test_aws_that_stays_away_ends_the_wait(cloud: Cloud) -> None:
