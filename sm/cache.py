@@ -1,8 +1,8 @@
 """The download and build cache: safe to interrupt, safe to share between processes.
 
 Everything is written in ``scratch`` and renamed to its place when it is complete. A lock admits one process
-at a time; the kernel releases it when the process dies. So the files that a process finds in ``scratch`` were
-left by a dead one.
+at a time, and the kernel releases it when the process dies. So the files that a process finds in ``scratch``
+are those of a dead process.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import IO
 
 from sm.errors import StartError
 
-#: A disk or a quota that is used up.
-FULL = (errno.ENOSPC, errno.EDQUOT)
+#: The kernel's errors for a full disk or quota.
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Cache:
@@ -28,9 +28,9 @@ class Cache:
     def __init__(self, root: Path) -> None:
         try:
             self.root = root.expanduser().absolute()
-        except RuntimeError:  # ~name of nobody
+        except RuntimeError:  # ~name of an unknown user
             raise StartError(f"the cache {root} is no folder: set TRIREME_CACHE to one.") from None
-        #: Packages as the registries have them.
+        #: Packages as downloaded from the registries.
         self.downloads = self.root / "downloads"
         #: Built models: ``models/<name>/<key>/``.
         self.models = self.root / "models"
@@ -38,26 +38,24 @@ class Cache:
         self.pictures = self.root / "pictures"
         #: Triton repositories, one per target.
         self.repositories = self.root / "repository"
-        #: Triton's server, unpacked from its wheel where no environment has it.
+        #: Triton's server, unpacked from its wheel if no environment has it.
         self.triton = self.root / "triton"
         self.scratch = self.root / "scratch"
         #: A street with people and a bus, shown to YOLOv5; its licence keeps it out of git.
         self.street_picture = self.pictures / "bus.jpg"
 
     @contextmanager
-    def locked(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Hold the cache's lock, with an empty scratch folder. Wait for another process, and say so."""
-        with self._sentences(), self._opened() as lock:
-            self._lock(lock.fileno(), say)
+    def locked(self, report: Callable[[str], None]) -> Iterator[None]:
+        """Hold the cache's lock, with an empty scratch folder. Reports that it waits for another process."""
+        with self._translate_errors(), self._open_lock_file() as lock:
+            self._lock(lock.fileno(), report)
             shutil.rmtree(self.scratch, ignore_errors=True)
             yield
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     @contextmanager
-    def workshop(self) -> Iterator[Path]:
-        """Yield a temporary folder in scratch. It is removed afterwards, with everything that was not moved
-        out of it.
-        """
+    def scratch_folder(self) -> Iterator[Path]:
+        """Yield a temporary folder in scratch. At the end it is removed with all that is still in it."""
         self.scratch.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
@@ -70,11 +68,11 @@ class Cache:
         source.replace(target)
 
     def discard(self, path: Path) -> None:
-        """Remove a file or folder in one step: it is renamed away first, so no part of it is ever seen."""
-        with self.workshop() as old:
+        """Remove a file or folder in one step: it is moved to scratch first, so nobody sees a part of it."""
+        with self.scratch_folder() as old:
             path.rename(old / path.name)
 
-    def room_for(self, size: int, what: str) -> None:
+    def check_free_space(self, size: int, what: str) -> None:
         """Raise :class:`StartError` unless ``size`` bytes are free."""
         free = shutil.disk_usage(self.root).free
         if free < size:
@@ -83,21 +81,21 @@ class Cache:
                 "free: make room, or set TRIREME_CACHE to a folder on another disk, and start again."
             )
 
-    def _opened(self) -> IO[str]:
-        """Make the root, and open the file of its lock. Whatever is wrong with the path shows here."""
+    def _open_lock_file(self) -> IO[str]:
+        """Create the root, and open its lock file. Raises :class:`StartError` if the path cannot be used."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             return (self.root / "lock").open("w")
         except OSError as error:
-            if error.errno in FULL:
+            if error.errno in DISK_FULL_ERRORS:
                 raise
             raise self._unusable(error) from None
 
-    def _lock(self, descriptor: int, say: Callable[[str], None]) -> None:
+    def _lock(self, descriptor: int, report: Callable[[str], None]) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another process is preparing {self.root}; waiting for it")
+            report(f"another process is preparing {self.root}; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:  # a file system without locks
             raise self._unusable(error) from None
@@ -109,11 +107,11 @@ class Cache:
         )
 
     @contextmanager
-    def _sentences(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            if error.errno in FULL:
+            if error.errno in DISK_FULL_ERRORS:
                 raise StartError(
                     f"the disk of {self.root} is full: make room, or set TRIREME_CACHE to a folder on "
                     "another disk, and start again."

@@ -15,9 +15,7 @@ from sm.errors import StartError
 
 
 class Command(NamedTuple):
-    """A command of ``sm``. Its two functions, given as ``module:function``, are imported when it is
-    called.
-    """
+    """A command of ``sm``. Its two functions are ``module:function``, and imported when it is called."""
 
     help: str
     #: Adds its arguments to a parser.
@@ -27,14 +25,14 @@ class Command(NamedTuple):
 
     @property
     def is_shipped(self) -> bool:
-        """True if the command's code is installed: the image has only what a container needs."""
-        modules = (place.partition(":")[0].split(".")[1:] for place in (self.arguments, self.run))
+        """True if the command's code is installed: the image has only the code that a container needs."""
+        modules = (path.partition(":")[0].split(".")[1:] for path in (self.arguments, self.run))
         return all(Path(__file__).parent.joinpath(*names).with_suffix(".py").is_file() for names in modules)
 
 
 #: The name of the package on the index. ``trireme`` there is another project.
 DISTRIBUTION = "trireme-serving"
-#: The extra that brings a module which only some commands need.
+#: The extra that installs a module which only some commands need.
 EXTRAS = {"boto3": "deploy", "matplotlib": "tune", "onnx": "cpu", "onnxruntime": "cpu"}
 
 #: Every command of ``sm``, in the order of its help.
@@ -158,26 +156,24 @@ COMMANDS = {
 }
 
 
-def parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the parser for ``words``. Only the command that they name adds its arguments, so no other is
-    imported.
-    """
+def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Build the parser. Only the command that ``arguments`` names adds its options and is imported."""
     absent = [name for name, command in COMMANDS.items() if not command.is_shipped]
-    top = argparse.ArgumentParser(
+    root = argparse.ArgumentParser(
         prog="sm",
         description="Trireme's command line.",
         epilog=f"Not in this image: {', '.join(absent)}. {DEVELOPER_MACHINE}" if absent else None,
     )
-    top.add_argument("--version", action="version", version=f"{DISTRIBUTION} {__version__}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    root.add_argument("--version", action="version", version=f"{DISTRIBUTION} {__version__}")
+    commands = root.add_subparsers(required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         if name in absent:
             continue
-        added = commands.add_parser(name, help=command.help, description=command.help)
-        if words and name == words[0]:
-            load(command.arguments)(added)
-            added.set_defaults(run=load(command.run))
-    return top
+        command_parser = commands.add_parser(name, help=command.help, description=command.help)
+        if arguments and name == arguments[0]:
+            load(command.arguments)(command_parser)
+            command_parser.set_defaults(run=load(command.run))
+    return root
 
 
 #: Where to run a command that the image does not have.
@@ -187,9 +183,9 @@ DEVELOPER_MACHINE = (
 )
 
 
-def load(place: str) -> Any:
+def load(path: str) -> Any:
     """Import the function that ``module:function`` names."""
-    module, _, function = place.partition(":")
+    module, _, function = path.partition(":")
     return getattr(importlib.import_module(module), function)
 
 
@@ -210,15 +206,15 @@ def add_serve_arguments(command: argparse.ArgumentParser) -> None:
 def serve(options: argparse.Namespace) -> int:
     from sm.server.supervisor.start import main as start
 
-    return start([f"--{word}" for word in ("demo", "examples", "reload") if getattr(options, word)])
+    return start([f"--{flag}" for flag in ("demo", "examples", "reload") if getattr(options, flag)])
 
 
 def main() -> int:
-    words = sys.argv[1:]
+    arguments = sys.argv[1:]
     try:
-        if words and words[0] in COMMANDS and not COMMANDS[words[0]].is_shipped:
-            raise StartError(f"'sm {words[0]}' is not in this image. {DEVELOPER_MACHINE}")
-        options = parser(words).parse_args(words)
+        if arguments and arguments[0] in COMMANDS and not COMMANDS[arguments[0]].is_shipped:
+            raise StartError(f"'sm {arguments[0]}' is not in this image. {DEVELOPER_MACHINE}")
+        options = parser(arguments).parse_args(arguments)
         status: int = options.run(options)
         return status
     except StartError as error:
@@ -228,7 +224,7 @@ def main() -> int:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        sys.stderr.write(f"sm: 'sm {words[0]}' needs {error.name}: {install_command(extra)}.\n")
+        sys.stderr.write(f"sm: 'sm {arguments[0]}' needs {error.name}: {install_command(extra)}.\n")
         return 1
     except KeyboardInterrupt:
         return 130

@@ -1,4 +1,4 @@
-"""A team's code folder and the toolkit script in it. Files are read to classify them; nothing is executed."""
+"""A user's code folder and the toolkit script in it. Files are only read, never executed."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ class CodeFolder:
 
     @classmethod
     def of(cls, settings: Settings, repository: Path) -> CodeFolder:
-        """Find the folder that the toolkit's variables name, or ``code/`` beside the models if that folder
-        does not exist.
+        """Return the folder that the toolkit's variables name if it exists, else ``code/`` beside the models.
 
         Raises:
-            StartError: the folder does not have the script that is named.
+            StartError: The folder does not have the script that ``SAGEMAKER_PROGRAM`` names.
         """
         submitted = settings.submit_directory
         code = cls(submitted if submitted and submitted.is_dir() else repository / "code", settings.program)
@@ -76,13 +75,14 @@ def is_script(file: Path) -> bool:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         # The import reports the line of the syntax error.
         return True
-    names = {name for statement in module.body for name in _bound(statement)}
+    names = {name for statement in module.body for name in _defined_names(statement)}
     if names & (FUNCTIONS | {"*"}):
         return not any(map(_is_client, module.body))
     return not any(isinstance(node, ast.ClassDef) for node in ast.walk(module))
 
 
-def _bound(statement: ast.stmt) -> Iterator[str]:
+def _defined_names(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement at the top of a module defines."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         yield statement.name
     elif isinstance(statement, (ast.Import, ast.ImportFrom)):

@@ -20,11 +20,11 @@ class Deadline:
     """The deadline of one invocation.
 
     Args:
-        at: When its time is over, on the monotonic clock.
-        hung_up: Returns True if the caller closed the connection.
+        at: The deadline, in seconds of the monotonic clock.
+        is_disconnected: Returns True if the caller closed the connection.
         request_id: The invocation's id, which Triton gets too.
-        model: The model whose memory the invocation's pictures and large JSON count for.
-        generations: Generations of the Tritons whose answers the invocation used, see :mod:`sm.generation`.
+        model: The model whose share of the decode budget the invocation uses.
+        generations: Generations of Triton whose answers the invocation used, see :mod:`sm.generation`.
     """
 
     at: float

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pybase64
 
-#: Bytes of a string that is worth it. Strings of up to twice this length may be missed.
+#: Bytes of the shortest string that is decoded directly. Strings of up to twice this length may be missed.
 MIN_BYTES = 2**20
 
 
@@ -37,44 +37,48 @@ def parse(body: bytes, is_bare: Callable[[Any], bool] | None = None) -> Any:
     """
     if len(body) < MIN_BYTES:
         return orjson.loads(body)
-    word = uuid.uuid4().hex
-    cut: dict[str, DecodedBase64] = {}
-    pieces, copied_to = [], 0
-    for start, end, content in _strings(body):
-        name = f"{word}-{len(cut)}"
-        cut[name] = DecodedBase64(content)
-        pieces += [body[copied_to:start], name.encode()]
+    marker = uuid.uuid4().hex
+    decoded_strings: dict[str, DecodedBase64] = {}
+    parts, copied_to = [], 0
+    for start, end, content in _find_strings(body):
+        placeholder = f"{marker}-{len(decoded_strings)}"
+        decoded_strings[placeholder] = DecodedBase64(content)
+        parts += [body[copied_to:start], placeholder.encode()]
         copied_to = end
-    if not cut:
+    if not decoded_strings:
         return orjson.loads(body)
     try:
-        parsed = orjson.loads(b"".join([*pieces, body[copied_to:]]))
+        parsed = orjson.loads(b"".join([*parts, body[copied_to:]]))
     except orjson.JSONDecodeError:
         # Parse the original, so that the error names the right position.
         return orjson.loads(body)
-    bare = is_bare is not None and is_bare(parsed)
-    decoded = _payload(parsed, cut) if bare else _replace_placeholders(parsed, cut)
+    is_payload = is_bare is not None and is_bare(parsed)
+    decoded = (
+        _fill_payload(parsed, decoded_strings)
+        if is_payload
+        else _replace_placeholders(parsed, decoded_strings)
+    )
     # A placeholder that is still there is a key, or is nested too deep.
-    return orjson.loads(body) if cut else decoded
+    return orjson.loads(body) if decoded_strings else decoded
 
 
-def _strings(body: bytes) -> Iterator[tuple[int, int, bytes]]:
+def _find_strings(body: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Yield start, end and decoded content of each long base64 string.
 
-    Text between two quotes that is base64 is a string unless the first quote is escaped: between two strings
-    JSON has at least a comma or a colon.
+    Base64 between two quotes is a string unless the first quote is escaped: between two strings JSON has at
+    least a comma or a colon.
     """
-    view, end, middle = memoryview(body), 0, MIN_BYTES
-    while middle < len(body):
-        start = body.rfind(b'"', end, middle) + 1
-        end = body.find(b'"', middle)
+    view, end, probe = memoryview(body), 0, MIN_BYTES
+    while probe < len(body):
+        start = body.rfind(b'"', end, probe) + 1
+        end = body.find(b'"', probe)
         if end < 0:
             return
         if start and end - start >= MIN_BYTES and body[start - 2 : start - 1] != b"\\":
             content = _decode(view[start:end])
             if content is not None:
                 yield start, end, content
-        middle = end + MIN_BYTES
+        probe = end + MIN_BYTES
 
 
 def _decode(text: memoryview) -> bytes | None:
@@ -87,25 +91,26 @@ def _decode(text: memoryview) -> bytes | None:
     return content if pybase64.b64encode(content[-last:]) == text[-4:] else None
 
 
-def _replace_placeholders(parsed: Any, cut: dict[str, DecodedBase64]) -> Any:
-    """Put the decoded strings from ``cut`` back in place of their placeholders."""
+def _replace_placeholders(parsed: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
+    """Replace the placeholders in ``payload`` by their decoded strings."""
     if isinstance(parsed, dict) and "payload" in parsed:
-        parsed["payload"] = _payload(parsed["payload"], cut)
+        parsed["payload"] = _fill_payload(parsed["payload"], decoded_strings)
     return parsed
 
 
-def _payload(payload: Any, cut: dict[str, DecodedBase64]) -> Any:
+def _fill_payload(payload: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
     """Fill one record or a list of them."""
     if isinstance(payload, list):
-        return [_record(item, cut) for item in payload]
-    return _record(payload, cut)
+        return [_fill_record(item, decoded_strings) for item in payload]
+    return _fill_record(payload, decoded_strings)
 
 
-def _record(record: Any, cut: dict[str, DecodedBase64]) -> Any:
+def _fill_record(record: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
     if isinstance(record, dict):
-        return {name: _value(value, cut) for name, value in record.items()}
-    return _value(record, cut)
+        return {name: _fill_value(value, decoded_strings) for name, value in record.items()}
+    return _fill_value(record, decoded_strings)
 
 
-def _value(value: Any, cut: dict[str, DecodedBase64]) -> Any:
-    return cut.pop(value, value) if isinstance(value, str) else value
+def _fill_value(value: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
+    """Return the decoded string if the value is its placeholder, and remove it from ``decoded_strings``."""
+    return decoded_strings.pop(value, value) if isinstance(value, str) else value

@@ -16,13 +16,13 @@ TensorFault = Literal["name", "datatype", "shape"]
 def error_body(
     sentence: str, code: str, request_id: str | None = None, details: Mapping[str, object] | None = None
 ) -> dict[str, object]:
-    """The one shape of an error's JSON. A failed record of a whole answer has no request id."""
-    identity = {} if request_id is None else {"request_id": request_id}
-    return {"error": sentence, "code": code, **identity, **(details or {})}
+    """Return the JSON of an error. That of a failed record among others has no request id."""
+    id_member = {} if request_id is None else {"request_id": request_id}
+    return {"error": sentence, "code": code, **id_member, **(details or {})}
 
 
 class TriremeError(Exception):
-    """A failure that the caller is told about, in one sentence."""
+    """An error that the caller gets, in one sentence."""
 
     #: The HTTP status.
     status = 500
@@ -30,9 +30,9 @@ class TriremeError(Exception):
     code = "internal_error"
     #: Seconds, for the ``Retry-After`` header; None for no header.
     retry_after: int | None = None
-    #: True if the sentence may quote what the caller sent. The log then leaves out what is in quotes.
+    #: True if the sentence may quote the caller's data. The log then leaves out the quoted parts.
     quotes_caller = False
-    #: What the log says instead of the sentence; None for the sentence.
+    #: The log's text if it must not have the sentence; None if it may.
     log_reason: str | None = None
 
     def __init__(self, sentence: str, **details: object) -> None:
@@ -42,7 +42,7 @@ class TriremeError(Exception):
         self.details = details
 
     def body(self, request_id: str | None = None) -> dict[str, object]:
-        """Its JSON, as :func:`error_body` has it."""
+        """Return the JSON of the error, see :func:`error_body`."""
         return error_body(self.sentence, self.code, request_id, self.details)
 
 
@@ -53,9 +53,9 @@ class BadInput(TriremeError):
 
 
 class WrongTensor(BadInput):
-    """Triton refused a tensor for its name, datatype or shape; ``explanation`` is for the log.
+    """Triton rejected a tensor for its name, datatype or shape; ``explanation`` is for the log.
 
-    The client made the tensor, perhaps from what the caller sent. The dispatcher decides whose fault it is.
+    A client created the tensor, perhaps from the caller's data. The dispatcher decides whose error it is.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Unauthorized(TriremeError):
 
 
 class Forbidden(TriremeError):
-    """Callers may not use the path, or not without the header that `--http-restricted-api` names."""
+    """Callers may not use the path at all, or only with the header that ``--http-restricted-api`` names."""
 
     status, code = 403, "forbidden"
 
@@ -117,7 +117,7 @@ class TooLarge(TriremeError):
 
 
 class UnsupportedType(TriremeError):
-    """A content type that the model's client does not take."""
+    """The model's client does not accept the content type."""
 
     status, code, quotes_caller = 415, "unsupported_content_type", True
 
@@ -129,7 +129,7 @@ class WrongPayload(TriremeError):
 
 
 class Overloaded(TriremeError):
-    """More requests than the box takes at once."""
+    """More requests than the box accepts at once."""
 
     status, code, retry_after = 429, "overloaded", 1
 
@@ -204,7 +204,7 @@ class StartError(Exception):
 
 
 def status_of(error: BaseException | None) -> int:
-    """Return the status under which what ended with ``error`` is counted."""
+    """Return the status under which the metrics count an invocation that ended with ``error``."""
     if error is None:
         return 200
     if isinstance(error, GeneratorExit):

@@ -1,13 +1,13 @@
-"""Numbers in shared memory that say which Triton process may still be trusted.
+"""Numbers in shared memory that say whether the running Triton can be trusted.
 
-Triton's python backend gives up on a model's process that shows no sign of life for about a second, sends it
-the next request all the same, and takes its late reply for the answer to that one. So nobody delivers an
-answer of a Triton whose model process has stalled: each start of Triton has a number, its *generation*, and
-whoever sees a stall puts the generation in doubt, for every worker at once.
+Triton's python backend gives up on a model's process that shows no sign of life for about a second. Yet it
+sends that process the next request, and takes its late reply for the answer to that one. So no worker
+delivers an answer of a Triton whose model process has stalled: each start of Triton has a number, its
+*generation*, and a process that sees a stall puts the generation in doubt for all workers at once.
 
-The supervisor also leaves a *heartbeat* here. When the whole machine stood still (a paused container, a
-suspended laptop) workers go on at the same moment as Triton; they wait for the next heartbeat before they
-deliver, and by then the supervisor has put the generation in doubt.
+The supervisor also leaves a *heartbeat* here. After a standstill of the whole machine (a paused container, a
+suspended laptop) workers continue at the same moment as Triton. They wait for the next heartbeat before they
+deliver an answer, and by then the supervisor has put the generation in doubt.
 
 Only the standard library is imported: the supervisor uses this too.
 """
@@ -19,7 +19,7 @@ import os
 import time
 from pathlib import Path
 
-#: The size of the file; a page is the least that can be mapped.
+#: Bytes of the file. Memory is mapped in whole pages.
 FILE_SIZE = mmap.PAGESIZE
 #: Generations that have a flag; after so many restarts of Triton a number is used again.
 DOUBT_FLAGS = 1024
@@ -52,8 +52,9 @@ class SharedGeneration:
 
     @classmethod
     def create(cls, path: Path) -> SharedGeneration:
-        """Create the file and reserve its space: on a full disk, a later write would raise SIGBUS. Raises
-        ``OSError``.
+        """Create the file and reserve its space. Raises ``OSError``.
+
+        Without the space, a later write to a full disk would kill the process (SIGBUS).
         """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -72,10 +73,10 @@ class SharedGeneration:
 
     def advance(self) -> None:
         """Start a new generation, before Triton is started. Only the supervisor calls it."""
-        following = self.current + 1
-        self._flags[following % DOUBT_FLAGS] = 0
+        next_generation = self.current + 1
+        self._flags[next_generation % DOUBT_FLAGS] = 0
         self._integers[WATCHED] = 1
-        self._integers[GENERATION] = following
+        self._integers[GENERATION] = next_generation
 
     def put_in_doubt(self, generation: int) -> None:
         """Make all workers reject the answers of a generation."""

@@ -14,7 +14,7 @@ QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader")
 #: Seconds. A faulty driver may hang, and a failing start must report within five.
 QUERY_TIMEOUT_S = 3
 #: Folders of NVIDIA's image and of Debian packages with the library that Triton loads.
-SYSTEM = (
+LIBRARY_FOLDERS = (
     Path("/opt/tritonserver/backends/tensorrt"),
     Path("/usr/lib/x86_64-linux-gnu"),
     Path("/usr/lib/aarch64-linux-gnu"),
@@ -43,7 +43,7 @@ class Hardware:
 
     @classmethod
     def find(cls) -> Hardware:
-        """Ask the driver and look for the library; a machine may have neither."""
+        """Query the driver and search for the library; a machine may have neither."""
         return cls(gpus(), tensorrt())
 
     @property
@@ -53,7 +53,7 @@ class Hardware:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """Ask the driver for the GPUs that this process may use."""
+    """Return the GPUs that this process may use, as the driver lists them."""
     try:
         process = subprocess.run(QUERY, capture_output=True, text=True, check=False, timeout=QUERY_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -91,4 +91,4 @@ def tensorrt() -> str | None:
 
 def _folders() -> Iterator[Path]:
     yield from (Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part)
-    yield from SYSTEM
+    yield from LIBRARY_FOLDERS

@@ -1,11 +1,11 @@
-"""The router's Prometheus series. Workers write memory-mapped files; the control plane adds them up.
+"""The router's Prometheus series. Workers write memory-mapped files; the control plane sums them.
 
 The files have the format of prometheus_client's multi-process mode, and its collector reads them. Clients
-that use that library directly write files of their own. This module counts with one look-up and no system
-call; the library asks for the process's id at each count.
+that use that library directly write files of their own. This module needs one look-up and no system call
+for a count; the library asks for the process id each time.
 
-The supervisor sets ``PROMETHEUS_MULTIPROC_DIR``. Without it (a test, a tool) the series live in the
-process alone.
+The supervisor sets ``PROMETHEUS_MULTIPROC_DIR``. Without it (in a test or a tool) the series exist
+only in the process.
 """
 
 from __future__ import annotations
@@ -33,58 +33,58 @@ log = logging.getLogger(__name__)
 
 #: Seconds; from a cached label look-up to the invocation's 60 s.
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-#: Bytes of a worker's series by kind, for as many models as have series of their own.
-ROOM = {"counter": 2**18, "histogram": 2**22, "gauge_livesum": 2**16}
+#: Disk space for a worker's series, by kind, if all models have series that may have their own.
+RESERVED_BYTES = {"counter": 2**18, "histogram": 2**22, "gauge_livesum": 2**16}
 
-#: A value in a file, and the number of bytes used at the beginning of one, as prometheus_client writes them.
+#: A value in a file, and the count of used bytes at its beginning, as prometheus_client writes them.
 NUMBER, USED = struct.Struct("d"), struct.Struct("i")
 WRITE = NUMBER.pack_into
 Buffer = bytearray | mmap.mmap
-NOWHERE = bytearray()
+NO_BUFFER = bytearray()
 
 
 class SeriesFiles:
-    """This process's files, one for each kind of series. A forked process begins new ones, from zero."""
+    """This process's files, one for each kind of series. A forked process creates its own, from zero."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
         self._files: dict[str, MmapedDict] = {}
         self._maps: dict[str, mmap.mmap] = {}
         self._cells: list[Cell] = []
-        self.lock, self.making = threading.Lock(), threading.Lock()
+        self.lock, self.creation_lock = threading.Lock(), threading.Lock()
         os.register_at_fork(after_in_child=self._forget)
 
     def add(self, cell: Cell) -> None:
         self._cells.append(cell)
 
-    def place(self, kind: str, key: str) -> tuple[float, Buffer, int]:
-        """Return a number's value so far, the map of the file it is in, and its byte in that file."""
+    def locate(self, kind: str, key: str) -> tuple[float, Buffer, int]:
+        """Return a number's value so far, the mapped file that it is in, and its offset there in bytes."""
         if self._folder is None:
             return 0.0, bytearray(NUMBER.size), 0
         path = series_file(Path(self._folder), kind, os.getpid())
         if kind not in self._files:
             self._files[kind] = MmapedDict(str(path))  # type: ignore[no-untyped-call]
             self._maps[kind] = _map(path)
-        # The file begins with how much of it is used, and ends with the last key's value and timestamp.
+        # The file begins with the count of used bytes, and ends with the last key's value and timestamp.
         before = USED.unpack_from(self._maps[kind])[0]
-        # Puts a key that is new behind the others, and lets the file grow where it has to.
+        # Appends a new key, and enlarges the file if necessary.
         value, _ = self._files[kind].read_value(key)  # type: ignore[no-untyped-call]
-        used = USED.unpack_from(self._maps[kind])[0]
-        if used > len(self._maps[kind]):
+        used_bytes = USED.unpack_from(self._maps[kind])[0]
+        if used_bytes > len(self._maps[kind]):
             self._maps[kind] = _map(path)
-        if used > before:
-            return value, self._maps[kind], used - 2 * NUMBER.size
-        # Of an earlier process of the same id.
+        if used_bytes > before:
+            return value, self._maps[kind], used_bytes - 2 * NUMBER.size
+        # The key is in the file already: an earlier process had the same id.
         entries = MmapedDict.read_all_values_from_file(str(path))  # type: ignore[no-untyped-call]
-        return value, self._maps[kind], next(at for name, _, _, at in entries if name == key)
+        return value, self._maps[kind], next(offset for name, _, _, offset in entries if name == key)
 
     def stop(self) -> None:
-        """Stop writing: the series are then only in this process."""
+        """Stop writing to files: from now on the series exist only in this process."""
         self._folder = None
         self._forget()
 
     def _forget(self) -> None:
-        self.lock, self.making = threading.Lock(), threading.Lock()
+        self.lock, self.creation_lock = threading.Lock(), threading.Lock()
         self._files, self._maps = {}, {}
         for cell in self._cells:
             cell.reset()
@@ -104,9 +104,9 @@ FILES = SeriesFiles(os.environ.get("PROMETHEUS_MULTIPROC_DIR"))
 
 
 class Cell:
-    """One number of a series. Its place is looked up once, and not with every count."""
+    """One number of a series. Its position in the file is looked up once, not with every count."""
 
-    __slots__ = ("_at", "_key", "_kind", "_map", "value")
+    __slots__ = ("_key", "_kind", "_map", "_offset", "value")
 
     def __init__(self, kind: str, key: str) -> None:
         self._kind, self._key = kind, key
@@ -114,15 +114,15 @@ class Cell:
         FILES.add(self)
 
     def reset(self) -> None:
-        self.value, self._at = 0.0, -1
-        self._map: Buffer = NOWHERE
+        self.value, self._offset = 0.0, -1
+        self._map: Buffer = NO_BUFFER
 
     def add(self, amount: float) -> None:
         """Add to the number; call it under the lock."""
-        if self._at < 0:
-            self.value, self._map, self._at = FILES.place(self._kind, self._key)
+        if self._offset < 0:
+            self.value, self._map, self._offset = FILES.locate(self._kind, self._key)
         self.value = value = self.value + amount
-        WRITE(self._map, self._at, value)
+        WRITE(self._map, self._offset, value)
 
 
 class Counter:
@@ -144,7 +144,7 @@ class Counter:
 
 
 class Gauge(Counter):
-    """A series that goes up and down; the processes' values are added up."""
+    """A series that goes up and down; the processes' values are summed."""
 
     __slots__ = ()
 
@@ -169,7 +169,7 @@ class Histogram:
         return self._sum.value
 
     def write_zero(self) -> None:
-        """Write all numbers as they are, so that the series is in the file before its first time."""
+        """Write all numbers unchanged, so that the series is in the file before its first observation."""
         with FILES.lock:
             for cell in (self._sum, *self._buckets):
                 cell.add(0.0)
@@ -197,20 +197,20 @@ class Family(Generic[Series]):
         self._series: dict[tuple[str, ...], Series] = {}
 
     def labels(self, *values: str) -> Series:
-        """Return the series of these values."""
+        """Return the series with these label values; create it if it is new."""
         series = self._series.get(values)
         if series is None:
-            with FILES.making:
+            with FILES.creation_lock:
                 series = self._series.get(values)
                 if series is None:
                     labels = dict(zip(self._labels, values, strict=True))
-                    series = self._make(labels)
-                    # Seen from the start: of a series that begins at 1, rate() loses the first count.
+                    series = self._create(labels)
+                    # rate() loses the first count of a series that begins at 1.
                     self._write_zero(series)
                     self._series[values] = series
         return series
 
-    def _make(self, labels: Mapping[str, str]) -> Series:
+    def _create(self, labels: Mapping[str, str]) -> Series:
         raise NotImplementedError
 
     def _write_zero(self, series: Series) -> None:
@@ -223,7 +223,7 @@ class Counters(Family[Counter]):
     def _write_zero(self, series: Counter) -> None:
         series.inc(0.0)
 
-    def _make(self, labels: Mapping[str, str]) -> Counter:
+    def _create(self, labels: Mapping[str, str]) -> Counter:
         return Counter(
             Cell("counter", _key(self._name.removesuffix("_total"), self._name, labels, self._help))
         )
@@ -235,7 +235,7 @@ class Gauges(Family[Gauge]):
     def _write_zero(self, series: Gauge) -> None:
         series.inc(0.0)
 
-    def _make(self, labels: Mapping[str, str]) -> Gauge:
+    def _create(self, labels: Mapping[str, str]) -> Gauge:
         return Gauge(Cell("gauge_livesum", _key(self._name, self._name, labels, self._help)))
 
 
@@ -249,7 +249,7 @@ class Histograms(Family[Histogram]):
         """Return the total seconds by the labels' values, in this process."""
         return {values: series.sum for values, series in self._series.items()}
 
-    def _make(self, labels: Mapping[str, str]) -> Histogram:
+    def _create(self, labels: Mapping[str, str]) -> Histogram:
         bounds = [floatToGoString(bound) for bound in (*BUCKETS, float("inf"))]  # type: ignore[no-untyped-call]
         buckets = [self._cell("_bucket", {**labels, "le": bound}) for bound in bounds]
         return Histogram(self._cell("_sum", labels), buckets)
@@ -290,11 +290,11 @@ MISMATCHED_ANSWERS = Counters(
 ).labels()
 DOUBTED_ANSWERS = Counters(
     "trireme_doubted_answers_total",
-    "Answers refused because a model's process had stalled, so that they might be another request's.",
+    "Answers rejected because a model's process had stalled: they might belong to another request.",
 ).labels()
 FALLBACKS = Counters(
     "trireme_fallbacks_total",
-    "Times that a slower way was taken: past shared memory, the fast JPEG decoder or the own gRPC client.",
+    "Times that shared memory, the fast JPEG decoder or the own gRPC client could not be used.",
     ["kind"],
 )
 SHARED_MEMORY_FALLBACKS, JPEG_FALLBACKS = FALLBACKS.labels("shared_memory"), FALLBACKS.labels("jpeg")
@@ -304,31 +304,33 @@ SHARED_LIMIT = _gauge("trireme_shared_memory_limit_bytes", "Bytes of shared memo
 DECODED_BYTES = _gauge("trireme_decoded_bytes", "Bytes of memory held for decoded pictures and large JSON.")
 DECODED_LIMIT = _gauge("trireme_decoded_limit_bytes", "Bytes of memory that decoding may take.")
 IN_FLIGHT_LIMIT = _gauge("trireme_in_flight_limit", "Invocations that may run or wait; further ones get 429.")
-#: Of the workers; those of the other processes are the supervisor's to count.
+#: Restarts of workers; the supervisor counts those of the other processes.
 WORKER_RESTARTS = Counters(
     "trireme_restarts_total", "Processes that ended by themselves and were started again.", ["process"]
 ).labels("worker")
 
 
 class Labels:
-    """Limits the values of a label: the first ``most`` are counted by name, later ones together.
+    """Limits the values of a label: the first ``max_values`` are counted by name, later ones together.
 
-    Series are never removed, so models that come and go would add ever more. ``known`` are the first of all.
+    Series are never removed, so without a limit, models that come and go would add more and more. ``known``
+    values are always counted by name.
     """
 
-    def __init__(self, most: int, known: Sequence[str] = ()) -> None:
-        self._most = most
+    def __init__(self, max_values: int, known: Sequence[str] = ()) -> None:
+        self._max_values = max_values
         self._names = set(known)
 
     def of(self, name: str) -> str:
+        """Return the value of the label: ``name``, or :data:`OTHERS` if there are too many."""
         if name not in self._names:
-            if len(self._names) >= self._most:
+            if len(self._names) >= self._max_values:
                 return OTHERS
             self._names.add(name)
         return name
 
 
-#: Stands for all models beyond the first ones. Triton's own series still separate them.
+#: The label of all models beyond the limit. Triton's own series still separate them.
 OTHERS = "others"
 MODELS = Labels(64)
 #: A whole invocation, and the wait in its model's queue.
@@ -343,7 +345,7 @@ def reserve(folder: Path, pid: int) -> None:
     The files are sparse and mapped. If the disk filled up later, counting would kill the worker (SIGBUS). A
     worker that finds no space now counts in its own memory: it serves, but ``/metrics`` lacks its series.
     """
-    files = {series_file(folder, kind, pid): size for kind, size in ROOM.items()}
+    files = {series_file(folder, kind, pid): size for kind, size in RESERVED_BYTES.items()}
     try:
         for path, size in files.items():
             with path.open("ab") as file:
@@ -352,7 +354,7 @@ def reserve(folder: Path, pid: int) -> None:
         for path in files:
             path.unlink(missing_ok=True)
         FILES.stop()
-        log.warning("the series of this worker are not counted: there is no room for them (%s)", error)
+        log.warning("the series of this worker are not counted: there is no disk space for them (%s)", error)
 
 
 def remove_gauges(folder: Path, pid: int) -> None:
@@ -371,7 +373,7 @@ def invocations(model: str, status: int) -> Counter:
 @lru_cache(maxsize=1024)
 def served(model: str) -> Gauge:
     """Return the gauge of threads that serve a model."""
-    # With it those of its queue begin, so that no first refusal is lost to rate().
+    # Create the queue's series too, so that rate() does not lose the first rejection.
     waiting(model)
     rejected(model)
     return SERVED.labels(MODELS.of(model))
@@ -385,15 +387,15 @@ def waiting(model: str) -> Gauge:
 
 @lru_cache(maxsize=1024)
 def rejected(model: str) -> Counter:
-    """Return the counter of a model's refused requests."""
+    """Return the counter of a model's rejected requests."""
     return REJECTED.labels(MODELS.of(model))
 
 
 @lru_cache(maxsize=4096)
 def duration(model: str, stage: str, status: int) -> Histogram:
-    """Return the histogram of a model's invocations, or of one of their stages, that ended so.
+    """Return the histogram of a model's invocations with this status, or of one of their stages.
 
-    Of the status only the class is a label: each exact status would be 17 more numbers in every worker.
+    Only the class of the status is a label: each exact status would add 17 numbers to every worker.
     """
     return DURATIONS.labels(MODELS.of(model), STAGES.of(stage), f"{status // 100}xx")
 
@@ -414,31 +416,31 @@ class stage:  # noqa: N801 - used as a function is
         duration(self._client, self._name, 200 if error is None else status_of(error)).observe(seconds)
         stages = _stages.get()
         if stages is not None:
-            # Without a lock: of two records of a request at the same moment, one may be left out.
+            # Without a lock: if two records of a request end a stage at the same moment, one may be lost.
             stages[self._name] = stages.get(self._name, 0.0) + seconds
         if _listening:
-            _tell_listener(self._name, self._started, seconds)
+            _notify_listener(self._name, self._started, seconds)
 
 
 #: The seconds of the current request's stages, of all its records together.
 _stages: ContextVar[dict[str, float] | None] = ContextVar("stages", default=None)
 
-#: Is told of each stage of one request when it ends: its name, its begin on ``perf_counter`` and its seconds.
+#: Called for each stage of one request when it ends: its name, its start on ``perf_counter``, its seconds.
 StageListener = Callable[[str, float, float], None]
-#: One entry for each request of this process that has a listener: without any, no request looks for one.
+#: One entry for each request of this process that has a listener. While it is empty, no stage looks for one.
 _listening: list[None] = []
 _listener: ContextVar[StageListener | None] = ContextVar("stage_listener", default=None)
 
 
 def collect_stages() -> dict[str, float]:
-    """Begin to collect the stages of the request that this thread serves from now on, in seconds."""
+    """Collect, from now on, the seconds of each stage of the request that this thread serves."""
     stages: dict[str, float] = {}
     _stages.set(stages)
     return stages
 
 
 class Listening:
-    """Tells ``listener`` of the stages that end in this context, or in a copy of it, until it is closed."""
+    """Calls ``listener`` for each stage that ends in this context, or in a copy of it, until it is closed."""
 
     __slots__ = ("_token",)
 
@@ -447,7 +449,7 @@ class Listening:
         _listening.append(None)
 
     def leave_context(self) -> None:
-        """Listen in the copies of this context only: a stream works in one after its request has returned."""
+        """Listen only in copies of this context: a stream runs in one after its request has returned."""
         _listener.reset(self._token)
 
     @staticmethod
@@ -456,7 +458,7 @@ class Listening:
         _listening.pop()
 
 
-def _tell_listener(name: str, started: float, seconds: float) -> None:
+def _notify_listener(name: str, started: float, seconds: float) -> None:
     listener = _listener.get()
     if listener is not None:
         listener(name, started, seconds)

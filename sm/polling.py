@@ -10,21 +10,21 @@ log = logging.getLogger(__name__)
 
 
 class Poll:
-    """A daemon thread that calls ``look`` every ``interval_s`` seconds until it is stopped.
+    """A daemon thread that calls ``function`` every ``interval_s`` seconds until it is stopped.
 
-    A ``look`` that fails is logged and called again after the next interval.
+    An exception of ``function`` is logged, and it is called again after the next interval.
 
     Args:
-        name: of the thread, and of what failed in the log.
-        interval_s: between the end of one look and the next, and before the first.
-        look: what to call. It may call :meth:`stop`.
-        at_once: look without waiting for the first interval to pass.
+        name: The name of the thread, also in the log.
+        interval_s: Seconds between the end of one call and the next, and before the first.
+        function: The function to call. It may call :meth:`stop`.
+        at_once: Call it at the start too, before the first interval has passed.
     """
 
     def __init__(
-        self, name: str, interval_s: float, look: Callable[[], object], *, at_once: bool = False
+        self, name: str, interval_s: float, function: Callable[[], object], *, at_once: bool = False
     ) -> None:
-        self._name, self._interval_s, self._look, self._at_once = name, interval_s, look, at_once
+        self._name, self._interval_s, self._function, self._at_once = name, interval_s, function, at_once
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -32,21 +32,21 @@ class Poll:
         self._thread.start()
 
     def stop(self) -> None:
-        """Do not look again. A look that is under way ends."""
+        """Do not call again. A call that is running ends."""
         self._stopped.set()
 
     def join(self) -> None:
-        """Wait for the end of a look that is under way. Not for ``look`` itself to call."""
+        """Wait for the end of a running call. ``function`` itself must not call it."""
         self._thread.join()
 
     def _run(self) -> None:
         if self._at_once:
-            self._try()
+            self._call()
         while not self._stopped.wait(self._interval_s):
-            self._try()
+            self._call()
 
-    def _try(self) -> None:
+    def _call(self) -> None:
         try:
-            self._look()
+            self._function()
         except BaseException:  # a client that is reloaded may call sys.exit()
-            log.exception("%s failed, and is tried again in %g s", self._name, self._interval_s)
+            log.exception("%s failed; next try in %g s", self._name, self._interval_s)

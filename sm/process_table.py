@@ -1,4 +1,4 @@
-"""Read what ``/proc`` tells of other processes. One that has ended has nothing to tell, and is no error."""
+"""Read about other processes from ``/proc``. For a process that has ended the result is empty, no error."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def children(pid: int) -> set[int]:
-    """The processes that ``pid`` has started, dead ones too until it asks how they ended.
+    """Return the children of ``pid``, dead ones included until it waits for them.
 
-    The kernel keeps a list for each thread, and may leave some out while others come and go. A kernel that
-    was built without the lists tells of none.
+    The kernel keeps a list for each thread, and may omit some while others start or end. A kernel that was
+    built without the lists shows no children.
     """
     try:
         with os.scandir(f"/proc/{pid}/task") as entries:
@@ -23,24 +23,24 @@ def children(pid: int) -> set[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory of a process that is in RAM, what it shares with others included."""
+    """Return the bytes of a process in RAM, with those that it shares with others."""
     fields = _read(f"/proc/{pid}/statm").split()
     return int(fields[1]) * PAGE_BYTES if fields else 0
 
 
 def command_line(pid: int) -> list[str]:
-    """The words that a process was started with. Those of a dead one are one empty word."""
+    """Return the arguments that a process was started with; one empty string for a dead one."""
     return _read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
 
 
 def status_fields(pid: int) -> list[bytes]:
-    """The fields of ``/proc/PID/stat`` behind the name, see proc(5): state, parent and so on."""
+    """Return the fields of ``/proc/PID/stat`` after the name, see proc(5): state, parent and so on."""
     # "7 (a name) Z 1 ...": the name may hold anything, brackets too.
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def anonymous_bytes(pid: int) -> int:
-    """The memory that is the process's own: neither files nor what it shares with others. 0 of a dead one."""
+    """Return the bytes of a process's anonymous memory, without files and shared memory; 0 for a dead one."""
     for line in _read(f"/proc/{pid}/status").splitlines():
         if line.startswith(b"RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -48,8 +48,7 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def _read(path: str) -> bytes:
-    """A small file. There may be hundreds: a file object for each would take nine system calls and four times
-    as long."""
+    """Read a small file. There may be hundreds, and a file object for each would take four times as long."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

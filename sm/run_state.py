@@ -50,8 +50,7 @@ class Box:
     front: str
     #: Bytes of shared memory for tensors in each worker; 0 for none.
     shared_bytes: int
-    #: The folder that Triton gets instead of the repository: links to it, and configurations for this
-    #: machine.
+    #: The folder that Triton serves instead: links to the repository, and configurations for this machine.
     overlay: Path | None = None
     #: True if models are loaded and unloaded while the box runs. The repository is then in the run folder.
     multi_model: bool = False
@@ -110,13 +109,13 @@ class Box:
         return self.run / "models.json"
 
     @property
-    def refusal_file(self) -> Path:
+    def start_error_file(self) -> Path:
         """Written by a data worker that cannot load its clients: the reason in a sentence."""
         return self.run / "refusal"
 
     @property
     def reloads_folder(self) -> Path:
-        """Marks of the reloads that one data worker has logged already, for the others."""
+        """A file for each reload that a data worker has logged, so that the others do not log it again."""
         return self.run / "reloads"
 
     @property
@@ -160,23 +159,23 @@ class Box:
         self.metrics_folder.mkdir()
         if self.multi_model:
             self.repository.mkdir()
-        write_whole(self.run / "supervisor.pid", str(os.getpid()))
-        write_whole(self.run / "box.json", json.dumps(asdict(self), default=str))
+        write_atomically(self.run / "supervisor.pid", str(os.getpid()))
+        write_atomically(self.run / "box.json", json.dumps(asdict(self), default=str))
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Replace a file in one step, so that a reader sees the old text or the new one."""
-    staged = path.with_name(f"{path.name}.{os.getpid()}")  # the workers write at the same time
+    staged = path.with_name(f"{path.name}.{os.getpid()}")  # several workers may write it at the same time
     staged.write_text(text)
     staged.replace(path)
 
 
-def read_json(path: Path, otherwise: Any) -> Any:
-    """Return what another process wrote for all to read; ``otherwise`` if it has not, or not whole."""
+def read_json(path: Path, default: Any) -> Any:
+    """Return the JSON that another process wrote; ``default`` if the file is missing or incomplete."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):
-        return otherwise
+        return default
 
 
 def choose_repository(
@@ -185,8 +184,8 @@ def choose_repository(
     """Choose the folder to serve: the one that is set, the platform's, or the image's if the platform's is
     empty.
 
-    A platform folder with any visible file in it is used: if it is no repository, that is an error, and other
-    models may not answer instead.
+    A platform folder with any visible file in it is used: if it is no repository that is an error, as other
+    models must not answer in its place.
     """
     if settings.repository is not None:
         return settings.repository.absolute()
@@ -199,7 +198,7 @@ def _is_empty(folder: Path) -> bool:
         return all(path.name.startswith(".") for path in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return True
-    except OSError:  # whoever serves it says which file cannot be read
+    except OSError:  # a later check names the file that cannot be read
         return False
 
 
@@ -231,7 +230,7 @@ def _why_empty(repository: Path) -> str:
 
 
 def temporary_folder() -> Path:
-    """Return where run folders are: TMPDIR, or /tmp if nginx or a socket cannot have TMPDIR's path.
+    """Return the folder for run folders: TMPDIR, or /tmp if nginx or a socket cannot use TMPDIR's path.
 
     Raises :class:`StartError` if no temporary folder can be written.
     """
@@ -255,14 +254,16 @@ def check_client_folders(settings: Settings) -> None:
 
 
 def check_default_model(settings: Settings, repository: Path) -> None:
-    """Raise :class:`StartError` if the default model is certainly not served, before models are loaded for
-    minutes.
+    """Raise :class:`StartError` if the default model is certainly not served.
 
-    A client's name may differ from its file's. If the name occurs in a file's text, the registry decides.
+    This is known before the models are loaded, which may take minutes. A client's name may differ from its
+    file's: if a file contains the name in quotes, the registry decides later.
     """
     requested, code = settings.default_model, CodeFolder.of(settings, repository)
     folders = (*settings.clients, code.folder)
-    files = {file for folder in folders for kind in ("*.py", "*/client.py") for file in folder.glob(kind)}
+    files = {
+        file for folder in folders for pattern in ("*.py", "*/client.py") for file in folder.glob(pattern)
+    }
     bundled = {file for file in files if HERE / "clients" in file.parents}
     names = {path.name for path in repository.iterdir() if path.is_dir()} - {CODE}
     names |= {_client_name(file) for file in files - bundled} | ({SCRIPT_NAME} if code.script else set())
@@ -297,9 +298,7 @@ def shared_bytes(settings: Settings, repository: Path | None, folder: Path = SHA
 
 
 def python_models(repository: Path | None) -> int:
-    """Count the models that Triton's python backend runs. Multi-model mode has no repository at start, so it
-    is a guess.
-    """
+    """Count the models that Triton's python backend runs; an assumed number in multi-model mode."""
     if repository is None:
         return EXPECTED_PYTHON_MODELS
     return len({path.parent.parent.name for path in repository.glob("*/*/model.py")})

@@ -1,4 +1,4 @@
-"""``s3://bucket/key``: the place of an object on S3, or of all below a prefix."""
+"""``s3://bucket/key``: an object on S3, or all objects below a prefix."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class S3Uri:
 
     @classmethod
     def parse(cls, text: str) -> S3Uri:
-        """Read a URI.
+        """Parse a URI.
 
         Raises:
-            ValueError: it does not begin with ``s3://``, or has no bucket.
+            ValueError: It does not begin with ``s3://``, or has no bucket.
         """
         bucket, _, key = text.removeprefix(SCHEME).partition("/")
         if not text.startswith(SCHEME) or not bucket:

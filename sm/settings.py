@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from sm.errors import StartError
 from sm.values import (
     arguments,
+    boolean,
     buckets,
     choice,
     folders,
@@ -27,7 +28,6 @@ from sm.values import (
     port_range,
     script,
     strategy,
-    truth,
     verbosity,
 )
 
@@ -36,36 +36,40 @@ PACKAGE = Path(__file__).resolve().parent
 #: The folder with nginx.conf, clients, model and examples: the top of a checkout and of the image. A wheel
 #: has them inside the package, see [tool.hatch] in pyproject.toml.
 HERE = PACKAGE / "_data" if (PACKAGE / "_data").is_dir() else PACKAGE.parent
-#: The largest body in MiB, and the same in batch transform.
-PAYLOAD_MB, BATCH_PAYLOAD_MB = 25.0, 100.0
-#: In MiB what "of any size", as batch transform's 0 has it, means here.
-LARGEST_MB = 2048.0
-#: Seconds: what the platform gives an invocation of batch transform.
+#: The default limit of a body in MiB, and that in batch transform.
+DEFAULT_PAYLOAD_MB, DEFAULT_BATCH_PAYLOAD_MB = 25.0, 100.0
+#: The limit of a body in MiB if the setting is 0, which means "any size" in batch transform.
+MAX_PAYLOAD_MB = 2048.0
+#: Seconds that the platform gives an invocation of batch transform.
 BATCH_TIMEOUT_S = 3600.0
 #: Records of one request in batch transform, where a body of 100 MiB may be all short lines.
 BATCH_MAX_RECORDS = 10_000_000
 #: The toolkit's own default for a user's script.
 PROGRAM = "inference.py"
-#: How the names of this box's own settings begin.
-OWN = "TRIREME_"
-#: Of a name that may be a setting's, misspelled. Kubernetes sets TRIREME_PORT beside a service of that name.
+#: The beginning of the names of the box's own settings.
+OWN_PREFIX = "TRIREME_"
+#: How similar (0 to 1) an unknown name must be to a setting's to count as misspelled. Kubernetes sets names
+#: such as TRIREME_PORT for a service that is called trireme.
 MIN_SIMILARITY = 0.87
 T = TypeVar("T")
 
 
 def setting(names: str, read: Callable[[str], T], default: T, help_text: str) -> T:
-    """One row of the table. A default of None or an empty tuple may be worked out at start."""
+    """Return one row of the table. ``names``: variables, separated by spaces. ``read`` parses their value.
+
+    If the default is None or empty, the box may compute the value at start.
+    """
     row = {"names": tuple(names.split()), "read": read, "help": help_text}
     return field(default=default, metadata=row)
 
 
 def cores() -> int:
-    """The processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def user_cache() -> Path:
-    """The folder of the user's caches; below the temporary folder for a user without a home."""
+    """Return the folder of the user's caches; it is below the temporary folder if the user has no home."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     except RuntimeError:  # HOME is not set, and /etc/passwd does not list the user
@@ -74,7 +78,7 @@ def user_cache() -> Path:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the box runs with. Build one with :meth:`read`."""
+    """The settings of the box. Create them with :meth:`read`."""
 
     port: int = setting("SAGEMAKER_BIND_TO_PORT", number(1, 65535), 8080, "The only public port.")
     safe_ports: tuple[int, int] | None = setting(
@@ -108,7 +112,7 @@ class Settings:
     )
     multi_model: bool = setting(
         "SAGEMAKER_MULTI_MODEL",
-        truth,
+        boolean,
         False,
         "Multi-model mode: start with no model. POST /models loads a model, DELETE /models/<name> unloads "
         "it.",
@@ -121,7 +125,7 @@ class Settings:
     )
     disable_namespacing: bool = setting(
         "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING",
-        truth,
+        boolean,
         False,
         "Multi-model mode: answer 409 if the name of a model already exists in Triton, instead of giving "
         "the model another name.",
@@ -181,7 +185,7 @@ class Settings:
     )
     batch: bool = setting(
         "SAGEMAKER_BATCH",
-        truth,
+        boolean,
         False,
         "Batch transform: allow larger bodies and more time, unless their own settings are set.",
     )
@@ -262,14 +266,14 @@ class Settings:
     )
     install_requirements: bool = setting(
         "TRIREME_INSTALL_REQUIREMENTS",
-        truth,
+        boolean,
         False,
         "Install code/requirements.txt at start: from code/wheels if that folder exists, else as pip is "
         "configured.",
     )
     sessions: bool = setting(
         "SAGEMAKER_ENABLE_STATEFUL_SESSIONS",
-        truth,
+        boolean,
         False,
         "Enable stateful sessions: see docs/run/platform.md.",
     )
@@ -314,12 +318,12 @@ class Settings:
     )
     local_endpoints: bool = setting(
         "TRIREME_LOCAL_ENDPOINTS",
-        truth,
+        boolean,
         True,
         "Serve /endpoints/<name>/invocations, the path that boto3 calls with endpoint_url.",
     )
     shared_memory: bool = setting(
-        "TRIREME_SHARED_MEMORY", truth, True, "Send large tensors through shared memory."
+        "TRIREME_SHARED_MEMORY", boolean, True, "Send large tensors through shared memory."
     )
     shared_memory_mb: float | None = setting(
         "TRIREME_SHARED_MEMORY_MB",
@@ -348,7 +352,7 @@ class Settings:
         "Triton's gRPC port. If not set: 8001 if it is open to callers, else a free port on loopback.",
     )
     allow_grpc: bool = setting(
-        "SAGEMAKER_TRITON_ALLOW_GRPC", truth, False, "Open Triton's gRPC port to outside callers."
+        "SAGEMAKER_TRITON_ALLOW_GRPC", boolean, False, "Open Triton's gRPC port to outside callers."
     )
     triton_metrics_port: int = setting(
         "SAGEMAKER_TRITON_METRICS_PORT",
@@ -357,7 +361,7 @@ class Settings:
         "Triton's metrics port. If not set: 8002 if it is open to callers, else a free port on loopback.",
     )
     allow_metrics: bool = setting(
-        "SAGEMAKER_TRITON_ALLOW_METRICS", truth, False, "Open Triton's metrics port to outside callers."
+        "SAGEMAKER_TRITON_ALLOW_METRICS", boolean, False, "Open Triton's metrics port to outside callers."
     )
     inference_type: str = setting(
         "SAGEMAKER_TRITON_INFERENCE_TYPE",
@@ -378,13 +382,15 @@ class Settings:
         "SAGEMAKER_TRITON_LOG_VERBOSE", verbosity, 0, "The level of Triton's verbose log."
     )
     triton_log_info: bool = setting(
-        "SAGEMAKER_TRITON_LOG_INFO", truth, True, "Log Triton's information lines."
+        "SAGEMAKER_TRITON_LOG_INFO", boolean, True, "Log Triton's information lines."
     )
-    triton_log_warning: bool = setting("SAGEMAKER_TRITON_LOG_WARNING", truth, True, "Log Triton's warnings.")
-    triton_log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", truth, True, "Log Triton's errors.")
+    triton_log_warning: bool = setting(
+        "SAGEMAKER_TRITON_LOG_WARNING", boolean, True, "Log Triton's warnings."
+    )
+    triton_log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", boolean, True, "Log Triton's errors.")
     triton_traces: bool = setting(
         "TRIREME_TRITON_TRACES",
-        truth,
+        boolean,
         False,
         "With traces on, let Triton send spans of its own. While the collector is away, Triton logs each "
         "failure and may be slow to stop.",
@@ -466,7 +472,7 @@ class Settings:
     tls_port: int = setting(
         "TRIREME_TLS_PORT", number(1, 65535), 8443, "The port with TLS, if there is a certificate."
     )
-    http2: bool = setting("TRIREME_HTTP2", truth, False, "Offer HTTP/2 on the port with TLS.")
+    http2: bool = setting("TRIREME_HTTP2", boolean, False, "Offer HTTP/2 on the port with TLS.")
     api_keys_file: Path | None = setting(
         "TRIREME_API_KEYS_FILE",
         Path,
@@ -562,7 +568,7 @@ class Settings:
         return cls(**values).validate()
 
     def validate(self) -> Settings:
-        """Rules that join two variables."""
+        """Check the rules that involve two settings. Raises :class:`StartError`."""
         if self.safe_ports:
             low, high = self.safe_ports
             for name in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):
@@ -588,24 +594,24 @@ class Settings:
 
     @property
     def tls(self) -> bool:
-        """Whether there is a port with TLS."""
+        """True if there is a port with TLS."""
         return self.tls_certificate is not None
 
     @property
     def ping(self) -> str:
-        """What ``/ping`` asks of Triton: ``ready`` or ``live``."""
+        """What ``/ping`` checks of Triton: ``ready`` or ``live``."""
         return self.ping_mode or ("live" if self.multi_model else "ready")
 
     @property
     def max_body(self) -> int:
         """The largest body in bytes."""
-        usual = BATCH_PAYLOAD_MB if self.batch else PAYLOAD_MB
-        payload = usual if self.max_payload_mb is None else self.max_payload_mb or LARGEST_MB
+        default = DEFAULT_BATCH_PAYLOAD_MB if self.batch else DEFAULT_PAYLOAD_MB
+        payload = default if self.max_payload_mb is None else self.max_payload_mb or MAX_PAYLOAD_MB
         return self.max_request_size or int(payload * 2**20)
 
     @property
     def longest_stream(self) -> float:
-        """Seconds a streamed answer may take."""
+        """Seconds that a streamed answer may take."""
         return max(self.timeout, self.stream_timeout)
 
     @property
@@ -614,30 +620,36 @@ class Settings:
 
     @property
     def max_invocations(self) -> int:
-        """Invocations that a router process has in hand: twice its threads, and those that wait."""
+        """Invocations that a router process accepts at once: twice its threads run, the others wait."""
         return 2 * self.threads + self.queue
 
     @property
     def max_threads(self) -> int:
         """Threads that a router process may have for requests.
 
-        Beside invocations there are WebSockets, one less than threads, and what waits at no gate: Triton's
-        own routes, and whatever is being read or refused.
+        Beside invocations there are WebSockets, one less than threads, and requests that do not queue: those
+        for Triton's own routes, and those that are being read or rejected.
         """
         return self.max_invocations + 2 * self.threads + (self.s3_threads if self.s3_buckets else 0)
 
     @property
     def level(self) -> str:
-        """The least logged level as a word; the SageMaker toolkits also use numbers."""
+        """The lowest level that is logged, as a word; the SageMaker toolkits also use numbers."""
         return {"10": "debug", "20": "info", "30": "warning", "40": "error"}.get(
             self.log_level, self.log_level
         )
 
 
-def read_all(kind: Any, environment: Mapping[str, str], secret: Collection[str] = ()) -> dict[str, Any]:
-    """What is set of a dataclass of :func:`setting`; :class:`StartError` shows no value of ``secret``."""
+def read_all(
+    settings_class: Any, environment: Mapping[str, str], secret: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the values that the environment sets for a dataclass of :func:`setting`, by field.
+
+    Raises:
+        StartError: A value is invalid. The message shows it, unless ``secret`` contains the variable.
+    """
     values: dict[str, Any] = {}
-    for row in fields(kind):
+    for row in fields(settings_class):
         name = source(row.metadata["names"], environment)
         if name is None:
             continue
@@ -650,14 +662,16 @@ def read_all(kind: Any, environment: Mapping[str, str], secret: Collection[str] 
 
 
 def source(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
-    """The first of ``names`` that is set to something."""
+    """Return the first of ``names`` that is set and not empty."""
     return next((name for name in names if environment.get(name, "") != ""), None)
 
 
-def misspelled(environment: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable that has nearly the name of a setting of this box."""
-    known = [name for row in fields(Settings) for name in row.metadata["names"] if name.startswith(OWN)]
-    unknown = (name for name in environment if name.startswith(OWN) and name not in known)
+def find_misspelled(environment: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each variable whose name is nearly that of a setting of this box."""
+    known = [
+        name for row in fields(Settings) for name in row.metadata["names"] if name.startswith(OWN_PREFIX)
+    ]
+    unknown = (name for name in environment if name.startswith(OWN_PREFIX) and name not in known)
     return [
         f"{name} is no setting: do you mean {close[0]}? sm settings lists them all"
         for name in sorted(unknown)
@@ -666,13 +680,13 @@ def misspelled(environment: Mapping[str, str]) -> list[str]:
 
 
 def names_of(field_name: str) -> tuple[str, ...]:
-    """The variables that set a field."""
+    """Return the variables that set a field."""
     names: tuple[str, ...] = next(row.metadata["names"] for row in fields(Settings) if row.name == field_name)
     return names
 
 
 def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
-    """Every setting with its current value and where that came from, for people to read."""
+    """Return every setting with its value and the source of the value, for people to read."""
     current = Settings.read(environment)
     rows = []
     for row in fields(Settings):
@@ -689,7 +703,7 @@ def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def markdown(rows: list[dict[str, str]]) -> list[str]:
-    """The rows as the table of the documentation; paths of this machine are shortened."""
+    """Return the rows as the lines of a Markdown table; paths of this machine are shortened."""
     caches = user_cache()
     short = {f"{HERE}/": "", str(caches): "~/.cache", str(caches.parent): "~"}
     lines = ["| variable | default | effect |", "|---|---|---|"]

@@ -16,7 +16,7 @@ from typing import Any
 def number(lowest: float, highest: float, cast: type = int) -> Callable[[str], Any]:
     """Return a parser for a number between two bounds, both included."""
 
-    def read(text: str) -> Any:
+    def parse(text: str) -> Any:
         try:
             value = cast(text)
         except ValueError:
@@ -25,10 +25,10 @@ def number(lowest: float, highest: float, cast: type = int) -> Callable[[str], A
             raise ValueError(f"is not between {lowest} and {highest}")
         return value
 
-    return read
+    return parse
 
 
-def truth(text: str) -> bool:
+def boolean(text: str) -> bool:
     """Parse ``true`` or ``false``, in the usual spellings."""
     spellings = {
         "true": True,
@@ -45,29 +45,29 @@ def truth(text: str) -> bool:
     return spellings[text.strip().lower()]
 
 
-def choice(*words: str) -> Callable[[str], str]:
-    """Return a parser for one of ``words``, in any case."""
+def choice(*choices: str) -> Callable[[str], str]:
+    """Return a parser for one of ``choices``, in any case."""
 
-    def read(text: str) -> str:
-        if text.strip().lower() not in words:
-            raise ValueError(f"is none of {', '.join(words)}")
+    def parse(text: str) -> str:
+        if text.strip().lower() not in choices:
+            raise ValueError(f"is none of {', '.join(choices)}")
         return text.strip().lower()
 
-    return read
+    return parse
 
 
 def strategy(text: str) -> str:
-    """Parse the batch strategy in the spelling of either of the platform's interfaces."""
-    words = {"multirecord": "MULTI_RECORD", "singlerecord": "SINGLE_RECORD"}
+    """Parse ``MULTI_RECORD`` or ``SINGLE_RECORD``; the API for transform jobs writes ``MultiRecord``."""
+    choices = {"multirecord": "MULTI_RECORD", "singlerecord": "SINGLE_RECORD"}
     word = text.strip().lower().replace("_", "")
-    if word not in words:
+    if word not in choices:
         raise ValueError("is neither MULTI_RECORD nor SINGLE_RECORD")
-    return words[word]
+    return choices[word]
 
 
 def verbosity(text: str) -> int:
     """Parse 0 to 10. Users of the official container also write true and false."""
-    value: int = number(0, 10)(text) if text.strip().isdigit() else int(truth(text))
+    value: int = number(0, 10)(text) if text.strip().isdigit() else int(boolean(text))
     return value
 
 
@@ -97,11 +97,11 @@ def arguments(text: str) -> tuple[str, ...]:
 
 def buckets(text: str) -> tuple[str, ...]:
     """Parse names of S3 buckets, each with an optional prefix after a slash."""
-    places = tuple(text.replace(",", " ").split())
-    for place in places:
-        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", place):
+    names = tuple(text.replace(",", " ").split())
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", name):
             raise ValueError("is not a list of buckets such as team-inputs,team-results/answers")
-    return places
+    return names
 
 
 def namespace(text: str) -> str:
@@ -113,14 +113,14 @@ def namespace(text: str) -> str:
 
 def origins(text: str) -> tuple[str, ...]:
     """Parse origins as browsers send them: scheme, host, and a port if it is not the default."""
-    listed = tuple(text.replace(",", " ").split())
-    for origin in listed:
+    all_origins = tuple(text.replace(",", " ").split())
+    for origin in all_origins:
         if not re.fullmatch(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?", origin):
             raise ValueError(
                 "is not a list of origins such as https://app.example.com,http://localhost:3000; "
-                "there is no * here, as every page of the web would be let in"
+                "* is not allowed, because it would admit every page of the web"
             )
-    return listed
+    return all_origins
 
 
 def folders(text: str) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from sm.errors import StartError
 from sm.settings import HERE, read_all, setting
 from sm.triton.remote_servers import RemoteServers, Tls
-from sm.values import folders, number, truth
+from sm.values import boolean, folders, number
 
 from .short_names import ShortName, short_names
 
@@ -139,7 +139,7 @@ class Options:
         0.0,
         "Memory for answers to the same content, in MiB; 0: none are kept.",
     )
-    tls: bool = setting("TRIREME_GATEWAY_TLS", truth, False, "Speak TLS to Triton.")
+    tls: bool = setting("TRIREME_GATEWAY_TLS", boolean, False, "Speak TLS to Triton.")
     tls_ca: Path | None = setting(
         "TRIREME_GATEWAY_TLS_CA",
         Path,

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from sm.errors import UnknownModel
-from sm.run_state import write_whole
+from sm.run_state import write_atomically
 
 #: Loaded models that an error names at most; there may be thousands.
 MAX_NAMES = 20
@@ -117,4 +117,4 @@ class Records:
             self._write({key: record for key, record in self.read().records.items() if key != name})
 
     def _write(self, records: Mapping[str, Record]) -> None:
-        write_whole(self._file, json.dumps([asdict(record) for record in records.values()]))
+        write_atomically(self._file, json.dumps([asdict(record) for record in records.values()]))

@@ -15,7 +15,7 @@ from sm.multimodel.staging import Staging
 from sm.multimodel.stub_failures import ImportWatch, StubFailureWatch, Stubs
 from sm.router.routes import control_routes, dashboard_data, execution_parameters, model_routes, pages
 from sm.router.routes.responses import handle_errors
-from sm.run_state import MAX_CONTROL_BODY_BYTES, Box, write_whole
+from sm.run_state import MAX_CONTROL_BODY_BYTES, Box, write_atomically
 from sm.server.history.recorder import Recorder
 from sm.settings import Settings
 from sm.triton.channel import Channel
@@ -61,7 +61,7 @@ def build_loader(settings: Settings, box: Box) -> Loader:
         admit=lambda: gpu_limit.check(settings.load_gpu_limit),
         machine=Machine.find(settings),
         load_timeout=settings.load_timeout,
-        replace_triton=partial(write_whole, box.replacement_file),
+        replace_triton=partial(write_atomically, box.replacement_file),
     )
     threading.Thread(target=loader.recover, name="recover-loads", daemon=True).start()
     loader.watch()

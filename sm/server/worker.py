@@ -31,7 +31,7 @@ from sm.plugins.reloading import LiveClients, LiveRegistry
 from sm.plugins.toolkit import requirements
 from sm.plugins.unserved_clients import LateClients
 from sm.router import app
-from sm.run_state import Box, write_whole
+from sm.run_state import Box, write_atomically
 from sm.server import control_plane, embedded_metrics, memory_trim
 from sm.server.embedded_metrics import EmbeddedMetrics
 from sm.server.heartbeat import keep_heartbeat
@@ -242,7 +242,7 @@ PLANES: dict[str, type[Plane]] = {"data": DataPlane, "control": ControlPlane}
 
 def write_start_error(box: Box, error: StartError) -> NoReturn:
     """Write the reason and exit; the supervisor logs it once for all workers."""
-    write_whole(box.refusal_file, str(error))
+    write_atomically(box.start_error_file, str(error))
     sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
 

@@ -19,7 +19,7 @@ def run(options: argparse.Namespace) -> int:
     if options.markdown:
         sys.stdout.writelines(f"{line}\n" for line in variables.markdown(rows))
         return 0
-    for sentence in variables.misspelled(os.environ):
+    for sentence in variables.find_misspelled(os.environ):
         sys.stderr.write(f"warning: {sentence}\n")
     width = max(len(row["name"].split()[0]) for row in rows)
     for row in rows:

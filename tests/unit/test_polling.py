@@ -69,4 +69,4 @@ def test_a_look_that_fails_is_logged_and_the_next_one_comes(
         assert looks.acquire(timeout=10)
         poll.stop()
         poll.join()
-    assert caplog.messages[0] == "the sweep failed, and is tried again in 0.001 s"
+    assert caplog.messages[0] == "the sweep failed; next try in 0.001 s"

@@ -18,7 +18,7 @@ from sm.run_state import (
     find_repository,
     shared_bytes,
     temporary_folder,
-    write_whole,
+    write_atomically,
 )
 from sm.settings import Settings
 
@@ -55,8 +55,8 @@ def test_everything_of_a_box_is_in_its_run_folder(tmp_path: Path) -> None:
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    write_whole(tmp_path / "state.json", "old")
-    write_whole(tmp_path / "state.json", "new")
+    write_atomically(tmp_path / "state.json", "old")
+    write_atomically(tmp_path / "state.json", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
     assert (tmp_path / "state.json").read_text() == "new"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sm.errors import StartError
-from sm.settings import HERE, Settings, cores, misspelled, names_of, table, user_cache
+from sm.settings import HERE, Settings, cores, find_misspelled, names_of, table, user_cache
 from sm.values import format_value
 
 ROWS = fields(Settings)
@@ -146,7 +146,7 @@ def test_settings_cannot_be_changed() -> None:
     [("TRIREME_THREAD", "TRIREME_THREADS"), ("TRIREME_LOGFILE", "TRIREME_LOG_FILE")],
 )
 def test_a_name_that_is_nearly_a_settings_is_told(name: str, meant: str) -> None:
-    assert misspelled({name: "1", "TRIREME_QUEUE": "1"}) == [
+    assert find_misspelled({name: "1", "TRIREME_QUEUE": "1"}) == [
         f"{name} is no setting: do you mean {meant}? sm settings lists them all"
     ]
 
@@ -154,7 +154,7 @@ def test_a_name_that_is_nearly_a_settings_is_told(name: str, meant: str) -> None
 def test_other_names_are_somebody_elses() -> None:
     # Kubernetes sets the first three beside a service called trireme.
     names = ("TRIREME_PORT", "TRIREME_SERVICE_PORT", "TRIREME_PORT_8080_TCP", "TRIREME_GATEWAY_TLS_KEY")
-    assert misspelled(dict.fromkeys((*names, "SAGEMAKER_REGION", "PATH"), "1")) == []
+    assert find_misspelled(dict.fromkeys((*names, "SAGEMAKER_REGION", "PATH"), "1")) == []
 
 
 def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sm.errors import StartError
 from sm.generation import STANDSTILL_S, SharedGeneration
-from sm.run_state import Box, write_whole
+from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.supervisor.certificate_watch import CertificateWatch
 from sm.server.supervisor.commands import Commands
@@ -268,7 +268,7 @@ class Loop:
     def publish(self, state: Mapping[str, Any]) -> None:
         text = json.dumps(state)
         try:
-            write_whole(self._box.state_file, text)
+            write_atomically(self._box.state_file, text)
         except OSError:
             # The disk is full, so write into the old file. A reader that finds it half written reads again.
             with self._box.state_file.open("r+") as file:

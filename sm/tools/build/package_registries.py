@@ -69,9 +69,9 @@ class Registries:
         return [str(parts / "bin/node"), str(parts / "lib/node_modules/npm/bin/npm-cli.js")]
 
     def _bring_node(self, model: str, node: Path) -> None:
-        self.cache.room_for(2 * NODE_INSTALLED, "fetching npm")
+        self.cache.check_free_space(2 * NODE_INSTALLED, "fetching npm")
         self.progress.say(f"{model}: npm is missing here; PyPI's {NODE} brings one, into {node}")
-        with self.cache.workshop() as folder:
+        with self.cache.scratch_folder() as folder:
             command = _pip("install", "--target", str(folder / "node"), NODE)
             if reason := self._run(command, f"{model}: fetching npm", NODE_SIZE, folder):
                 raise StartError(

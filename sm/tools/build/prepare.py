@@ -71,7 +71,7 @@ class Preparation:
         if artifact.is_dir():
             return artifact
         sources = {source.name: self.fetcher.fetch(source, recipe.model) for source in recipe.sources}
-        with self.cache.workshop() as workshop:
+        with self.cache.scratch_folder() as workshop:
             out = workshop / recipe.key
             out.mkdir()
             with self.progress.step(f"{recipe.model}: converting to ONNX"):

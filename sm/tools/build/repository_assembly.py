@@ -52,7 +52,7 @@ class CpuRepository:
 
     def assemble(self, built: Mapping[str, Path]) -> None:
         """Make it of ``built``, name to folder, and put it in the place of what is there."""
-        with self.cache.workshop() as workshop:
+        with self.cache.scratch_folder() as workshop:
             made = workshop / "cpu"
             for name, artifact in built.items():
                 self._add(made / name, self.models / name, artifact)

@@ -65,8 +65,8 @@ def _install(cache: Cache, progress: Progress) -> None:
             f"{error} Triton's wheel is for Linux on x86-64 with glibc 2.35 or newer (Debian 12, Ubuntu "
             "22.04); set TRIREME_TRITON_SERVER if this machine has a tritonserver."
         ) from None
-    cache.room_for(UNPACKED, "unpacking Triton's server")
-    with cache.workshop() as workshop:
+    cache.check_free_space(UNPACKED, "unpacking Triton's server")
+    with cache.scratch_folder() as workshop:
         with progress.step(f"Triton: unpacking into {cache.triton}"):
             unpack(file, workshop / "triton")
         cache.place(workshop / "triton", cache.triton)

@@ -74,7 +74,7 @@ class Environments:
         place = self._cache.root / "environments" / key
         if (place / MARK).is_file():
             return place, False
-        with self._cache.workshop() as folder:
+        with self._cache.scratch_folder() as folder:
             unfinished, moved = folder / "made", folder / "moved"
             with self._progress.step(f"making the environment of {source.name}"):
                 self._fill(unfinished, source, base, stub)

@@ -12,7 +12,7 @@ from sm.repository import ensembles, models
 from sm.repository.ensembles import Edge, Ensemble, Node
 from sm.repository.models import Model
 from sm.repository.wiring import Fault, faults
-from sm.run_state import write_whole
+from sm.run_state import write_atomically
 
 #: The style of each kind of node. ``nobody`` stands for a tensor that no step gives.
 STYLES = {
@@ -49,7 +49,7 @@ def save(repository: Path, file: str) -> None:
             "it into a ```mermaid block of a Markdown page."
         )
     try:
-        write_whole(Path(file), flowchart(repository_models))
+        write_atomically(Path(file), flowchart(repository_models))
     except OSError as error:
         raise StartError(f"{file} cannot be written: {error.strerror}.") from None
 

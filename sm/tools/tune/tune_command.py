@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sm.errors import StartError
 from sm.hardware import Hardware
-from sm.run_state import write_whole
+from sm.run_state import write_atomically
 from sm.settings import Settings, cores
 from sm.tools.bars import bar
 from sm.tools.cost import cost_command, prices
@@ -97,7 +97,7 @@ def replace(file: Path, text: str) -> None:
     """All of it or nothing; the mode stays, and a link stays a link."""
     target = file.resolve()
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-    write_whole(target, text)
+    write_atomically(target, text)
     target.chmod(mode)
 
 
@@ -162,7 +162,7 @@ def interrupt_once(*_: object) -> None:
 
 
 def keep(result: Sweep, model: TunedModel, folder: Path) -> None:
-    write_whole(folder / "sweep.json", sweep.dumps(result.points, model=model.name, client=model.client))
+    write_atomically(folder / "sweep.json", sweep.dumps(result.points, model=model.name, client=model.client))
 
 
 @dataclass

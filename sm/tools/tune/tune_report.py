@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from sm.run_state import write_whole
+from sm.run_state import write_atomically
 from sm.settings import cores
 from sm.tools.cost.per_request import RequestCost
 from sm.tools.tune import sweep
@@ -43,7 +43,7 @@ def write(report: Report, folder: Path) -> Iterator[Path]:
     if plot:
         yield plot
     path = folder / "report.md"
-    write_whole(path, "\n".join(markdown(report, plot)) + "\n")
+    write_atomically(path, "\n".join(markdown(report, plot)) + "\n")
     yield path
 
 

@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sm.metrics import OTHERS, ROOM, Counters, Labels, remove_gauges, reserve, series_file
+from sm.metrics import OTHERS, RESERVED_BYTES, Counters, Labels, remove_gauges, reserve, series_file
 
 
 def test_the_first_names_have_series_of_their_own_and_keep_them() -> None:
@@ -26,7 +26,7 @@ def test_the_first_names_have_series_of_their_own_and_keep_them() -> None:
 
 def test_the_room_of_a_workers_series_is_taken_whole(tmp_path: Path) -> None:
     reserve(tmp_path, 7)
-    for kind, size in ROOM.items():
+    for kind, size in RESERVED_BYTES.items():
         found = series_file(tmp_path, kind, 7).stat()
         assert found.st_size == size
         assert found.st_blocks * 512 >= size
@@ -108,7 +108,7 @@ def test_a_client_may_count_with_the_library_itself(tmp_path: Path) -> None:
 def test_what_a_process_that_ended_was_working_on_is_forgotten_and_not_what_it_counted(
     tmp_path: Path,
 ) -> None:
-    for kind in ROOM:
+    for kind in RESERVED_BYTES:
         series_file(tmp_path, kind, 7).touch()
     remove_gauges(tmp_path, 7)
     left = {series_file(tmp_path, kind, 7) for kind in ("counter", "histogram")}
@@ -202,4 +202,4 @@ def test_the_series_of_as_many_models_as_have_their_own_fit_the_reserved_room(tm
     subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=60)
     for file in tmp_path.iterdir():
         kind = file.name.rpartition("_")[0]
-        assert int.from_bytes(file.read_bytes()[:4], sys.byteorder) <= ROOM[kind], kind
+        assert int.from_bytes(file.read_bytes()[:4], sys.byteorder) <= RESERVED_BYTES[kind], kind

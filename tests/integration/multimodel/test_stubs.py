@@ -16,7 +16,7 @@ from sm.errors import BadInput
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import Loader
 from sm.multimodel.stub_failures import DEAD_GRACE_S, RELOAD_RETRY_S, ImportWatch, StubFailureWatch, Stubs
-from sm.run_state import Box, write_whole
+from sm.run_state import Box, write_atomically
 from sm.triton.stub_processes import DeadStub, StubWatch, instance_is_running
 from tests.support.boxes import until
 
@@ -130,7 +130,7 @@ def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
     try:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"started\n"
-        write_whole(box.state_file, f'{{"processes": {{"triton": {{"pid": {parent.pid}}}}}}}')
+        write_atomically(box.state_file, f'{{"processes": {{"triton": {{"pid": {parent.pid}}}}}}}')
         stubs = Stubs(box)
         assert stubs.triton() == parent.pid
         while not stubs.alive(parent.pid):
@@ -160,7 +160,7 @@ def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
         parent.wait(10)
         assert parent.stdout is not None
         parent.stdout.close()
-    write_whole(box.state_file, '{"processes": {"triton": {"pid": null}}}')
+    write_atomically(box.state_file, '{"processes": {"triton": {"pid": null}}}')
     assert stubs.triton() is None
     assert not stubs.has_died("one")
 
@@ -183,7 +183,7 @@ class Dead(StubWatch):
 def import_watch(tmp_path: Path, now: list[float]) -> tuple[ImportWatch, Dead]:
     """A watch of a box whose Triton is process 7."""
     box = Box("abc", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0, multi_model=True)
-    write_whole(box.state_file, '{"processes": {"triton": {"pid": 7}}}')
+    write_atomically(box.state_file, '{"processes": {"triton": {"pid": 7}}}')
     watch, kernel = ImportWatch(box, lambda: now[0]), Dead()
     watch._watch = kernel
     return watch, kernel

@@ -85,7 +85,9 @@ def test_the_longest_stages_are_kept() -> None:
 
 def test_an_hour_of_as_many_busy_models_as_have_series_takes_few_megabytes() -> None:
     """The models beyond those have one series together, however many come and go."""
-    names = {f"a-model-with-a-rather-long-name-{index}": 100 + index for index in range(MODELS._most + 1)}
+    names = {
+        f"a-model-with-a-rather-long-name-{index}": 100 + index for index in range(MODELS._max_values + 1)
+    }
     point = dumps(describe(Counts(0.0), counts(5.0, names, stages=MAX_STAGES)))
     assert len(zlib.compress(point)) * MAX_POINTS < 4e6
 
