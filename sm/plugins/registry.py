@@ -23,6 +23,9 @@ from sm.run_state import CODE
 
 log = logging.getLogger(__name__)
 
+#: The beginning of the error for a request without a model.
+NO_MODEL = "the request names no model (modelname in the JSON or in the query), and there is no default"
+
 
 @dataclass(frozen=True)
 class Registry:
@@ -47,7 +50,7 @@ class Registry:
             )
         exists = ", ".join(sorted(self.clients)) or "none"
         if not name:
-            raise UnknownModel(f"the request names no model and there is no default; there are: {exists}")
+            raise UnknownModel(f"{NO_MODEL}; there are: {exists}", models=sorted(self.clients))
         why = f" ({self.left_out[name]})" if name in self.left_out else ""
         raise UnknownModel(f"no model {name[:200]!r}{why}; there are: {exists}", models=sorted(self.clients))
 

@@ -22,7 +22,7 @@ from sm.errors import (
     TriremeError,
     UnknownModel,
 )
-from sm.plugins.registry import Registry
+from sm.plugins.registry import NO_MODEL, Registry
 from sm.router.answer import Answer
 from sm.router.classify import is_binary
 from sm.router.invocation import BINARY, JSON, GenerateRequest, Message, TritonRequest
@@ -67,7 +67,7 @@ class Triton:
         """Return the model that answered, and its answer."""
         if not request.model:
             names = ", ".join(sorted({*self._registry.clients, *self._registry.models})) or "none"
-            raise UnknownModel(f"the request names no model and there is no default; there are: {names}")
+            raise UnknownModel(f"{NO_MODEL}; there are: {names}")
         model = self._registry.triton_model(request.model)
         upstream_request = to_upstream(request.message, model, request.version, request.verb)
         try:

@@ -234,6 +234,12 @@ def test_an_unknown_model_lists_what_exists(dispatcher: Dispatcher) -> None:
         run(dispatcher, "nobody", {})
 
 
+def test_a_request_that_names_no_model_is_told_where_to_name_it(dispatcher: Dispatcher) -> None:
+    with pytest.raises(UnknownModel, match="modelname in the JSON or in the query.*echo, look") as refusal:
+        run(dispatcher, "", {})
+    assert refusal.value.details["models"] == ["echo", "look", "meeting", "plain", "tensor"]
+
+
 def test_a_client_that_raises_is_a_500_that_keeps_its_detail_to_the_log(
     dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
