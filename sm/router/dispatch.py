@@ -26,7 +26,7 @@ from sm.errors import (
 from sm.metrics import stage
 from sm.plugins.registry import Registry
 from sm.router.answer import dumps
-from sm.router.invocation import JSON, DispatchRequest, RawRecord
+from sm.router.invocation import JSON, JSON_LINES, DispatchRequest, RawRecord
 from sm.router.ordered import OrderedRunner
 from sm.router.s3.inlining import inline_objects
 from sm.router.s3.store import Store
@@ -217,7 +217,7 @@ def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, A
         return _body_fields(record)
     if isinstance(record, RawRecord):
         if not {record.content_type, ANY_TYPE} & {*kind.content_types}:
-            takes = ", ".join(("application/json", *kind.content_types))
+            takes = ", ".join((JSON, JSON_LINES, *kind.content_types))
             raise UnsupportedType(f"{client.name} takes {takes}, not {record.content_type[:100]!r}")
         return kind.fields_of_raw(record.body)
     if isinstance(record, (str, DecodedBase64)) and kind.main_field:
