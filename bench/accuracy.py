@@ -88,7 +88,7 @@ def compare(classifier: Any, detector: Any, picture: Picture) -> Iterator[Differ
     options = {"format": "detections", "confidence": PRESENT}
     payload = kind(image=picture.content, parameters=options)
     whole = decoding_in_full(kind)(image=picture.content, parameters=options)
-    place = detector.letterbox.place(*payload.size)
+    place = detector.letterbox.fit(*payload.size)
     scaled = payload.pixels_at_least(place.width, place.height).shape != whole.pixels.shape
     found, side = detector.inference(payload), max(payload.size)
     for known in detector.inference(whole):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from clients.yolov5.nms import Floats, objects
+from clients.yolov5.nms import Floats, detect_objects
 
 ROWS, CLASSES, SIZE = 25_200, 80, 640
 
@@ -48,7 +48,7 @@ def main(rounds: int) -> None:
         times = []
         for _ in range(rounds):
             started = time.perf_counter()
-            found = objects(rows, 0.5, 0.45)
+            found = detect_objects(rows, 0.5, 0.45)
             times.append(1000 * (time.perf_counter() - started))
         print(f"{name:42} {len(found):5} {min(times):8.2f} {np.median(times):10.2f}")
 

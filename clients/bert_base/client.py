@@ -1,4 +1,4 @@
-"""Fill-mask: the likeliest words in the place of ``[MASK]``."""
+"""Fill-mask: the most likely words in the place of ``[MASK]``."""
 
 from __future__ import annotations
 
@@ -14,62 +14,65 @@ from sm.client import Parameters, TensorClient, Tensors, Text, TextPayload
 from sm.errors import WrongPayload
 from sm.repository.manifest import Manifest
 
-from .filling import Ids, Scores, Span, combine, fill, likeliest, window
-from .form import MASKS, Form
-from .words import tokenizer
+from .filling import Ids, Scores, Span, choose_window, combine, fill, top_words
+from .signature import MASK_OUTPUTS, Signature
+from .tokenizing import load_tokenizer
 
-#: Words of the vocabulary that stand for nothing: [CLS], [unused7].
+#: Entries of the vocabulary that are no words: [CLS], [unused7]. They are never an answer.
 RESERVED = re.compile(r"\[.+\]")
 
 
 class Preprocess(BaseModel):
-    """``preprocess.json`` beside the model's configuration; how it tells words apart, tokenizer.json says."""
+    """``preprocess.json`` in the model's folder; ``tokenizer.json`` says how a text becomes word pieces."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     mask_token: str = Field(default="[MASK]", min_length=1)
-    #: Word pieces that the model takes at once, the two at the ends included.
+    #: Word pieces in one text, [CLS] and [SEP] included.
     max_length: int = Field(default=512, ge=3)
-    #: A text of more characters is refused unread.
+    #: A longer text is refused before it is tokenized.
     max_characters: int = Field(default=2**15, ge=1)
 
     @classmethod
     def read(cls, path: Path) -> Preprocess:
-        """What the file says; BERT base's own where there is none."""
+        """Read the file; without one, return the values of BERT base."""
         return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
 
 
 class Options(Parameters):
-    """How many answers, and what becomes of a text that the model cannot take whole."""
+    """How many sentences to answer with, and whether a text that is too long is truncated."""
 
     top: int = Field(default=5, ge=1, le=100, description="How many sentences to answer with.")
     truncate: bool = Field(
         default=False,
-        description="Let the model read only the part around the masks of a text that is too long for it.",
+        description="If the text is too long for the model, read only the part around the masks.",
     )
 
 
 @dataclass(frozen=True)
-class Masked:
-    """A text as the model reads it: ids int64 [s], and where the masks are in the ids and in the text."""
+class TokenizedText:
+    """A text as the model reads it."""
 
+    #: Word pieces, int64 [s].
     ids: Ids
-    places: tuple[int, ...]
+    #: Where the masks are among the ids.
+    positions: tuple[int, ...]
+    #: Where the masks are in the text.
     spans: tuple[Span, ...]
 
 
 class MaskedText(TextPayload):
-    """A text with ``[MASK]`` in it, once or more."""
+    """A text with at least one ``[MASK]``."""
 
     parameters: Options = Field(default_factory=Options)
-    #: What ``preprocess`` read, for ``postprocess``.
-    _masked: Masked | None = PrivateAttr(default=None)
+    #: Set by ``preprocess``, so that ``postprocess`` does not tokenize again.
+    _tokenized: TokenizedText | None = PrivateAttr(default=None)
 
 
 class BertBase(TensorClient):
     """Fill-mask: sentences with ``[MASK]`` filled, best first, each with its probability.
 
-    The model is any that takes ``input_ids`` and gives one output of a score for each word.
+    Serves any model that takes ``input_ids`` and has one output with a score for each word.
     """
 
     model = "bert_base"
@@ -78,87 +81,100 @@ class BertBase(TensorClient):
 
     def setup(self) -> None:
         folder = self.repository / self.model
-        self.form = Form.of(self.triton.metadata(self.model))
+        self.signature = Signature.of(self.triton.metadata(self.model))
         self.limits = Preprocess.read(folder / "preprocess.json")
-        self.tokenizer = tokenizer(folder, self.form.words)
-        # What is too long is for this client to say; a tokenizer.json may come with its own idea.
+        self.tokenizer = load_tokenizer(folder, self.signature.vocabulary_size)
+        # tokenizer.json may ask for truncation and padding; both are this client's decision.
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         vocabulary = self.tokenizer.get_vocab()
-        self.mask = vocabulary[self.limits.mask_token]
-        self.padding = vocabulary.get("[PAD]", 0)
-        self.longest = min(self.limits.max_length, self.form.length or self.limits.max_length)
-        self.shortest = max(least_length(folder), self.form.length)
-        self.barred: Ids = np.array([index for word, index in vocabulary.items() if RESERVED.fullmatch(word)])
+        self.mask_id = vocabulary[self.limits.mask_token]
+        self.padding_id = vocabulary.get("[PAD]", 0)
+        self.max_length = min(self.limits.max_length, self.signature.length or self.limits.max_length)
+        self.min_length = max(minimum_length(folder), self.signature.length)
+        reserved = [index for word, index in vocabulary.items() if RESERVED.fullmatch(word)]
+        self.excluded: Ids = np.array(reserved)
 
     def preprocess(self, payload: MaskedText) -> Tensors:
-        payload._masked = masked = self.read(payload)
-        length = len(masked.ids)
-        ids = np.full(max(length, self.shortest), self.padding, np.int64)
-        ids[:length] = masked.ids
-        attention = np.zeros_like(ids)
-        # Where the attention is 0 the model does not look.
+        payload._tokenized = tokenized = self.tokenize(payload)
+        length = len(tokenized.ids)
+        ids = np.full(max(length, self.min_length), self.padding_id, np.int64)
+        ids[:length] = tokenized.ids
+        attention = np.zeros_like(ids)  # 0: the model ignores the padding
         attention[:length] = 1
-        return self.form.tensors(ids, attention)
+        return self.signature.to_tensors(ids, attention)
 
     def wanted(self, payload: MaskedText) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
-        return self.form.outputs
+        return self.signature.outputs
 
     def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
-        masked, top = payload._masked or self.read(payload), payload.parameters.top
-        ids, scores = combine(self.candidates(outputs, masked.places, top), top)
+        tokenized, top = payload._tokenized or self.tokenize(payload), payload.parameters.top
+        ids, scores = combine(self.find_candidates(outputs, tokenized.positions, top), top)
         return [
-            {"token": fill(payload.text, masked.spans, self.words(row)), "score": score}
+            {"token": fill(payload.text, tokenized.spans, self.to_words(row)), "score": score}
             for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True)
         ]
 
-    def candidates(self, outputs: Tensors, places: Sequence[int], top: int) -> list[tuple[Ids, Scores]]:
-        """For each mask, at its place in the text, the best ids [top] and their log probabilities [top]."""
-        if self.form.gives_logits:
-            (name,) = self.form.outputs
+    def find_candidates(
+        self, outputs: Tensors, positions: Sequence[int], top: int
+    ) -> list[tuple[Ids, Scores]]:
+        """Return the best ids [top] and their log probabilities [top] for each mask, in the text's order."""
+        if self.signature.gives_logits:
+            (name,) = self.signature.outputs
             logits = outputs[name].reshape(-1, outputs[name].shape[-1])
-            return [likeliest(logits[place], self.barred, top) for place in places]
-        # The rows are the masks' own, and those over are another text's in the batch.
-        ids, scores = (outputs[name][: len(places), :top] for name in MASKS)
+            return [top_words(logits[position], self.excluded, top) for position in positions]
+        # One row per mask; a longer text in the same batch may have added rows.
+        ids, scores = (outputs[name][: len(positions), :top] for name in MASK_OUTPUTS)
         return list(zip(ids, scores.astype(np.float64), strict=True))
 
-    def words(self, ids: Sequence[int]) -> list[str]:
+    def to_words(self, ids: Sequence[int]) -> list[str]:
         return [self.tokenizer.id_to_token(index) or "" for index in ids]
 
-    def read(self, payload: MaskedText) -> Masked:
-        """:class:`~sm.errors.WrongPayload` if there is no mask, or more text than the model takes."""
+    def tokenize(self, payload: MaskedText) -> TokenizedText:
+        """Tokenize the text and find its masks.
+
+        Raises:
+            WrongPayload: The text has no mask, or is longer than the model takes.
+        """
         if len(payload.text) > self.limits.max_characters:
-            raise _wrong(f"has over {self.limits.max_characters:,} characters")
+            raise _wrong_text(f"has over {self.limits.max_characters:,} characters")
         encoding = self.tokenizer.encode(payload.text)
         ids: Ids = np.array(encoding.ids, np.int64)
-        places = tuple(np.flatnonzero(ids == self.mask).tolist())
-        if not places:
-            raise _wrong(f"has no {self.limits.mask_token} to fill")
-        spans = tuple(encoding.offsets[place] for place in places)
-        masked = Masked(ids, places, spans)
-        return masked if len(ids) <= self.longest else self.shortened(masked, payload)
+        positions = tuple(np.flatnonzero(ids == self.mask_id).tolist())
+        if not positions:
+            raise _wrong_text(f"has no {self.limits.mask_token} to fill")
+        spans = tuple(encoding.offsets[position] for position in positions)
+        tokenized = TokenizedText(ids, positions, spans)
+        return tokenized if len(ids) <= self.max_length else self.truncate(tokenized, payload)
 
-    def shortened(self, masked: Masked, payload: MaskedText) -> Masked:
-        """The part around the masks, between the marks at both ends."""
+    def truncate(self, tokenized: TokenizedText, payload: MaskedText) -> TokenizedText:
+        """Keep the part around the masks, between [CLS] and [SEP], if the request allows it."""
         if not payload.parameters.truncate:
-            raise _wrong(
-                f"is {len(masked.ids)} word pieces long, the model takes {self.longest}; "
+            raise _wrong_text(
+                f"is {len(tokenized.ids)} word pieces long, the model takes {self.max_length}; "
                 "with truncate it reads the part around the masks"
             )
+        first, inner, last = np.split(tokenized.ids, (1, len(tokenized.ids) - 1))
         try:
-            part = window(len(masked.ids) - 2, [place - 1 for place in masked.places], self.longest - 2)
+            window = choose_window(
+                len(inner), [position - 1 for position in tokenized.positions], self.max_length - 2
+            )
         except ValueError as error:
-            raise _wrong(f"cannot be truncated: {error}") from None
-        ids = np.concatenate((masked.ids[:1], masked.ids[1:-1][part], masked.ids[-1:]))
-        return Masked(ids, tuple(place - part.start for place in masked.places), masked.spans)
+            raise _wrong_text(f"cannot be truncated: {error}") from None
+        ids = np.concatenate((first, inner[window], last))
+        positions = tuple(position - window.start for position in tokenized.positions)
+        return TokenizedText(ids, positions, tokenized.spans)
 
 
-def least_length(model: Path) -> int:
-    """Word pieces that every version of the model takes: a plan may be built for no fewer than so many."""
+def minimum_length(model: Path) -> int:
+    """Return the least number of word pieces that every version of the model takes.
+
+    A TensorRT plan may be built for a fixed length; its manifest says so.
+    """
     manifests = filter(None, map(Manifest.read, (path for path in model.iterdir() if path.is_dir())))
     profiles = (profile for manifest in manifests for profile in manifest.profiles)
     return max((profile.minimum[-1] for profile in profiles if profile.input == "input_ids"), default=1)
 
 
-def _wrong(what: str) -> WrongPayload:
-    return WrongPayload(f"payload.text: {what}", field="payload.text")
+def _wrong_text(problem: str) -> WrongPayload:
+    return WrongPayload(f"payload.text: {problem}", field="payload.text")

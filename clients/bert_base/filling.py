@@ -1,4 +1,4 @@
-"""Filling masks, without a model: which window of a text, which words, and the sentences they make."""
+"""Fill masks without a model: choose the window of a text, the best words, and write the sentences."""
 
 from __future__ import annotations
 
@@ -10,81 +10,82 @@ from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
 Scores = NDArray[np.float64]
-#: The first character of a stretch of text, and the one after its last.
+#: The first character of a part of a text, and the one after its last.
 Span = tuple[int, int]
 
-#: Scores that are looked at together.
-BLOCK_ROWS = 64
+#: Scores in one block, of which only the maximum is compared first.
+BLOCK_SCORES = 64
 
 #: Marks a word piece that continues the word before it.
 CONTINUATION = "##"
 
 
-def window(length: int, places: Sequence[int], room: int) -> slice:
-    """The ``room`` of ``length`` word pieces that have all ``places`` in their middle, as far as can be.
+def choose_window(length: int, positions: Sequence[int], size: int) -> slice:
+    """Choose ``size`` of ``length`` word pieces so that ``positions`` are as near its middle as possible.
 
-    :raises ValueError: The places lie further apart than ``room``.
+    Raises:
+        ValueError: The positions are further apart than ``size``.
     """
-    if places[-1] - places[0] >= room:
-        raise ValueError(f"the masks lie further apart than {room} word pieces")
-    middle = (places[0] + places[-1] + 1 - room) // 2
-    start = max(0, min(middle, length - room))
-    return slice(start, start + room)
+    if positions[-1] - positions[0] >= size:
+        raise ValueError(f"the masks lie further apart than {size} word pieces")
+    centred = (positions[0] + positions[-1] + 1 - size) // 2
+    start = max(0, min(centred, length - size))
+    return slice(start, start + size)
 
 
-def likeliest(logits: NDArray[Any], barred: Ids, top: int) -> tuple[Ids, Scores]:
-    """The ``top`` ids of one row of logits [words], best first, and the logarithm of their probabilities.
+def top_words(logits: NDArray[Any], excluded: Ids, top: int) -> tuple[Ids, Scores]:
+    """Return the ``top`` ids of one row of logits [words], best first, and their log probabilities.
 
-    The probabilities are over all words but the ``barred`` ones, which are never among the ids.
+    The words in ``excluded`` are never among the ids and have no share of the probability.
     """
     scores = logits.astype(np.float32)
-    scores[barred] = -np.inf
+    scores[excluded] = -np.inf
     best = scores.max()
-    with np.errstate(over="ignore"):  # a logit that far below the best has no share
-        # NumPy raises to powers four bytes at a time as fast as it copies; only the sum needs more.
+    with np.errstate(over="ignore"):  # a logit far below the best one underflows to probability 0
+        # float32 is precise enough for the powers and much faster; only the sum needs float64.
         total = np.exp(scores - best).sum(dtype=np.float64)
     top = min(top, int(np.count_nonzero(scores > -np.inf)))
-    # Equal scores in the order of the ids, so that an answer does not depend on how the best were found.
-    best_ids = np.flatnonzero(scores >= bound(scores, top))
+    # Equal scores keep the order of the ids, so that the answer does not depend on how they were found.
+    best_ids = np.flatnonzero(scores >= lower_bound(scores, top))
     best_ids = best_ids[np.argsort(-scores[best_ids], kind="stable")][:top]
     return best_ids, scores[best_ids].astype(np.float64) - np.float64(best) - np.log(total)
 
 
-def bound(scores: NDArray[np.float32], top: int) -> np.float32:
-    """What at least ``top`` of ``scores`` [words] reach, and hardly more.
+def lower_bound(scores: NDArray[np.float32], top: int) -> np.float32:
+    """Return a bound that at least ``top`` of ``scores`` [words] reach, and few more.
 
-    So many blocks have a best score over it: their maxima are found in a tenth of the time that
+    It is the ``top``-th best maximum of a block. Finding the maxima takes a tenth of the time that
     partitioning all scores takes.
     """
-    blocks = len(scores) // BLOCK_ROWS
+    blocks = len(scores) // BLOCK_SCORES
     maxima = (
-        scores[: blocks * BLOCK_ROWS].reshape(blocks, BLOCK_ROWS).max(axis=1) if blocks >= top else scores
+        scores[: blocks * BLOCK_SCORES].reshape(blocks, BLOCK_SCORES).max(axis=1) if blocks >= top else scores
     )
-    least: np.float32 = np.partition(maxima, -top)[-top]
-    return least
+    bound: np.float32 = np.partition(maxima, -top)[-top]
+    return bound
 
 
 def combine(candidates: Sequence[tuple[Ids, Scores]], top: int) -> tuple[Ids, Scores]:
-    """The ``top`` best choices of one candidate for every mask: ids [n, masks], scores [n], best first.
+    """Choose one candidate for every mask: the ``top`` best choices, ids [n, masks] and scores [n].
 
-    Masks are taken as independent: a choice's score is the sum of its logarithms. The best choices of
-    the first masks are all that the best of all can begin with, so no more are kept on the way.
+    The masks count as independent: the score of a choice is the sum of its log probabilities. A best
+    choice for all masks begins with a best choice for the first ones, so ``top`` partial choices are enough.
     """
     if len(candidates) == 1:
         ids, scores = candidates[0]
         return ids[:top, None], scores[:top]
-    chosen, total = np.empty((1, 0), np.int64), np.zeros(1)
+    choices, totals = np.empty((1, 0), np.int64), np.zeros(1)
     for ids, scores in candidates:
-        sums = (total[:, None] + scores).ravel()
+        sums = (totals[:, None] + scores).ravel()
         order = np.argsort(-sums, kind="stable")[:top]
-        before, last = np.divmod(order, len(ids))
-        chosen = np.column_stack((chosen[before], ids[last]))
-        total = sums[order]
-    return chosen, total
+        previous, last = np.divmod(order, len(ids))
+        choices = np.column_stack((choices[previous], ids[last]))
+        totals = sums[order]
+    return choices, totals
 
 
 def fill(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
-    """``text`` with a word in the place of each span; everything else as it was.
+    """Replace each span of ``text`` by a word; everything else stays as it is.
 
     A word piece that continues a word (``##ing``) joins the text before it without a space.
     """
@@ -92,11 +93,11 @@ def fill(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
 
 
 def _parts(text: str, spans: Sequence[Span], words: Sequence[str]) -> Iterator[str]:
-    written = 0
+    end_of_last = 0
     for (start, end), word in zip(spans, words, strict=True):
-        between = text[written:start]
+        between = text[end_of_last:start]
         joins = word.startswith(CONTINUATION) and text[:start].strip()
         yield between.rstrip(" ") if joins else between
         yield word.removeprefix(CONTINUATION)
-        written = end
-    yield text[written:]
+        end_of_last = end
+    yield text[end_of_last:]

@@ -1,4 +1,4 @@
-"""ImageNet classification: a picture in, its likeliest classes out."""
+"""ImageNet classification: a picture in, its most likely classes out."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ClassifiedPicture(ImagePayload):
 
 
 class Resnet(TensorClient):
-    """Rows ``score:index:index:label``, the likeliest first, as the reference system prints them.
+    """Rows ``score:index:index:label``, best first, as the reference system prints them.
 
-    The score is the logit, not the probability: the reference asks Triton's classification extension
-    for its model's one output, whose values (11.25) are no probabilities. A caller who wants
-    probabilities has ``probs`` through Triton's own API.
+    The score is the logit (11.25), not a probability, because the reference prints logits. A caller who
+    wants probabilities asks Triton's own API for the output ``probs``.
 
-    The model is any with one picture and one output of a score for each class, whatever their names.
+    Serves any model that takes one picture and has one output with a score for each class, whatever
+    their names.
     """
 
     model = "resnet"
@@ -52,19 +52,23 @@ class Resnet(TensorClient):
     samples = ("coffee.jpg", "cat.png")
 
     def setup(self) -> None:
-        """``preprocess.json`` and the labels travel with the model: another ResNet brings its own."""
+        """Read ``preprocess.json`` and the labels from the model's folder: another ResNet brings its own."""
         folder = self.repository / self.model
         metadata = self.triton.metadata(self.model)
         image, scores = find_image(metadata), find_output(metadata, 1, ("logits",))
         self.input, self.output = image.name, scores.name
-        prepared = self.preparation(image)
-        self.decode_size = prepared.decode_size
-        # A model that takes bytes has the arithmetic in its graph.
-        self.tensor = prepared.unscaled if image.datatype == "UINT8" else prepared
+        preprocessing = self.read_preprocessing(image)
+        self.decode_size = preprocessing.decode_size
+        # A model that takes bytes scales and normalises them in its own graph.
+        self.to_tensor = preprocessing.unscaled if image.datatype == "UINT8" else preprocessing
         self.labels = Labels.read(label_file(folder, scores.name), scores.shape[0])
 
-    def preparation(self, image: ImageInput) -> Preprocessing | Squash:
-        """As ``preprocess.json`` says; :class:`~sm.errors.StartError` if the model takes another size."""
+    def read_preprocessing(self, image: ImageInput) -> Preprocessing | Squash:
+        """Read ``preprocess.json``; without one, prepare pictures as the reference system does.
+
+        Raises:
+            StartError: The file is wrong, or has another size than the model's input.
+        """
         path = self.repository / self.model / "preprocess.json"
         if not path.is_file():
             squash = Squash.of(image)
@@ -75,22 +79,23 @@ class Resnet(TensorClient):
                 squash.height,
             )
             return squash
-        prepared = Preprocessing.read(path)
-        if image.size(prepared.crop) != (prepared.crop, prepared.crop):
+        preprocessing = Preprocessing.read(path)
+        crop = preprocessing.crop
+        if image.size(crop) != (crop, crop):
             raise StartError(
-                f"{path} has crop {prepared.crop}, but {self.model!r} takes {image.height} by {image.width}."
+                f"{path} has crop {crop}, but {self.model!r} takes {image.height} by {image.width}."
             )
-        return prepared
+        return preprocessing
 
     def preprocess(self, payload: ClassifiedPicture) -> dict[str, Array]:
-        """The picture to the model's input, float32 or uint8 [3, 224, 224]."""
-        return {self.input: self.tensor(payload.pixels_at_least(*self.decode_size), payload.size)}
+        """Turn the picture into the model's input, float32 or uint8 [3, 224, 224]."""
+        return {self.input: self.to_tensor(payload.pixels_at_least(*self.decode_size), payload.size)}
 
     def wanted(self, payload: ClassifiedPicture) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
         return (self.output,)
 
     def postprocess(self, outputs: Tensors, payload: ClassifiedPicture) -> list[str]:
-        """The scores, float32 [classes], to rows."""
+        """Turn the scores, float32 [classes], into rows."""
         scores = outputs[self.output].reshape(-1)
         best = np.argsort(-scores, kind="stable")[: payload.parameters.top]
         return [self.labels.row(scores[index], index) for index in best]

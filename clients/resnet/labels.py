@@ -1,4 +1,4 @@
-"""The names of the classes, and the rows that are printed of them."""
+"""The names of the classes, and the rows of an answer."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from pathlib import Path
 
 from sm.errors import StartError
 
-#: A line that says its own index, as the reference's file has them: "250:malamute, malemute".
+#: A line that starts with its index, as in the reference's file: "250:malamute, malemute".
 NUMBERED = re.compile(r"\d+:")
 
 
 @dataclass(frozen=True)
 class Labels:
-    """One name for each class; none where the model brings no file."""
+    """One ``index:name`` for each class; none if the model has no label file."""
 
     names: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path | None, classes: int) -> Labels:
-        """:class:`StartError` if there are not as many labels as classes.
+        """Read a file with one label per line.
 
-        The reference's numbered file has more than its model has classes: those over are never printed.
+        The reference's numbered file has more labels than its model has classes; the rest is never used.
+
+        Args:
+            path: The label file; None: the model has none.
+            classes: How many classes the model scores; -1: unknown.
+
+        Raises:
+            StartError: The file cannot be read, or has another number of labels than the model has classes.
         """
         if path is None:
             return cls()
@@ -38,6 +45,6 @@ class Labels:
         return cls(names if numbered else tuple(f"{index}:{name}" for index, name in enumerate(names)))
 
     def row(self, score: float, index: int) -> str:
-        """``score:index:index:label``; without labels ``score:index``, as Triton prints it then."""
+        """Return ``score:index:index:label``; without labels ``score:index``, as Triton prints it then."""
         has_name = index < len(self.names)
         return f"{score:f}:{index}:{self.names[index]}" if has_name else f"{score:f}:{index}"

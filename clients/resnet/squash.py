@@ -1,4 +1,4 @@
-"""Pictures for a ResNet that brings no ``preprocess.json``, as the reference system prepares them."""
+"""Prepare pictures as the reference system does, for a ResNet without ``preprocess.json``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from PIL import Image
 
 from sm.client import ImageInput
 
-#: Pixels of each side where the model takes any.
+#: Pixels of a side that the model leaves free.
 DEFAULT_SIDE = 224
-#: So many times the pixels of each side are decoded at least.
+#: Decode at least this many times the pixels of each side, so that the resize loses no detail.
 DECODE_MARGIN = 2
 
 
 @dataclass(frozen=True)
 class Squash:
-    """RGB, resized to ``height`` by ``width`` whatever its shape was, divided by 255."""
+    """Resize to ``height`` by ``width`` without keeping the aspect ratio, then divide by 255; RGB."""
 
     height: int
     width: int
@@ -31,11 +31,11 @@ class Squash:
 
     @property
     def decode_size(self) -> tuple[int, int]:
-        """Width and height that are enough of a picture: it loses nothing that a model could see."""
+        """Width and height that a JPEG is decoded to at least."""
         return DECODE_MARGIN * self.width, DECODE_MARGIN * self.height
 
     def __call__(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None = None) -> NDArray[np.float32]:
-        """RGB uint8 [height, width, 3] to float32, 0 to 1, in the model's layout."""
+        """Turn RGB uint8 [height, width, 3] into float32, 0 to 1, in the model's layout."""
         return self.unscaled(pixels, size).astype(np.float32) / np.float32(255)
 
     def unscaled(
@@ -43,7 +43,7 @@ class Squash:
         pixels: NDArray[np.uint8],
         size: tuple[int, int] | None = None,  # noqa: ARG002  # Preprocessing's signature
     ) -> NDArray[np.uint8]:
-        """The same in uint8, for a model that divides in its graph."""
-        # Pillow, since its bicubic filter is the reference's.
+        """Return the same in uint8, for a model that divides in its graph."""
+        # Pillow, because the reference resizes with its bicubic filter.
         resized: NDArray[Any] = np.asarray(Image.fromarray(pixels).resize((self.width, self.height)))
         return np.ascontiguousarray(resized.transpose(2, 0, 1)) if self.layout == "CHW" else resized

@@ -1,4 +1,4 @@
-"""Objects in a picture, as YOLOv5 finds them."""
+"""Object detection with YOLOv5: a picture in, its objects out."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from sm.client import Boxes, ImagePayload, Picture, TensorClient, Tensors
 from sm.client.drawing import Label, draw
 
-from .form import OBJECTS, Form
 from .letterbox import Letterbox, Placement
-from .nms import Objects, objects, suppressed
+from .nms import Objects, detect_objects, read_objects
+from .signature import OBJECTS, Signature
 
 
 class Options(BaseModel):
-    """How sure, how far apart, and in which form."""
+    """The thresholds, and the form of the answer."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     format: Literal["rows", "detections", "image"] = Field(
-        "rows", description="Rows in the input's pixels, objects in the picture's, or the picture itself."
+        "rows",
+        description="rows: boxes in the pixels of the letterboxed input. detections: boxes in the picture's "
+        "pixels. image: the picture with the boxes drawn.",
     )
     confidence: float = Field(0.5, ge=0, le=1, description="The score over which an object counts.")
     iou: float = Field(0.45, ge=0, le=1, description="Overlap over which two boxes of a class are one.")
@@ -35,13 +37,14 @@ class DetectionPayload(ImagePayload):
 
 
 class Yolov5(TensorClient):
-    """COCO's 80 kinds of objects in a picture.
+    """COCO's 80 kinds of objects in a picture, best first.
 
-    ``rows``: ``[class_id, confidence, x1, x2, y1, y2, image_width, image_height]``, mind the order. The
-    box is in the pixels of the letterboxed input; width and height are the sent picture's, since with
-    them a caller can map the box back. ``detections``: ``{"label", "class_id", "score", "box"}`` with
-    the box in the picture's own pixels. ``image``, or ``Accept: image/png``: the picture, boxes drawn.
-    Best first. The model is any with one picture and one output of rows, whatever their names.
+    ``rows``: ``[class_id, confidence, x1, x2, y1, y2, image_width, image_height]``; note the order of the
+    coordinates, which are in pixels of the letterboxed input. With the picture's width and height a caller
+    can map the box back. ``detections``: ``{"label", "class_id", "score", "box"}``, the box in the
+    picture's own pixels. ``image``, or ``Accept: image/png``: the picture with the boxes drawn.
+
+    Serves any model that takes one picture and has one output of rows, whatever their names.
     """
 
     model = "yolov5"
@@ -52,62 +55,67 @@ class Yolov5(TensorClient):
 
     def setup(self) -> None:
         folder = self.repository / self.model
-        self.form = Form.of(self.triton.metadata(self.model), folder)
-        self.letterbox = Letterbox.of(self.form.image, folder / "preprocess.json")
-        self.labels = self.names(folder)
+        self.signature = Signature.of(self.triton.metadata(self.model), folder)
+        self.letterbox = Letterbox.of(self.signature.image, folder / "preprocess.json")
+        self.labels = self.read_labels(folder)
 
-    def names(self, folder: Path) -> list[str]:
-        """``labels.txt`` beside the model; else COCO's, if the model has as many classes."""
+    def read_labels(self, folder: Path) -> list[str]:
+        """Read ``labels.txt`` beside the model; without one, use COCO's if the model has as many classes."""
         labels_file, coco = folder / "labels.txt", self.folder / "coco.txt"
         if labels_file.is_file():
             return labels_file.read_text(encoding="utf-8").splitlines()
-        names = coco.read_text(encoding="utf-8").splitlines()
-        return names if self.form.classes in (0, len(names)) else []
+        labels = coco.read_text(encoding="utf-8").splitlines()
+        return labels if self.signature.classes in (0, len(labels)) else []
 
     def preprocess(self, payload: DetectionPayload) -> Tensors:
         options, letterbox = payload.parameters, self.letterbox
-        place = letterbox.place(*payload.size)
-        pixels = payload.pixels_at_least(place.width, place.height)
-        make = letterbox.unscaled if self.form.unscaled else letterbox.tensor
-        images = make(pixels, place)
-        if not self.form.asks:
-            return {self.form.image.name: images}
+        placement = letterbox.fit(*payload.size)
+        pixels = payload.pixels_at_least(placement.width, placement.height)
+        to_input = letterbox.unscaled if self.signature.takes_bytes else letterbox.tensor
+        inputs: Tensors = {self.signature.image.name: to_input(pixels, placement)}
+        if not self.signature.takes_thresholds:
+            return inputs
         return {
-            self.form.image.name: images,
+            **inputs,
             "confidence": np.array([options.confidence], np.float32),
             "iou": np.array([options.iou], np.float32),
         }
 
     def wanted(self, payload: DetectionPayload) -> tuple[str, ...]:
-        return (self.form.output(payload.parameters.confidence, payload.parameters.iou),)
+        return (self.signature.choose_output(payload.parameters.confidence, payload.parameters.iou),)
 
     def postprocess(self, outputs: Tensors, payload: DetectionPayload) -> object:
         options = payload.parameters
         if OBJECTS in outputs:
-            detected = suppressed(outputs[OBJECTS], options.confidence)
+            objects = read_objects(outputs[OBJECTS], options.confidence)
         else:
-            rows = outputs[self.form.rows]
-            detected = objects(rows.reshape(-1, rows.shape[-1]), options.confidence, options.iou)
-        place = self.letterbox.place(*payload.size)
+            rows = outputs[self.signature.row_output]
+            objects = detect_objects(rows.reshape(-1, rows.shape[-1]), options.confidence, options.iou)
+        placement = self.letterbox.fit(*payload.size)
         if options.format == "image" or payload.accept == "image/png":
-            return self.picture(detected, place, payload)
-        return (
-            self.detections(detected, place) if options.format == "detections" else self.rows(detected, place)
-        )
+            return self.draw_picture(objects, placement, payload)
+        if options.format == "detections":
+            return self.to_detections(objects, placement)
+        return self.to_rows(objects, placement)
 
-    def rows(self, detected: Objects, place: Placement) -> list[list[float]]:
-        """Hundredths of a pixel and ten-thousandths of a score: more digits would say nothing."""
+    def to_rows(self, objects: Objects, placement: Placement) -> list[list[float]]:
+        """Round to hundredths of a pixel and ten-thousandths of a score: further digits are noise."""
         corners = np.array((self.letterbox.width, self.letterbox.height) * 2)
-        boxes = detected.boxes.clip(0, corners).tolist()
+        boxes = objects.boxes.clip(0, corners).tolist()
         return [
-            [label, round(score, 4), *(round(value, 2) for value in (x1, x2, y1, y2)), *place.picture_size]
-            for label, score, (x1, y1, x2, y2) in zip(
-                detected.classes.tolist(), detected.scores.tolist(), boxes, strict=True
+            [
+                class_id,
+                round(score, 4),
+                *(round(value, 2) for value in (x1, x2, y1, y2)),
+                *placement.picture_size,
+            ]
+            for class_id, score, (x1, y1, x2, y2) in zip(
+                objects.classes.tolist(), objects.scores.tolist(), boxes, strict=True
             )
         ]
 
-    def detections(self, detected: Objects, place: Placement) -> list[dict[str, Any]]:
-        boxes = place.to_picture(detected.boxes).round(2).tolist()
+    def to_detections(self, objects: Objects, placement: Placement) -> list[dict[str, Any]]:
+        boxes = placement.to_picture(objects.boxes).round(2).tolist()
         return [
             {
                 "label": self.label(class_id),
@@ -116,17 +124,21 @@ class Yolov5(TensorClient):
                 "box": dict(zip(("x1", "y1", "x2", "y2"), box, strict=True)),
             }
             for class_id, score, box in zip(
-                detected.classes.tolist(), detected.scores.tolist(), boxes, strict=True
+                objects.classes.tolist(), objects.scores.tolist(), boxes, strict=True
             )
         ]
 
-    def picture(self, detected: Objects, place: Placement, payload: DetectionPayload) -> Picture:
+    def draw_picture(self, objects: Objects, placement: Placement, payload: DetectionPayload) -> Picture:
         labels = [
-            Label(tuple(row["box"].values()), f"{row['label']} {row['score']:.2f}", row["class_id"])
-            for row in self.detections(detected, place)
+            Label(
+                tuple(detection["box"].values()),
+                f"{detection['label']} {detection['score']:.2f}",
+                detection["class_id"],
+            )
+            for detection in self.to_detections(objects, placement)
         ]
-        return Picture(draw(payload.pixels, reversed(labels)))
+        return Picture(draw(payload.pixels, reversed(labels)))  # the best object is drawn last, on top
 
     def label(self, class_id: int) -> str:
-        """The class's name, or its number where the model brought too few names."""
+        """Return the name of the class, or its number if the model has too few labels."""
         return self.labels[class_id] if class_id < len(self.labels) else str(class_id)

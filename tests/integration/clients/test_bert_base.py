@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.bert_base.client import least_length
-from clients.bert_base.form import MASKS
+from clients.bert_base.client import minimum_length
+from clients.bert_base.signature import MASK_OUTPUTS
 from sm.client import Client, TensorClient
 from sm.errors import TriremeError, WrongPayload
 from sm.plugins.loading import ClientSource, load
@@ -158,7 +158,9 @@ def test_the_score_of_several_masks_is_the_product_of_theirs(client: Client) -> 
     payload = loaded.payload(text=text)
     inputs = loaded.preprocess(payload)
     outputs = loaded.triton.infer("bert_base", {name: value[None] for name, value in inputs.items()})
-    alone = [(ids[0], scores[0]) for ids, scores in zip(*(outputs[name][0] for name in MASKS), strict=True)]
+    alone = [
+        (ids[0], scores[0]) for ids, scores in zip(*(outputs[name][0] for name in MASK_OUTPUTS), strict=True)
+    ]
     best = ask(client, text, top=1)[0]
     first, second = loaded.words([int(word) for word, _ in alone])
     assert best["token"] == f"{first} is the capital of {second}."
@@ -262,13 +264,13 @@ def test_a_text_is_padded_where_a_plan_takes_no_shorter_one(client: Client) -> N
     text = "The world has [MASK] people."
     bare = ask(client, text)
     assert isinstance(client, TensorClient)
-    client.shortest = 128  # type: ignore[attr-defined]
+    client.min_length = 128  # type: ignore[attr-defined]
     try:
         inputs = client.preprocess(validate_payload(client, DispatchRequest("bert_base", []), {"text": text}))
         assert {name: tensor.shape for name, tensor in inputs.items()} == dict.fromkeys(inputs, (128,))
         padded = ask(client, text)
     finally:
-        client.shortest = 1  # type: ignore[attr-defined]
+        client.min_length = 1  # type: ignore[attr-defined]
     assert [row["token"] for row in padded] == [row["token"] for row in bare]
     assert [row["score"] for row in padded] == pytest.approx([row["score"] for row in bare], rel=1e-3)
 
@@ -286,4 +288,4 @@ def test_what_a_plan_takes_is_read_in_its_manifest(tmp_path: Path) -> None:
             built=now(),
         ).write(tmp_path / version)
     (tmp_path / "3").mkdir()
-    assert least_length(tmp_path) == 128
+    assert minimum_length(tmp_path) == 128

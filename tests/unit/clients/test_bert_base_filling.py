@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.bert_base.filling import combine, fill, likeliest, window
+from clients.bert_base.filling import choose_window, combine, fill, top_words
 
 NONE = np.array([], np.int64)
 
@@ -28,7 +28,7 @@ NONE = np.array([], np.int64)
 def test_the_window_has_the_masks_in_its_middle(
     length: int, places: list[int], room: int, expected: slice
 ) -> None:
-    assert window(length, places, room) == expected
+    assert choose_window(length, places, room) == expected
 
 
 @given(st.data())
@@ -37,41 +37,41 @@ def test_a_window_is_full_and_holds_every_mask_whenever_one_can(data: st.DataObj
     length = data.draw(st.integers(room + 1, 100))
     first = data.draw(st.integers(0, length - 1))
     last = data.draw(st.integers(first, min(length, first + room) - 1))
-    part = window(length, [first, last], room)
+    part = choose_window(length, [first, last], room)
     assert 0 <= part.start <= first <= last < part.stop <= length
     assert part.stop - part.start == room
 
 
 def test_masks_too_far_apart_have_no_window() -> None:
     with pytest.raises(ValueError, match="further apart than 5 word pieces"):
-        window(20, [3, 8], 5)
+        choose_window(20, [3, 8], 5)
 
 
 def test_the_likeliest_words_come_best_first_with_their_probabilities() -> None:
-    ids, scores = likeliest(np.log(np.array([0.1, 0.6, 0.05, 0.25], np.float32)), NONE, 3)
+    ids, scores = top_words(np.log(np.array([0.1, 0.6, 0.05, 0.25], np.float32)), NONE, 3)
     assert ids.tolist() == [1, 3, 0]
     assert np.exp(scores) == pytest.approx([0.6, 0.25, 0.1], abs=1e-6)
 
 
 def test_barred_words_are_never_proposed_and_take_no_probability() -> None:
-    ids, scores = likeliest(np.log(np.array([0.5, 0.3, 0.2], np.float32)), np.array([0]), 3)
+    ids, scores = top_words(np.log(np.array([0.5, 0.3, 0.2], np.float32)), np.array([0]), 3)
     assert ids.tolist() == [1, 2]
     assert np.exp(scores) == pytest.approx([0.6, 0.4], abs=1e-6)
 
 
 def test_equal_words_come_in_the_order_of_the_vocabulary() -> None:
-    assert likeliest(np.zeros(50, np.float32), NONE, 4)[0].tolist() == [0, 1, 2, 3]
+    assert top_words(np.zeros(50, np.float32), NONE, 4)[0].tolist() == [0, 1, 2, 3]
 
 
 def test_logits_of_any_size_give_probabilities() -> None:
-    scores = likeliest(np.array([3e38, -3e38, 0], np.float32), NONE, 3)[1]
+    scores = top_words(np.array([3e38, -3e38, 0], np.float32), NONE, 3)[1]
     assert np.exp(scores).tolist() == [1.0, 0.0, 0.0]
 
 
 def test_the_logits_are_left_as_they_were() -> None:
     logits = np.arange(5, dtype=np.float32)
     logits.flags.writeable = False
-    likeliest(logits, np.array([4]), 2)
+    top_words(logits, np.array([4]), 2)
     assert logits.tolist() == [0, 1, 2, 3, 4]
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from clients.yolov5.client import DetectionPayload
-from clients.yolov5.nms import objects
+from clients.yolov5.nms import detect_objects
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
@@ -62,7 +62,7 @@ class AsAPlan(InProcess):
         rows = super().infer(model, inputs, version=version, outputs=["output0"])["output0"]
         if name == "output0":
             return {name: rows}
-        found = objects(rows[0], suppression.CONFIDENCE, suppression.IOU)
+        found = detect_objects(rows[0], suppression.CONFIDENCE, suppression.IOU)
         table = np.column_stack([found.boxes, found.scores, found.classes])
         return {name: np.vstack([table, np.zeros((300 - len(table), 6))]).astype(np.float32)[None]}
 

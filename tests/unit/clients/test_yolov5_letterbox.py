@@ -85,7 +85,7 @@ def test_a_picture_of_twice_the_size_is_averaged() -> None:
 
 
 def test_a_picture_that_was_decoded_smaller_lies_where_the_whole_one_does() -> None:
-    place = letterbox().place(1001, 333)
+    place = letterbox().fit(1001, 333)
     found = letterbox().tensor(noise(126, 42), place)
     grey = np.float32(114) * np.float32(1 / 255)
     inner = (found != grey).any(axis=(0, 2))
@@ -96,7 +96,7 @@ def test_a_picture_that_was_decoded_smaller_lies_where_the_whole_one_does() -> N
 @given(st.integers(1, 47), st.integers(1, 47))
 def test_it_resizes_bilinearly_to_one_step_of_brightness(width: int, height: int) -> None:
     pixels = noise(width, height)
-    place = letterbox(24).place(width, height)
+    place = letterbox(24).fit(width, height)
     found = letterbox(24).tensor(pixels).transpose(1, 2, 0) * 255
     inner = found[place.top : place.top + place.height, place.left : place.left + place.width]
     assert np.abs(inner - bilinear(pixels, place.width, place.height)).max() <= 1.01
@@ -105,7 +105,7 @@ def test_it_resizes_bilinearly_to_one_step_of_brightness(width: int, height: int
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 4000), (4000, 1), (640, 640), (4001, 3003)])
 def test_any_shape_fills_one_side_and_is_in_the_middle(width: int, height: int) -> None:
     box = letterbox(640)
-    place = box.place(width, height)
+    place = box.fit(width, height)
     assert max(place.width, place.height) == 640
     assert min(place.width, place.height) >= 1
     assert abs(640 - place.width - 2 * place.left) <= 1
@@ -116,7 +116,7 @@ def test_any_shape_fills_one_side_and_is_in_the_middle(width: int, height: int) 
 @settings(deadline=None)
 @given(SIZES, SIZES)
 def test_the_pictures_corners_come_back_as_its_corners(width: int, height: int) -> None:
-    place = letterbox(640).place(width, height)
+    place = letterbox(640).fit(width, height)
     inner = [[place.left, place.top, place.left + place.width, place.top + place.height]]
     np.testing.assert_allclose(place.to_picture(np.array(inner, float)), [[0, 0, width, height]], atol=1e-9)
 
@@ -124,7 +124,7 @@ def test_the_pictures_corners_come_back_as_its_corners(width: int, height: int) 
 @settings(deadline=None)
 @given(SIZES, SIZES, st.lists(st.floats(-2000, 2000), min_size=4, max_size=4))
 def test_no_box_leaves_the_picture(width: int, height: int, box: list[float]) -> None:
-    x1, y1, x2, y2 = letterbox().place(width, height).to_picture(np.array([box]))[0]
+    x1, y1, x2, y2 = letterbox().fit(width, height).to_picture(np.array([box]))[0]
     assert 0 <= min(x1, x2) <= max(x1, x2) <= width
     assert 0 <= min(y1, y2) <= max(y1, y2) <= height
 
@@ -132,14 +132,14 @@ def test_no_box_leaves_the_picture(width: int, height: int, box: list[float]) ->
 @settings(deadline=None)
 @given(SIZES, SIZES, st.floats(0, 1), st.floats(0, 1))
 def test_a_point_of_the_picture_comes_back_to_itself(width: int, height: int, u: float, v: float) -> None:
-    place = letterbox().place(width, height)
+    place = letterbox().fit(width, height)
     x, y = place.left + u * place.width, place.top + v * place.height
     back = place.to_picture(np.array([[x, y, x, y]]))[0]
     np.testing.assert_allclose(back, [u * width, v * height] * 2, atol=1e-9 * max(width, height))
 
 
 def test_no_box_stays_no_box() -> None:
-    assert letterbox().place(3, 2).to_picture(np.empty((0, 4))).shape == (0, 4)
+    assert letterbox().fit(3, 2).to_picture(np.empty((0, 4))).shape == (0, 4)
 
 
 def test_a_model_may_want_blue_first_and_another_grey() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from clients.yolov5.nms import BLOCK_BOXES, MAX_CANDIDATES, MAX_OBJECTS, Floats, objects
+from clients.yolov5.nms import BLOCK_BOXES, MAX_CANDIDATES, MAX_OBJECTS, Floats, detect_objects
 
 Found = list[tuple[int, float, list[float]]]
 
@@ -62,7 +62,7 @@ def test_they_equal_the_plain_loops(
 ) -> None:
     rows = random_rows(seed, count, classes)
     expected = plain(rows, confidence, iou)
-    found = objects(rows, confidence, iou)
+    found = detect_objects(rows, confidence, iou)
     assert found.classes.tolist() == [label for label, _, _ in expected]
     np.testing.assert_allclose(found.scores, [score for _, score, _ in expected])
     boxes = np.array([box for _, _, box in expected]).reshape(-1, 4)
@@ -75,7 +75,7 @@ def row(x: float, y: float, side: float, objectness: float, *classes: float) -> 
 
 def test_the_score_is_objectness_times_the_best_class() -> None:
     rows = np.array([row(10, 10, 4, 0.8, 0.1, 0.75), row(50, 50, 4, 0.9, 0.5, 0.2)], np.float32)
-    found = objects(rows, 0.5, 0.45)
+    found = detect_objects(rows, 0.5, 0.45)
     assert found.classes.tolist() == [1]
     assert found.scores.tolist() == pytest.approx([0.6])
     assert found.boxes.tolist() == [[8, 8, 12, 12]]
@@ -83,44 +83,46 @@ def test_the_score_is_objectness_times_the_best_class() -> None:
 
 def test_one_place_may_hold_objects_of_two_classes() -> None:
     rows = np.array([row(10, 10, 8, 1, 0.9, 0), row(10, 10, 8, 1, 0, 0.8), row(10, 10, 8, 1, 0.7, 0)])
-    assert objects(rows.astype(np.float32), 0.5, 0.45).classes.tolist() == [0, 1]
+    assert detect_objects(rows.astype(np.float32), 0.5, 0.45).classes.tolist() == [0, 1]
 
 
 def test_equal_scores_keep_the_order_of_the_rows() -> None:
     rows = np.array([row(20 * index, 10, 8, 1, 0.75) for index in range(200)], np.float32)
-    assert objects(rows, 0.5, 0.45).boxes[:, 0].tolist() == [20 * index - 4 for index in range(200)]
+    assert detect_objects(rows, 0.5, 0.45).boxes[:, 0].tolist() == [20 * index - 4 for index in range(200)]
 
 
 def test_equal_scores_keep_it_also_where_there_are_too_many() -> None:
     rows = np.array([row(0, 0, 8, 1, 0.75) for _ in range(3 * MAX_CANDIDATES)], np.float32)
     rows[:, 0] = 20 * np.arange(len(rows))
-    assert objects(rows, 0.5, 0.45).boxes[:, 0].tolist() == [20 * index - 4 for index in range(MAX_OBJECTS)]
+    assert detect_objects(rows, 0.5, 0.45).boxes[:, 0].tolist() == [
+        20 * index - 4 for index in range(MAX_OBJECTS)
+    ]
 
 
 def test_the_best_are_among_the_candidates_wherever_they_stand() -> None:
     rows = random_rows(0, 4 * MAX_CANDIDATES, 1)
     rows[:, 5] *= 0.5
     rows[-1, 4:] = 1
-    assert objects(rows, 0.0, 0.45).scores[0] == 1
+    assert detect_objects(rows, 0.0, 0.45).scores[0] == 1
 
 
 @pytest.mark.parametrize("rows", [np.empty((0, 85)), np.zeros((25_200, 85)), np.full((10, 6), np.nan)])
 def test_nothing_is_found_in_nothing(rows: Floats) -> None:
-    found = objects(rows.astype(np.float32), 0.0, 0.45)
+    found = detect_objects(rows.astype(np.float32), 0.0, 0.45)
     assert len(found) == 0
     assert found.boxes.shape == (0, 4)
 
 
 def test_a_box_without_an_area_overlaps_with_none() -> None:
     rows = np.array([row(10, 10, 0, 1, 0.9), row(10, 10, 0, 1, 0.8)], np.float32)
-    assert len(objects(rows, 0.5, 0.45)) == 2
+    assert len(detect_objects(rows, 0.5, 0.45)) == 2
 
 
 def test_a_view_of_shared_memory_is_left_as_it_is() -> None:
     rows = random_rows(3, 100, 2)
     before = rows.copy()
     rows.flags.writeable = False
-    objects(rows, 0.1, 0.45)
+    detect_objects(rows, 0.1, 0.45)
     np.testing.assert_array_equal(rows, before)
 
 
@@ -132,7 +134,7 @@ def test_the_worst_case_takes_milliseconds() -> None:
     times = []
     for _ in range(10):
         started = time.perf_counter()
-        found = objects(rows, 0.5, 0.45)
+        found = detect_objects(rows, 0.5, 0.45)
         times.append(time.perf_counter() - started)
     assert len(found) == MAX_OBJECTS
     assert min(times) < 0.03

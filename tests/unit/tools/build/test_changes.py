@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from clients.yolov5.nms import objects, suppressed
+from clients.yolov5.nms import detect_objects, read_objects
 from sm.cache import Cache
 from sm.client.preprocessing import Preprocessing
 from sm.errors import StartError
@@ -96,7 +96,7 @@ def test_the_graph_keeps_the_objects_that_the_client_keeps(
     (found,) = session(graph.path).run(["objects"], feed)
     assert found.shape == (3, suppression.OBJECTS, 6)
     for record, known in ((0, (confidence, iou)), (1, (0.5, 0.2))):
-        ours, theirs = suppressed(found[record], known[0]), objects(batch[record], *known)
+        ours, theirs = read_objects(found[record], known[0]), detect_objects(batch[record], *known)
         np.testing.assert_array_equal(ours.classes, theirs.classes)
         np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-6)
         np.testing.assert_allclose(ours.boxes, theirs.boxes, atol=1e-3)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from clients.bert_base import client
 from clients.bert_base.client import Options
-from clients.bert_base.filling import likeliest
+from clients.bert_base.filling import top_words
 from sm.errors import StartError
 from sm.tools.build import masks
 from sm.tools.build.changes import Changes
@@ -64,7 +64,7 @@ def test_the_words_are_those_that_the_client_finds_among_all(tmp_path: Path, ops
     words, scores = session(made.path).run(["word_ids", "word_scores"], {"input_ids": ids})
     assert words.shape == scores.shape == (3, 2, masks.WORDS)
     for record, row, place in ((0, 0, 1), (0, 1, 3), (1, 0, 0)):
-        best, known = likeliest(every[record, place], np.array(VOCABULARY.reserved), masks.WORDS)
+        best, known = top_words(every[record, place], np.array(VOCABULARY.reserved), masks.WORDS)
         np.testing.assert_array_equal(words[record, row], best)
         np.testing.assert_allclose(scores[record, row], known, rtol=1e-6)
 
