@@ -237,9 +237,9 @@ def test_an_unknown_model_lists_what_exists(dispatcher: Dispatcher) -> None:
 
 
 def test_a_request_that_names_no_model_is_told_where_to_name_it(dispatcher: Dispatcher) -> None:
-    with pytest.raises(UnknownModel, match="modelname in the JSON or in the query.*echo, look") as refusal:
+    with pytest.raises(UnknownModel, match="modelname in the JSON or in the query.* look, ") as refusal:
         run(dispatcher, "", {})
-    assert refusal.value.details["models"] == ["echo", "look", "meeting", "plain", "tensor"]
+    assert refusal.value.details["models"] == sorted(dispatcher.registry.clients)
 
 
 def test_a_client_that_raises_is_a_500_that_keeps_its_detail_to_the_log(
