@@ -84,5 +84,6 @@ suppress_warnings = ["toc.no_title"]
 html_theme = "furo"
 html_title = f"Trireme {version}"
 html_static_path = ["static"]
+html_css_files = ["pages.css"]
 html_extra_path = ["root"]
 html_copy_source = False
