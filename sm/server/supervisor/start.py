@@ -13,6 +13,7 @@ import platform
 import resource
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 import traceback
@@ -141,43 +142,23 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         if repository and settings.build_engines == "never":
             check_models(repository, machine, settings, log)
         nginx = front.choose(settings)
-        listener = ports.listen(settings.port)
-        stack.callback(listener.close)
-        tls_listener = ports.listen(settings.tls_port, "TRIREME_TLS_PORT") if settings.tls else None
-        if tls_listener:
-            stack.callback(tls_listener.close)
+        listener, tls_listener = open_listeners(settings, stack)
         if repository and settings.build_engines == "missing":
-            built = PlanBuilder(settings, listener, selector, signals, processes, watchdog, log).run(
-                repository
-            )
-            if built is None:
+            builder = PlanBuilder(settings, listener, selector, signals, processes, watchdog, log)
+            repository = builder.run(repository)
+            if repository is None:
                 return 0
-            check_models(repository := built, machine, settings, log)
+            check_models(repository, machine, settings, log)
         box, generation = stack.enter_context(prepare_box(settings, repository, nginx, watchdog, reload))
-        if repository and (on_cpu := problems.on_cpu(models.read(repository), machine)):
-            names = {model.name for model in on_cpu}
-            box = replace(box, overlay=overlay.overlay_cpu(repository, box.run / "repository", names))
+        box = add_cpu_overlay(box, repository, machine)
         box.save()
         stack.callback(reap_all, processes, log, watchdog)
-        if nginx is None:
-            log.log("warning", front.WITHOUT_NGINX)
-        if reload:
-            log.log("warning", RELOAD_NOTICE)
-        if line := tracing_variables.describe(os.environ):
-            log.log(*line)
+        log_notices(nginx, reload, log)
         for warning in setup.prepare(settings, box):
             log.log("warning", warning)
         descriptors = tuple(sock.fileno() for sock in (listener, tls_listener) if sock)
-        # The workers read the settings themselves.
-        fitted = {name: str(getattr(settings, name)) for name in ("threads", "queue")}
-        environment = {**os.environ, **{names_of(name)[0]: value for name, value in fitted.items()}}
-        commands = Commands(settings, box, nginx, descriptors, environment)
-        for warning in find_misspelled(os.environ):
-            log.log("warning", warning)
-        log.log("info", f"trireme-serving {__version__} on Python {platform.python_version()}")
-        log.log("info", f"port {settings.port}: {describe_start(settings, repository)}")
-        if settings.triton_ports != "off":
-            log.log("info", describe_open_ports(settings, box))
+        commands = Commands(settings, box, nginx, descriptors, children_environment(settings))
+        log_start(settings, repository, box, log)
         if nginx:
             log.log(*describe_limits(requested, settings, capacity(settings, memory_limit(), files), files))
         loop = Loop(
@@ -198,6 +179,54 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         code = loop.run()
         log.log("info", "stopped")
         return code
+
+
+def open_listeners(
+    settings: Settings, stack: contextlib.ExitStack
+) -> tuple[socket.socket, socket.socket | None]:
+    """Open the public port, and the one with TLS if there is a certificate. ``stack`` closes them."""
+    listener = ports.listen(settings.port)
+    stack.callback(listener.close)
+    if not settings.tls:
+        return listener, None
+    tls_listener = ports.listen(settings.tls_port, "TRIREME_TLS_PORT")
+    stack.callback(tls_listener.close)
+    return listener, tls_listener
+
+
+def add_cpu_overlay(box: Box, repository: Path | None, machine: Machine) -> Box:
+    """Return the box with an overlay in which models that ask for a missing GPU run on the CPU, if any do."""
+    on_cpu = problems.on_cpu(models.read(repository), machine) if repository else []
+    if repository is None or not on_cpu:
+        return box
+    names = {model.name for model in on_cpu}
+    return replace(box, overlay=overlay.overlay_cpu(repository, box.run / "repository", names))
+
+
+def children_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment of all children, with the threads and the queue that fit the descriptors."""
+    fitted = {names_of(name)[0]: str(getattr(settings, name)) for name in ("threads", "queue")}
+    return {**os.environ, **fitted}
+
+
+def log_notices(nginx: Path | None, reload: bool, log: Log) -> None:
+    """Log what is unusual about this start."""
+    if nginx is None:
+        log.log("warning", front.WITHOUT_NGINX)
+    if reload:
+        log.log("warning", RELOAD_NOTICE)
+    if line := tracing_variables.describe(os.environ):
+        log.log(*line)
+
+
+def log_start(settings: Settings, repository: Path | None, box: Box, log: Log) -> None:
+    """Log the version, what is about to be served, and where."""
+    for warning in find_misspelled(os.environ):
+        log.log("warning", warning)
+    log.log("info", f"trireme-serving {__version__} on Python {platform.python_version()}")
+    log.log("info", f"port {settings.port}: {describe_start(settings, repository)}")
+    if settings.triton_ports != "off":
+        log.log("info", describe_open_ports(settings, box))
 
 
 def announce(settings: Settings, box: Box, log: Log, for_people: bool) -> None:
