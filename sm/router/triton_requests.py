@@ -28,7 +28,7 @@ from sm.router.classify import is_binary
 from sm.router.invocation import BINARY, JSON, GenerateRequest, Message, TritonRequest
 from sm.router.streaming.server_sent_events import split_events
 from sm.router.streaming.stream import finish
-from sm.triton.call_failures import failed
+from sm.triton.call_failures import translate_status
 from sm.triton.http_proxy import Reply, Request, Upstream, end_to_end
 from sm.triton.inference_plan import REQUEST_TOKEN
 from sm.triton.unsafe_json import HEADER_SIZE
@@ -182,4 +182,4 @@ def to_error(status: int, sentence: str) -> TriremeError:
         return Forbidden("shared memory with Triton is the box's own")
     if UNREADABLE_REQUEST.match(sentence) or status == 200:
         return BadInput(sentence)
-    return failed(CODES.get(status, Code.INTERNAL), sentence).error
+    return translate_status(CODES.get(status, Code.INTERNAL), sentence).error

@@ -1,4 +1,4 @@
-"""Refuse answers that may be another caller's. :mod:`sm.generation` says how they come about."""
+"""Refuse answers that may be another caller's. :mod:`sm.generation` explains how Triton mixes up answers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class AnswerGuard:
     """Checked before each call to Triton and before each answer is used; one guard serves all threads.
 
     Args:
-        generation: None if no supervisor runs, as in a test; then only answers that name another request are
-            refused.
+        generation: Shared with the supervisor. None if there is no supervisor, as in a test: then only
+            answers that name another request are refused.
         is_running: Returns True if the process of a model instance is alive.
     """
 
@@ -46,8 +46,10 @@ class AnswerGuard:
         return cls(SharedGeneration(box.generation_file), partial(instance_is_running, box))
 
     def admit(self) -> int:
-        """Return the generation in which a call begins. Raises :class:`NotReady` if its answer could not be
-        used.
+        """Return the generation in which a call begins.
+
+        Raises:
+            NotReady: The answers of this generation are in doubt.
         """
         if self._generation is None:
             return 0
@@ -57,9 +59,14 @@ class AnswerGuard:
         return current
 
     def confirm(self, generation: int, identified: bool = False) -> None:
-        """Accept an answer to a call that began in ``generation``. Raises :class:`NotReady` in doubt.
+        """Accept an answer to a call.
 
-        ``identified``: the model named the request that it answers, so no heartbeat is needed.
+        Args:
+            generation: In which the call began.
+            identified: True if the answer names its request, so that no heartbeat is needed.
+
+        Raises:
+            NotReady: The answer may be another request's.
         """
         shared = self._generation
         if shared is None:
@@ -71,10 +78,12 @@ class AnswerGuard:
             raise NotReady(IN_DOUBT)
 
     def confirm_delivery(self, generations: Iterable[int]) -> None:
-        """Accept an answer that was made from Triton's answers in these generations. Raises
-        :class:`NotReady`.
+        """Accept a result that a client made from Triton's answers in these generations.
 
-        It is checked again at the end, as a client may work for long and a stall may be noticed late.
+        Each of those answers was confirmed before. A stall may be noticed later, while the client works.
+
+        Raises:
+            NotReady: One of the answers may be another request's.
         """
         shared = self._generation
         if shared is not None and any(map(shared.is_in_doubt, generations)):
@@ -84,7 +93,7 @@ class AnswerGuard:
     def report_stall(self, generation: int, instance: str) -> None:
         """Report that Triton gave up on the process of a model ``instance`` ("" if it did not name one).
 
-        A dead process cannot answer late; the supervisor has a rule of its own for it.
+        A dead process is not reported: it cannot answer late, and the supervisor handles it.
         """
         if self._generation is not None and (not instance or self._is_running(instance)):
             self._put_in_doubt(generation, f"the process of model instance {instance!r} has stalled")

@@ -1,6 +1,4 @@
-"""Translate a failed call to Triton: the error for the caller, and what became of the shared memory it
-used.
-"""
+"""Translate a failed call to Triton: the error for the caller, and whether its region may be reused."""
 
 from __future__ import annotations
 
@@ -21,14 +19,14 @@ from sm.errors import (
     Unsupported,
 )
 
+#: Triton's and its backends' messages when memory is short.
 MEMORY = re.compile(
     r"out of memory|bad_alloc|MemoryError|shared memory pool|failed to allocate", re.IGNORECASE
 )
 
-
-#: The python backend's message when it gives up on the process ("stub") of a model instance. The whole
-#: message must match, as a caller's text may be part of others: after the request's id, and the ensembles
-#: around it.
+#: The python backend's message when it gives up on the process ("stub") of a model instance. It may begin
+#: with the request's id and the ensembles around the model. The whole message must match, because other
+#: messages may contain a caller's text.
 STALLED_STUB = re.compile(
     r"(?:\[request id: .*?\] )?(?:in ensemble '[^']*', )*"
     r"(?:Stub process (?:'(?P<instance>[^']*)' )?is not healthy|Failed to obtain the health mutex)\.",
@@ -38,40 +36,44 @@ STALLED_STUB = re.compile(
 
 @dataclass(eq=False)
 class Failed(Exception):
-    """A call that failed.
+    """A call that failed."""
 
-    ``settled``: Triton has finished with the request and its memory. ``lost_region``: it does not know the
-    region. ``outgrown``: an output is larger than its place in the region. ``stalled``: the model instance
-    whose process Triton gave up on, "" if it named none.
-    """
-
+    #: The class of the caller's error.
     kind: type[TriremeError]
+    #: The caller's error message.
     sentence: str
-    settled: bool
+    #: True if Triton has finished the request, so that its region may be reused.
+    finished: bool
+    #: True if Triton does not know the region: it was restarted.
     lost_region: bool = False
-    outgrown: bool = False
+    #: True if an output was larger than its room in the region.
+    overflowed: bool = False
+    #: The model instance whose process Triton gave up on; "" if Triton did not name it, None if there is
+    #: none.
     stalled: str | None = None
 
     @property
     def error(self) -> TriremeError:
-        """Create the error anew each time. If it were stored here and raised while this is handled, the two
-        would form a reference cycle, and the request's region would stay in use until the garbage collector
-        runs.
+        """The caller's error, a new one each time.
+
+        A stored error, raised while this exception is handled, would form a reference cycle with it. The
+        request's region would then stay in use until the garbage collector runs.
         """
         return self.kind(self.sentence)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A failure by code (None: any) and a part of Triton's text; the first rule that matches is used.
+    """How to translate a failure. The first rule that matches is used."""
 
-    If ``settled`` is False, Triton may still be writing an answer.
-    """
-
+    #: gRPC's code; None for any.
     code: Code | None
+    #: A pattern in Triton's text.
     text: str
     kind: type[TriremeError]
-    settled: bool
+    #: False if Triton may still write an answer.
+    finished: bool
+    #: Empty for Triton's own text.
     sentence: str = ""
 
 
@@ -114,32 +116,37 @@ RULES = (
 )
 
 
-def failed(code: Code, text: str) -> Failed:
+def translate_status(code: Code, text: str) -> Failed:
     """Translate the status with which a call ended."""
     if "Unable to find shared memory region" in text:
-        return Failed(NotReady, "Triton lost its shared memory", settled=True, lost_region=True)
+        return Failed(NotReady, "Triton lost its shared memory", finished=True, lost_region=True)
     if "shared memory size specified with the request for output" in text:
-        return Failed(ModelFailed, sentence(text), settled=True, outgrown=True)
+        return Failed(ModelFailed, sentence(text), finished=True, overflowed=True)
     rule = next(
         rule for rule in RULES if rule.code in (None, code) and re.search(rule.text, text, re.IGNORECASE)
     )
     stalled = stalled_instance(text) if code in (Code.INTERNAL, Code.UNKNOWN) else None
-    return Failed(rule.kind, rule.sentence or sentence(text), rule.settled, stalled=stalled)
+    return Failed(rule.kind, rule.sentence or sentence(text), rule.finished, stalled=stalled)
 
 
 def stalled_instance(text: str) -> str | None:
-    """Return the model instance whose process Triton gave up on; "" if it is not named, None for other
-    failures.
+    """Return the model instance whose process Triton gave up on.
+
+    Returns:
+        Empty if Triton did not name it; None for any other failure.
     """
     match = STALLED_STUB.fullmatch(text)
     return None if match is None else match["instance"] or ""
 
 
-def describe(text: str, run: bool) -> Failed:
-    """Translate an error among a stream's answers, which has no code. ``run``: the model had the request
-    already.
+def translate_stream_error(text: str, reached_model: bool) -> Failed:
+    """Translate an error among a stream's answers, which has no code.
+
+    Args:
+        text: Triton's.
+        reached_model: False if Triton refused the request itself.
     """
-    return failed(Code.UNKNOWN if run else Code.INVALID_ARGUMENT, text)
+    return translate_status(Code.UNKNOWN if reached_model else Code.INVALID_ARGUMENT, text)
 
 
 def sentence(text: str) -> str:

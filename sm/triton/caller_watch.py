@@ -1,4 +1,4 @@
-"""Notice that the caller of a stream has left while its thread waits for Triton."""
+"""Notice that a stream's caller has disconnected while the stream's thread waits for Triton."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ POLL_INTERVAL_S = 0.1
 
 
 class CallerWatch:
-    """Checks whether the caller disconnected, and then calls ``cancel``."""
+    """Calls ``cancel`` once the caller has disconnected; ``gone`` is then True."""
 
     def __init__(self, deadline: Deadline, cancel: Callable[[], object]) -> None:
         self._deadline, self._cancel = deadline, cancel
         self.gone = False
-        self.poll = Poll("caller-watch", POLL_INTERVAL_S, self._look)
+        self.poll = Poll("caller-watch", POLL_INTERVAL_S, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._deadline.is_disconnected():
             self.gone = True
             self.poll.stop()
@@ -39,5 +39,5 @@ def watch_caller(deadline: Deadline | None, cancel: Callable[[], object]) -> Ite
         yield watch
     finally:
         watch.poll.stop()
-        # Wait for the thread: afterwards the connection may belong to another caller.
+        # Wait for the thread: after this the connection may serve another caller.
         watch.poll.join()

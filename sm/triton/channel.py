@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2_grpc
 from sm.deadline import Deadline, current
 from sm.errors import CallerGone, NotReady, TriremeError
 from sm.metrics import GRPC_CLIENT_FALLBACKS
-from sm.triton.call_failures import Failed, describe, failed
+from sm.triton.call_failures import Failed, translate_status, translate_stream_error
 from sm.triton.caller_watch import watch_caller
 from sm.triton.health import NO_KEYS
 from sm.triton.remote_servers import OPTIONS, RemoteServers
@@ -23,7 +23,7 @@ from sm.triton.wire import MAX_FRAME_BYTES, ConnectionPool, Unreadable
 
 log = logging.getLogger(__name__)
 
-#: Seconds until the first check for a disconnected caller, and between the next ones.
+#: Seconds until the first check whether the caller is still connected, and between the next ones.
 FIRST_CALLER_CHECK_S, CALLER_CHECK_INTERVAL_S = 0.05, 0.1
 #: Seconds for calls that register or unregister shared memory; Triton answers them at once.
 REGISTRATION_TIMEOUT_S = 2.0
@@ -31,7 +31,7 @@ INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
 class Channel:
-    """One connection for all threads of a process. Create it after the fork: it does not survive one.
+    """The calls to Triton of all threads of a process. Create it after a fork, which gRPC does not survive.
 
     Args:
         where: A port on loopback, or remote servers.
@@ -51,15 +51,15 @@ class Channel:
             self._channel = where.connect()
         else:
             self._channel = grpc.insecure_channel(f"127.0.0.1:{where}", OPTIONS)
-        self._line = ConnectionPool(where, INFER, keys) if own_wire and isinstance(where, int) else None
-        self._readable = True
+        self._pool = ConnectionPool(where, INFER, keys) if own_wire and isinstance(where, int) else None
+        self._own_wire_works = True
         self._closed = False
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._timeout = timeout
         self._keys = tuple(keys.items())
 
     def connect(self, seconds: float) -> None:
-        """Wait for the connection. gRPC's attempts are short, and the first calls would fail with them."""
+        """Wait up to ``seconds`` for the connection. Before that, calls fail at once."""
         with contextlib.suppress(grpc.FutureTimeoutError):
             grpc.channel_ready_future(self._channel).result(seconds)
 
@@ -70,17 +70,24 @@ class Channel:
         seconds: float | None = None,
         interrupt: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Make a call within the time that the invocation has left. Raises :class:`Failed`.
+        """Make a call within the time that the invocation has left.
 
-        ``seconds`` is the limit without an invocation. ``interrupt`` is called meanwhile, and may raise.
+        Args:
+            method: The name of Triton's gRPC method.
+            request: Its message.
+            seconds: The limit outside of an invocation.
+            interrupt: Called every 0.1 s during the call; if it raises, the call ends.
+
+        Raises:
+            Failed: The call failed.
         """
         deadline = _checked_deadline()
         seconds = deadline.remaining() if deadline else self._timeout if seconds is None else seconds
         return self._call(method, request, seconds, deadline, interrupt)
 
     def infer(self, request: Any) -> Any:
-        """Send a ModelInferRequest; short ones go through :mod:`sm.triton.wire`, if that is in use."""
-        if self._line is None or not self._readable:
+        """Send a ModelInferRequest; a short one through :mod:`sm.triton.wire`, if that is on."""
+        if self._pool is None or not self._own_wire_works:
             return self.call("ModelInfer", request)
         message = request.SerializeToString()
         if len(message) > MAX_FRAME_BYTES:
@@ -88,12 +95,15 @@ class Channel:
         deadline = _checked_deadline()
         seconds = deadline.remaining() if deadline else self._timeout
         try:
-            answer = self._wired(self._line, message, seconds, deadline)
+            answer = self._infer_on_own_wire(self._pool, message, seconds, deadline)
         except Unreadable as error:
-            if self._readable:
-                log.warning("Triton's answer cannot be read, gRPC's own client asks from now on: %s", error)
+            if self._own_wire_works:
+                log.warning(
+                    "calls go through gRPC's own client from now on, as Triton's answer cannot be read: %s",
+                    error,
+                )
                 GRPC_CLIENT_FALLBACKS.inc()
-            self._readable = False
+            self._own_wire_works = False
             return self.call("ModelInfer", request)
         return pb.ModelInferResponse.FromString(answer)
 
@@ -104,67 +114,69 @@ class Channel:
         try:
             call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=self._keys)
         except ValueError:
-            raise Failed(NotReady, "the worker is ending", settled=True) from None
+            raise Failed(NotReady, "the worker is ending", finished=True) from None
         with watch_caller(deadline, call.cancel) as watch:
             try:
                 yield from _answers(call)
             except grpc.RpcError as error:
                 if watch and watch.gone:
-                    raise Failed(CallerGone, "the caller hung up", settled=False) from None
-                raise failed(error.code(), error.details() or "") from None
+                    raise Failed(CallerGone, "the caller hung up", finished=False) from None
+                raise translate_status(error.code(), error.details() or "") from None
             finally:
                 call.cancel()
 
     def register(self, name: str, size: int) -> None:
-        """Make Triton map a region. If it has one of this name it is the same: no name is used twice."""
+        """Make Triton map a region. No name is used twice, so one that Triton has already is the same."""
         request = pb.SystemSharedMemoryRegisterRequest(name=name, key=f"/{name}", offset=0, byte_size=size)
         try:
-            self._housekeeping("SystemSharedMemoryRegister", request)
+            self._call_registration("SystemSharedMemoryRegister", request)
         except TriremeError as error:
             if "already in manager" not in error.sentence:
                 raise
 
     def unregister(self, name: str) -> None:
-        self._housekeeping("SystemSharedMemoryUnregister", pb.SystemSharedMemoryUnregisterRequest(name=name))
+        self._call_registration(
+            "SystemSharedMemoryUnregister", pb.SystemSharedMemoryUnregisterRequest(name=name)
+        )
 
     def registered(self) -> set[str]:
         """Return the regions of all workers that Triton has mapped."""
         return set(
-            self._housekeeping("SystemSharedMemoryStatus", pb.SystemSharedMemoryStatusRequest()).regions
+            self._call_registration("SystemSharedMemoryStatus", pb.SystemSharedMemoryStatusRequest()).regions
         )
 
     def close(self) -> None:
         self._closed = True
         self._channel.close()
-        if self._line:
-            self._line.close()
+        if self._pool:
+            self._pool.close()
 
-    def _housekeeping(self, method: str, request: Any) -> Any:
+    def _call_registration(self, method: str, request: Any) -> Any:
         try:
             return self._call(method, request, REGISTRATION_TIMEOUT_S, None)
         except Failed as failure:
             raise failure.error from None
 
-    def _wired(
-        self, line: ConnectionPool, message: bytes, seconds: float, deadline: Deadline | None
+    def _infer_on_own_wire(
+        self, pool: ConnectionPool, message: bytes, seconds: float, deadline: Deadline | None
     ) -> bytes:
         if self._closed:
-            raise Failed(NotReady, "the worker is ending", settled=True)
+            raise Failed(NotReady, "the worker is ending", finished=True)
         end = time.monotonic() + seconds
-        connection = line.acquire(message, seconds)
+        connection = pool.acquire(message, seconds)
         try:
             while (answer := connection.receive(min(FIRST_CALLER_CHECK_S, end - time.monotonic()))) is None:
                 if deadline and deadline.is_disconnected():
-                    raise Failed(CallerGone, "the caller hung up", settled=False)
+                    raise Failed(CallerGone, "the caller hung up", finished=False)
                 if time.monotonic() >= end:
-                    raise failed(grpc.StatusCode.DEADLINE_EXCEEDED, "")
+                    raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "")
         except BaseException as error:
             # Triton drops the requests of a connection that closes.
             connection.close()
             if isinstance(error, Failed) and error.kind is NotReady and time.monotonic() >= end:
-                raise failed(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
+                raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
             raise
-        line.release(connection)
+        pool.release(connection)
         return answer
 
     def _call(
@@ -179,36 +191,38 @@ class Channel:
         try:
             future = getattr(self._stub, method).future(request, timeout=seconds, metadata=self._keys)
         except ValueError:
-            raise Failed(NotReady, "the worker is ending", settled=True) from None
-        look = FIRST_CALLER_CHECK_S
+            raise Failed(NotReady, "the worker is ending", finished=True) from None
+        interval = FIRST_CALLER_CHECK_S
         try:
             while True:
                 try:
-                    return future.result(timeout=look)
+                    return future.result(timeout=interval)
                 except grpc.FutureTimeoutError:
-                    look = CALLER_CHECK_INTERVAL_S
+                    interval = CALLER_CHECK_INTERVAL_S
                     if deadline and deadline.is_disconnected():
-                        raise Failed(CallerGone, "the caller hung up", settled=False) from None
+                        raise Failed(CallerGone, "the caller hung up", finished=False) from None
                     interrupt()
         except grpc.RpcError as error:
-            # The error is the future, and the frames of its traceback refer to it: a cycle that would keep
-            # this call's memory until the garbage collector runs.
+            # The error is the future, and its traceback refers to it. Break this cycle: it would keep the
+            # call's memory until the garbage collector runs.
             error.with_traceback(None)
-            raise failed(error.code(), error.details() or "") from None
+            raise translate_status(error.code(), error.details() or "") from None
         finally:
             future.cancel()
 
 
 def _answers(call: Any) -> Generator[Any, None, None]:
-    """Yield a stream's answers. An error among them is raised when Triton has ended the stream, not before.
+    """Yield a stream's answers. An error among them is raised only when Triton has ended the stream.
 
-    Triton 2.51 never finishes a stream that is cancelled right after its error, and crashes if it is asked to
-    end one with a code (``triton_grpc_error``).
+    Triton 2.51 never finishes a stream that is cancelled right after its error. It crashes if it is asked to
+    end a stream with a status code (``triton_grpc_error``).
     """
     error: Failed | None = None
     for answer in call:
         if answer.error_message:
-            error = error or describe(answer.error_message, bool(answer.infer_response.parameters))
+            error = error or translate_stream_error(
+                answer.error_message, bool(answer.infer_response.parameters)
+            )
         elif error is None:
             yield answer.infer_response
     if error:
@@ -216,13 +230,11 @@ def _answers(call: Any) -> Generator[Any, None, None]:
 
 
 def _checked_deadline() -> Deadline | None:
-    """Return the deadline of the current invocation. Raises :class:`Failed` if it is over or the caller is
-    gone.
-    """
+    """Return the deadline of the current invocation. Raises :class:`Failed` if it has passed."""
     deadline = current()
     try:
         if deadline:
             deadline.check()
     except TriremeError as error:
-        raise Failed(type(error), error.sentence, settled=True) from None
+        raise Failed(type(error), error.sentence, finished=True) from None
     return deadline

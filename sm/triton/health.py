@@ -1,7 +1,7 @@
-"""Ask Triton over plain HTTP whether it is ready, for processes that do not load gRPC.
+"""Query Triton's state over plain HTTP, for processes that do not load gRPC.
 
-All time-outs are short, as the caller must go on whether or not Triton answers. ``keys`` are HTTP headers for
-restricted APIs.
+All time-outs are short, because the caller must go on whether or not Triton answers. ``keys`` are the HTTP
+headers for restricted APIs.
 """
 
 from __future__ import annotations
@@ -21,21 +21,19 @@ NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 def ready(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> bool:
     """True if Triton accepts connections and all of its models are loaded."""
-    status, _ = _ask(http_port, keys, "GET", "/v2/health/ready")
+    status, _ = _query(http_port, keys, "GET", "/v2/health/ready")
     return status == 200
 
 
 def live(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> bool:
     """True if Triton answers, whatever state its models are in."""
-    status, _ = _ask(http_port, keys, "GET", "/v2/health/live")
+    status, _ = _query(http_port, keys, "GET", "/v2/health/live")
     return status == 200
 
 
 def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str]:
-    """Return the reason for each model that is not served, by name. Empty if all are, or if Triton does not
-    answer.
-    """
-    _, rows = _ask(http_port, keys, "POST", "/v2/repository/index")
+    """Return the reasons why models are not served, by model; empty if Triton does not answer."""
+    _, rows = _query(http_port, keys, "POST", "/v2/repository/index")
     return {
         row["name"]: _sentence(row.get("reason", ""))
         for row in rows or []
@@ -45,22 +43,22 @@ def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str
 
 def regions(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> list[str]:
     """Return the names of the shared-memory regions that Triton has mapped."""
-    _, rows = _ask(http_port, keys, "GET", "/v2/systemsharedmemory/status")
+    _, rows = _query(http_port, keys, "GET", "/v2/systemsharedmemory/status")
     return [row["name"] for row in rows or []]
 
 
 def unregister(http_port: int, region: str, keys: Mapping[str, str] = NO_KEYS) -> bool:
     """Make Triton unmap a region. Returns False if a request still uses it."""
-    status, _ = _ask(http_port, keys, "POST", f"/v2/systemsharedmemory/region/{region}/unregister")
+    status, _ = _query(http_port, keys, "POST", f"/v2/systemsharedmemory/region/{region}/unregister")
     return status == 200
 
 
 def request(
     http_port: int, keys: Mapping[str, str], method: str, path: str, seconds: float = REQUEST_TIMEOUT_S
 ) -> tuple[int, bytes]:
-    """Call one of Triton's routes; return status and body. Status 0: no readable answer in time.
+    """Call one of Triton's routes; return status and body. Status 0 means no readable answer in time.
 
-    Each connection is used once, so that no bytes of this answer reach another call.
+    Each call has a connection of its own, so that no bytes of an answer can reach another call.
     """
     connection = http.client.HTTPConnection("127.0.0.1", http_port, timeout=seconds)
     try:
@@ -73,8 +71,8 @@ def request(
         connection.close()
 
 
-def _ask(http_port: int, keys: Mapping[str, str], method: str, path: str) -> tuple[int, Any]:
-    """Return status and parsed body. Status 0: Triton cannot be reached; body None: it is not JSON."""
+def _query(http_port: int, keys: Mapping[str, str], method: str, path: str) -> tuple[int, Any]:
+    """Call one of Triton's routes; return status and parsed body. The body is None if it is not JSON."""
     status, body = request(http_port, keys, method, path)
     try:
         return status, json.loads(body) if status == 200 and body else None
@@ -83,5 +81,5 @@ def _ask(http_port: int, keys: Mapping[str, str], method: str, path: str) -> tup
 
 
 def _sentence(reason: str) -> str:
-    """Return the first paragraph; a traceback follows it, which Triton's log has."""
+    """Return a reason without its traceback, which is in Triton's log."""
     return " ".join(reason.partition("\n\nAt:")[0].split()) or "Triton gives no reason"

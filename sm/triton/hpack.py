@@ -1,4 +1,4 @@
-"""Header blocks of HTTP/2 (RFC 7541), in the forms that gRPC servers use."""
+"""Encode and decode header blocks of HTTP/2 (HPACK, RFC 7541), in the forms that gRPC servers use."""
 
 from __future__ import annotations
 
@@ -9,68 +9,72 @@ from functools import lru_cache
 STATIC_TABLE_ENTRIES = 61
 
 
-def head(path: str, authority: str, metadata: Mapping[str, str]) -> bytes:
-    """Encode the headers of a call except its time-out: POST, http, and the others as literals."""
+def encode_call_headers(path: str, authority: str, metadata: Mapping[str, str]) -> bytes:
+    """Encode the headers of a call, except its time-out."""
     headers = {"te": "trailers", **metadata}
     return b"".join(
         (
-            # Indexes of the static table: 3 and 6 with their values, 4, 1 and 31 for the name only.
-            b"\x83\x86\x04" + literal(path),
-            b"\x01" + literal(authority),
-            b"\x0f\x10" + literal("application/grpc"),
-            *(b"\x00" + literal(name) + literal(value) for name, value in headers.items()),
+            # Static table: entries 3 (POST) and 6 (http) with their values; 4 (:path), 1 (:authority) and 31
+            # (content-type) for the name only.
+            b"\x83\x86\x04" + encode_string(path),
+            b"\x01" + encode_string(authority),
+            b"\x0f\x10" + encode_string("application/grpc"),
+            *(b"\x00" + encode_string(name) + encode_string(value) for name, value in headers.items()),
         )
     )
 
 
-def literal(text: str) -> bytes:
+def encode_string(text: str) -> bytes:
+    """Encode a string literal without Huffman coding."""
     content = text.encode()
-    return _number(len(content), 7) + content
+    return _encode_integer(len(content), 7) + content
 
 
-def _number(value: int, bits: int) -> bytes:
-    """Encode an integer (RFC 7541, section 5.1) whose prefix is 0."""
-    most = (1 << bits) - 1
-    if value < most:
+def _encode_integer(value: int, bits: int) -> bytes:
+    """Encode an integer (RFC 7541, section 5.1) with a prefix of ``bits``."""
+    prefix_max = (1 << bits) - 1
+    if value < prefix_max:
         return bytes((value,))
-    coded, value = [most], value - most
+    encoded, value = [prefix_max], value - prefix_max
     while value >= 128:
-        coded.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    return bytes((*coded, value))
+    return bytes((*encoded, value))
 
 
-@lru_cache(maxsize=64)  # most blocks say the same
-def fields(block: bytes) -> Mapping[bytes, bytes]:
-    """Decode the headers of a block that refers only to the static table, as SETTINGS asked for.
+@lru_cache(maxsize=64)  # Most answers have the same headers.
+def decode_headers(block: bytes) -> Mapping[bytes, bytes]:
+    """Decode a header block. It refers only to the static table, because SETTINGS turned the dynamic one off.
 
-    Raises ValueError or IndexError for anything else.
+    Raises:
+        ValueError: The block has another form.
+        IndexError: The block is truncated.
     """
-    return dict(Block(block).decode_fields())
+    return dict(BlockReader(block).headers())
 
 
-class Block:
-    """A header block with a read position."""
+class BlockReader:
+    """Decodes a header block."""
 
     def __init__(self, block: bytes) -> None:
         self._block, self._at = block, 0
 
-    def decode_fields(self) -> Iterator[tuple[bytes, bytes]]:
+    def headers(self) -> Iterator[tuple[bytes, bytes]]:
         while self._at < len(self._block):
             first = self._block[self._at]
-            if first & 0x80:  # a header of the fixed table
-                _fixed(self._integer(7))
-            elif first & 0xE0 == 0x20:  # the size of the table that there is none of
+            if first & 0x80:  # An entry of the static table: none of them matters here.
+                _check_static(self._integer(7))
+            elif first & 0xE0 == 0x20:  # A new size of the dynamic table, which is off.
                 self._integer(5)
-            else:
-                index = _fixed(self._integer(6 if first & 0x40 else 4))
+            else:  # A literal, whose name may be an entry of the static table.
+                index = _check_static(self._integer(6 if first & 0x40 else 4))
                 yield b"" if index else self._string(), self._string()
 
     def _integer(self, bits: int) -> int:
-        most = (1 << bits) - 1
-        value, shift = self._block[self._at] & most, 0
+        prefix_max = (1 << bits) - 1
+        value, shift = self._block[self._at] & prefix_max, 0
         self._at += 1
-        if value < most:
+        if value < prefix_max:
             return value
         while True:
             byte = self._block[self._at]
@@ -81,18 +85,19 @@ class Block:
                 return value
 
     def _string(self) -> bytes:
-        coded = self._block[self._at] & 0x80
+        is_huffman = self._block[self._at] & 0x80
         size = self._integer(7)
         text = self._block[self._at : self._at + size]
         self._at += size
         if len(text) < size:
             raise ValueError("a string without its end")
-        if coded:
+        if is_huffman:
             raise ValueError("a string in Huffman's code")
         return text
 
 
-def _fixed(index: int) -> int:
+def _check_static(index: int) -> int:
+    """Return the index of an entry of the static table."""
     if index > STATIC_TABLE_ENTRIES:
-        raise ValueError("a table that nobody keeps")
+        raise ValueError("an entry of the dynamic table")
     return index

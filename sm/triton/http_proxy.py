@@ -1,7 +1,7 @@
-"""Pass requests on to Triton's HTTP port unchanged, and its replies back.
+"""Pass requests on to Triton's HTTP port unchanged, and pass its replies back.
 
-h11 does the protocol; the sockets are our own, so that a wait for Triton ends at the invocation's deadline,
-or when its caller disconnects. Closing the connection makes Triton cancel a stream.
+h11 implements the protocol. The sockets are handled here, so that a wait for Triton ends at the invocation's
+deadline or when the caller disconnects. Closing a connection makes Triton cancel its stream.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sm.triton import unsafe_json
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import UNREACHABLE, stalled_instance
 
-#: Milliseconds until the first check for a disconnected caller, and between the next ones.
+#: Milliseconds until the first check whether the caller is still connected, and between the next ones.
 FIRST_CHECK_MS, CHECK_INTERVAL_MS = 50, 100
 #: Bytes of one read.
 READ_BYTES = 2**18
-#: Statuses without a body: bytes after one would be read as the answer to the next request.
+#: Statuses without a body. Bytes that follow such a reply would be read as the reply to the next request.
 NO_BODY = {204, 304}
 #: Headers of one connection (RFC 9110, section 7.6.1).
 HOP_BY_HOP = {
@@ -69,53 +69,60 @@ class Reply:
 
 
 class Upstream:
-    """Triton's HTTP port on loopback, for the threads of one process. ``timeout`` holds without a deadline.
+    """Triton's HTTP port on loopback, for the threads of one process.
 
-    ``largest``: bytes of a body after decompression. ``guard``: refuses answers that may be another
-    request's.
+    Args:
+        port: Triton's.
+        timeout: Seconds for a request without a deadline.
+        max_body: Bytes of a body after decompression.
+        guard: Refuses answers that may be another request's.
     """
 
     def __init__(
-        self, port: int, timeout: float, largest: int = MAX_BODY_BYTES, guard: AnswerGuard | None = None
+        self, port: int, timeout: float, max_body: int = MAX_BODY_BYTES, guard: AnswerGuard | None = None
     ) -> None:
-        self._port, self._timeout, self._largest = port, timeout, largest
+        self._port, self._timeout, self._max_body = port, timeout, max_body
         self._guard = guard or AnswerGuard(None)
         self._idle: deque[Connection] = deque()
 
     def send(self, request: Request) -> Reply:
-        """Send a request; return Triton's reply, whatever its status. Raises :class:`NotReady` if no reply
-        can be trusted.
+        """Send a request; return Triton's reply, whatever its status.
+
+        Raises:
+            NotReady: Triton does not answer, or its reply may be another request's.
+            DeadlinePassed, CallerGone: The invocation ended.
+            BadInput: The body would crash Triton.
         """
         deadline = current() or Deadline(time.monotonic() + self._timeout)
         deadline.check()
-        unsafe_json.check(request.body, request.headers or {}, self._largest)
+        unsafe_json.check(request.body, request.headers or {}, self._max_body)
         generation = self._guard.admit()
         connection = self._connection()
         try:
             with _errors_for_caller():
                 reply = connection.exchange(request, deadline)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
-                    return replace(reply, body=self._check_instance(connection.parts(deadline), generation))
-                body = b"".join(connection.data(deadline))
+                    return replace(
+                        reply, body=self._confirm_parts(connection.stream_body(deadline), generation)
+                    )
+                body = b"".join(connection.body_chunks(deadline))
                 complete = replace(reply, body=body)
         except BaseException:
             connection.close()
             raise
-        if connection.reset():
+        if connection.prepare_next():
             self._idle.append(connection)
-        self._check(body, generation)
+        self._confirm(body, generation)
         return complete
 
-    def _check_instance(self, parts: Generator[bytes, None, None], generation: int) -> Iterator[bytes]:
-        """Yield a stream's parts. Raises :class:`NotReady` at the first that may belong to another
-        request.
-        """
+    def _confirm_parts(self, parts: Generator[bytes, None, None], generation: int) -> Iterator[bytes]:
+        """Yield a stream's parts. Raises :class:`NotReady` at one that may be another request's."""
         with contextlib.closing(parts):
             for part in parts:
-                self._check(part, generation)
+                self._confirm(part, generation)
                 yield part
 
-    def _check(self, body: bytes, generation: int) -> None:
+    def _confirm(self, body: bytes, generation: int) -> None:
         """Raise :class:`NotReady` if ``body`` may be the answer to another request."""
         instance = stalled_instance(failure_text(body))
         if instance is not None:
@@ -127,10 +134,10 @@ class Upstream:
             self._idle.pop().close()
 
     def _connection(self) -> Connection:
-        """Return an idle connection, or open one."""
+        """Take an idle connection, or open one."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable():
+            if connection.is_open():
                 return connection
             connection.close()
         with _errors_for_caller():
@@ -149,15 +156,15 @@ class Connection:
         #: Set to False by an answer whose end cannot be told from the bytes after it.
         self._reusable = True
 
-    def usable(self) -> bool:
-        """True if the connection is open. An idle one is readable only when the other side has closed it."""
+    def is_open(self) -> bool:
+        """True if the other side has not closed the connection; then an idle one has nothing to read."""
         return not self._poll.poll(0)
 
     def exchange(self, request: Request, deadline: Deadline) -> Reply:
-        """Send all of ``request``; return the head of the reply, before its body is read."""
+        """Send ``request``; return the status and headers of the reply, whose body is still to be read."""
         headers = {**(request.headers or {}), "host": "127.0.0.1", "content-length": str(len(request.body))}
         self._socket.settimeout(max(0.001, deadline.remaining()))
-        # Strings of WSGI hold one byte in each character.
+        # WSGI keeps each byte of a header in one character.
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         head = h11.Request(method=request.method, target=request.target.encode("latin-1"), headers=encoded)
         for piece in (head, h11.Data(data=request.body), h11.EndOfMessage()):
@@ -169,25 +176,27 @@ class Connection:
         assert isinstance(event, h11.Response)
         self._reusable = request.method != "HEAD" and event.status_code not in NO_BODY
         fields = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
-        return Reply(event.status_code, {k: v for k, v in fields if k not in HOP_BY_HOP}, b"")
+        return Reply(
+            event.status_code, {name: value for name, value in fields if name not in HOP_BY_HOP}, b""
+        )
 
-    def data(self, deadline: Deadline) -> Iterator[bytes]:
-        """Yield the body in pieces as they arrive."""
+    def body_chunks(self, deadline: Deadline) -> Iterator[bytes]:
+        """Yield the body in chunks as they arrive."""
         while isinstance(event := self._next(deadline), h11.Data):
             yield bytes(event.data)
 
-    def parts(self, deadline: Deadline) -> Generator[bytes, None, None]:
-        """Yield the body in pieces; closing the iterator closes the connection."""
+    def stream_body(self, deadline: Deadline) -> Generator[bytes, None, None]:
+        """Yield the body in chunks, and close the connection at the end."""
         try:
             with _errors_for_caller():
-                yield from self.data(deadline)
+                yield from self.body_chunks(deadline)
         finally:
             self.close()
 
-    def reset(self) -> bool:
-        """Prepare for the next exchange. Returns False, and closes, if bytes of this one could be left.
+    def prepare_next(self) -> bool:
+        """Prepare for the next exchange. If bytes of this one may be left, close instead and return False.
 
-        Triton's 405 for HEAD, for example, has a body.
+        For example, Triton's 405 for HEAD has a body.
         """
         finished = (self._protocol.our_state, self._protocol.their_state) == (h11.DONE, h11.DONE)
         if not finished or not self._reusable or self._protocol.trailing_data != (b"", False):
@@ -210,10 +219,10 @@ class Connection:
         return event
 
     def _wait(self, deadline: Deadline) -> None:
-        patience = FIRST_CHECK_MS
-        while not self._poll.poll(min(patience, 1 + deadline.remaining() * 1000)):
+        interval_ms = FIRST_CHECK_MS
+        while not self._poll.poll(min(interval_ms, 1 + deadline.remaining() * 1000)):
             deadline.check()
-            patience = CHECK_INTERVAL_MS
+            interval_ms = CHECK_INTERVAL_MS
 
 
 @contextlib.contextmanager
@@ -230,7 +239,7 @@ def _errors_for_caller() -> Iterator[None]:
 
 
 def failure_text(body: bytes) -> str:
-    """Return Triton's error text in a body or an event; empty for an answer."""
+    """Return the text of Triton's error in a body or an event; empty if it is no error."""
     text = body.removeprefix(b"data: ")
     if not text.startswith(b'{"error":'):
         return ""
@@ -242,7 +251,7 @@ def failure_text(body: bytes) -> str:
 
 
 def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return a caller's headers for Triton: names in lower case, without hop-by-hop headers and our own."""
+    """Return the headers to pass on: without those of the connection, and without the box's own."""
     return {
         name: value
         for name, value in headers.items()

@@ -13,22 +13,22 @@ from tritonclient.grpc import service_pb2 as pb
 
 from sm.client.base import Array, ModelMetadata
 from sm.deadline import current
-from sm.triton.output_sizes import Sizes
+from sm.triton.output_sizes import OutputSizes
 from sm.triton.regions import Region
 from sm.triton.tensors import byte_size, datatype, dtype, from_bytes, to_bytes
 
-#: The parameter that carries a request's token to a model, and the output that returns it: the same name as
-#: in sm/triton/onnx_cpu/request_token.py, which runs in the models' processes.
+#: The parameter that carries a request's token to a model, and the output that returns it. The same name
+#: is in sm/triton/onnx_cpu/request_token.py, which runs in the models' processes.
 REQUEST_TOKEN = "trireme_request_token"  # noqa: S105  (not a secret)
-#: Bytes; the alignment of the widest vector instructions.
+#: Of each tensor in a region: what the widest vector instructions need.
 ALIGNMENT_BYTES = 64
 
 Memory = NDArray[np.uint8]
 #: An input's name, datatype and shape.
-Described = tuple[str, str, tuple[int, ...]]
+TensorSpec = tuple[str, str, tuple[int, ...]]
 
 
-class Place(NamedTuple):
+class Extent(NamedTuple):
     """A range of bytes in a region."""
 
     offset: int
@@ -37,40 +37,44 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which tensors of a request lie in a region of ``size``, and where; the others are sent as bytes."""
+    """Where the tensors of a request lie in a region. Tensors that are not in it are sent as bytes."""
 
-    inputs: Mapping[str, Place]
-    outputs: Mapping[str, Place]
+    inputs: Mapping[str, Extent]
+    outputs: Mapping[str, Extent]
+    #: Bytes of the region.
     size: int
 
 
 @lru_cache(maxsize=1024)
-def lay_out(inputs: tuple[Described, ...], outputs: tuple[tuple[str, int], ...]) -> Layout:
-    """Place every tensor of known size, one after the other."""
+def make_layout(inputs: tuple[TensorSpec, ...], outputs: tuple[tuple[str, int], ...]) -> Layout:
+    """Place all tensors of known size one after the other."""
     size = 0
 
-    def place(byte_count: int) -> Place:
+    def append(byte_count: int) -> Extent:
         nonlocal size
         offset, size = size, size - -byte_count // ALIGNMENT_BYTES * ALIGNMENT_BYTES
-        return Place(offset, byte_count)
+        return Extent(offset, byte_count)
 
     sizes = ((name, byte_size(kind, shape)) for name, kind, shape in inputs)
-    input_places = {name: place(needed) for name, needed in sizes if needed}
-    output_places = {name: place(needed) for name, needed in outputs}
-    return Layout(input_places, output_places, size)
+    input_extents = {name: append(byte_count) for name, byte_count in sizes if byte_count}
+    output_extents = {name: append(byte_count) for name, byte_count in outputs}
+    return Layout(input_extents, output_extents, size)
 
 
 @dataclass(frozen=True)
 class InferencePlan:
-    """An inference of ``arrays`` with its layout."""
+    """One inference: its inputs and outputs, and their layout in a region."""
 
     model: str
     version: str
+    #: The inputs by name.
     arrays: Mapping[str, Array]
+    #: The names of the outputs.
     requested: Sequence[str]
+    #: Equal for requests whose outputs probably have the same sizes.
     kind: Hashable
     layout: Layout
-    #: The number that the model must return, so that its answer is recognised; 0 if it cannot.
+    #: The number that the model must return, so that its answer is recognised; 0 if the model cannot.
     token: int = 0
 
     @classmethod
@@ -80,12 +84,18 @@ class InferencePlan:
         version: str,
         arrays: Mapping[str, Array],
         outputs: Sequence[str] | None,
-        sizes: Sizes,
+        sizes: OutputSizes,
         token: int = 0,
     ) -> InferencePlan:
-        """Create a plan. Requests of the same kind share a layout until more is known of their outputs.
+        """Create a plan.
 
-        ``token``: a number that no other request has.
+        Args:
+            metadata: The model's.
+            version: The model version; empty for the server's choice.
+            arrays: The inputs by name.
+            outputs: The names of the outputs; None for all.
+            sizes: Predicts the outputs' sizes.
+            token: A number that no other request has.
         """
         requested = tuple(outputs or metadata.outputs)
         inputs = tuple((name, datatype(array), array.shape) for name, array in arrays.items())
@@ -93,8 +103,8 @@ class InferencePlan:
         token = token if metadata.identifies_requests else 0
         kind = (metadata.name, version, requested, shapes)
         batch = next((shape[0] for _, shape in shapes if shape), 1)
-        expected = sizes.expected(kind, metadata, batch)
-        layout = lay_out(inputs, tuple(item for item in expected.items() if item[0] in requested))
+        expected = sizes.predict(kind, metadata, batch)
+        layout = make_layout(inputs, tuple(item for item in expected.items() if item[0] in requested))
         return cls(metadata.name, version, arrays, requested, kind, layout, token)
 
     @property
@@ -103,29 +113,29 @@ class InferencePlan:
         return self.layout.size
 
     @property
-    def outputs(self) -> Mapping[str, Place]:
-        """The outputs that have a place in the region."""
+    def outputs(self) -> Mapping[str, Extent]:
+        """The outputs that have room in the region."""
         return self.layout.outputs
 
     def write(self, memory: Memory) -> None:
         """Copy the inputs into the region."""
-        for name, place in self.layout.inputs.items():
+        for name, extent in self.layout.inputs.items():
             array = self.arrays[name]
-            np.copyto(_view(memory, place.offset, datatype(array), array.shape), array)
+            np.copyto(_view(memory, extent.offset, datatype(array), array.shape), array)
 
     def request(self, region: Region | None = None) -> Any:
         """Build the message to Triton; without a region it carries all tensors.
 
-        A region keeps the last message that was built for it: the next request of its kind differs only in
-        its id.
+        A region keeps the last message that was built for it, because the next request of the same kind
+        differs only in its id and token.
         """
-        purpose = (self.kind, self.layout, bool(self.token))
-        if region is not None and region.message[0] == purpose:
+        reuse_key = (self.kind, self.layout, bool(self.token))
+        if region is not None and region.message[0] == reuse_key:
             message = region.message[1]
         else:
             message = self._message(region.name if region else "")
             if region is not None and not message.raw_input_contents:
-                region.message = purpose, message
+                region.message = reuse_key, message
         running = current()
         message.id = running.request_id if running else ""
         if self.token:
@@ -137,19 +147,19 @@ class InferencePlan:
         for name, array in self.arrays.items():
             tensor = message.inputs.add(name=name, datatype=datatype(array), shape=array.shape)
             if region and name in self.layout.inputs:
-                _refer(tensor, region, self.layout.inputs[name])
+                _set_region(tensor, region, self.layout.inputs[name])
             else:
                 message.raw_input_contents.append(to_bytes(array))
         for name in self.requested:
             tensor = message.outputs.add(name=name)
             if region and name in self.outputs:
-                _refer(tensor, region, self.outputs[name])
+                _set_region(tensor, region, self.outputs[name])
         if self.token:
             message.outputs.add(name=REQUEST_TOKEN)
         return message
 
     def is_answered_by(self, response: Any) -> bool:
-        """True if ``response`` is for this request, or if the model does not say."""
+        """True if ``response`` returns this request's token, or if the model returns none."""
         if not self.token:
             return True
         for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
@@ -158,33 +168,34 @@ class InferencePlan:
         return False
 
     def read(self, response: Any, memory: Memory | None = None) -> dict[str, Array]:
-        """Return the output arrays; those with a place are views of the region's ``memory``."""
+        """Return the outputs by name; those with room in the region are views of its ``memory``."""
         arrays: dict[str, Array] = {}
         for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
             if tensor.name == REQUEST_TOKEN:
                 continue
-            place = self.layout.outputs.get(tensor.name)
-            if memory is None or place is None:
+            extent = self.layout.outputs.get(tensor.name)
+            if memory is None or extent is None:
                 arrays[tensor.name] = from_bytes(raw, tensor.datatype, tensor.shape)
             else:
-                arrays[tensor.name] = _view(memory, place.offset, tensor.datatype, tensor.shape)
+                arrays[tensor.name] = _view(memory, extent.offset, tensor.datatype, tensor.shape)
         return arrays
 
 
 def sizes_of(response: Any) -> dict[str, int]:
-    """Return the bytes of each output that has a dtype; strings are left out."""
-    known = {
+    """Return the bytes of each output of a response, without strings."""
+    sizes = {
         tensor.name: byte_size(tensor.datatype, tensor.shape)
         for tensor in response.outputs
         if tensor.name != REQUEST_TOKEN
     }
-    return {name: size for name, size in known.items() if size is not None}
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _refer(tensor: Any, region: str, place: Place) -> None:
+def _set_region(tensor: Any, region: str, extent: Extent) -> None:
+    """Say in the message that the tensor lies in a region."""
     tensor.parameters["shared_memory_region"].string_param = region
-    tensor.parameters["shared_memory_byte_size"].int64_param = place.size
-    tensor.parameters["shared_memory_offset"].int64_param = place.offset
+    tensor.parameters["shared_memory_byte_size"].int64_param = extent.size
+    tensor.parameters["shared_memory_offset"].int64_param = extent.offset
 
 
 def _view(memory: Memory, offset: int, name: str, shape: Sequence[int]) -> Array:

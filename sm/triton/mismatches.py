@@ -12,13 +12,13 @@ from sm.client.base import Array, ModelMetadata, TensorMetadata
 from sm.errors import BadInput, TensorFault, TriremeError, WrongTensor
 from sm.triton.tensors import datatype
 
-#: Triton's own words. The metadata does not say whether an input is optional.
+#: Parts of Triton's messages. The first one is needed because metadata does not tell optional inputs.
 MISSING = "missing required input"
 BATCH_SIZE = re.compile(r"batch[- ]size")
 
 
 class Mismatch(NamedTuple):
-    """A tensor that does not fit; ``array`` is an input with a wrong datatype or shape."""
+    """A tensor of a request that does not fit the model; ``array`` is set for a wrong datatype or shape."""
 
     fault: TensorFault
     sentence: str
@@ -35,10 +35,10 @@ def explain_refusal(
     mismatch = next(_mismatches(refusal.sentence, metadata, inputs, outputs), None)
     if mismatch is None:
         return refusal
-    inputs_served, outputs_served = _format_tensors(metadata.inputs), _format_tensors(metadata.outputs)
-    served = f"the model has the inputs {inputs_served} and the outputs {outputs_served}"
+    model_inputs, model_outputs = _format_tensors(metadata.inputs), _format_tensors(metadata.outputs)
+    model_tensors = f"the model has the inputs {model_inputs} and the outputs {model_outputs}"
     dtype = None if mismatch.array is None else mismatch.array.dtype
-    return WrongTensor(refusal.sentence, mismatch.fault, f"{mismatch.sentence}; {served}", dtype)
+    return WrongTensor(refusal.sentence, mismatch.fault, f"{mismatch.sentence}; {model_tensors}", dtype)
 
 
 def _mismatches(
@@ -57,7 +57,7 @@ def _mismatches(
 
 
 def input_mismatches(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> Iterator[Mismatch]:
-    """Yield the ``inputs``, with batch dimension, that the model does not take."""
+    """Yield the inputs that the model does not accept. They have a batch dimension if the model has one."""
     for name, value in inputs.items():
         if name not in metadata.inputs:
             yield Mismatch(
@@ -65,18 +65,17 @@ def input_mismatches(metadata: ModelMetadata, inputs: Mapping[str, Array]) -> It
                 f"it gives {metadata.name!r} an input {name!r}, which has {', '.join(metadata.inputs)}",
             )
             continue
-        declared, array = metadata.inputs[name], np.asarray(value)
+        expected, array = metadata.inputs[name], np.asarray(value)
         try:
             kind = datatype(array)
         except TriremeError:
             kind = str(array.dtype)
-        if kind != declared.datatype:
-            sentence = f"wrong dtype: it gives {metadata.name!r} {name!r} as {kind}, not {declared.datatype}"
+        if kind != expected.datatype:
+            sentence = f"wrong dtype: it gives {metadata.name!r} {name!r} as {kind}, not {expected.datatype}"
             yield Mismatch("datatype", sentence, array)
-        shape = (-1, *declared.shape) if metadata.max_batch_size else declared.shape
+        shape = (-1, *expected.shape) if metadata.max_batch_size else expected.shape
         if len(shape) != array.ndim or any(
-            -1 not in (expected, actual) and expected != actual
-            for expected, actual in zip(shape, array.shape, strict=True)
+            -1 not in sizes and sizes[0] != sizes[1] for sizes in zip(shape, array.shape, strict=True)
         ):
             sentence = (
                 f"wrong shape: it gives {metadata.name!r} {name!r} as {list(array.shape)}, not {list(shape)}"

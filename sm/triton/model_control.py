@@ -1,7 +1,7 @@
 """Load and unload Triton's models while it runs.
 
-It uses gRPC, where Triton gives each such call a thread of its own. Over HTTP a load would block one of the
-few threads that serve every caller, with all connections of that thread.
+It uses gRPC, because Triton gives each such call a thread of its own there. Over HTTP, a load would block one
+of the few threads that serve all callers, and all connections of that thread.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ OUT_OF_MEMORY = re.compile(
     rf"{MEMORY.pattern}|no space left|cannot allocate memory|out_?of_?memory|ALLOC_FAILED|\bOOM\b",
     re.IGNORECASE,
 )
-#: Seconds between two checks whether a model is gone: the first, and the longest.
+#: Seconds between two checks whether a model is unloaded: at first, and at most.
 FIRST_POLL_INTERVAL_S, MAX_POLL_INTERVAL_S = 0.01, 0.25
-#: Seconds for a connection to a restarted Triton: gRPC tries only now and then, and a call between two
-#: attempts fails although Triton is ready.
+#: To connect to a restarted Triton. gRPC tries only now and then, and a call between two attempts fails
+#: although Triton is ready.
 CONNECT_TIMEOUT_S = 5.0
-#: Triton reads the whole repository at each load and unload, and fails if another model's folder is removed
-#: meanwhile. At the next attempt the folder is no longer there to be found.
-VANISHED = re.compile(r"failed to (stat|open|read) (file|directory)", re.IGNORECASE)
+#: Triton reads the whole repository at each load and unload, and fails with this message if another model's
+#: folder is removed meanwhile. The next attempt succeeds, as Triton does not find that folder any more.
+FOLDER_REMOVED = re.compile(r"failed to (stat|open|read) (file|directory)", re.IGNORECASE)
 MAX_ATTEMPTS, RETRY_INTERVAL_S = 20, 0.05
-#: States of a model that holds memory.
+#: States in which a model holds memory.
 HELD_STATES = ("READY", "LOADING", "UNLOADING")
 
 
@@ -41,10 +41,14 @@ def _not_watching(_: Collection[str]) -> AbstractContextManager[Callable[[], Non
 
 
 class ModelControl:
-    """Loads and unloads models over ``channel``, whose time-out is how long a load may take.
+    """Loads and unloads models.
 
-    ``gone`` may know earlier than Triton that a model holds no memory. ``watching`` is a context during a
-    load; its check raises as soon as one of the models can never load.
+    Args:
+        channel: To Triton.
+        seconds: For a load or an unload.
+        has_died: Returns True if a model's process has died, so that it holds no memory any more.
+        watching: Called with the names of a load's models; a context during the load. Its function raises as
+            soon as one of the models can never load.
     """
 
     def __init__(
@@ -57,27 +61,35 @@ class ModelControl:
         self._channel, self._seconds, self._has_died, self._watching = channel, seconds, has_died, watching
 
     def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
-        """Load a model and wait until it is ready. Raises :class:`OutOfMemory`, or :class:`BadInput` with
-        Triton's reason.
+        """Load a model and wait until it is ready.
 
-        ``parts`` are models that come with it, such as an ensemble's steps. Raises :class:`DeadlinePassed`
-        after ``seconds``.
+        Args:
+            model: The model's name.
+            parts: Models that are loaded with it, such as the steps of an ensemble.
+            seconds: The time limit.
+
+        Raises:
+            OutOfMemory: There is no room for it.
+            BadInput: Triton cannot load it; the sentence has Triton's reason.
+            DeadlinePassed: It was not ready within ``seconds``.
         """
         self._channel.connect(CONNECT_TIMEOUT_S)
         request = pb.RepositoryModelLoadRequest(model_name=model)
         with self._watching({model, *parts}) as check:
-            self._change("RepositoryModelLoad", request, model, seconds, check)
+            self._load_or_unload("RepositoryModelLoad", request, model, seconds, check)
 
     def unload(self, model: str) -> None:
-        """Unload a model and wait until it holds no memory. A model that is not loaded is gone already."""
+        """Unload a model, if it is loaded, and wait until it holds no memory."""
         end = time.monotonic() + self._seconds
-        self._change("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model)
-        pause = FIRST_POLL_INTERVAL_S
+        self._load_or_unload(
+            "RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model
+        )
+        interval = FIRST_POLL_INTERVAL_S
         while self._holds(model) and not self._has_died(model):
             if time.monotonic() > end:
                 raise DeadlinePassed(f"Triton has not let go of {model!r} within {self._seconds:g} s")
-            time.sleep(pause)
-            pause = min(MAX_POLL_INTERVAL_S, pause * 2)
+            time.sleep(interval)
+            interval = min(MAX_POLL_INTERVAL_S, interval * 2)
 
     def states(self) -> dict[str, str]:
         """Return Triton's state of each model: READY, LOADING, UNLOADING or UNAVAILABLE."""
@@ -90,14 +102,14 @@ class ModelControl:
         return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
 
     def instances(self, model: str) -> int:
-        """Return the number of instances in the configuration as Triton completed it."""
+        """Return the number of a model's instances, by the configuration that Triton completed."""
         config = self._call("ModelConfig", pb.ModelConfigRequest(name=model), model).config
         return sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
 
     def _holds(self, model: str) -> bool:
         return self.states().get(model) in HELD_STATES
 
-    def _change(
+    def _load_or_unload(
         self,
         method: str,
         request: object,
@@ -110,7 +122,7 @@ class ModelControl:
                 self._call(method, request, model, seconds, check)
                 return
             except BadInput as error:
-                if not VANISHED.search(error.sentence):
+                if not FOLDER_REMOVED.search(error.sentence):
                     raise
             time.sleep(RETRY_INTERVAL_S)
         self._call(method, request, model, seconds, check)

@@ -14,10 +14,12 @@ NAME = "triton_python_backend_stub"
 
 @dataclass(frozen=True)
 class Stub:
-    """A stub. ``python`` is its version, such as 3.11; ``numpy`` the requirement that it can load."""
+    """A stub."""
 
     file: Path
+    #: The version of Python, such as ``3.11``.
     python: str
+    #: The requirement for a NumPy that works with the stub.
     numpy: str
 
     @property
@@ -26,26 +28,33 @@ class Stub:
 
     @classmethod
     def find(cls, server: Path, python: str) -> Stub:
-        """Find the stub with which ``server`` runs models; the one for ``python`` if the wheel has
-        several.
+        """Find the stub of a Triton.
+
+        Args:
+            server: The tritonserver.
+            python: The version of Python; empty for that of this process, or for the only one.
+
+        Raises:
+            StartError: Triton has no stub for this version.
         """
         root = server.parent.parent
         if wheel.is_wheel(server):
             stubs = root / "python_backend_stubs"
             file = stubs / (python or wheel.VERSION) / NAME
-            has = ", ".join(sorted((path.name for path in stubs.iterdir()), key=lambda name: int(name[2:])))
+            names = (path.name for path in stubs.iterdir())
+            available = ", ".join(sorted(names, key=lambda name: int(name[2:])))
         else:
             file = root / "backends" / "python" / NAME
-            has = version(file)
+            available = version(file)
         stub_version = version(file)
         if not stub_version or (python and python != stub_version):
             raise StartError(
-                f"Triton's python backend here ({root}) has a stub for Python {has or 'no version'}, not for "
-                f"{python or wheel.VERSION}: a stub is per minor version."
+                f"Triton's python backend here ({root}) has a stub for Python {available or 'no version'}, "
+                f"not for {python or wheel.VERSION}: a stub is per minor version."
             )
         # The wheel's stub loses strings on NumPy 2, and there is no NumPy 1 for Python 3.13.
-        old = wheel.is_wheel(server) and int(stub_version[2:]) < 13
-        return cls(file, stub_version, "numpy<2" if old else "numpy")
+        needs_numpy_1 = wheel.is_wheel(server) and int(stub_version[2:]) < 13
+        return cls(file, stub_version, "numpy<2" if needs_numpy_1 else "numpy")
 
 
 def version(stub: Path) -> str:

@@ -1,9 +1,9 @@
 """The pool of shared-memory regions of one worker: bounded, reused, never released too early.
 
-A region is *idle*, *leased* to one request, or *retired*: its file is gone, but Triton may still have it
-mapped and may even be writing to it, because a request was given up before its answer came. A retired
-region is never used again. It counts against the budget until Triton no longer lists it: Triton refuses
-to let go of a region, or puts that off, while a request uses it.
+A region is *idle*, *leased* to one request, or *retired*: its file is gone, but Triton may still map it and
+even write to it, because a request was given up before its answer came. A retired region is never used
+again. It counts against the budget until Triton no longer lists it, because Triton refuses or delays to unmap
+a region while a request uses it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two checks of retired regions.
 REAP_INTERVAL_S = 0.2
-#: Seconds that closing waits for regions in use, and between two attempts.
+#: Seconds that closing waits for regions in use, and seconds between two attempts to unmap them.
 CLOSE_TIMEOUT_S, RETRY_INTERVAL_S = 0.3, 0.02
-#: Seconds without new regions after the machine or Triton refused one.
+#: After the machine or Triton refused a region, no new one is tried for this long.
 RETRY_PAUSE_S = 10.0
 
 
@@ -49,8 +49,8 @@ class RegionPool:
     def __init__(self, registrar: Registrar, budget: int, prefix: str, folder: Path) -> None:
         self._registrar = registrar
         self._budget = budget
-        # A random part, as a later process may have the same pid: Triton would take its region for the old
-        # one.
+        # The random part is for a later process with the same pid: Triton must not take its region for this
+        # one's.
         self._prefix = f"{prefix}{secrets.token_hex(4)}-"
         self._folder = folder
         self._numbers = itertools.count()
@@ -58,37 +58,42 @@ class RegionPool:
         #: Least recently used first.
         self._idle: list[Region] = []
         self._retired: list[Region] = []
-        #: Filled by leases that end, possibly during this class's own code: so an append, and no lock.
+        #: Regions whose leases have ended. Finalizers append to it without the lock, because they may run
+        #: while this class holds it.
         self._returned: deque[Region] = deque()
         self._regions: set[Region] = set()
         self._reserved_bytes = 0
-        self._triton = 1
+        #: Counts the starts of Triton that this pool noticed.
+        self._triton_start = 1
         self._next_reap = 0.0
         self._paused_until = 0.0
-        self._explained: set[str] = set()
+        self._logged_reasons: set[str] = set()
 
     def lease(self, size: int) -> Lease | None:
-        """Lease a region of at least ``size`` bytes that Triton knows; None if the tensors must be sent as
-        bytes.
+        """Lease a region of at least ``size`` bytes that is registered with Triton.
 
-        Raises :class:`NotReady` if Triton does not answer.
+        Returns:
+            None if there is no region, so that the tensors must be sent as bytes.
+
+        Raises:
+            NotReady: Triton does not answer.
         """
         self._reap()
-        region = self._take_idle(size) or self._grow(round_up(size))
+        region = self._take_idle(size) or self._create_region(round_up(size))
         if region is None:
             return None
         lease = Lease(region, self._returned.append)
-        return lease if region.known_to == self._triton or self._register(lease) else None
+        return lease if region.registered_with == self._triton_start or self._register(lease) else None
 
     def renew(self, lease: Lease) -> bool:
         """Register ``lease``'s region with a restarted Triton. Returns False if that fails."""
         with self._lock:
-            if lease.region.known_to == self._triton:
-                self._triton += 1
+            if lease.region.registered_with == self._triton_start:
+                self._triton_start += 1
         return self._register(lease)
 
     def retire(self, lease: Lease) -> None:
-        """Withdraw a region from use: its request was given up, and Triton may still write to it."""
+        """Never use the region again: its request was given up, and Triton may still write to it."""
         self._retire([lease.take()])
 
     def close(self) -> None:
@@ -100,18 +105,16 @@ class RegionPool:
             self._account(-self._reserved_bytes)
         for region in regions:
             region.unlink()
-        # Triton answers a moment before it releases the region, and refuses to unmap it until then.
+        # Triton answers a request a moment before it allows to unmap its region.
         end = time.monotonic() + CLOSE_TIMEOUT_S
         with contextlib.suppress(TriremeError):
             while regions and time.monotonic() < end:
-                in_use = self._let_go(regions)
+                in_use = self._unmap(regions)
                 regions = {region for region in regions if region.name in in_use}
                 time.sleep(RETRY_INTERVAL_S if regions else 0)
 
     def _take_idle(self, size: int) -> Region | None:
-        """Take the smallest idle region that is large enough; of several, the last used, whose pages are in
-        memory.
-        """
+        """Take the smallest idle region that is large enough; among equals the last used, which is cached."""
         with self._lock:
             self._collect()
             fitting = [region for region in reversed(self._idle) if region.size >= size]
@@ -122,23 +125,24 @@ class RegionPool:
             return region
 
     def _collect(self) -> None:
-        """Make regions idle whose leases have ended."""
+        """Make the regions idle whose leases have ended. The caller holds the lock."""
         while self._returned:
             region = self._returned.popleft()
             if region in self._regions:
                 self._idle.append(region)
 
-    def _grow(self, size: int) -> Region | None:
+    def _create_region(self, size: int) -> Region | None:
+        """Create a region, if necessary in the place of idle ones; None if there is no room."""
         if time.monotonic() < self._paused_until:
             return None
         if not self._reserve(size) and not (self._evict(size) and self._reserve(size)):
-            self._explain("budget", f"the worker's {self._budget} bytes of shared memory are in use")
+            self._log_once("budget", f"the worker's {self._budget} bytes of shared memory are in use")
             return None
         path = self._folder / f"{self._prefix}{next(self._numbers)}"
         try:
             region = Region.create(path, size)
         except OSError as error:
-            self._pause("folder", f"{self._folder} gives no {size} bytes: {error.strerror}")
+            self._pause("folder", f"{self._folder} has no room for {size} bytes: {error.strerror}")
             with self._lock:
                 self._account(-size)
             return None
@@ -154,26 +158,24 @@ class RegionPool:
             return True
 
     def _evict(self, size: int) -> bool:
-        """Retire idle regions, the least recently used first, if that makes space for ``size``."""
+        """Retire idle regions, the least recently used first. False if that makes no room for ``size``."""
         with self._lock:
             self._collect()
             missing = self._reserved_bytes + size - self._budget
             if missing > sum(region.size for region in self._idle):
                 return False
-            victims = []
+            evicted = []
             while missing > 0:
-                victims.append(self._idle.pop(0))
-                missing -= victims[-1].size
-        self._retire(victims)
+                evicted.append(self._idle.pop(0))
+                missing -= evicted[-1].size
+        self._retire(evicted)
         self._next_reap = 0.0
         self._reap()
         return True
 
     def _register(self, lease: Lease) -> bool:
-        """Register the region with Triton. If it refuses, the region is removed and the tensors are sent as
-        bytes.
-        """
-        region, triton = lease.region, self._triton
+        """Register the region with Triton. If Triton refuses, retire the region and return False."""
+        region, triton_start = lease.region, self._triton_start
         try:
             self._registrar.register(region.name, region.size)
         except NotReady:
@@ -182,7 +184,7 @@ class RegionPool:
             self.retire(lease)
             self._pause("triton", error.sentence)
             return False
-        region.known_to = triton
+        region.registered_with = triton_start
         return True
 
     def _retire(self, regions: list[Region]) -> None:
@@ -192,14 +194,14 @@ class RegionPool:
             self._retired.extend(region for region in regions if region in self._regions)
 
     def _reap(self) -> None:
-        """Forget retired regions that Triton has unmapped, or that a new Triton never had."""
+        """Return the bytes of retired regions to the budget once Triton does not map them any more."""
         with self._lock:
             if not self._retired or time.monotonic() < self._next_reap:
                 return
             self._next_reap = time.monotonic() + REAP_INTERVAL_S
             retired = list(self._retired)
         try:
-            in_use = self._let_go(retired)
+            in_use = self._unmap(retired)
         except TriremeError:
             return
         with self._lock:
@@ -209,8 +211,8 @@ class RegionPool:
                     self._regions.remove(region)
                     self._account(-region.size)
 
-    def _let_go(self, regions: Iterable[Region]) -> set[str]:
-        """Ask Triton to unmap ``regions``; return the names of those that it still has."""
+    def _unmap(self, regions: Iterable[Region]) -> set[str]:
+        """Ask Triton to unmap ``regions``; return the names of all regions that it still maps."""
         for region in regions:
             try:
                 self._registrar.unregister(region.name)
@@ -222,15 +224,15 @@ class RegionPool:
 
     def _pause(self, reason: str, sentence: str) -> None:
         self._paused_until = time.monotonic() + RETRY_PAUSE_S
-        self._explain(reason, sentence)
+        self._log_once(reason, sentence)
 
-    def _explain(self, reason: str, sentence: str) -> None:
-        """Log a reason once: under load it would be logged with every request."""
-        if reason not in self._explained:
-            self._explained.add(reason)
+    def _log_once(self, reason: str, sentence: str) -> None:
+        """Log a reason once per process, not with every request."""
+        if reason not in self._logged_reasons:
+            self._logged_reasons.add(reason)
             log.warning("large tensors go through gRPC instead of shared memory: %s", sentence)
 
     def _account(self, size: int) -> None:
-        """Add to the bytes in use, or subtract; call it under the lock."""
+        """Add ``size``, which may be negative, to the bytes in use. The caller holds the lock."""
         self._reserved_bytes += size
         SHARED_BYTES.set(self._reserved_bytes)

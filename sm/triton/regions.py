@@ -13,19 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_BYTES = 2**16
+#: The smallest region, and the smallest step between two sizes.
+MIN_REGION_BYTES = 2**16
 
 
 @dataclass(eq=False)
 class Region:
-    """``memory`` is the mapped file ``path``; Triton knows the region by its file name."""
+    """A mapped file. Its name is the region's name in Triton."""
 
     path: Path
     size: int
     memory: mmap.mmap
-    #: The number of the Triton start that it is registered with; 0 for none.
-    known_to: int = 0
-    #: The last message to Triton that was built for it, after the key of its kind.
+    #: The start of Triton with which it is registered, as the pool counts them; 0 for none.
+    registered_with: int = 0
+    #: The last request message that was built for it, with the key of the requests that may reuse it.
     message: tuple[object, Any] = (None, None)
 
     @property
@@ -34,8 +35,9 @@ class Region:
 
     @classmethod
     def create(cls, path: Path, size: int) -> Region:
-        """Create the file and map it. Raises ``OSError`` if the folder is full: the space is reserved now, as
-        running out of it later would be a SIGBUS here or in Triton.
+        """Create the file and map it. Raises ``OSError`` if the folder is full.
+
+        The space is reserved now: without it a later write would be a SIGBUS, here or in Triton.
         """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -53,28 +55,28 @@ class Region:
 
 
 class Lease:
-    """The use of a region by one request. ``memory`` is uint8, as long as the region.
+    """The use of a region by one request, for as long as an array refers to its ``memory``, uint8 [size].
 
-    Every array made from ``memory`` keeps the lease alive. When the last one is gone, ``give_back`` is called
-    with the region, on any thread and within any code: it must not lock.
+    Args:
+        region: The region.
+        give_back: Called with the region when the last array is gone. That may be in any thread and within
+            any code, so it must not take a lock.
     """
 
     def __init__(self, region: Region, give_back: Callable[[Region], object]) -> None:
         self.region = region
         self.memory: NDArray[np.uint8] = np.frombuffer(region.memory, np.uint8)
-        # NumPy makes the array that owns the buffer the base of each view, and never a view in between.
-        self._end = weakref.finalize(self.memory, give_back, region)
-        self._end.atexit = False
+        # The base of each view is this array, also if it is a view of a view.
+        self._finalizer = weakref.finalize(self.memory, give_back, region)
+        self._finalizer.atexit = False
 
     def take(self) -> Region:
-        """Cancel the return of the region."""
-        self._end.detach()
+        """Keep the region: ``give_back`` is not called."""
+        self._finalizer.detach()
         return self.region
 
 
 def round_up(size: int) -> int:
-    """Round up to the next of eight steps per power of two, so that requests of similar sizes share
-    regions.
-    """
-    step = max(MIN_BYTES, 1 << max(0, size.bit_length() - 4))
+    """Round up to one of eight sizes per power of two, so that requests of similar sizes share regions."""
+    step = max(MIN_REGION_BYTES, 1 << max(0, size.bit_length() - 4))
     return -(-size // step) * step

@@ -1,4 +1,4 @@
-"""Triton servers on other machines: addresses, TLS, and how calls are distributed."""
+"""Triton servers on other machines: addresses, TLS and load balancing."""
 
 from __future__ import annotations
 
@@ -20,20 +20,27 @@ OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 300),
-    # A proxy in the environment is for web pages, not for Triton.
+    # Ignore the environment's proxy, which is not for Triton.
     ("grpc.enable_http_proxy", 0),
 )
 SERVICE = "inference.GRPCInferenceService"
-#: Calls without side effects, which may be sent again if their result is unknown.
-READS = ("ServerLive", "ServerReady", "ModelReady", "ModelMetadata", "ModelConfig", "RepositoryIndex")
-#: gRPC's own balancing: each call goes to the next connected server that is healthy. Triton does not support
-#: subscriptions to its health, and gRPC then counts it as healthy.
-BALANCED = {
+#: Methods without side effects, which may be retried if their result is unknown.
+RETRYABLE_METHODS = (
+    "ServerLive",
+    "ServerReady",
+    "ModelReady",
+    "ModelMetadata",
+    "ModelConfig",
+    "RepositoryIndex",
+)
+#: Each call goes to the next connected server that is healthy. Triton does not support subscriptions to its
+#: health; gRPC then takes it as healthy.
+SERVICE_CONFIG = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "healthCheckConfig": {"serviceName": ""},
     "methodConfig": [
         {
-            "name": [{"service": SERVICE, "method": method} for method in READS],
+            "name": [{"service": SERVICE, "method": method} for method in RETRYABLE_METHODS],
             "retryPolicy": {
                 "maxAttempts": 3,
                 "initialBackoff": "0.1s",
@@ -48,10 +55,13 @@ BALANCED = {
 
 @dataclass(frozen=True)
 class Tls:
-    """How to verify a server, and this caller to it. PEM bytes; without ``authorities`` gRPC's own."""
+    """How this client and a server verify each other. Certificates and keys are PEM."""
 
+    #: Who may sign the server's certificate; None for gRPC's own list.
     authorities: bytes | None = None
+    #: This client's certificate, for servers that require one.
     certificate: bytes | None = None
+    #: The key of ``certificate``.
     key: bytes | None = None
     #: The name in the server's certificate, if it differs from the address.
     name: str = ""
@@ -62,20 +72,22 @@ class Tls:
 
 @dataclass(frozen=True)
 class RemoteServers:
-    """Servers by ``host:port``: one name, which may have several addresses, or several IP addresses."""
+    """Servers by ``host:port``: one name, which may resolve to several addresses, or several IP addresses."""
 
     addresses: tuple[str, ...]
     tls: Tls | None = None
 
     @classmethod
     def parse(cls, addresses: Sequence[str], tls: Tls | None = None) -> RemoteServers:
-        """Parse addresses. Raises :class:`StartError` for a wrong one, and for several names: gRPC resolves
-        only one.
+        """Parse addresses.
+
+        Raises:
+            StartError: An address is wrong, or there are several names: gRPC resolves only one.
         """
         if not addresses:
             raise StartError("No address of a Triton is given.")
         for address in addresses:
-            host, port = split(address)
+            host, port = split_address(address)
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
                 raise StartError(f"{address!r} is no address of a Triton, such as triton.internal:8001.")
         if len(addresses) > 1 and not all(is_ip(address) for address in addresses):
@@ -88,17 +100,15 @@ class RemoteServers:
 
     @property
     def target(self) -> str:
-        """Return the target in gRPC's form."""
+        """The servers as a gRPC target."""
         if not is_ip(self.addresses[0]):
             return f"dns:///{self.addresses[0]}"
         kind = "ipv6" if self.addresses[0].startswith("[") else "ipv4"
         return f"{kind}:{','.join(self.addresses)}"
 
     def connect(self) -> Any:
-        """Create a channel; it connects at its first use. Create it after the fork: it does not
-        survive one.
-        """
-        options = [*OPTIONS, ("grpc.service_config", json.dumps(BALANCED))]
+        """Create a channel, which connects at its first use. It does not survive a fork."""
+        options = [*OPTIONS, ("grpc.service_config", json.dumps(SERVICE_CONFIG))]
         if self.tls is None:
             return grpc.insecure_channel(self.target, options)
         if self.tls.name:
@@ -106,12 +116,10 @@ class RemoteServers:
         return grpc.secure_channel(self.target, self.tls.credentials(), options)
 
     def resolve(self) -> list[RemoteServers]:
-        """Return each server, also those behind a name. Raises :class:`NotReady` if the name cannot be
-        resolved.
-        """
+        """Return each server by itself. Raises :class:`NotReady` if a name cannot be resolved."""
         if is_ip(self.addresses[0]):
             return [RemoteServers((address,), self.tls) for address in self.addresses]
-        host, port = split(self.addresses[0])
+        host, port = split_address(self.addresses[0])
         try:
             resolved = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
         except OSError:
@@ -125,7 +133,7 @@ class RemoteServers:
         ]
 
 
-def split(address: str) -> tuple[str, str]:
+def split_address(address: str) -> tuple[str, str]:
     """Split host and port; an IPv6 host keeps its brackets."""
     host, _, port = address.rpartition(":")
     return host, port
@@ -133,7 +141,7 @@ def split(address: str) -> tuple[str, str]:
 
 def is_ip(address: str) -> bool:
     try:
-        ip_address(split(address)[0].strip("[]"))
+        ip_address(split_address(address)[0].strip("[]"))
     except ValueError:
         return False
     return True

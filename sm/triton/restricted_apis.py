@@ -1,7 +1,7 @@
 """The keys of Triton's restricted APIs, read from its arguments.
 
-A restriction also applies to the box, which sends each key with its own calls. Callers of ``/v2`` send their
-own keys, or are refused by Triton.
+A restriction also holds for the box, which sends the keys with its own calls. Callers of ``/v2`` must send
+the keys themselves, or Triton refuses them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def _groups(arguments: Sequence[str], option: str) -> Iterator[tuple[list[str], 
     The option may be one argument or two. Triton reports malformed ones.
     """
     for index, argument in enumerate(arguments):
-        name, joined, text = argument.partition("=")
+        name, equals, text = argument.partition("=")
         if name != option:
             continue
-        if not joined:
+        if not equals:
             text = next(iter(arguments[index + 1 :]), "")
         apis, _, pair = text.partition(":")
         key, equals, value = pair.partition("=")

@@ -22,34 +22,37 @@ from sm.triton.health import failures, live, ready
 __all__ = ["Command", "command", "failures", "find", "live", "ready"]
 
 IMAGE = Path("/opt/tritonserver/bin/tritonserver")
-LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104
-#: glibc's default returns each large tensor to the kernel and takes it again, page fault by page fault.
+LOOPBACK, ALL_ADDRESSES = "127.0.0.1", "0.0.0.0"  # noqa: S104
+#: With glibc's defaults, the memory of each large tensor goes back to the kernel. Taking it again costs time.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20)}
-#: Loads that may be under way at once, and loads that never end, before Triton is started again.
+#: Loads at the same time; and loads that never end, after which Triton is restarted.
 MAX_LOADS, MAX_STUCK_LOADS = 32, 16
-#: In multi-model mode a load occupies one of these threads for as long as it lasts.
+#: In multi-model mode each load occupies one of these threads until it ends.
 LOAD_THREADS = f"--model-load-thread-count={MAX_LOADS + MAX_STUCK_LOADS}"
 EXPLICIT = ("--model-control-mode=explicit", LOAD_THREADS)
-#: The least that the python backend accepts.
+#: Of a Python model's shared memory: the python backend accepts no less.
 MIN_POOL_BYTES = 2**20
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to execute, with its whole environment."""
+    """A command line with its whole environment."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
 
 
 def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Command:
-    """Build the command that starts this box's Triton. Raises :class:`StartError` if a part is missing.
+    """Build the command that starts this box's Triton.
 
-    If Triton comes from the wheel, it fills ``box.run / "triton"`` with links. A model that cannot load does
-    not end Triton: :func:`failures` gives its name and reason.
+    For a Triton from the wheel it also creates links in ``box.run / "triton"``. A model that cannot load does
+    not end Triton: :func:`failures` returns its name and the reason.
+
+    Raises:
+        StartError: A part of Triton is missing.
     """
     server = find(settings)
-    backends, extra = _backends(server, box.run / "triton")
+    backends, path_variables = _backends(server, box.run / "triton")
     arguments = (
         str(server),
         f"--model-repository={_repository(box)}",
@@ -66,12 +69,14 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         *_traces(settings, environment, server),
         *settings.triton_arguments,
     )
-    return Command(arguments, {**environment, **_environment(environment, extra)})
+    return Command(arguments, {**environment, **_environment(environment, path_variables)})
 
 
 def find(settings: Settings) -> Path:
-    """Find the tritonserver to run: the one that is set, the image's, the installed wheel's, or that in the
-    cache.
+    """Find the tritonserver: that of the settings, the image, the installed wheel, or the cache.
+
+    Raises:
+        StartError: There is none.
     """
     if settings.triton_server:
         if not os.access(settings.triton_server, os.X_OK) or settings.triton_server.is_dir():
@@ -79,7 +84,7 @@ def find(settings: Settings) -> Path:
         return settings.triton_server
     if IMAGE.is_file():
         return IMAGE
-    server = wheel.binary() or wheel.unpacked(Cache(settings.cache).triton)
+    server = wheel.find_installed() or wheel.find_unpacked(Cache(settings.cache).triton)
     if server is None:
         raise StartError(
             f"There is no tritonserver: neither {IMAGE} nor, in {sys.prefix}, the wheel that "
@@ -89,9 +94,7 @@ def find(settings: Settings) -> Path:
 
 
 def _repository(box: Box) -> Path:
-    """Return the model repository; an empty one if there is only code, as Triton takes every folder for a
-    model.
-    """
+    """Return the model repository; an empty one if it has no model: Triton would try to load ``code``."""
     if box.multi_model or models.names(box.repository):
         return box.overlay or box.repository
     empty = box.run / "no-models"
@@ -102,22 +105,22 @@ def _repository(box: Box) -> Path:
 def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
     """Return the backend directory, if it is not Triton's default, and the variables that it needs."""
     if not wheel.is_wheel(server):
-        beside = server.parent.parent / "backends"
-        return (beside if server != IMAGE and beside.is_dir() else None), {}
-    backends, extra = wheel.assemble(server, folder)
-    # The stub's Python takes the first python3 on PATH for its own, and uses the packages of that one.
-    return backends, {**extra, "PATH": str(Path(sys.executable).parent)}
+        backends = server.parent.parent / "backends"
+        return (backends if server != IMAGE and backends.is_dir() else None), {}
+    backends, variables = wheel.assemble(server, folder)
+    # The stub's Python uses the packages of the first python3 on PATH.
+    return backends, {**variables, "PATH": str(Path(sys.executable).parent)}
 
 
 def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:
-    """Return the ports' options: loopback, unless the settings open a port to callers."""
-    opened = settings.triton_ports == "all"
+    """Return the options for addresses and ports. A port is on loopback unless the settings open it."""
+    open_all = settings.triton_ports == "all"
     return (
-        f"--http-address={EVERYWHERE if opened else LOOPBACK}",
+        f"--http-address={ALL_ADDRESSES if open_all else LOOPBACK}",
         f"--http-port={box.http_port}",
-        f"--grpc-address={EVERYWHERE if opened or settings.allow_grpc else LOOPBACK}",
+        f"--grpc-address={ALL_ADDRESSES if open_all or settings.allow_grpc else LOOPBACK}",
         f"--grpc-port={box.grpc_port}",
-        f"--metrics-address={EVERYWHERE if opened or settings.allow_metrics else LOOPBACK}",
+        f"--metrics-address={ALL_ADDRESSES if open_all or settings.allow_metrics else LOOPBACK}",
         f"--metrics-port={box.metrics_port}",
     )
 
@@ -132,7 +135,7 @@ def _logs(settings: Settings) -> tuple[str, ...]:
 
 
 def _traces(settings: Settings, environment: Mapping[str, str], server: Path) -> tuple[str, ...]:
-    """Return the options for spans of Triton's own. Raises :class:`StartError` if this Triton has none."""
+    """Return the options that make Triton send spans. Raises :class:`StartError` if it cannot."""
     if not settings.triton_traces or not are_traces_on(environment):
         return ()
     if '"opentelemetry" mode' not in _help(server):
@@ -151,28 +154,26 @@ def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
 
 
 def _pool(requested: int, models: int) -> int:
-    """Return the bytes with which each Python model's shared memory starts; it grows on demand.
+    """Return the initial bytes of each Python model's shared memory, which grows on demand.
 
-    All of them start with at most half of what is free: Docker gives a container 64 MB, and the tensors
-    between router and Triton need some of it.
+    Together they take at most half of what is free: Docker gives a container 64 MB, and the tensors between
+    router and Triton need some of it.
     """
     space = os.statvfs(SHARED_MEMORY)
     share = space.f_bavail * space.f_frsize // 2 // max(1, models)
     return min(requested, max(MIN_POOL_BYTES, share // MIN_POOL_BYTES * MIN_POOL_BYTES))
 
 
-def _environment(environment: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """Put ``extra`` before the value of each path variable, and set glibc's thresholds if they are not
-    set.
-    """
-    joined = {name: value for name, value in MALLOC.items() if name not in environment}
-    for name, value in extra.items():
-        joined[name] = f"{value}:{environment[name]}" if environment.get(name) else value
-    return joined
+def _environment(environment: Mapping[str, str], path_variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to set: glibc's thresholds unless they are set, and paths before existing ones."""
+    variables = {name: value for name, value in MALLOC.items() if name not in environment}
+    for name, value in path_variables.items():
+        variables[name] = f"{value}:{environment[name]}" if environment.get(name) else value
+    return variables
 
 
 @functools.lru_cache
 def _help(server: Path) -> str:
-    """Return the binary's help. Newer versions need an option to let clients share memory."""
+    """Return the server's help, which shows the options that this version has."""
     process = subprocess.run([server, "--help"], capture_output=True, text=True, check=False, timeout=60)
     return process.stdout + process.stderr

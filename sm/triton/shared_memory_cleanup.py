@@ -1,8 +1,8 @@
-"""Remove shared-memory files of boxes and workers that ended without doing so.
+"""Remove the shared-memory files that dead boxes and workers left behind.
 
-Every file of a box begins with ``trireme-<id>-``. The supervisor holds a lock on ``trireme-<id>.lock`` for as
-long as it lives, and the kernel releases it however the supervisor dies. A lock that can be taken belongs to
-a dead box.
+The name of a box's file begins with ``trireme-<id>-``. The supervisor holds a lock on ``trireme-<id>.lock``
+while it lives, and the kernel releases the lock however the supervisor dies. So a lock that can be taken
+belongs to a dead box.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 from sm.run_state import SHARED_MEMORY
 from sm.triton import health
 
+#: Permissions of the group and of other users.
 OTHERS_RIGHTS = stat.S_IRWXG | stat.S_IRWXO
-#: Another process holds the lock, or another user owns the file.
-LOCKED = (BlockingIOError, PermissionError)
+#: Raised if another process holds the lock, or if another user owns the file.
+LOCK_ERRORS = (BlockingIOError, PermissionError)
 
 
 class InstanceLock:
@@ -48,7 +49,7 @@ def acquire_instance_lock(box_id: str, folder: Path = SHARED_MEMORY) -> Instance
             raise
         if _is_file(path, descriptor):
             return InstanceLock(box_id, folder, descriptor)
-        # A sweep removed the file after it was opened and before it was locked.
+        # A sweep removed the file between the two calls above: try again with a new file.
         os.close(descriptor)
 
 
@@ -59,7 +60,7 @@ def sweep(folder: Path = SHARED_MEMORY) -> list[str]:
         box_id = path.name.removeprefix("trireme-").removesuffix(".lock")
         try:
             acquire_instance_lock(box_id, folder).release()
-        except LOCKED:
+        except LOCK_ERRORS:
             continue
         dead.append(box_id)
     return dead
@@ -68,7 +69,7 @@ def sweep(folder: Path = SHARED_MEMORY) -> list[str]:
 def remove_files(prefix: str, folder: Path = SHARED_MEMORY) -> int:
     """Remove files and folders whose names begin with ``prefix``; return how many there were.
 
-    After a ``kill -9`` of Triton, those of its python backend begin with ``trireme-<id>-py``.
+    The python backend's files, which a killed Triton leaves behind, begin with ``trireme-<id>-py``.
     """
     paths = list(folder.glob(f"{prefix}*"))
     for path in paths:
@@ -80,10 +81,9 @@ def remove_files(prefix: str, folder: Path = SHARED_MEMORY) -> int:
 
 
 def make_private(prefix: str, folder: Path = SHARED_MEMORY) -> None:
-    """Take other users' rights from the files whose names begin with ``prefix``.
+    """Let only this user read and write the files whose names begin with ``prefix``.
 
-    The python backend's files hold callers' tensors, and it makes them readable for all users, whatever the
-    umask.
+    The python backend's files hold callers' tensors, and all users may read them, whatever the umask.
     """
     for path in folder.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # removed meanwhile
@@ -98,9 +98,9 @@ def remove_worker_files(
     folder: Path = SHARED_MEMORY,
     keys: Mapping[str, str] = health.NO_KEYS,
 ) -> None:
-    """Remove the files of a worker that ended, and have Triton unmap them.
+    """Remove the files of a worker that ended, and make Triton unmap them.
 
-    Triton keeps a region that a request uses; it is removed when the next worker ends.
+    Triton refuses to unmap a region that a request uses. It is unmapped when the next worker ends.
     """
     remove_files(f"trireme-{box_id}-{pid}-", folder)
     for region in health.regions(http_port, keys):
@@ -113,6 +113,7 @@ def _lock_file(box_id: str, folder: Path) -> Path:
 
 
 def _is_file(path: Path, descriptor: int) -> bool:
+    """True if the descriptor is of the file that has this path now."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

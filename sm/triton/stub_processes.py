@@ -14,8 +14,9 @@ from pathlib import Path
 from sm import process_table
 from sm.run_state import Box
 
-MAX_REPLACEMENT_S = 360.0  # a load may take so long
-#: Requests to the dead process may fail so long after the load: Triton gives up on it after about a second.
+#: A load that replaces a process ends within this time.
+MAX_REPLACEMENT_S = 360.0
+#: Requests to the dead process may fail this long after the load: Triton gives up on it after about a second.
 LATE_FAILURES_S = 10.0
 
 
@@ -31,12 +32,12 @@ def triton_pid(box: Box) -> int | None:
 def instance_is_running(box: Box, instance: str) -> bool:
     """True if the process of a model instance, such as ``resnet_0_0``, is alive.
 
-    A process that replaces a dead one does not count: see :func:`replacing`.
+    A process that replaces a dead one does not count, see :func:`replacing`.
     """
     pid = triton_pid(box)
     return pid is not None and any(
-        instance in words and not _is_replaced(box, words)
-        for words in map(process_table.command_line, process_table.children(pid))
+        instance in arguments and not _is_replaced(box, arguments)
+        for arguments in map(process_table.command_line, process_table.children(pid))
     )
 
 
@@ -44,8 +45,8 @@ def instance_is_running(box: Box, instance: str) -> bool:
 def replacing(box: Box, model: str) -> Iterator[None]:
     """Mark ``model`` while its dead process is replaced.
 
-    Triton still sends requests to the dead process until the new one serves, and reports it as not healthy.
-    The new process has the same name, and must not be taken for one that stalled.
+    Until the new process serves, Triton still sends requests to the dead one and reports it as not healthy.
+    The mark shows that the new process, which has the same name, has not stalled.
     """
     mark = _replacement_mark(box, model)
     try:
@@ -93,13 +94,14 @@ def models_of(arguments: Iterable[str], repository: Path) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class DeadStub:
-    """A process that has ended and that Triton has not waited for. ``since``: when that was first seen."""
+    """A stub that has ended and that Triton has not waited for."""
 
     pid: int
     #: The model's name in Triton; empty if the process was never seen alive.
     model: str
     #: ``exit code 3`` or ``signal 11 (SIGSEGV)``.
     ending: str
+    #: When it was first found dead, by the watch's clock.
     since: float
 
     @property
@@ -109,10 +111,10 @@ class DeadStub:
 
 
 class StubWatch:
-    """Finds processes that died while Triton waits for them.
+    """Finds stubs that died while Triton waits for them.
 
-    Triton 2.51 asks a new process for its model's configuration and does not notice its death, so the load
-    never ends. The kernel has no command line for a dead process, so each is recorded while it lives.
+    Triton 2.51 asks a new stub for its model's configuration. If the stub dies then, Triton does not notice,
+    and the load never ends. A dead process has no command line, so each stub is recorded while it lives.
     """
 
     def __init__(self, repository: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -122,9 +124,7 @@ class StubWatch:
         self._dead: dict[int, DeadStub] = {}
 
     def find(self, triton: int) -> tuple[DeadStub, ...]:
-        """Return the dead children of the Triton process ``triton``. Call it several times a second during a
-        load.
-        """
+        """Return the dead stubs of the Triton process ``triton``. During a load, call it often."""
         if triton != self._triton:
             self._triton, self._models, self._dead = triton, {}, {}
         pids = process_table.children(triton)
@@ -145,8 +145,8 @@ class StubWatch:
         return frozenset(self._models.values())
 
     def _model_of(self, pid: int) -> str:
-        # In an environment of its own, the process is at first a shell with one long argument.
-        words = (part for word in process_table.command_line(pid) for part in word.split(" "))
+        # With an environment of its own, the stub is at first a shell with one long argument.
+        words = (word for argument in process_table.command_line(pid) for word in argument.split(" "))
         return model_of(words, self._repository)
 
     def _dead_stub(self, pid: int) -> DeadStub | None:

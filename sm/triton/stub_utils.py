@@ -1,12 +1,12 @@
 """``triton_python_backend_utils`` for models of the wheel's Triton on NumPy 2.
 
-The wheel's stubs are compiled against NumPy 1 and look for an item's size where NumPy 2 keeps flags: every
-tensor read with ``as_numpy`` is its first element repeated, every tensor made from an array is empty, and
-no error says so. Numbers go by DLPack here instead, which both sides lay out alike. Strings are lost
-between the stub and Python in both directions: that is an error here.
+The wheel's stubs are compiled for NumPy 1 and read an item's size where NumPy 2 keeps flags. Without an
+error, every tensor read with ``as_numpy`` is its first element repeated, and every tensor made from an array
+is empty. This module passes numbers through DLPack instead, whose layout is the same on both sides. Strings
+cannot be passed at all, so they raise an error here.
 
-Linked into the backend folder in the original's place, with the original beside it. On NumPy 1 it adds
-nothing. It runs in the models' processes, so it imports nothing of the box.
+This file is linked into the backend folder in place of the original, which lies beside it. On NumPy 1 it
+changes nothing. It runs in the models' processes, so it imports nothing of the box.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 REMEDY = f"with NumPy {np.__version__}; it can with numpy<2"
-#: DLPack's name of a capsule whose tensor was consumed.
-USED = ctypes.c_char_p(b"used_dltensor")
+#: DLPack's name for a capsule whose tensor was consumed.
+USED_CAPSULE = ctypes.c_char_p(b"used_dltensor")
 ORIGINAL = "triton_original_backend_utils"
 
 
@@ -29,11 +29,11 @@ class Utils(ModuleType):
     """The module into which the stub puts its compiled classes; ``Tensor`` is corrected when it is set."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, mended(value) if name == "Tensor" else value)
+        super().__setattr__(name, correct_tensor_class(value) if name == "Tensor" else value)
 
 
-class Owned:
-    """Memory of a tensor that NumPy can adopt: writable, and alive while an array refers to it."""
+class WritableMemory:
+    """Lets NumPy use an array's memory as writable, and keeps the memory while an array refers to it."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -41,30 +41,28 @@ class Owned:
         self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
 
 
-def mended(tensor: Any) -> Any:
-    """Return the compiled ``Tensor``, with its arrays passed through DLPack."""
+def correct_tensor_class(tensor: Any) -> Any:
+    """Return a class in the place of the compiled ``Tensor``, which passes arrays through DLPack."""
     compiled_as_numpy = tensor.as_numpy
 
     def as_numpy(self: Any) -> Any:
         array = compiled_as_numpy(self)
         if not array.dtype.hasobject:
-            return np.asarray(Owned(np.from_dlpack(self)))
+            return np.asarray(WritableMemory(np.from_dlpack(self)))
         if array.size and array.flat[0] is LOST:
             raise TypeError(f"Triton's wheel cannot read strings {REMEDY}")
         return array
 
     class Meta(type(tensor)):  # type: ignore[misc]
-        """``Tensor(name, array)`` creates a compiled one, and each compiled one is an instance of
-        ``Tensor``.
-        """
+        """Makes ``Tensor(name, array)`` create a compiled tensor, which is an instance of ``Tensor``."""
 
         def __call__(cls, name: str, array: Any) -> Any:
             if array.dtype.kind in "OSU":
                 raise TypeError(f"Triton's wheel cannot write strings {REMEDY}")
             capsule = np.require(array, requirements=["C", "W"]).__dlpack__()
             created = tensor.from_dlpack(name, capsule)
-            # The stub marks the capsule as used with its own name, and NumPy would warn about it.
-            ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), USED)
+            # The stub marks a used capsule with a name of its own, about which NumPy would warn.
+            ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), USED_CAPSULE)
             return created
 
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -74,16 +72,16 @@ def mended(tensor: Any) -> Any:
     return Meta("Tensor", (tensor,), {})
 
 
-class Strings:
-    """Stands for strings that the stub lost before Python saw them; an exception here would end the stub."""
+class LostStrings:
+    """Stands for strings that the stub lost. An exception at this point would end the stub's process."""
 
     def reshape(self, shape: Any) -> Any:
         return np.full(shape, LOST, dtype=object)
 
 
-def deserialized(_encoded: Any) -> Strings:
-    """The stub calls this with a tensor of strings, in which each byte is already the first one."""
-    return Strings()
+def deserialize_lost_strings(_encoded: Any) -> LostStrings:
+    """Called by the stub with a tensor of strings, in which every byte is a copy of the first one."""
+    return LostStrings()
 
 
 LOST = object()
@@ -92,4 +90,4 @@ module: Any = sys.modules[__name__]
 vars(module).update({name: value for name, value in vars(original).items() if not name.startswith("__")})
 if int(np.__version__.partition(".")[0]) >= 2:
     module.__class__ = Utils
-    module.deserialize_bytes_tensor = deserialized
+    module.deserialize_bytes_tensor = deserialize_lost_strings

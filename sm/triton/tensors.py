@@ -11,7 +11,7 @@ import numpy as np
 from sm.client.base import Array
 from sm.errors import Unsupported, WrongTensor
 
-#: Triton's strings: each has a length of its own, so there is no dtype and no known size.
+#: Triton's datatype of strings. Each string has its own length, so there is no dtype and no known size.
 STRINGS = "BYTES"
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -51,7 +51,7 @@ def dtype(name: str) -> np.dtype[Any]:
 
 
 def byte_size(name: str, shape: Sequence[int]) -> int | None:
-    """Return the bytes of a tensor; None if they depend on its content, or if a dimension is open."""
+    """Return the bytes of a tensor; None if they depend on its content, or if a dimension is -1."""
     if name not in DTYPES or any(size < 0 for size in shape):
         return None
     return math.prod(shape) * DTYPES[name].itemsize

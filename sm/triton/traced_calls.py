@@ -1,4 +1,4 @@
-"""Calls of Triton as spans of the request's trace, whose ``traceparent`` Triton gets. Only with traces on."""
+"""Calls to Triton as spans of the request's trace. They carry the trace's ``traceparent`` to Triton."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from sm.triton.http_proxy import Reply, Request, Upstream
 LOOPBACK = "127.0.0.1"
 STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 MODEL_PATH = re.compile(r"/v2/models/([^/?]+)(?:/versions/([^/?]+))?")
-#: Headers of a caller's trace. Triton would trace whatever has them, also what the caller does not record.
+#: Headers of a caller's trace. Triton would trace every request that has them, also one that the caller does
+#: not record.
 TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -37,11 +38,11 @@ class TracedChannel(Channel):
         if active is None:
             return super().infer(request)
         with self._span(active, INFER, request) as span:
-            channel = self._carrying(active.trace.traceparent(span))
+            channel = self._with_traceparent(active.trace.traceparent(span))
             try:
                 return Channel.infer(channel, request)
             finally:
-                self._readable = channel._readable
+                self._own_wire_works = channel._own_wire_works
 
     def stream(self, request: Any) -> Generator[Any, None, None]:
         active = current()
@@ -49,16 +50,16 @@ class TracedChannel(Channel):
             yield from super().stream(request)
             return
         with self._span(active, STREAM_INFER, request) as span:
-            channel = self._carrying(active.trace.traceparent(span))
+            channel = self._with_traceparent(active.trace.traceparent(span))
             with closing(Channel.stream(channel, request)) as answers:
                 yield from answers
 
-    def _carrying(self, traceparent: str) -> Channel:
-        """Return this channel for one call that carries the header."""
+    def _with_traceparent(self, traceparent: str) -> Channel:
+        """Return a copy of this channel whose calls carry the header."""
         metadata = {"traceparent": traceparent}
         channel = copy.copy(self)
         channel._keys = (*self._keys, *metadata.items())
-        channel._line = self._line.with_metadata(metadata) if self._line else None
+        channel._pool = self._pool.with_metadata(metadata) if self._pool else None
         return channel
 
     @contextmanager
@@ -98,9 +99,9 @@ class TracedUpstream(Upstream):
                     "url.path": clip(request.target.partition("?")[0]),
                 }
             )
-            if named := MODEL_PATH.match(request.target):
-                known = {MODEL: named[1], VERSION: named[2] or ""}
-                model = {name: clip(unquote(value)) for name, value in known.items() if value}
+            if match := MODEL_PATH.match(request.target):
+                in_path = {MODEL: match[1], VERSION: match[2] or ""}
+                model = {name: clip(unquote(value)) for name, value in in_path.items() if value}
                 span.attributes.update(model)
                 active.trace.root.attributes.update(model)
             headers["traceparent"] = active.trace.traceparent(span)

@@ -1,6 +1,6 @@
 """Inference on the local Triton: calls over gRPC, large tensors through shared memory.
 
-An output may be a view of shared memory, which is used again only when the last view is gone.
+An output may be a view of shared memory. That memory is reused only when the last view is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
 from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, sizes_of
 from sm.triton.mismatches import explain_refusal
-from sm.triton.output_sizes import Sizes
+from sm.triton.output_sizes import OutputSizes
 from sm.triton.region_pool import RegionPool
 from sm.triton.regions import Lease
 from sm.triton.shared_memory_cleanup import remove_worker_files
@@ -47,7 +47,11 @@ TOKEN_BITS = 62
 class Transport:
     """The :class:`~sm.client.base.Triton` of a worker, for all its threads. Create it after the fork.
 
-    ``channel``: to remote Tritons, with a box that has no shared memory.
+    Args:
+        settings: Time-outs, and whether shared memory is on.
+        box: Triton's ports, and the bytes of shared memory for this worker.
+        folder: For shared memory.
+        channel: To remote Tritons; then the box has no shared memory.
     """
 
     def __init__(
@@ -60,16 +64,19 @@ class Transport:
         self._channel = channel or Channel(
             box.grpc_port, settings.timeout, box.grpc_keys, own_wire=settings.grpc_client == "own"
         )
-        self._large = MIN_SHARED_BYTES if settings.shared_memory and box.shared_bytes else None
+        self._min_shared_bytes = MIN_SHARED_BYTES if settings.shared_memory and box.shared_bytes else None
         self._guard = AnswerGuard.of(box)
         self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
-        SHARED_LIMIT.set(box.shared_bytes if self._large else 0)
+        SHARED_LIMIT.set(box.shared_bytes if self._min_shared_bytes else 0)
         self._pool = RegionPool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
-        self._sizes = Sizes()
+        self._sizes = OutputSizes()
         self._metadata: dict[tuple[str, str], ModelMetadata] = {}
-        #: Models and versions that Triton has served. If it does not know them now, it is loading them again.
+        #: Models and versions that Triton has served. If Triton does not know them now, it is loading them.
         self._served: set[tuple[str, str]] = set()
-        self._by_memory, self._by_message = TENSORS.labels("shared_memory"), TENSORS.labels("grpc")
+        self._shared_memory_count, self._message_count = (
+            TENSORS.labels("shared_memory"),
+            TENSORS.labels("grpc"),
+        )
         self._pid = os.getpid()
         atexit.register(self.close)
 
@@ -85,8 +92,8 @@ class Transport:
         generation = self._guard.admit()
         plan = self._plan(model, inputs, version, outputs)
         try:
-            answer = self._by_region(plan, generation)
-            return self._by_bytes(plan, generation) if answer is None else answer
+            answer = self._infer_through_region(plan, generation)
+            return self._infer_by_message(plan, generation) if answer is None else answer
         except Failed as failure:
             raise self._explain_refusal(failure, model, version, generation, inputs, outputs) from None
 
@@ -101,7 +108,7 @@ class Transport:
         """Yield each answer of ``model`` as bytes; see :meth:`sm.client.base.Triton.stream`."""
         generation = self._guard.admit()
         plan = self._plan(model, inputs, version, outputs)
-        self._by_message.inc()
+        self._message_count.inc()
         try:
             with contextlib.closing(self._channel.stream(plan.request())) as answers:
                 for answer in answers:
@@ -114,21 +121,21 @@ class Transport:
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """Describe a model. The description is cached until Triton restarts."""
-        described = self._metadata.get((model, version))
-        if described is None:
-            described = self._metadata[model, version] = self._ask_metadata(model, version)
+        metadata = self._metadata.get((model, version))
+        if metadata is None:
+            metadata = self._metadata[model, version] = self._fetch_metadata(model, version)
             self._served.add((model, version))
-        return described
+        return metadata
 
     def forget(self, models: Collection[str]) -> None:
-        """Drop what is known of these models: others may have their names now."""
+        """Drop what is known of these models: other models may have their names now."""
         for model_key in [key for key in list(self._served) if key[0] in models]:
             self._metadata.pop(model_key, None)
             self._served.discard(model_key)
         self._sizes.forget(models)
 
     def connect(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for Triton. If it is not there by then, calls raise."""
+        """Wait up to ``seconds`` for Triton. If it does not answer by then, calls raise."""
         self._channel.connect(seconds)
 
     def ready_models(self) -> dict[str, tuple[str, ...]]:
@@ -165,11 +172,14 @@ class Transport:
         if invocation:
             invocation.generations.add(generation)
 
-    def _by_region(self, plan: InferencePlan, generation: int) -> dict[str, Array] | None:
-        """Infer through a region. None if the tensors must be sent as bytes: they are small, there is no
-        region, or an output did not fit.
+    def _infer_through_region(self, plan: InferencePlan, generation: int) -> dict[str, Array] | None:
+        """Infer through a region.
+
+        Returns:
+            None if the tensors must be sent as bytes: they are small, there is no region, or an output did
+            not fit into it.
         """
-        if self._large is None or plan.size < self._large:
+        if self._min_shared_bytes is None or plan.size < self._min_shared_bytes:
             return None
         lease = self._pool.lease(plan.size)
         if lease is None:
@@ -177,24 +187,24 @@ class Transport:
             return None
         plan.write(lease.memory)
         try:
-            with self._unless_settled(lease):
-                response = self._infer_in(lease, plan)
+            with self._retire_if_unfinished(lease):
+                response = self._infer_in_lease(lease, plan)
                 if response is not None:
                     self._accept(plan, response, generation)
         except Failed as failure:
-            if not failure.outgrown:
+            if not failure.overflowed:
                 raise
-            self._sizes.outgrew(plan.kind)
+            self._sizes.record_overflow(plan.kind)
             response = None
         if response is None:
             SHARED_MEMORY_FALLBACKS.inc()
             return None
-        self._by_memory.inc()
-        self._learn(plan, response)
+        self._shared_memory_count.inc()
+        self._record_sizes(plan, response)
         return plan.read(response, lease.memory)
 
-    def _infer_in(self, lease: Lease, plan: InferencePlan) -> Any:
-        """Return Triton's answer; None if it is a new Triton that refuses the region."""
+    def _infer_in_lease(self, lease: Lease, plan: InferencePlan) -> Any:
+        """Return Triton's answer; None if Triton was restarted and now refuses the region."""
         request = plan.request(lease.region)
         try:
             return self._channel.infer(request)
@@ -205,34 +215,34 @@ class Transport:
         try:
             return self._channel.infer(request) if self._pool.renew(lease) else None
         except NotReady as error:
-            raise Failed(type(error), error.sentence, settled=True) from None
+            raise Failed(type(error), error.sentence, finished=True) from None
 
     @contextlib.contextmanager
-    def _unless_settled(self, lease: Lease) -> Iterator[None]:
+    def _retire_if_unfinished(self, lease: Lease) -> Iterator[None]:
         """Retire the region if the request ends while Triton may still write to it."""
         try:
             yield
         except Failed as failure:
-            if not failure.settled:
+            if not failure.finished:
                 self._pool.retire(lease)
             raise
         except BaseException:
             self._pool.retire(lease)
             raise
 
-    def _by_bytes(self, plan: InferencePlan, generation: int) -> dict[str, Array]:
+    def _infer_by_message(self, plan: InferencePlan, generation: int) -> dict[str, Array]:
         response = self._channel.infer(plan.request())
         self._accept(plan, response, generation)
-        self._by_message.inc()
-        self._learn(plan, response)
+        self._message_count.inc()
+        self._record_sizes(plan, response)
         return plan.read(response)
 
-    def _learn(self, plan: InferencePlan, response: Any) -> None:
-        """Record the sizes of outputs that had no place because theirs were unknown."""
+    def _record_sizes(self, plan: InferencePlan, response: Any) -> None:
+        """Record the sizes of outputs that had no room in the region, because they were unknown."""
         if len(plan.outputs) + bool(plan.token) < len(response.outputs):
             self._sizes.learn(plan.kind, sizes_of(response))
 
-    def _ask_metadata(self, model: str, version: str) -> ModelMetadata:
+    def _fetch_metadata(self, model: str, version: str) -> ModelMetadata:
         try:
             metadata = self._channel.call(
                 "ModelMetadata", pb.ModelMetadataRequest(name=model, version=version)
@@ -240,9 +250,9 @@ class Transport:
             request = pb.ModelConfigRequest(name=model, version=version)
             config = self._channel.call("ModelConfig", request).config
         except Failed as failure:
-            raise self._to_caller_error(failure, model, version) from None
+            raise self._to_error(failure, model, version) from None
         batch, outputs = config.max_batch_size, _tensors(metadata.outputs, config.max_batch_size)
-        # An answer from Triton's cache is right, but has another request's token.
+        # With Triton's response cache, a right answer may have another request's token.
         identifies = outputs.pop(REQUEST_TOKEN, None) is not None and not config.response_cache.enable
         return ModelMetadata(
             model, tuple(metadata.versions), batch, _tensors(metadata.inputs, batch), outputs, identifies
@@ -257,14 +267,12 @@ class Transport:
         inputs: Mapping[str, Array],
         outputs: Sequence[str] | None,
     ) -> TriremeError:
-        error = self._to_caller_error(failure, model, version, generation)
+        error = self._to_error(failure, model, version, generation)
         if type(error) is not BadInput:
             return error
         return explain_refusal(error, self.metadata(model, version), inputs, outputs or ())
 
-    def _to_caller_error(
-        self, failure: Failed, model: str, version: str = "", generation: int = 0
-    ) -> TriremeError:
+    def _to_error(self, failure: Failed, model: str, version: str = "", generation: int = 0) -> TriremeError:
         """Return the error for the caller. The model's metadata may be out of date now."""
         error = failure.error
         if failure.stalled is not None:
@@ -282,9 +290,9 @@ class Transport:
         return error
 
 
-def _tensors(described: Sequence[Any], batch: int) -> dict[str, TensorMetadata]:
-    """Return the tensors by name, without the batch dimension."""
+def _tensors(tensors: Sequence[Any], batch: int) -> dict[str, TensorMetadata]:
+    """Return a model's inputs or outputs by name, without the batch dimension."""
     return {
         tensor.name: TensorMetadata(tensor.name, tensor.datatype, tuple(tensor.shape)[1 if batch else 0 :])
-        for tensor in described
+        for tensor in tensors
     }

@@ -1,8 +1,8 @@
-"""Assemble Triton from the ``nvidia-pytriton`` wheel, so that the server finds its parts.
+"""Join the parts of the ``nvidia-pytriton`` wheel with links, so that its Triton finds them.
 
-The wheel keeps one python-backend stub per Python version away from the backend's library, and a stub
-needs the interpreter's shared library. A folder of links in the run folder joins them; nothing is copied
-and the wheel stays as it was installed.
+The wheel has a python-backend stub for each Python version, but not beside the backend's library, where
+Triton looks for it. A stub also needs the interpreter's shared library. The links are in the run folder;
+nothing is copied, and the wheel is not changed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from pathlib import Path
 from sm.errors import StartError
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-#: The module that Python models import, and its new name after :mod:`sm.triton.stub_utils` replaced it.
+#: The module that Python models import. :mod:`sm.triton.stub_utils` takes its name, and the original gets the
+#: second name.
 UTILS, ORIGINAL_UTILS = "triton_python_backend_utils.py", "triton_original_backend_utils.py"
 LIBPYTHON = f"libpython{VERSION}.so.1.0"
 
 
-def binary() -> Path | None:
-    """Return the wheel's tritonserver, if the wheel is installed."""
+def find_installed() -> Path | None:
+    """Return the tritonserver of the installed wheel; None without one."""
     spec = importlib.util.find_spec("pytriton")
     folders = (spec.submodule_search_locations or ()) if spec else ()
     return next((program for folder in folders if (program := _program(Path(folder)))), None)
 
 
-def unpacked(folder: Path) -> Path | None:
-    """Return the tritonserver of a wheel that was unpacked into ``folder``, as ``sm prepare`` does."""
+def find_unpacked(folder: Path) -> Path | None:
+    """Return the tritonserver of a wheel that ``sm prepare`` unpacked into ``folder``; None without one."""
     return _program(folder / "pytriton")
 
 
@@ -40,13 +41,18 @@ def _program(package: Path) -> Path | None:
 
 
 def is_wheel(server: Path) -> bool:
-    """True if ``server`` is in the wheel's layout, wherever that was unpacked."""
+    """True if ``server`` comes from the wheel, installed or unpacked."""
     return (_root(server) / "python_backend_stubs").is_dir()
 
 
 def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
-    """Link the parts into ``folder``: the backend directory and the libraries. Returns the environment's
-    variables.
+    """Link the parts into ``folder``.
+
+    Returns:
+        The backend directory, and the environment variables that Triton needs.
+
+    Raises:
+        StartError: A part is missing.
     """
     python = folder / "backends" / "python"
     for part in (_root(server) / "backends" / "python").iterdir():
@@ -73,7 +79,7 @@ def libpython() -> Path:
 
 
 def _library_folders() -> Iterator[Path]:
-    """Yield the folders that may have it, the interpreter's own before the system's."""
+    """Yield the folders that may hold the library, the interpreter's own before the system's."""
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
     for base in (
         sysconfig.get_config_var("LIBDIR"),
@@ -110,8 +116,8 @@ def _stub(server: Path) -> Path:
     return stub
 
 
-def _link(place: Path, target: Path) -> None:
-    """Create a link; an earlier start of the same box may have made it."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.unlink(missing_ok=True)
-    place.symlink_to(target)
+def _link(path: Path, target: Path) -> None:
+    """Create a link, in the place of one from an earlier start of the same box."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)

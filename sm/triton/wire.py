@@ -1,9 +1,9 @@
 """A unary gRPC client on plain sockets: one call at a time on each connection.
 
-gRPC's Python client spends five times as long on a call as this does: it hands each from thread to thread.
-Here the thread that asks also waits. HTTP/2: RFC 9113; gRPC over it:
+gRPC's Python client takes five times as long for a call, because it hands each call from thread to thread.
+Here the calling thread also waits. HTTP/2: RFC 9113; gRPC over it:
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. Headers are read in the forms that gRPC's
-servers use; any other is :class:`Unreadable`, and a case for gRPC's own client.
+servers use. For any other form :class:`Unreadable` is raised, and gRPC's own client makes the call.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from urllib.parse import unquote_to_bytes
 
 from grpc import StatusCode
 
-from sm.triton.call_failures import Failed, failed
-from sm.triton.hpack import fields, head, literal
+from sm.triton.call_failures import Failed, translate_status
+from sm.triton.hpack import decode_headers, encode_call_headers, encode_string
 
-#: Bytes of a message in one frame, which every server accepts.
+#: Bytes of a message that fits into one frame of the size that every server accepts.
 MAX_FRAME_BYTES = 2**14 - 5
 #: Types and flags of frames.
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 32
-#: The widest window, and the default one.
+#: The largest flow-control window, and the default one.
 MAX_WINDOW_BYTES, DEFAULT_WINDOW_BYTES = 2**31 - 1, 2**16 - 1
-#: Milliseconds that the call's own deadline is longer, so that this side ends it first.
+#: The server's deadline is this much later, so that this side ends the call first.
 DEADLINE_GRACE_MS = 20
 #: Send WINDOW_UPDATE after this many received bytes.
 WINDOW_UPDATE_BYTES = 2**30
@@ -36,8 +36,8 @@ MAX_STREAM_ID = 2**31 - 1
 #: The number of a status, as gRPC's servers write it.
 STATUS = re.compile(rb"[0-9]{1,3}")
 CODES = {code.value[0]: code for code in StatusCode}
-#: gRPC statuses for the error codes of a stream's reset; others are INTERNAL.
-RESETS = {
+#: gRPC statuses for the error codes of RST_STREAM; others are INTERNAL.
+RESET_CODES = {
     7: StatusCode.UNAVAILABLE,
     8: StatusCode.CANCELLED,
     11: StatusCode.RESOURCE_EXHAUSTED,
@@ -46,16 +46,15 @@ RESETS = {
 
 
 class Unreadable(Exception):
-    """An answer in a form that is not supported here. It comes with the headers, so the server has finished
-    the call.
-    """
+    """An answer in a form that is not supported here. The server has finished the call."""
 
 
-#: The head of a frame: its size as two bytes and one, type, flags, stream.
+#: The head of a frame: its size (two bytes, then the low one), type, flags, stream.
 FRAME_HEAD = struct.Struct(">HBBBI")
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Encode a frame."""
     size = len(payload)
     return FRAME_HEAD.pack(size >> 8, size & 255, kind, flags, stream) + payload
 
@@ -64,14 +63,19 @@ def _settings(values: Mapping[int, int]) -> bytes:
     return b"".join(struct.pack(">HI", *pair) for pair in values.items())
 
 
-#: Bytes of one read, and the largest frame. Incomplete frames are copied with each read.
+#: Bytes of one read, and of the largest frame that the server may send. An incomplete frame is copied with
+#: each read.
 READ_BYTES = 2**18
 #: Identifiers of HTTP/2's settings.
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 2, 3, 4, 5
 
 
 def preface(window: int = MAX_WINDOW_BYTES) -> bytes:
-    """Return the first bytes of a connection. ``window``: bytes that the server may send before it waits."""
+    """Return the first bytes of a connection.
+
+    Args:
+        window: Bytes that the server may send before it waits for WINDOW_UPDATE.
+    """
     settings = {HEADER_TABLE_SIZE: 0, ENABLE_PUSH: 0, INITIAL_WINDOW_SIZE: window, MAX_FRAME_SIZE: READ_BYTES}
     return (
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -84,25 +88,30 @@ PREFACE = preface()
 
 
 class Connection:
-    """A connection to a server on loopback, for one thread at a time. After an exception it must be
-    closed.
+    """A connection to a server on loopback, for one thread at a time. Close it after an exception.
+
+    Args:
+        port: Of the server.
+        seconds: To connect.
+
+    Raises:
+        Failed: The server is not there.
     """
 
     def __init__(self, port: int, seconds: float) -> None:
-        """Connect. Raises :class:`Failed` if the server is not there."""
         try:
             self._socket = socket.create_connection(("127.0.0.1", port), seconds)
         except OSError:
-            raise failed(StatusCode.UNAVAILABLE, "failed to connect") from None
+            raise translate_status(StatusCode.UNAVAILABLE, "failed to connect") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel applies the time-out: with one of Python's, each read is two system calls.
+        # The kernel applies the time-out. With Python's own, each read would be two system calls.
         self._socket.settimeout(None)
-        self._patience = 0.0
+        self._receive_timeout = 0.0
         self._stream = -1
         #: Received bytes that were not parsed yet.
         self._buffer = b""
-        #: The send window, and received bytes that were not acknowledged with WINDOW_UPDATE.
-        self._window, self._untold = DEFAULT_WINDOW_BYTES, 0
+        #: Bytes that may be sent, and received bytes that were not yet acknowledged with WINDOW_UPDATE.
+        self._window, self._unacknowledged = DEFAULT_WINDOW_BYTES, 0
         self._status = b""
         self._message = b""
         self._parts: list[bytes] = []
@@ -110,18 +119,16 @@ class Connection:
         self.usable = True
         self._send(PREFACE)
 
-    def fresh(self) -> bool:
-        """True if the connection can take a call: the server may have closed it, or announced that it
-        will.
-        """
+    def is_ready(self) -> bool:
+        """True if the connection can take a call: the server has not closed it, nor announced to do so."""
         try:
             while content := self._socket.recv(2**16, socket.MSG_DONTWAIT):
-                self._take(content)
+                self._parse_frames(content)
             return False
         except BlockingIOError:
             # With half a frame in the buffer, the next answer would be parsed from its middle.
-            sound = self.usable and not self._buffer
-            return sound and self._window >= MAX_FRAME_BYTES + 5 and self._stream < MAX_STREAM_ID
+            is_intact = self.usable and not self._buffer
+            return is_intact and self._window >= MAX_FRAME_BYTES + 5 and self._stream < MAX_STREAM_ID
         except (OSError, Failed, Unreadable):
             return False
 
@@ -130,7 +137,10 @@ class Connection:
         self._stream += 2
         self._status, self._message, self._parts, self._ended = b"", b"", [], False
         block = (
-            head + b"\x00" + literal("grpc-timeout") + literal(f"{int(seconds * 1000) + DEADLINE_GRACE_MS}m")
+            head
+            + b"\x00"
+            + encode_string("grpc-timeout")
+            + encode_string(f"{int(seconds * 1000) + DEADLINE_GRACE_MS}m")
         )
         self._window -= len(message) + 5
         self._send(
@@ -141,9 +151,11 @@ class Connection:
     def receive(self, seconds: float) -> bytes | None:
         """Return the answer's message; None if it did not arrive in time.
 
-        Raises :class:`Failed` for an error status, and :class:`Unreadable` if nothing is known of the answer.
+        Raises:
+            Failed: The server answered with an error status, or the connection ended.
+            Unreadable: The answer's form is not supported.
         """
-        self._wait_for(max(0.001, seconds))
+        self._set_receive_timeout(max(0.001, seconds))
         while not self._ended:
             try:
                 content = self._socket.recv(READ_BYTES)
@@ -152,9 +164,9 @@ class Connection:
             except OSError:
                 content = b""
             if not content:
-                raise failed(StatusCode.UNAVAILABLE, "the connection ended")
-            self._take(content)
-        # Release the parts now; they may be megabytes.
+                raise translate_status(StatusCode.UNAVAILABLE, "the connection ended")
+            self._parse_frames(content)
+        # Drop the parts now, as they may be megabytes.
         parts, self._parts = self._parts, []
         message = b"".join(parts)
         is_complete = message[:1] == b"\0" and int.from_bytes(message[1:5], "big") == len(message) - 5
@@ -163,26 +175,26 @@ class Connection:
         if self._status == b"0" or not STATUS.fullmatch(self._status):
             raise Unreadable("the answer is not one uncompressed message, or has no status")
         code = CODES.get(int(self._status), StatusCode.UNKNOWN)
-        raise failed(code, unquote_to_bytes(self._message).decode(errors="replace"))
+        raise translate_status(code, unquote_to_bytes(self._message).decode(errors="replace"))
 
     def close(self) -> None:
         """Close the connection. The server drops its call."""
         self._socket.close()
 
-    def _wait_for(self, seconds: float) -> None:
-        if seconds != self._patience:
+    def _set_receive_timeout(self, seconds: float) -> None:
+        if seconds != self._receive_timeout:
             interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
-            self._patience = seconds
+            self._receive_timeout = seconds
 
     def _send(self, content: bytes) -> None:
         try:
             self._socket.sendall(content)
         except OSError:
-            raise failed(StatusCode.UNAVAILABLE, "the connection ended") from None
+            raise translate_status(StatusCode.UNAVAILABLE, "the connection ended") from None
 
-    def _take(self, content: bytes) -> None:
-        """Parse all complete frames."""
+    def _parse_frames(self, content: bytes) -> None:
+        """Handle all complete frames, and keep the rest."""
         buffer = self._buffer + content if self._buffer else content
         at = 0
         while at + 9 <= len(buffer):
@@ -203,29 +215,27 @@ class Connection:
             self._window += int.from_bytes(payload, "big")
         elif kind in (SETTINGS, PING) and not flags & ACK:
             self._send(frame(kind, ACK, 0, payload if kind == PING else b""))
-            if kind == SETTINGS and not _has_room(payload):
+            if kind == SETTINGS and not _accepts_calls(payload):
                 self.usable = False
         elif kind == GOAWAY:
             self.usable = False
         elif kind == RST_STREAM and stream == self._stream and not self._ended:
-            # After an answer, this reset only says that the rest of the request is not wanted.
+            # After the answer's end, a reset only means that the server ignores the rest of the request.
             number = int.from_bytes(payload, "big")
-            code = RESETS.get(number, StatusCode.INTERNAL)
-            raise failed(code, f"Triton ended the call: RST_STREAM with error code {number}")
+            code = RESET_CODES.get(number, StatusCode.INTERNAL)
+            raise translate_status(code, f"Triton ended the call: RST_STREAM with error code {number}")
 
     def _data(self, flags: int, stream: int, payload: bytes) -> None:
-        self._untold += len(payload)
-        if self._untold > WINDOW_UPDATE_BYTES:
-            self._send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._untold)))
-            self._untold = 0
+        self._unacknowledged += len(payload)
+        if self._unacknowledged > WINDOW_UPDATE_BYTES:
+            self._send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._unacknowledged)))
+            self._unacknowledged = 0
         if self._is_for_current_answer(stream):
             self._parts.append(_without_padding(payload) if flags & PADDED else payload)
             self._ended = bool(flags & END_STREAM)
 
     def _is_for_current_answer(self, stream: int) -> bool:
-        """True if a frame belongs to the current answer. After the answer's end, the connection is not used
-        again.
-        """
+        """True if a frame belongs to the current answer. One after its end makes the connection unusable."""
         if stream == self._stream and self._ended:
             self.usable = False
         return stream == self._stream and not self._ended
@@ -238,7 +248,7 @@ class Connection:
         if flags & PADDED:
             payload = _without_padding(payload)
         try:
-            headers = fields(payload[5:] if flags & PRIORITY else payload)
+            headers = decode_headers(payload[5:] if flags & PRIORITY else payload)
         except (ValueError, IndexError) as error:
             raise Unreadable(f"its headers have {error}") from None
         self._status = headers.get(b"grpc-status", self._status)
@@ -246,10 +256,10 @@ class Connection:
         self._ended = bool(flags & END_STREAM)
 
 
-def _has_room(settings: bytes) -> bool:
-    """True if the server takes another call after a SETTINGS frame.
+def _accepts_calls(settings: bytes) -> bool:
+    """True if the settings of the server allow another call on this connection.
 
-    A call that was sent before the frame arrived is valid, so the next one goes to a new connection.
+    A call that was sent before the settings arrived is valid; only the next one needs a new connection.
     """
     values: dict[int, int] = dict(struct.iter_unpack(">HI", settings[: len(settings) // 6 * 6]))
     return (
@@ -269,19 +279,21 @@ class ConnectionPool:
 
     def __init__(self, port: int, path: str, metadata: Mapping[str, str]) -> None:
         self._port = port
-        self._head = head(path, f"127.0.0.1:{port}", metadata)
-        #: The last used is taken first: its memory is still cached.
+        self._head = encode_call_headers(path, f"127.0.0.1:{port}", metadata)
+        #: The last used is taken first, because its memory is still cached.
         self._idle: list[Connection] = []
 
     def with_metadata(self, metadata: Mapping[str, str]) -> ConnectionPool:
         """Return a pool of the same connections whose calls carry more metadata."""
-        other = copy.copy(self)
-        other._head += b"".join(b"\x00" + literal(name) + literal(value) for name, value in metadata.items())
-        return other
+        pool = copy.copy(self)
+        pool._head += b"".join(
+            b"\x00" + encode_string(name) + encode_string(value) for name, value in metadata.items()
+        )
+        return pool
 
     def acquire(self, message: bytes, seconds: float) -> Connection:
         """Take a connection and send ``message`` on it. Raises :class:`Failed` if that is impossible."""
-        connection = self._take() or Connection(self._port, seconds)
+        connection = self._take_idle() or Connection(self._port, seconds)
         try:
             connection.send(self._head, message, seconds)
         except BaseException:
@@ -297,11 +309,11 @@ class ConnectionPool:
         while self._idle:
             self._idle.pop().close()
 
-    def _take(self) -> Connection | None:
+    def _take_idle(self) -> Connection | None:
         while self._idle:
             with contextlib.suppress(IndexError):
                 connection = self._idle.pop()
-                if connection.fresh():
+                if connection.is_ready():
                     return connection
                 connection.close()
         return None

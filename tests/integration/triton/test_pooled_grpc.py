@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import pytest
 
 from sm.triton.call_failures import Failed
-from sm.triton.hpack import literal
+from sm.triton.hpack import encode_string
 from sm.triton.wire import (
     ACK,
     DATA,
@@ -49,7 +49,7 @@ def message(body: bytes, size: int | None = None, flag: int = 0) -> bytes:
 
 
 def status(text: bytes) -> bytes:
-    return b"\0" + literal("grpc-status") + literal(text.decode())
+    return b"\0" + encode_string("grpc-status") + encode_string(text.decode())
 
 
 OK = status(b"0")

@@ -58,7 +58,7 @@ def test_the_server_of_nvidia_s_image_comes_before_the_wheel_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "IMAGE", tmp_path / "tritonserver")
-    assert server.find(SETTINGS) == wheel.binary()
+    assert server.find(SETTINGS) == wheel.find_installed()
     (tmp_path / "tritonserver").touch()
     assert server.find(SETTINGS) == tmp_path / "tritonserver"
 

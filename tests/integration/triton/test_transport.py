@@ -89,7 +89,7 @@ def test_an_open_output_is_shared_from_its_second_time(transport: Transport, cou
     x = row(50_000)
     for _ in range(3):
         assert np.array_equal(transport.infer("echo", {"x": x})["y"], x)
-    response = transport._sizes.expected(
+    response = transport._sizes.predict(
         ("echo", "", ("y",), (("x", (1, 50_000)),)), transport.metadata("echo"), 1
     )
     assert response == {"y": 200_000}

@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import Overloaded, Unsupported
 from sm.triton.call_failures import Failed
-from sm.triton.hpack import fields, head
+from sm.triton.hpack import decode_headers, encode_call_headers
 from sm.triton.transport import Transport
 from sm.triton.wire import (
     DATA,
@@ -39,7 +39,7 @@ MESSAGE = frame(DATA, 0, 1, b"\0\0\0\0\x02hi")
 #: Blocks of headers that the answer ends with.
 UNREADABLE = {
     "a string in Huffman's code": frame(HEADERS, END_HEADERS | END_STREAM, 1, CODED),
-    "a table that nobody keeps": frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\xbe"),
+    "an entry of the dynamic table": frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\xbe"),
     "more than one frame": frame(HEADERS, END_STREAM, 1, STATUS[:5]),
     "has no status": frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x88"),
 }
@@ -83,12 +83,12 @@ def test_a_refusal_has_its_code_and_its_sentence(triton: Serving) -> None:
 def test_nobody_there_is_said_at_once() -> None:
     with pytest.raises(Failed) as refused:
         ConnectionPool(1, PATH + "ServerLive", {}).acquire(b"", 10)
-    assert refused.value.settled
+    assert refused.value.finished
 
 
 def test_a_block_of_headers_is_read_as_it_was_written() -> None:
-    block = b"\x20" + head("/a", "b:1", {"long": "x" * 5000, "grpc-status": "0"})
-    assert {**fields(block), b"": b""} == {
+    block = b"\x20" + encode_call_headers("/a", "b:1", {"long": "x" * 5000, "grpc-status": "0"})
+    assert {**decode_headers(block), b"": b""} == {
         b"": b"",
         b"te": b"trailers",
         b"long": b"x" * 5000,

@@ -225,7 +225,7 @@ def outcome(channel: Channel, question: pb.ModelInferRequest = QUESTION) -> obje
     except Failed as failure:
         # The sentence on a reset is nobody's but the client's own.
         said = "reset" if "RST_STREAM" in failure.sentence else failure.sentence
-        return failure.kind, failure.settled, said
+        return failure.kind, failure.finished, said
 
 
 def both(script: Script, timeout: float = TIMEOUT_S) -> dict[str, list[object]]:
@@ -260,7 +260,7 @@ def test_what_the_wire_does_not_read_is_left_to_grpcs_own_client(
     found = both(HANDED_OVER[name])
     assert found["wire"] == found["grpcio"]
     (record,) = caplog.records
-    assert "gRPC's own client asks from now on" in record.getMessage()
+    assert "calls go through gRPC's own client from now on" in record.getMessage()
 
 
 @pytest.mark.parametrize("name", WAITED_FOR)

@@ -4,7 +4,7 @@ import pytest
 from grpc import StatusCode as Code
 
 from sm import errors
-from sm.triton.call_failures import failed
+from sm.triton.call_failures import translate_status
 
 SAYINGS = [
     (Code.NOT_FOUND, "Request for unknown model: 'x' is not found", errors.UnknownModel, True),
@@ -31,15 +31,15 @@ SAYINGS = [
 ]
 
 
-@pytest.mark.parametrize(("code", "text", "kind", "settled"), SAYINGS)
-def test_each_code_has_its_error(code: Code, text: str, kind: type[Exception], settled: bool) -> None:
-    failure = failed(code, text)
+@pytest.mark.parametrize(("code", "text", "kind", "finished"), SAYINGS)
+def test_each_code_has_its_error(code: Code, text: str, kind: type[Exception], finished: bool) -> None:
+    failure = translate_status(code, text)
     assert type(failure.error) is kind
-    assert failure.settled is settled
+    assert failure.finished is finished
 
 
 def test_a_region_that_triton_does_not_know_is_lost() -> None:
-    assert failed(Code.NOT_FOUND, "Unable to find shared memory region: 'trireme-1'").lost_region
+    assert translate_status(Code.NOT_FOUND, "Unable to find shared memory region: 'trireme-1'").lost_region
 
 
 def test_a_caller_sees_neither_traceback_nor_instance() -> None:
@@ -47,4 +47,4 @@ def test_a_caller_sees_neither_traceback_nor_instance() -> None:
         "Failed to process the request(s) for model instance 'a_b_0_0', message: ValueError: no\n\nAt:\n"
         "  /somewhere/model.py(7): execute\n"
     )
-    assert failed(Code.INTERNAL, text).error.sentence == "model 'a_b' failed: ValueError: no"
+    assert translate_status(Code.INTERNAL, text).error.sentence == "model 'a_b' failed: ValueError: no"

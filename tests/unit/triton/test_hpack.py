@@ -10,7 +10,7 @@ from hpack.table import HeaderTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sm.triton.hpack import fields, head
+from sm.triton.hpack import decode_headers, encode_call_headers
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_.", min_size=1, max_size=30).map(str.encode)
 VALUES = st.binary(max_size=300)
@@ -33,7 +33,7 @@ def test_what_hpack_encodes_as_grpc_servers_do_is_read(headers: list[tuple[bytes
     encoder = Encoder()
     encoder.header_table_size = 0
     for _ in range(2):
-        assert named(fields(encoder.encode(headers, huffman=False)).items()) == named(headers)
+        assert named(decode_headers(encoder.encode(headers, huffman=False)).items()) == named(headers)
 
 
 @given(HEADERS, st.booleans(), st.sampled_from([0, 4096]))
@@ -44,7 +44,7 @@ def test_other_encodings_are_read_right_or_not_at_all(
     encoder.header_table_size = table_bytes
     for _ in range(2):
         with contextlib.suppress(ValueError, IndexError):
-            assert named(fields(encoder.encode(headers, huffman=huffman)).items()) == named(headers)
+            assert named(decode_headers(encoder.encode(headers, huffman=huffman)).items()) == named(headers)
 
 
 @given(st.binary(max_size=60) | HEADERS.map(lambda headers: Encoder().encode(headers, huffman=False)[:-1]))
@@ -54,7 +54,7 @@ def test_no_block_is_read_as_other_headers_than_hpack_reads(content: bytes) -> N
     except HPACKError:
         expected = None
     with contextlib.suppress(ValueError, IndexError):
-        found = named(fields(content).items())
+        found = named(decode_headers(content).items())
         assert expected is None or found == expected
 
 
@@ -63,7 +63,7 @@ def test_no_block_is_read_as_other_headers_than_hpack_reads(content: bytes) -> N
     st.dictionaries(st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1), st.text(max_size=200), max_size=5),
 )
 def test_hpack_reads_the_head_of_a_call(path: str, metadata: dict[str, str]) -> None:
-    assert list[object](Decoder().decode(head(path, "127.0.0.1:1", metadata))) == [
+    assert list[object](Decoder().decode(encode_call_headers(path, "127.0.0.1:1", metadata))) == [
         (":method", "POST"),
         (":scheme", "http"),
         (":path", path),

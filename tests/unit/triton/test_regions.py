@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sm.triton.regions import MIN_BYTES, Lease, Region, round_up
+from sm.triton.regions import MIN_REGION_BYTES, Lease, Region, round_up
 
 
 def test_a_lease_ends_with_the_last_view_of_it(tmp_path: Path) -> None:
@@ -49,5 +49,5 @@ def test_a_region_is_never_made_over_another(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 65_536, 65_537, 1_000_000, 13_516_800, 2**30 + 1])
 def test_sizes_are_rounded_up_by_an_eighth_at_most(size: int) -> None:
-    assert size <= round_up(size) <= max(MIN_BYTES, size + size // 8 + MIN_BYTES)
+    assert size <= round_up(size) <= max(MIN_REGION_BYTES, size + size // 8 + MIN_REGION_BYTES)
     assert round_up(round_up(size)) == round_up(size)
