@@ -69,15 +69,15 @@ class Cache:
 
     def discard(self, path: Path) -> None:
         """Remove a file or folder in one step: it is moved to scratch first, so nobody sees a part of it."""
-        with self.scratch_folder() as old:
-            path.rename(old / path.name)
+        with self.scratch_folder() as discarded:
+            path.rename(discarded / path.name)
 
-    def check_free_space(self, size: int, what: str) -> None:
+    def check_free_space(self, size: int, purpose: str) -> None:
         """Raise :class:`StartError` unless ``size`` bytes are free."""
         free = shutil.disk_usage(self.root).free
         if free < size:
             raise StartError(
-                f"{what} needs about {size / 1e6:,.0f} MB in {self.root}, which has {free / 1e6:,.0f} MB "
+                f"{purpose} needs about {size / 1e6:,.0f} MB in {self.root}, which has {free / 1e6:,.0f} MB "
                 "free: make room, or set TRIREME_CACHE to a folder on another disk, and start again."
             )
 

@@ -73,7 +73,7 @@ def as_json(record: Record) -> str:
 
 def as_text(record: Record, colour: bool) -> str:
     """Format a record for people: local time, process, message and extra; a traceback goes below."""
-    moment = datetime.fromisoformat(record["time"].replace("Z", "+00:00")).astimezone()
+    local_time = datetime.fromisoformat(record["time"].replace("Z", "+00:00")).astimezone()
     extra = "".join(f" {name}={value}" for name, value in record.items() if name not in PLACED_MEMBERS)
     message = f"{record['message']}{extra}"
     if record.get("traceback"):
@@ -83,7 +83,7 @@ def as_text(record: Record, colour: bool) -> str:
     text = f"{prefix}{message}".replace("\n", "\n    ")
     if colour and level in COLOURS:
         text = f"\x1b[{COLOURS[level]}m{text}\x1b[0m"
-    return f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d} {record['process']:<8}{text}"
+    return f"{local_time:%H:%M:%S}.{local_time.microsecond // 1000:03d} {record['process']:<8}{text}"
 
 
 class Formatter:

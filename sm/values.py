@@ -59,10 +59,10 @@ def choice(*choices: str) -> Callable[[str], str]:
 def strategy(text: str) -> str:
     """Parse ``MULTI_RECORD`` or ``SINGLE_RECORD``; the API for transform jobs writes ``MultiRecord``."""
     choices = {"multirecord": "MULTI_RECORD", "singlerecord": "SINGLE_RECORD"}
-    word = text.strip().lower().replace("_", "")
-    if word not in choices:
+    spelling = text.strip().lower().replace("_", "")
+    if spelling not in choices:
         raise ValueError("is neither MULTI_RECORD nor SINGLE_RECORD")
-    return choices[word]
+    return choices[spelling]
 
 
 def verbosity(text: str) -> int:

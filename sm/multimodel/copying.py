@@ -44,7 +44,7 @@ CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE, errno.ENXIO)
 NO_HARD_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP)
 UNREADABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EIO)
 
-KINDS = {
+FILE_TYPE_NAMES = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
@@ -134,8 +134,8 @@ class _Copier:
         return sorted(names)
 
     def _copy_entry(self, parts: Parts, target: Path, depth: int) -> None:
-        parts, kind = self._resolve(parts)
-        if stat.S_ISDIR(kind):
+        parts, file_type = self._resolve(parts)
+        if stat.S_ISDIR(file_type):
             self.copy_folder(parts, target, depth + 1)
         else:
             self._copy_file(parts, target)
@@ -244,8 +244,10 @@ def _enter(folder: int, name: str) -> int:
 
 def _check_regular(parts: Parts, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        kind = KINDS.get(stat.S_IFMT(mode), "no file")
-        raise BadInput(f"{_format_entry(parts)} is {kind}: an archive holds regular files and folders only")
+        file_type = FILE_TYPE_NAMES.get(stat.S_IFMT(mode), "no file")
+        raise BadInput(
+            f"{_format_entry(parts)} is {file_type}: an archive holds regular files and folders only"
+        )
 
 
 def _check_name(parts: Parts) -> None:

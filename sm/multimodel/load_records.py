@@ -69,9 +69,11 @@ class Snapshot:
         if not list_loaded:
             return UnknownModel(sentence)
         names = sorted(record.name for record in self.loaded())
-        shown = [other[:200] for other in names[:MAX_NAMES]]
-        suffix = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-        return UnknownModel(f"{sentence}; loaded are: {', '.join(shown) or 'none'}{suffix}", models=shown)
+        listed_names = [other[:200] for other in names[:MAX_NAMES]]
+        suffix = f" and {len(names) - len(listed_names)} more" if len(names) > len(listed_names) else ""
+        return UnknownModel(
+            f"{sentence}; loaded are: {', '.join(listed_names) or 'none'}{suffix}", models=listed_names
+        )
 
     def triton_models(self) -> list[str]:
         """Return Triton's names of everything that is loaded."""

@@ -97,8 +97,8 @@ class ImportWatch:
                 is_own = stub.model in models if stub.model else self._must_be_from(load, dead)
                 if is_own and self._clock() - stub.since >= DEAD_GRACE_S:
                     name = stub.model or next(iter(models))
-                    why = f"{stub.sentence}; its last lines are in the log"
-                    raise BadInput(f"Triton cannot load {name!r}: {why}")
+                    reason = f"{stub.sentence}; its last lines are in the log"
+                    raise BadInput(f"Triton cannot load {name!r}: {reason}")
 
         try:
             yield check

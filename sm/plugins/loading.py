@@ -140,8 +140,8 @@ def _find_class(module: types.ModuleType) -> type[Client]:
             f"it has {len(concrete)} clients ({', '.join(k.__name__ for k in concrete)}); one is expected."
         )
     if own_classes:
-        missing = ", ".join(sorted(own_classes[0].__abstractmethods__))
-        raise StartError(f"{own_classes[0].__name__} lacks {missing}.")
+        missing_methods = ", ".join(sorted(own_classes[0].__abstractmethods__))
+        raise StartError(f"{own_classes[0].__name__} lacks {missing_methods}.")
     raise StartError("it has no subclass of sm.client.base.Client.")
 
 
@@ -154,6 +154,6 @@ def describe_failure(error: BaseException, file: Path) -> str:
     """Format the error in one line, with the line of the client that raised it."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)
-    where = f"line {line}: " if line else ""
+    location = f"line {line}: " if line else ""
     message = str(error).splitlines()[0].rstrip(".") if str(error) else "no message"
-    return f"{where}{type(error).__name__}: {message}."
+    return f"{location}{type(error).__name__}: {message}."

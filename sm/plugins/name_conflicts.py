@@ -49,9 +49,9 @@ def select_sources(all_sources: Iterable[ClientSource]) -> tuple[ClientSource, .
 
 def without_copies(sources: Iterable[ClientSource]) -> Iterator[ClientSource]:
     """Yield each client once: the same files in ``clients/`` and in ``code/`` are one client."""
-    seen: dict[str, ClientSource] = {}
+    first_sources: dict[str, ClientSource] = {}
     for source in sources:
-        first = seen.setdefault(source.name, source)
+        first = first_sources.setdefault(source.name, source)
         if first is source or source.is_bundled or next(find_differences(first, source), ""):
             yield source
 

@@ -44,15 +44,17 @@ class Registry:
         if client is not None:
             return client
         if name in self.models:
-            why = f" ({self.left_out[name]})" if name in self.left_out else ""
+            reason = f" ({self.left_out[name]})" if name in self.left_out else ""
             raise UnknownModel(
-                f"model {name!r} has no client{why}: send it the v2 protocol, a body with inputs"
+                f"model {name!r} has no client{reason}: send it the v2 protocol, a body with inputs"
             )
         exists = ", ".join(sorted(self.clients)) or "none"
         if not name:
             raise UnknownModel(f"{NO_MODEL}; there are: {exists}", models=sorted(self.clients))
-        why = f" ({self.left_out[name]})" if name in self.left_out else ""
-        raise UnknownModel(f"no model {name[:200]!r}{why}; there are: {exists}", models=sorted(self.clients))
+        reason = f" ({self.left_out[name]})" if name in self.left_out else ""
+        raise UnknownModel(
+            f"no model {name[:200]!r}{reason}; there are: {exists}", models=sorted(self.clients)
+        )
 
     def unknown(self, name: str) -> UnknownModel:
         """Return the error for a name that is not served."""
@@ -106,8 +108,8 @@ class Registry:
             )
         scripts = [name for name, client in self.clients.items() if isinstance(client, ToolkitClient)]
         choices = (scripts, self.clients, self.models)
-        sole = next((next(iter(names)) for names in choices if len(names) == 1), "")
-        return requested or sole
+        only_name = next((next(iter(names)) for names in choices if len(names) == 1), "")
+        return requested or only_name
 
 
 def log_broken_client(_source: ClientSource, error: StartError) -> None:

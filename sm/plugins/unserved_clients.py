@@ -1,4 +1,4 @@
-"""Clients whose models Triton does not serve yet, as after a restart: a request for one checks it again."""
+"""Clients whose models Triton does not serve yet, as after a restart. A request for one checks again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sm.plugins.loading import ClientSource, plain_names
 from sm.plugins.model_choice import is_served
 
 log = logging.getLogger(__name__)
-#: Seconds between two checks of one client: each asks Triton.
+#: Seconds between two checks of one client: each calls Triton.
 RETRY_INTERVAL_S = 1.0
 
 
@@ -28,7 +28,7 @@ class ModelMissing(Exception):
 
 @dataclass(frozen=True)
 class UnservedClient:
-    """A loaded client that waits for its models. ``check`` is what it has to pass."""
+    """A loaded client that waits for its models, and the ``check`` that it has to pass then."""
 
     client: Client
     source: ClientSource
@@ -39,7 +39,7 @@ class UnservedClient:
         """True if Triton serves its models now."""
         try:
             return all(is_served(self.triton, model) for model in self.client.required_models())
-        except TriremeError:  # Triton is being started again
+        except TriremeError:  # Triton is restarting
             return False
 
     def can_serve(self) -> bool:
@@ -58,7 +58,7 @@ class UnservedClient:
 
 
 class LateClients(Mapping[str, Client]):
-    """The clients of a worker, and those that come when their models do."""
+    """The clients of a worker. Those without their models are added when Triton serves them."""
 
     def __init__(self, clients: Mapping[str, Client], unserved: Mapping[str, UnservedClient]) -> None:
         self._clients, self._unserved = dict(clients), dict(unserved)
@@ -68,7 +68,7 @@ class LateClients(Mapping[str, Client]):
 
     def __getitem__(self, name: str) -> Client:
         if name in self._unserved:
-            self._look(name)
+            self._check(name)
         return self._clients[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -77,11 +77,12 @@ class LateClients(Mapping[str, Client]):
     def __len__(self) -> int:
         return len(self._clients)
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` after each client that comes."""
-        self._on_change = changed
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call ``on_change`` after a client was added."""
+        self._on_change = on_change
 
-    def _look(self, name: str) -> None:
+    def _check(self, name: str) -> None:
+        """Add the client if its models are served now."""
         with self._lock:
             unserved, now = self._unserved.get(name), time.monotonic()
             if unserved is None or now < self._next_check.get(name, 0.0):
@@ -89,7 +90,7 @@ class LateClients(Mapping[str, Client]):
             self._next_check[name] = now + RETRY_INTERVAL_S
             if not unserved.can_serve():
                 return
-            # A new dictionary: others may be iterating.
+            # A new dictionary: another thread may be iterating over the old one.
             self._clients = {**self._clients, name: unserved.client}
             del self._unserved[name]
         log.info("the client %r is served now: its model was missing when this worker started", name)

@@ -57,7 +57,7 @@ TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-([0-9a-f]{2})(?
 #: The propagators whose headers this module can read without the SDK.
 W3C_PROPAGATORS = {"tracecontext", "baggage"}
 EMPTY = Context()
-KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
+SPAN_KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
@@ -189,7 +189,7 @@ class Tracer:
                 SdkEvent(event.name, dict(event.attributes), event.at + request.offset)
                 for event in span.events
             ],
-            kind=KINDS[span.role],
+            kind=SPAN_KINDS[span.role],
             status=Status(StatusCode.ERROR) if span.error else Status(),
             start_time=span.start + request.offset,
             # A thread that runs longer than its request has not ended its span.

@@ -74,13 +74,13 @@ def triton_options(environment: Mapping[str, str]) -> tuple[str, ...]:
     Triton traces a request that has a ``traceparent``, which the router sends only for traced requests. Of
     other requests it traces one in ``rate``, so the rate is the highest possible number.
     """
-    named = f"service.name={service_name(environment)}-triton"
+    service = f"service.name={service_name(environment)}-triton"
     return (
         "--trace-config=mode=opentelemetry",
         "--trace-config=level=TIMESTAMPS",
         f"--trace-config=rate={2**31 - 1}",
         f"--trace-config=opentelemetry,url={traces_url(environment)}",
-        f"--trace-config=opentelemetry,resource={named}",
+        f"--trace-config=opentelemetry,resource={service}",
     )
 
 
@@ -92,10 +92,10 @@ def traces_url(environment: Mapping[str, str]) -> str:
 
 def service_name(environment: Mapping[str, str]) -> str:
     """Return the service's name: the one that is set, else that of the box."""
-    named = environment.get("OTEL_SERVICE_NAME", "").strip()
+    service = environment.get("OTEL_SERVICE_NAME", "").strip()
     pairs = (pair.partition("=") for pair in environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","))
     resource = {name.strip(): value.strip() for name, _, value in pairs}
-    return named or resource.get("service.name", "") or SERVICE_NAME
+    return service or resource.get("service.name", "") or SERVICE_NAME
 
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:

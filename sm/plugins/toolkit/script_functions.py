@@ -122,13 +122,13 @@ def accept_context(function: Function, argument_count: int) -> Function:
 
 def to_trireme_error(error: Exception) -> Exception:
     """Translate the toolkit's errors to the box's; others are returned unchanged."""
-    kinds = sys.modules.get("sagemaker_inference.errors")
-    if kinds is None or isinstance(error, TriremeError):
+    toolkit_errors = sys.modules.get("sagemaker_inference.errors")
+    if toolkit_errors is None or isinstance(error, TriremeError):
         # The stand-in's codecs raise errors that are both.
         return error
-    if isinstance(error, kinds.BaseInferenceToolkitError):
+    if isinstance(error, toolkit_errors.BaseInferenceToolkitError):
         return ChosenStatus(int(error.status_code), str(error.message))
-    if isinstance(error, kinds.UnsupportedFormatError):
+    if isinstance(error, toolkit_errors.UnsupportedFormatError):
         return UnsupportedType(str(error).strip().splitlines()[0])
     return error
 

@@ -37,11 +37,11 @@ def plain_names(folder: Path) -> Iterator[None]:
             return
         _imported_folders.add(folder)
         _remove_conflicting_modules(folder)
-        places = [str(place) for place in (folder, folder / "lib") if place.is_dir()]
-        removed = {earlier for earlier in _imported_folders if not earlier.is_dir()}
-        old_paths = {str(place) for earlier in removed for place in (earlier, earlier / "lib")}
-        others = [entry for entry in sys.path if entry not in {*places, *old_paths, STAND_IN}]
-        sys.path[:] = [*places, *others, STAND_IN]
+        paths = [str(root) for root in _import_roots(folder) if root.is_dir()]
+        removed = {imported for imported in _imported_folders if not imported.is_dir()}
+        old_paths = {str(root) for imported in removed for root in _import_roots(imported)}
+        others = [entry for entry in sys.path if entry not in {*paths, *old_paths, STAND_IN}]
+        sys.path[:] = [*paths, *others, STAND_IN]
         _imported_folders.difference_update(removed)
         importlib.invalidate_caches()
         _loading_folders.append(folder)
@@ -58,9 +58,10 @@ def forget_modules(folder: Path) -> None:
     with _lock:
         _remove([name for name, home in _homes().items() if home == folder])
         _imported_folders.discard(folder)
-        sys.path[:] = [entry for entry in sys.path if entry not in (str(folder), str(folder / "lib"))]
-        for place in (folder, folder / "lib"):
-            sys.path_importer_cache.pop(str(place), None)
+        roots = set(map(str, _import_roots(folder)))
+        sys.path[:] = [entry for entry in sys.path if entry not in roots]
+        for root in _import_roots(folder):
+            sys.path_importer_cache.pop(str(root), None)
 
 
 def _remove_conflicting_modules(folder: Path) -> None:
@@ -77,7 +78,12 @@ def _remove_conflicting_modules(folder: Path) -> None:
 
 def _importable_names(folder: Path) -> set[str]:
     """Return the names that can be imported from ``folder``."""
-    return {path.stem for place in (folder, folder / "lib") for path in place.glob("*")}
+    return {path.stem for root in _import_roots(folder) for path in root.glob("*")}
+
+
+def _import_roots(folder: Path) -> tuple[Path, Path]:
+    """Return the folders of a code folder from which modules are imported."""
+    return folder, folder / "lib"
 
 
 def _remove(names: list[str]) -> None:
@@ -101,11 +107,11 @@ def _home(name: str, module: object) -> Path | None:
     if replaced and replaced[0] is module:
         return replaced[1]
     # Code folders may be nested: take the innermost.
-    parents = (parent for place in _places(module) for parent in Path(place).parents)
+    parents = (parent for path in _module_paths(module) for parent in Path(path).parents)
     return next((parent for parent in parents if parent in _imported_folders), None)
 
 
-def _places(module: object) -> list[str]:
+def _module_paths(module: object) -> list[str]:
     """Return the file and the folders of a module, as its import set them.
 
     ``sys.modules`` may hold anything: None, or an object whose attributes raise or never return. So only the
@@ -116,11 +122,11 @@ def _places(module: object) -> list[str]:
     if not isinstance(path, (list, tuple)) and type(path).__module__ not in PATH_CLASSES:
         path = ()
     try:
-        places = [attributes.get("__file__"), *path]  # type: ignore[misc]  # a namespace's path is a class without types
+        paths = [attributes.get("__file__"), *path]  # type: ignore[misc]  # a namespace's path is a class without types
     except Exception:
         # A namespace package whose parent is gone.
-        places = [attributes.get("__file__")]
-    return [place for place in places if isinstance(place, str)]
+        paths = [attributes.get("__file__")]
+    return [path for path in paths if isinstance(path, str)]
 
 
 def _dictionary(module: object) -> Mapping[str, object]:
@@ -136,5 +142,5 @@ def _record_replaced(folder: Path, before: Mapping[str, object]) -> None:
     names = _importable_names(folder)
     for name, module in list(sys.modules.items()):
         is_new = module is not None and before.get(name) is not module
-        if is_new and name.partition(".")[0] in names and not _places(module):
+        if is_new and name.partition(".")[0] in names and not _module_paths(module):
             _replaced[name] = (module, folder)

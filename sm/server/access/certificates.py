@@ -100,17 +100,17 @@ def _load_error(error: Exception, certificate: Path, source_files: tuple[Path, P
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
     """Complete the handshake of both sides. Raises :class:`ssl.SSLError`."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [
+    sides = [
         client.wrap_bio(to_client, to_server, server_side=False),
         server.wrap_bio(to_server, to_client, server_side=True),
     ]
-    while ends:
-        for end in list(ends):
+    while sides:
+        for side in list(sides):
             try:
-                end.do_handshake()
+                side.do_handshake()
             except ssl.SSLWantReadError:
                 continue
-            ends.remove(end)
+            sides.remove(side)
 
 
 def _write_private(path: Path, content: bytes) -> None:

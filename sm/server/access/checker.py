@@ -140,8 +140,8 @@ class Server:
     def serve_for(self, seconds: float) -> None:
         """Answer requests for ``seconds``."""
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            for key, _ in self._selector.select(left):
+        while (remaining := end - time.monotonic()) > 0:
+            for key, _ in self._selector.select(remaining):
                 connection = key.fileobj
                 assert isinstance(connection, socket.socket)
                 if connection is self._listener:

@@ -52,10 +52,10 @@ def parse(content: bytes, path: Path) -> list[ApiKey]:
     keys: dict[str, ApiKey] = {}
     hashes: set[bytes] = set()
     for number, line in _lines(content):
-        where = f"{path}, line {number}"
-        key = _parse_line(line, where)
+        location = f"{path}, line {number}"
+        key = _parse_line(line, location)
         if key.name in keys or key.sha256 in hashes:
-            raise KeyFileError(f"{where}: this name or hash is in the file already")
+            raise KeyFileError(f"{location}: this name or hash is in the file already")
         keys[key.name] = key
         hashes.add(key.sha256)
     if not keys:
@@ -71,18 +71,18 @@ def _lines(content: bytes) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def _parse_line(line: str, where: str) -> ApiKey:
+def _parse_line(line: str, location: str) -> ApiKey:
     match = LINE.fullmatch(line)
     if match is None or not NAME.fullmatch(match["name"]):
-        raise KeyFileError(f"{where}: a line is {FORM}")
-    options = dict(word.split("=", 1) for word in match["options"].split())
+        raise KeyFileError(f"{location}: a line is {FORM}")
+    options = dict(option.split("=", 1) for option in match["options"].split())
     try:
         rate = _number(options.pop("rate", None), 0.0)
         burst = _number(options.pop("burst", None), 1.0)
     except ValueError as error:
-        raise KeyFileError(f"{where}: {error}") from None
+        raise KeyFileError(f"{location}: {error}") from None
     if options or (burst is not None and burst != int(burst)):
-        raise KeyFileError(f"{where}: a line is {FORM}")
+        raise KeyFileError(f"{location}: a line is {FORM}")
     return ApiKey(match["name"], bytes.fromhex(match["hash"]), rate, None if burst is None else int(burst))
 
 

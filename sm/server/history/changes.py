@@ -27,8 +27,8 @@ class Changes:
         This is the higher of two counts: the supervisor counts unexpected exits only, and this class sees two
         quick ones as one.
         """
-        seen = max(group.restarts, self._restarts.get(group.name, 0))
-        return seen + self._replaced_workers.get(group.name, 0)
+        own_restarts = max(group.restarts, self._restarts.get(group.name, 0))
+        return own_restarts + self._replaced_workers.get(group.name, 0)
 
     def compare_box(self, ready: bool, reason: str) -> Iterator[str]:
         """Yield a sentence if the readiness changed."""

@@ -64,10 +64,10 @@ def choose(settings: Settings) -> Path | None:
     return Path(nginx) if nginx else None
 
 
-def _check_nginx_settings(settings: Settings, why: str) -> None:
+def _check_nginx_settings(settings: Settings, reason: str) -> None:
     for name in NGINX_SETTINGS:
         if getattr(settings, name):
-            raise StartError(f"{why}, and {names_of(name)[0]} works only with nginx.")
+            raise StartError(f"{reason}, and {names_of(name)[0]} works only with nginx.")
 
 
 def prepare(nginx: Path, settings: Settings, box: Box) -> tuple[str, ...]:

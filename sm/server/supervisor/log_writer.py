@@ -52,8 +52,8 @@ class NonBlockingWriter:
         end = time.monotonic() + seconds
         poll = select.poll()
         poll.register(self.descriptor, select.POLLOUT)
-        while self._buffer and (left := end - time.monotonic()) > 0:
-            if poll.poll(left * 1000):
+        while self._buffer and (remaining := end - time.monotonic()) > 0:
+            if poll.poll(remaining * 1000):
                 self._write()
 
     def _append(self, line: bytes) -> None:

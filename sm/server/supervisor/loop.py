@@ -148,8 +148,8 @@ class Loop:
     def _wait(self) -> None:
         """Handle events until the next heartbeat, as long as nothing else is due."""
         end = time.monotonic() + HEARTBEAT_INTERVAL_S
-        while self.manager.steady and (left := end - time.monotonic()) > 0:
-            self._handle_events(left)
+        while self.manager.steady and (remaining := end - time.monotonic()) > 0:
+            self._handle_events(remaining)
             if not self._has_more_output:
                 time.sleep(LOG_BATCH_S)
 
@@ -244,8 +244,8 @@ class Loop:
         # A process may die before the watch records its model. If one model is not recorded, it is that one.
         unseen = {path.parent.parent.name for path in scripts} - self._stub_watch.recorded_models
         name = stub.model or (unseen.pop() if len(unseen) == 1 else "")
-        which = f"the model {name!r}" if name else "a Python model"
-        return f"{which} cannot be loaded: {stub.sentence}"
+        subject = f"the model {name!r}" if name else "a Python model"
+        return f"{subject} cannot be loaded: {stub.sentence}"
 
     def has_stubs(self) -> bool:
         # In multi-model mode a model may run before its process is found.

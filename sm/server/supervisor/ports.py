@@ -68,12 +68,12 @@ def requested_ports(settings: Settings) -> tuple[int, int, int]:
 
     A port that is open to callers has Triton's usual number, unless there is a safe range.
     """
-    any_port, opened = settings.safe_ports is None, settings.triton_ports != "off"
+    any_port, are_open = settings.safe_ports is None, settings.triton_ports != "off"
     return (
-        settings.triton_http_port or (DEFAULT_HTTP if opened else 0),
-        settings.triton_grpc_port or (DEFAULT_GRPC if opened or (settings.allow_grpc and any_port) else 0),
+        settings.triton_http_port or (DEFAULT_HTTP if are_open else 0),
+        settings.triton_grpc_port or (DEFAULT_GRPC if are_open or (settings.allow_grpc and any_port) else 0),
         settings.triton_metrics_port
-        or (DEFAULT_METRICS if opened or (settings.allow_metrics and any_port) else 0),
+        or (DEFAULT_METRICS if are_open or (settings.allow_metrics and any_port) else 0),
     )
 
 

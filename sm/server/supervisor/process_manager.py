@@ -225,8 +225,8 @@ class ProcessManager:
             self.backend.log("error", f"{failure.removesuffix('.')}: Triton is started again")
             self._kill(child)
         elif failure:
-            why = self._model_killed_for_memory(child)
-            self._give_up(1, f"{failure.removesuffix('.')}{why}." if why else failure)
+            cause = self._model_killed_for_memory(child)
+            self._give_up(1, f"{failure.removesuffix('.')}{cause}." if cause else failure)
         elif child.overdue(now, self.startup_timeout):
             self._check_startup_timeout(child)
 
@@ -251,8 +251,8 @@ class ProcessManager:
         elif self.backend.answers_in_doubt():
             self._replace_triton(triton, now, f"{MISMATCHED_ANSWER}: {ANSWERS_IN_DOUBT}")
         elif condition is StubCondition.DEAD and seconds >= DEAD_STUB_GRACE_S:
-            why = OOM_KILLED if self.backend.oom_killed(0.0) else ""
-            sentence = f"the process of a python model has died{why}: Triton is started again"
+            cause = OOM_KILLED if self.backend.oom_killed(0.0) else ""
+            sentence = f"the process of a python model has died{cause}: Triton is started again"
             self._replace_triton(triton, now, sentence)
 
     def _watch_imports(self, triton: Child, now: float) -> None:
@@ -308,8 +308,8 @@ class ProcessManager:
                 self._expect_data_exit()
             return
         if first and self._is_permanent_failure(child, status):
-            why = f"{child.name} cannot start ({describe_exit(status)}): its last lines above say why."
-            self._give_up(1, self.backend.failure(child.name) or why)
+            cause = f"{child.name} cannot start ({describe_exit(status)}): its last lines above say why."
+            self._give_up(1, self.backend.failure(child.name) or cause)
             return
         self.backend.log("error", self._describe_end(child, status))
         if child.restart_limit_reached(self.max_restarts):
@@ -324,9 +324,9 @@ class ProcessManager:
     def _describe_end(self, child: Child, status: int) -> str:
         """Describe how a process ended, in a sentence."""
         was_oom_killed = status == -SIGKILL and self.backend.oom_killed(0.0)
-        why = OOM_KILLED if was_oom_killed else self._model_killed_for_memory(child)
+        cause = OOM_KILLED if was_oom_killed else self._model_killed_for_memory(child)
         refusal = self.backend.failure(child.name) if status in CANNOT_LOAD else ""
-        return refusal or f"{child.name} ended: {describe_exit(status)}{why}"
+        return refusal or f"{child.name} ended: {describe_exit(status)}{cause}"
 
     def _model_killed_for_memory(self, child: Child) -> str:
         """Return the reason if memory ran out: Triton 2.51 crashes when one of two instances dies in its
@@ -403,8 +403,8 @@ class ProcessManager:
                 child.mark_stopped()
                 shutdown.next(now)
                 continue
-            if not stage.sent:
-                stage.sent = True
+            if not stage.signalled:
+                stage.signalled = True
                 self.backend.signal(child.pid, stage.signal)
             elif stage.is_over(shutdown.entered, now) and not stage.killed:
                 stage.killed = True

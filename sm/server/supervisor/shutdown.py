@@ -13,7 +13,7 @@ class Stage:
     signal: int
     seconds: float
     latest: float
-    sent: bool = False
+    signalled: bool = False
     killed: bool = False
 
     def is_over(self, entered: float, now: float) -> bool:

@@ -115,7 +115,7 @@ def open_file(settings: Settings, local: bool) -> tuple[Formatter, LogFile] | No
 
 def is_demo(arguments: Sequence[str]) -> bool:
     """True if the demo is requested. The platform starts the box with the single word ``serve``."""
-    unknown = [word for word in arguments if word not in ("serve", *FLAGS)]
+    unknown = [argument for argument in arguments if argument not in ("serve", *FLAGS)]
     if unknown:
         raise StartError(f"serve takes no {unknown[0]!r}: only the word serve, {', '.join(FLAGS)}.")
     return "--demo" in arguments or "--examples" in arguments
