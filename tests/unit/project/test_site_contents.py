@@ -27,3 +27,13 @@ def test_the_first_page_and_the_readme_link_to_every_page() -> None:
 def test_every_public_name_is_on_the_api_page() -> None:
     page = (HERE / "docs/clients/api.rst").read_text()
     assert [name for name in __all__ if f" sm.client.{name}\n" not in page] == []
+
+
+def test_every_page_begins_with_a_sentence() -> None:
+    """It says what the page is for; a table, a picture or code comes after it."""
+    pages = [*HERE.glob("docs/**/*.md"), *HERE.glob("bench/**/*.md"), HERE / "CONTRIBUTING.md"]
+    written = {
+        page: re.sub(r"\A# .*\n+", "", page.read_text()) for page in pages if "results" not in page.parts
+    }
+    assert len(written) > 40
+    assert [page.name for page, text in written.items() if not re.match(r"(?!```)[A-Z`\[*]", text)] == []
