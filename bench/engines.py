@@ -57,7 +57,7 @@ def graph(way: str, plain: Path, feeds: Sequence[Feed], folder: Path) -> Path | 
             return None
         description = HERE / "model" / plain.parent.parent.name / "preprocess.json"
         vocabulary = masks.Vocabulary.read(description, plain.with_name("tokenizer.json"))
-        masks.added(Graph.read(plain), vocabulary, made)
+        masks.add_mask_outputs(Graph.read(plain), vocabulary, made)
     elif way == "int8":
         _quantized(plain, feeds, made)
     elif way == "saved":

@@ -11,7 +11,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from bench.contestant import MODELS, PROCESSES, THREADS
 from sm.cache import Cache
 from sm.settings import HERE, Settings
-from sm.tools.build.repository_assembly import GRAPH, descriptions, finish
+from sm.tools.build.repository_assembly import GRAPH, descriptions, run_on_cpu
 
 INSTANT_MODEL = Path(__file__).with_name("instant_model.py")
 RUNNER = "model.py"
@@ -60,7 +60,7 @@ def _plain(folder: Path, files: Path) -> None:
         (folder / "1" / file.name if file.name == GRAPH else folder / file.name).symlink_to(file.resolve())
     for file in descriptions(described):
         (folder / file.name).symlink_to(file)
-    finish(folder, described / "config.pbtxt", "the benchmark's graph")
+    run_on_cpu(folder, described / "config.pbtxt", "the benchmark's graph")
 
 
 def _answer_at_once(folder: Path, outputs: Path) -> None:

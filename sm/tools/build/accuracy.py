@@ -1,8 +1,8 @@
-"""A built model against its source, on random inputs of several batch sizes and lengths.
+"""Compare a built model with its source, on random inputs of several batch sizes and lengths.
 
-The source runs as it is written (no optimization) and one record at a time; the built one as the target
-runs it, in whole batches. So a graph that was exported for one batch size or one length is found out, and
-an optimization that changes answers too.
+The source runs without optimization and one record at a time; the built model runs as on the target, in whole
+batches. This reveals a graph that was exported for one batch size or length only, and an optimization that
+changes answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.random_inputs import Feed, RandomInputs, Sizes, free_sizes
 from sm.tools.build.size_search import SEED, SizeSearch, label, reason
 
-#: Batch sizes that are tried.
+#: Batch sizes that are compared.
 BATCHES = (1, 3, 8)
 #: Allowed differences: of each number, and of an output's largest number. For INT8 the loss depends on the
 #: model and its calibration, so it is measured and left to a person to judge.
@@ -32,8 +32,8 @@ ALLOWED: Mapping[Precision, tuple[float, float]] = {
     "fp16": (2e-2, 2e-2),
     "bf16": (1e-1, 1e-1),
 }
-#: How to build a graph whose answers differ for a good reason, such as random numbers in it.
-WITHOUT = "If that is as it should be, build with --no-compare."
+#: The next step for a graph whose answers differ for a good reason, such as random numbers in it.
+NEXT_STEP = "If that is as it should be, build with --no-compare."
 
 
 @dataclass
@@ -76,11 +76,11 @@ class Comparison:
 
     def _cases(self, found: tuple[Sizes, ...]) -> Iterator[tuple[int, Sizes]]:
         batches = sorted({min(batch, self.largest) for batch in BATCHES}) if self.graph.batched else [1]
-        is_asked = any(name in self.ranges for name in free_sizes(self.graph))
+        is_requested = any(name in self.ranges for name in free_sizes(self.graph))
         for batch in batches:
-            for place, sizes in enumerate(found):
-                # A batch of the largest shape that somebody named may need more memory than there is.
-                if batch == 1 or not is_asked or not place or place < len(found) - 1:
+            for index, sizes in enumerate(found):
+                # A batch of the largest requested shape may need more memory than there is.
+                if batch == 1 or not is_requested or not index or index < len(found) - 1:
                     yield batch, sizes
 
     def _expected(self, source: Runner, feed: Feed, case: str) -> list[NDArray[Any]]:
@@ -88,8 +88,8 @@ class Comparison:
             return self._run(source, feed, case)
         count = len(next(iter(feed.values())))
         records = [
-            self._run(source, {name: array[at : at + 1] for name, array in feed.items()}, case)
-            for at in range(count)
+            self._run(source, {name: array[record : record + 1] for name, array in feed.items()}, case)
+            for record in range(count)
         ]
         return [np.concatenate(parts) for parts in zip(*records, strict=True)]
 
@@ -117,14 +117,14 @@ class Comparison:
             if self.precision != "int8" and not bool((error <= allowed).all()):
                 raise StartError(
                     f"{value.name} differs from its source by up to {np.nanmax(error):.3g} for inputs of "
-                    f"{case}: the graph was exported for one size, or an optimization breaks it. {WITHOUT}"
+                    f"{case}: the graph was exported for one size, or an optimization breaks it. {NEXT_STEP}"
                 )
             self.worst = max(self.worst, float(error.max(initial=0)))
             self.total, self.count = self.total + float(error.sum()), self.count + error.size
 
 
 def differences(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
-    """How far apart numbers are. Texts differ by 0 or infinity; equal infinities and two NaN by 0."""
+    """Return the absolute differences. Texts differ by 0 or infinity; equal infinities and two NaN by 0."""
     if left.dtype == object:
         return np.where(left == right, 0.0, np.inf)
     one, other = left.astype(np.float64), right.astype(np.float64)

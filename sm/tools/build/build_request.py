@@ -20,13 +20,12 @@ MAX_BATCH = 8
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """One model for one target. ``source``: an ONNX file or a name for PyTorch; None for the model's
-    recipe.
-    """
+    """One model for one target."""
 
     model: str
     target: Target
     out: Path
+    #: An ONNX file, or a name for PyTorch; None: the model's recipe.
     source: Path | str | None = None
     batch: Range | None = None
     precision: Precision = "fp32"
@@ -44,7 +43,9 @@ class BuildRequest:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.model) or self.model.startswith("."):
-            raise StartError(f"{self.model!r} is no name for a model: letters, digits, _, - and . make one.")
+            raise StartError(
+                f"{self.model!r} is no name for a model: use letters, digits, _, - and dots, no dot first."
+            )
 
 
 def batch(text: str) -> Range:
@@ -58,37 +59,39 @@ def batch(text: str) -> Range:
 def shapes(text: str) -> tuple[str, tuple[tuple[int, ...], ...]]:
     """Parse ``input=1x128,16x128,128x128``. Raises ValueError."""
     name, _, sizes = text.partition("=")
-    three = tuple(tuple(int(size) for size in shape.split("x")) for shape in sizes.split(","))
-    if not name or len(three) != 3 or any(not 1 <= a <= b <= c for a, b, c in zip(*three, strict=True)):
+    bounds = tuple(tuple(int(size) for size in shape.split("x")) for shape in sizes.split(","))
+    if not name or len(bounds) != 3 or any(not 1 <= a <= b <= c for a, b, c in zip(*bounds, strict=True)):
         raise ValueError(text)
-    return name, three
+    return name, bounds
 
 
-def ranges(order: BuildRequest, graph: Graph, largest: int) -> dict[str, Range]:
-    """Return the range of each free size by name, as far as the request sets it; one input is enough for a
-    name.
+def ranges(request: BuildRequest, graph: Graph, largest: int) -> dict[str, Range]:
+    """Return the ranges of the free sizes that the request sets, by name.
+
+    Inputs that share a free size share its name, so one of them is enough.
     """
-    if order.batch and not graph.batched:
+    if request.batch and not graph.batched:
         raise StartError(f"{graph.path} takes no batches (its first sizes are fixed): leave out --batch.")
     by_name: dict[str, Range] = {}
     if graph.batched:
-        by_name |= {str(value.sizes[0]): order.batch or (1, largest, largest) for value in graph.inputs}
+        by_name |= {str(value.sizes[0]): request.batch or (1, largest, largest) for value in graph.inputs}
     inputs = {value.name: value for value in graph.inputs}
-    for name, three in order.shapes.items():
+    for name, bounds in request.shapes.items():
         if name not in inputs:
             raise StartError(f"--shapes names {name!r}; the inputs are {', '.join(inputs)}.")
-        by_name |= _of_input(inputs[name], three)
+        by_name |= _ranges_of_input(inputs[name], bounds)
     return by_name
 
 
 def profiles(graph: Graph, by_name: Mapping[str, Range]) -> tuple[Profile, ...]:
-    """Return the three shapes of each input with a free size. :class:`StartError` names a size without a
-    range.
+    """Return the three shapes of each input with a free size.
+
+    Raises :class:`StartError` with the name of a size without a range.
     """
     for value in graph.inputs:
         for size in value.sizes:
             if isinstance(size, str) and size not in by_name:
-                example = ",".join("x".join(_example(value, size, place)) for place in range(3))
+                example = ",".join("x".join(_example(value, size, index)) for index in range(3))
                 raise StartError(
                     f"{value.name} has the free size {size!r}, for which a plan needs a range: "
                     f"--shapes {value.name}={example}"
@@ -115,11 +118,11 @@ def fixed(graph: Graph, by_name: Mapping[str, Range]) -> list[str]:
     ]
 
 
-def _of_input(value: Value, three: tuple[tuple[int, ...], ...]) -> dict[str, Range]:
-    if len(three[0]) != len(value.sizes):
-        raise StartError(f"--shapes gives {value.name} {len(three[0])} sizes; it has {len(value.sizes)}.")
+def _ranges_of_input(value: Value, shapes: tuple[tuple[int, ...], ...]) -> dict[str, Range]:
+    if len(shapes[0]) != len(value.sizes):
+        raise StartError(f"--shapes gives {value.name} {len(shapes[0])} sizes; it has {len(value.sizes)}.")
     by_name: dict[str, Range] = {}
-    for size, bounds in zip(value.sizes, zip(*three, strict=True), strict=True):
+    for size, bounds in zip(value.sizes, zip(*shapes, strict=True), strict=True):
         if isinstance(size, str):
             by_name[size] = bounds
         elif set(bounds) != {size}:
@@ -127,13 +130,13 @@ def _of_input(value: Value, three: tuple[tuple[int, ...], ...]) -> dict[str, Ran
     return by_name
 
 
-def _shape(value: Value, by_name: Mapping[str, Range], place: int) -> tuple[int, ...]:
-    return tuple(by_name[size][place] if isinstance(size, str) else size for size in value.sizes)
+def _shape(value: Value, by_name: Mapping[str, Range], index: int) -> tuple[int, ...]:
+    return tuple(by_name[size][index] if isinstance(size, str) else size for size in value.sizes)
 
 
-def _example(value: Value, free: str, place: int) -> list[str]:
+def _example(value: Value, free: str, index: int) -> list[str]:
     batches = (1, 16, 128)
     return [
-        str(size if isinstance(size, int) else 128 if size == free and at else batches[place])
-        for at, size in enumerate(value.sizes)
+        str(size if isinstance(size, int) else 128 if size == free and axis else batches[index])
+        for axis, size in enumerate(value.sizes)
     ]

@@ -1,4 +1,4 @@
-"""What a build changes in a graph, to send and compute less: pixels go in, objects or words come out."""
+"""Change a graph so that less is sent and computed: bytes of a picture go in, objects or words come out."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ TOKENIZER = "tokenizer.json"
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of a graph. ``uint8``: the input is the picture's bytes. ``nms``: boxes are suppressed in the
-    graph.
+    """Changes of a graph."""
 
-    ``masks``: a language model gives only the best words of its masks.
-    """
-
+    #: The input is the picture's bytes.
     uint8: bool = False
+    #: Boxes are suppressed in the graph.
     nms: bool = False
+    #: A language model gives only the best words of its masks.
     masks: bool = False
 
     @classmethod
@@ -61,34 +60,38 @@ class Changes:
 
         ``tokenizer``, by default beside it, is read for ``masks`` only.
         """
-        prepared = pixels.given(source, description, workshop / "pixels.onnx") if self.uint8 else source
-        if self.masks and not masks.within(prepared):
+        prepared = pixels.take_bytes(source, description, workshop / "pixels.onnx") if self.uint8 else source
+        if self.masks and not masks.has_mask_outputs(prepared):
             vocabulary = masks.Vocabulary.read(description, tokenizer or description.with_name(TOKENIZER))
-            served = masks.added(prepared, vocabulary, workshop / "masks.onnx")
+            served = masks.add_mask_outputs(prepared, vocabulary, workshop / "masks.onnx")
         else:
-            served = self.suppressed(prepared, workshop, plugin=plugin)
+            served = self.suppress_boxes(prepared, workshop, plugin=plugin)
         # A change that the source already contains is not made again.
-        ends = served is not prepared
-        applied = Changes(prepared is not source, self.nms and ends, self.masks and ends)
+        has_new_outputs = served is not prepared
+        applied = Changes(
+            prepared is not source, self.nms and has_new_outputs, self.masks and has_new_outputs
+        )
         return Graphs(source, prepared, served, applied)
 
-    def suppressed(self, graph: Graph, workshop: Path, *, plugin: bool) -> Graph:
+    def suppress_boxes(self, graph: Graph, workshop: Path, *, plugin: bool) -> Graph:
         """Suppress boxes, with a ``plugin`` for TensorRT, or with the operator for ONNX Runtime."""
-        return suppression.added(graph, workshop / "objects.onnx", plugin=plugin) if self.nms else graph
+        return (
+            suppression.add_suppression(graph, workshop / "objects.onnx", plugin=plugin)
+            if self.nms
+            else graph
+        )
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """``prepared`` has the input of ``served`` and the outputs of ``source``, so both can be compared with
-    it.
-
-    ``made``: the changes from ``source`` to ``served``.
-    """
+    """A graph before, between and after its changes."""
 
     source: Graph
+    #: Has the input of ``served`` and the outputs of ``source``, so that both can be compared with it.
     prepared: Graph
     served: Graph
-    made: Changes
+    #: The changes from ``source`` to ``served``.
+    applied: Changes
 
 
 def options(path: Path) -> list[str]:
@@ -96,15 +99,15 @@ def options(path: Path) -> list[str]:
     return shlex.split(path.read_text(), comments=True) if path.is_file() else []
 
 
-def retold(written: Any, changes: Changes, graph: Graph) -> Any:
-    """Adapt a configuration of the unchanged graph: tensors that ``changes`` affect are described anew."""
+def adapt_config(written: Any, changes: Changes, graph: Graph) -> Any:
+    """Describe the tensors that ``changes`` affect anew, in a copy of the unchanged graph's configuration."""
     adapted = type(written)()
     adapted.CopyFrom(written)
-    for tensors, values, others in (
+    for tensors, values, is_affected in (
         (adapted.input, graph.inputs, changes.uint8 or changes.nms),
         (adapted.output, graph.outputs, changes.nms or changes.masks),
     ):
-        if others:
+        if is_affected:
             del tensors[:]
-            model_config.tell(tensors, values, batched=graph.batched)
+            model_config.add_tensors(tensors, values, batched=graph.batched)
     return adapted

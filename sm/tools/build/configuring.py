@@ -1,6 +1,4 @@
-"""Merge the configuration of a built model from the graph and from what a person wrote, and show the
-difference.
-"""
+"""Merge a built model's configuration from the graph and a hand-written file, and show the difference."""
 
 from __future__ import annotations
 
@@ -12,11 +10,11 @@ from typing import Any
 from sm.errors import StartError
 from sm.tools.build import build_request, model_config
 from sm.tools.build.build_request import BuildRequest, Range
-from sm.tools.build.changes import Graphs, retold
+from sm.tools.build.changes import Graphs, adapt_config
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.random_inputs import Sizes
 
-#: A configuration that begins with this line may be overwritten; one without it is a person's.
+#: A configuration that begins with this line may be overwritten; one without it is hand-written.
 OURS = "# Written by sm build-model. Without this line it is yours: it will be kept as it is.\n"
 
 
@@ -32,18 +30,17 @@ class Configuration:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """The sizes of the first, slow call that Triton makes before it is ready. ``possible`` is False if none
-    are known that the graph takes.
-    """
+    """The first, slow call that Triton makes before it is ready."""
 
     sizes: Sizes = field(default_factory=dict)
+    #: False: no sizes are known at which the graph answers.
     possible: bool = True
 
 
 def configure(
     request: BuildRequest, graphs: Graphs, models: Path, say: Callable[[str], None], warm_up: WarmUp
 ) -> Configuration:
-    """Configure for the request. Raises :class:`StartError` if a person's configuration does not fit it."""
+    """Configure for the request. Raises :class:`StartError` if a hand-written file does not fit it."""
     graph = graphs.served
     own_config = request.out / request.model / "config.pbtxt"
     if own_config.is_file() and not own_config.read_text(errors="replace").startswith(OURS):
@@ -51,14 +48,14 @@ def configure(
     path = models / request.model / "config.pbtxt"
     if not path.is_file():
         ranges = build_request.ranges(request, graph, build_request.MAX_BATCH)
-        return Configuration(_generated(request, graph, ranges, warm_up), False, ranges)
-    written = retold(model_config.read(path), request.changes, graph)
+        return Configuration(_generate(request, graph, ranges, warm_up), False, ranges)
+    written = adapt_config(model_config.read(path), request.changes, graph)
     ranges = build_request.ranges(request, graph, written.max_batch_size or build_request.MAX_BATCH)
-    generated = _generated(request, graph, ranges, warm_up)
+    generated = _generate(request, graph, ranges, warm_up)
     if generated.max_batch_size and (request.batch or request.shapes):
-        written.max_batch_size = generated.max_batch_size  # the order's own word
-    final = _of_target(request, graph, model_config.merged(generated, written))
-    return _checked(Configuration(final, False, ranges), graph, generated, path, say)
+        written.max_batch_size = generated.max_batch_size  # the request overrides the file
+    final = _adapt_to_target(request, graph, model_config.merge(generated, written))
+    return _check(Configuration(final, False, ranges), graph, generated, path, say)
 
 
 def _use_existing(
@@ -72,11 +69,11 @@ def _use_existing(
             f"{request.target} wants {backend!r}: change it there, or build with another --out."
         )
     ranges = build_request.ranges(request, graph, final.max_batch_size or build_request.MAX_BATCH)
-    generated = _generated(request, graph, ranges, warm_up)
-    return _checked(Configuration(final, True, ranges), graph, generated, path, say)
+    generated = _generate(request, graph, ranges, warm_up)
+    return _check(Configuration(final, True, ranges), graph, generated, path, say)
 
 
-def _checked(
+def _check(
     configuration: Configuration, graph: Graph, generated: Any, path: Path, say: Callable[[str], None]
 ) -> Configuration:
     model_config.check(configuration.final, graph.path, path)
@@ -90,17 +87,17 @@ def _checked(
     return configuration
 
 
-def _generated(request: BuildRequest, graph: Graph, ranges: Mapping[str, Range], warm_up: WarmUp) -> Any:
+def _generate(request: BuildRequest, graph: Graph, ranges: Mapping[str, Range], warm_up: WarmUp) -> Any:
     _, best, largest = ranges[str(graph.inputs[0].sizes[0])] if graph.batched else (1, 1, 1)
     preferred = best if request.target == "tensorrt" and best < largest else 0
     known = {name: (size, size, size) for name, size in warm_up.sizes.items()} | dict(ranges)
-    config = model_config.of_graph(graph, request.model, largest, preferred, known)
+    config = model_config.from_graph(graph, request.model, largest, preferred, known)
     if not warm_up.possible:
         config.ClearField("model_warmup")
-    return _of_target(request, graph, config)
+    return _adapt_to_target(request, graph, config)
 
 
-def _of_target(request: BuildRequest, graph: Graph, config: Any) -> Any:
+def _adapt_to_target(request: BuildRequest, graph: Graph, config: Any) -> Any:
     if request.target == "cpu":
-        return model_config.for_processors(config, graph)
+        return model_config.for_cpu(config, graph)
     return model_config.for_target(config, request.target)

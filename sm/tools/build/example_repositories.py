@@ -1,13 +1,13 @@
-"""The examples, each assembled into a Triton repository, alone or all of them with the demo's models.
+"""Assemble the examples into Triton repositories: each alone, or all of them with the demo's models.
 
 An example is a folder of ``examples/``::
 
-    recipe/recipe.py     what its weights are made from; it writes ``<model>/1/model.onnx`` and the like
-    repository/          what git has of its repository: configurations, Python models, ``code/<client>``
-    curl.txt             a command that shows it, with {address} and {folder} to be filled in
+    recipe/recipe.py     the source of its weights; it writes ``<model>/1/model.onnx`` and the like
+    repository/          its repository without weights: configurations, Python models, ``code/<client>``
+    curl.txt             a command that shows it, with the placeholders {address} and {folder}
 
-A model with a ``requirements.txt`` gets an environment from it, as its ``env`` folder. A model that is
-given a graph and has no ``model.py`` is run on the CPU as the demo's are.
+A model with a ``requirements.txt`` gets an environment from it, as its ``env`` folder. A model with
+a graph and no ``model.py`` runs on the CPU as the demo's models do.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from sm.errors import StartError
 from sm.settings import HERE, Settings
 from sm.tools.build.prepare import Preparation
 from sm.tools.build.recipes import Recipe
-from sm.tools.build.repository_assembly import GRAPH, RUNNER, STAMP, digests, finish, link, sizes
+from sm.tools.build.repository_assembly import GRAPH, RUNNER, STAMP, digests, link, run_on_cpu, sizes
 from sm.tools.environments.pack_env import MARK, Environments
 from sm.tools.progress import Progress
 from sm.triton import server
 from sm.triton.python_stub import Stub
 
-#: The repository of all examples, and the folder of those with one alone.
+#: The repository of all examples, and the folder of the repositories with one example.
 ALL, ALONE = "examples", "example"
 REQUIREMENTS, ENVIRONMENT = "requirements.txt", "env"
 
 
 @dataclass(frozen=True)
 class Example:
-    """``folder`` as it lies in git."""
+    """An example, by its folder in git."""
 
     folder: Path
 
@@ -48,7 +48,7 @@ class Example:
         return self.folder / "repository"
 
     def files(self) -> Iterator[Path]:
-        """What git has of its repository."""
+        """Return the files of its repository that are in git."""
         return (
             path
             for path in sorted(self.repository.rglob("*"))
@@ -57,7 +57,7 @@ class Example:
 
 
 def find(folder: Path) -> tuple[Example, ...]:
-    """The examples in ``folder``, in the order of their names."""
+    """Return the examples in ``folder``, sorted by name."""
     return tuple(Example(path.parent) for path in sorted(folder.glob("*/repository")))
 
 
@@ -70,7 +70,7 @@ def prepare(
 ) -> Path:
     """Build what is missing and return the repository: of one example, or of all with the demo's models.
 
-    Progress goes to ``stream``. :class:`StartError` says in a sentence what cannot be done.
+    Progress goes to ``stream``. Raises :class:`StartError` with the reason.
     """
     examples = [example for example in find(folder) if name in ("", example.folder.name)]
     if not examples:
@@ -85,7 +85,7 @@ def prepare(
 
 
 class Assembly:
-    """One repository at ``path``, made by one run that is alone in the cache."""
+    """Assembles one repository at ``path``; the caller holds the cache's lock."""
 
     def __init__(self, cache: Cache, progress: Progress, stub: Stub, path: Path) -> None:
         self.cache = cache
@@ -95,76 +95,80 @@ class Assembly:
         self.environments = Environments(cache, progress)
 
     def run(self, examples: Iterable[Example], demo: Path | None) -> None:
-        """Make it, unless it is there: ``demo`` is a repository whose models it has too."""
-        parts = {example: self._weights(example) for example in examples}
-        packed = {
-            str(path.relative_to(example.repository).parent): self._packed(path)
-            for example in parts
+        """Assemble the repository unless it is current. ``demo``: a repository whose models it includes."""
+        weights_by_example = {example: self._build_weights(example) for example in examples}
+        environments = {
+            str(path.relative_to(example.repository).parent): self._make_environment(path)
+            for example in weights_by_example
             for path in sorted(example.repository.glob(f"*/{REQUIREMENTS}"))
         }
-        inputs = self._inputs(parts, packed, demo)
+        inputs = self._inputs(weights_by_example, environments, demo)
         if self._is_current(inputs):
             return
         with (
             self.progress.step(f"assembling {self.path}"),
             self.cache.scratch_folder() as workshop,
         ):
-            made = workshop / "made"
-            made.mkdir()
+            staged = workshop / "staged"
+            staged.mkdir()
             if demo:
-                _lay(demo, made)
-                (made / STAMP).unlink()
-            for example, weights in parts.items():
-                self._add(example, weights, made)
-            for model, environment in packed.items():
+                _link_tree(demo, staged)
+                (staged / STAMP).unlink()
+            for example, weights in weights_by_example.items():
+                self._add(example, weights, staged)
+            for model, environment in environments.items():
                 shutil.copytree(
-                    environment, made / model / ENVIRONMENT, symlinks=True, copy_function=_link_or_copy
+                    environment, staged / model / ENVIRONMENT, symlinks=True, copy_function=_link_or_copy
                 )
-            (made / STAMP).write_text(json.dumps({"inputs": inputs, "files": sizes(made)}))
-            self.cache.place(made, self.path)
+            (staged / STAMP).write_text(json.dumps({"inputs": inputs, "files": sizes(staged)}))
+            self.cache.place(staged, self.path)
 
-    def _weights(self, example: Example) -> Path:
+    def _build_weights(self, example: Example) -> Path:
         preparation = Preparation(self.cache, example.folder.parent, self.progress)
         return preparation.build(Recipe.load(example.folder), product=".")
 
-    def _packed(self, requirements: Path) -> Path:
+    def _make_environment(self, requirements: Path) -> Path:
         return self.environments.make_locked(requirements, False, self.stub)[0]
 
-    def _add(self, example: Example, weights: Path, made: Path) -> None:
+    def _add(self, example: Example, weights: Path, staged: Path) -> None:
         for path in example.files():
-            target = made / path.relative_to(example.repository)
+            target = staged / path.relative_to(example.repository)
             if target.exists():
-                raise StartError(f"{path}: another example has a {target.relative_to(made)} too.")
+                raise StartError(f"{path}: another example has a {target.relative_to(staged)} too.")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
-        _lay(weights, made)
+        _link_tree(weights, staged)
         for graph in sorted(weights.glob(f"*/1/{GRAPH}")):
             model = graph.parent.parent.name
-            if not (made / model / "1" / "model.py").exists():
+            if not (staged / model / "1" / "model.py").exists():
                 source = f"examples/{example.folder.name}/recipe, {weights.name}"
-                finish(made / model, example.repository / model / "config.pbtxt", source)
+                run_on_cpu(staged / model, example.repository / model / "config.pbtxt", source)
 
     def _inputs(
-        self, parts: Mapping[Example, Path], packed: Mapping[str, Path], demo: Path | None
+        self, weights_by_example: Mapping[Example, Path], environments: Mapping[str, Path], demo: Path | None
     ) -> dict[str, str]:
-        files = [*RUNNER, Path(__file__), *(path for example in parts for path in example.files())]
+        files = [
+            *RUNNER,
+            Path(__file__),
+            *(path for example in weights_by_example for path in example.files()),
+        ]
         return {
             **digests(files),
-            **{example.folder.name: str(weights) for example, weights in parts.items()},
-            **{model: (environment / MARK).read_text() for model, environment in packed.items()},
+            **{example.folder.name: str(weights) for example, weights in weights_by_example.items()},
+            **{model: (environment / MARK).read_text() for model, environment in environments.items()},
             "demo": hashlib.sha256((demo / STAMP).read_bytes()).hexdigest() if demo else "",
         }
 
     def _is_current(self, inputs: Mapping[str, str]) -> bool:
         try:
-            made = json.loads((self.path / STAMP).read_text())
+            stamp = json.loads((self.path / STAMP).read_text())
         except (OSError, ValueError):
             return False
-        return bool(made == {"inputs": inputs, "files": sizes(self.path)})
+        return bool(stamp == {"inputs": inputs, "files": sizes(self.path)})
 
 
-def _lay(source: Path, target: Path) -> None:
-    """A tree over another: second names for its files."""
+def _link_tree(source: Path, target: Path) -> None:
+    """Add a tree's folders and files to another tree; the files are hard links."""
     for path in sorted(source.rglob("*")):
         place = target / path.relative_to(source)
         if path.is_dir():

@@ -22,8 +22,8 @@ from sm.tools.build.random_inputs import Feed
 from sm.tools.progress import Progress
 
 TORCHVISION = "torchvision:"
-#: torch treats a size of 1 as a constant, so a model is traced with two records, of so many words.
-TRACED, WORDS = 2, 12
+#: Records of the example that torch traces (a size of 1 would become a constant), and words of each.
+TRACED_RECORDS, TRACED_WORDS = 2, 12
 #: The longest text if the model does not set a limit.
 MAX_TOKENS = 512
 OPSET = 18
@@ -74,10 +74,10 @@ def torchvision(source: str) -> Module:
     weights = models.get_model_weights(name).DEFAULT
     side = weights.transforms().crop_size[0]
     module = _load_or_explain(source, lambda: models.get_model(name, weights=weights)).eval()
-    answering = _answering(module, lambda inner, example_inputs: inner(*example_inputs))
+    wrapped = _wrap(module, lambda inner, example_inputs: inner(*example_inputs))
     return Module(
-        answering,
-        {"input": torch.rand(TRACED, 3, side, side)},
+        wrapped,
+        {"input": torch.rand(TRACED_RECORDS, 3, side, side)},
         "logits",
         {0: torch.export.Dim("batch")},
     )
@@ -95,18 +95,18 @@ def transformers(source: str) -> Module:
     parameters = inspect.signature(module.forward).parameters
     batch = torch.export.Dim("batch")
     if "pixel_values" in parameters:
-        inputs = {"pixel_values": torch.rand(TRACED, 3, config.image_size, config.image_size)}
+        inputs = {"pixel_values": torch.rand(TRACED_RECORDS, 3, config.image_size, config.image_size)}
         free = {0: batch}
     else:
         names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in parameters]
         # Separate tensors: torch takes one that is passed twice for a single input.
-        inputs = {name: torch.ones(TRACED, WORDS, dtype=torch.int64) for name in names}
+        inputs = {name: torch.ones(TRACED_RECORDS, TRACED_WORDS, dtype=torch.int64) for name in names}
         longest = getattr(config, "max_position_embeddings", MAX_TOKENS)
         free = {0: batch, 1: torch.export.Dim("length", max=longest)}
-    answering = _answering(
+    wrapped = _wrap(
         module, lambda inner, arguments: inner(**dict(zip(inputs, arguments, strict=True)))[output]
     )
-    return Module(answering, inputs, output, free)
+    return Module(wrapped, inputs, output, free)
 
 
 def import_needed(name: str) -> ModuleType:
@@ -131,11 +131,11 @@ def _load_or_explain(source: str, load: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _answering(module: Any, call: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
+def _wrap(module: Any, call: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
     """Wrap a module so that it takes tensors in order and returns one tensor."""
     torch = import_needed("torch")
 
-    class Answering(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class Wrapped(torch.nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
             super().__init__()
             self.inner = module
@@ -143,7 +143,7 @@ def _answering(module: Any, call: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
         def forward(self, *tensors: Any) -> Any:
             return call(self.inner, tensors)
 
-    return Answering().eval()
+    return Wrapped().eval()
 
 
 def _export(source: str, loaded: Module, path: Path) -> None:

@@ -1,11 +1,16 @@
-"""A masked language model's best words for the masks alone, in the place of the ``logits`` of all words.
+"""Let a masked language model give the best words of its masks instead of the ``logits`` of all positions.
 
-The vocabulary is the widest matrix of a small BERT, and who wants masks filled reads one row of eight, and
-of that a few words. ``word_ids`` [b, m, n] has the :data:`WORDS` likeliest of each mask, best first, equals
-in the order of ids; ``word_scores`` the logarithms of their probabilities, which are over all words but the
-reserved ones: those are never given. The masks come in their order; m is the most that a record of the batch
-has, one at least, and what is over in a record with fewer means nothing. ONNX Runtime computes every output
-of a graph, asked for or not: so these stand in the place of the logits, not beside them.
+The vocabulary is the widest matrix of a small BERT, and a caller who fills masks needs few rows of the logits
+and few words of each. The outputs are
+
+- ``word_ids`` [b, m, n]: the :data:`WORDS` most likely words of each mask, best first, equal ones in the
+  order of their ids;
+- ``word_scores`` [b, m, n]: the logarithms of their probabilities.
+
+Reserved words are never given and have no share of the probability. The masks keep their order. m is the
+largest number of masks of a record in the batch, at least 1; the rows that a record with fewer masks does not
+need have no meaning. The outputs replace the logits, because ONNX Runtime computes every output of a graph,
+requested or not.
 """
 
 from __future__ import annotations
@@ -25,14 +30,14 @@ from sm.tools.build.onnx_graph import Graph
 #: The input with the text.
 IDS = "input_ids"
 OUTPUTS = ["word_ids", "word_scores"]
-#: Given for each mask: the most that a caller of the client can ask for.
+#: Words for each mask: the most that a caller of the client can ask for.
 WORDS = 100
-#: Words that stand for nothing, [CLS] or [unused7]: the client's own pattern.
+#: Entries of the vocabulary that are no words, such as [CLS] or [unused7]: the client's own pattern.
 RESERVED = re.compile(r"\[.+\]")
-#: The operators used here are there since, and mean the same in every later one.
+#: The first opset with the operators used here; every later one has them with the same meaning.
 OPSET = 11
-#: TopK takes the first of equals first: so the masks come in their order. What is the same in every call, the
-#: bias with the reserved words far below all others, is computed once, when the graph is loaded.
+#: TopK takes the first of equal values first, so the masks keep their order. The bias, with the reserved
+#: words far below all others, is constant: ONNX Runtime computes it once, when it loads the graph.
 TAIL = """<ir_version: 8, opset_import: ["" : {opset}]>
 masks (int64[b, s] ids, float[b, s, h] hidden, float[h, {words}] weight, float[{words}] bias)
     => (int64[b, m, {given}] word_ids, float[b, m, {given}] word_scores)
@@ -78,23 +83,23 @@ masks (int64[b, s] ids, float[b, s, h] hidden, float[h, {words}] weight, float[{
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Ids of the mask, and of the words that are never the answer."""
+    """The id of the mask, and the ids that are never an answer."""
 
     mask: int
     reserved: tuple[int, ...]
 
     @classmethod
     def read(cls, description: Path, tokenizer: Path) -> Vocabulary:
-        """``preprocess.json`` names the mask, ``tokenizer.json`` has all words."""
+        """Read the mask's name from ``preprocess.json`` and all words from ``tokenizer.json``."""
         try:
-            said = json.loads(description.read_text())["mask_token"]
+            mask_token = json.loads(description.read_text())["mask_token"]
             tokens = json.loads(tokenizer.read_text())
             ids = {
                 **tokens["model"]["vocab"],
-                **{each["content"]: each["id"] for each in tokens["added_tokens"]},
+                **{token["content"]: token["id"] for token in tokens["added_tokens"]},
             }
-            reserved = (place for word, place in ids.items() if RESERVED.fullmatch(word))
-            return cls(int(ids[said]), tuple(sorted(map(int, reserved))))
+            reserved = (index for word, index in ids.items() if RESERVED.fullmatch(word))
+            return cls(int(ids[mask_token]), tuple(sorted(map(int, reserved))))
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise StartError(
                 f"{description} and {tokenizer} do not say what the mask is: {error!r}."
@@ -109,23 +114,23 @@ class Decoder:
     weight: str
     bias: str
     words: int
-    #: Places of its two nodes, in their order.
-    steps: tuple[int, int]
+    #: Indices of its two nodes, MatMul and Add.
+    nodes: tuple[int, int]
 
 
-def within(graph: Graph) -> bool:
-    """Whether it has these outputs already."""
+def has_mask_outputs(graph: Graph) -> bool:
+    """True if the graph has these outputs already."""
     return [value.name for value in graph.outputs] == OUTPUTS
 
 
-def added(graph: Graph, vocabulary: Vocabulary, out: Path) -> Graph:
-    """The graph with these outputs, at ``out``."""
+def add_mask_outputs(graph: Graph, vocabulary: Vocabulary, out: Path) -> Graph:
+    """Write the graph with these outputs to ``out``."""
     model = onnx.load(graph.path)
-    opset = max(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
+    opset = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if opset < OPSET:
         raise StartError(f"{graph.path} has opset {opset}; --masks needs {OPSET} or later: export it anew.")
-    decoder = _decoder(graph, model.graph)
-    reserved = [place for place in vocabulary.reserved if place < decoder.words]
+    decoder = _find_decoder(graph, model.graph)
+    reserved = [index for index in vocabulary.reserved if index < decoder.words]
     text = TAIL.format(
         opset=opset,
         mask=vocabulary.mask,
@@ -135,10 +140,10 @@ def added(graph: Graph, vocabulary: Vocabulary, out: Path) -> Graph:
         given=min(WORDS, decoder.words - len(reserved)),
     )
     tail = compose.add_prefix(parser.parse_model(text), "masks_", rename_inputs=False, rename_outputs=False)
-    given = {"ids": IDS, "hidden": decoder.hidden, "weight": decoder.weight, "bias": decoder.bias}
+    inputs = {"ids": IDS, "hidden": decoder.hidden, "weight": decoder.weight, "bias": decoder.bias}
     for node in tail.graph.node:
-        node.input[:] = [given.get(name, name) for name in node.input]
-    del model.graph.node[decoder.steps[1]], model.graph.node[decoder.steps[0]]
+        node.input[:] = [inputs.get(name, name) for name in node.input]
+    del model.graph.node[decoder.nodes[1]], model.graph.node[decoder.nodes[0]]
     model.graph.node.extend(tail.graph.node)
     for value in tail.graph.output:
         value.type.tensor_type.shape.dim[0].dim_param = str(graph.outputs[0].sizes[0])
@@ -148,17 +153,17 @@ def added(graph: Graph, vocabulary: Vocabulary, out: Path) -> Graph:
     return Graph.read(out)
 
 
-def _decoder(graph: Graph, proto: onnx.GraphProto) -> Decoder:
-    """Where the graph ends as a masked language model does; :class:`StartError` where it does not."""
+def _find_decoder(graph: Graph, proto: onnx.GraphProto) -> Decoder:
+    """Find the last step of a masked language model. Raises :class:`StartError` if the graph has none."""
     value = graph.outputs[0]
-    makers = {name: place for place, node in enumerate(proto.node) for name in node.output}
+    producers = {name: index for index, node in enumerate(proto.node) for name in node.output}
     words = value.sizes[-1]
     if len(graph.outputs) == 1 and len(value.sizes) == 3 and isinstance(words, int):
-        last = makers[value.name]
+        last = producers[value.name]
         for product, bias in (
             permutations(proto.node[last].input) if proto.node[last].op_type == "Add" else ()
         ):
-            step = makers.get(product)
+            step = producers.get(product)
             if step is not None and proto.node[step].op_type == "MatMul":
                 hidden, weight = proto.node[step].input
                 return Decoder(hidden, weight, bias, words, (step, last))

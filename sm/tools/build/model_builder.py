@@ -27,7 +27,7 @@ from sm.tools.build.prepare import Preparation
 from sm.tools.build.random_inputs import Sizes, named_sizes
 from sm.tools.build.recipes import Recipe
 from sm.tools.build.repository_assembly import GRAPH, descriptions, link
-from sm.tools.build.samples import InProcess, agreement
+from sm.tools.build.samples import InProcess, count_equal_answers
 from sm.tools.build.size_search import SizeSearch, label
 from sm.tools.build.targets import PROGRAM, BuiltModel
 from sm.tools.build.triton_tensors import adapt
@@ -42,7 +42,7 @@ NOT_COMPARED = "It was not compared with its source (--no-compare)."
 
 @dataclass(frozen=True)
 class Trial:
-    """What running the graph on random inputs has shown. ``runner`` is None if it was not run."""
+    """The result of running the graph on random inputs. ``runner`` is None if it was not run."""
 
     runner: Runner | None = None
     found: tuple[Sizes, ...] = ()
@@ -58,7 +58,7 @@ class ModelBuilder:
         self.progress = progress
 
     def build(self, request: BuildRequest) -> Path:
-        """Return the model's folder in ``wanted.out``. Raises :class:`StartError` with the reason."""
+        """Build the model and return its folder in ``request.out``. Raises :class:`StartError`."""
         with self._stage(request) as workshop, self._stage(request) as staged:
             source, name = self._source(request, workshop)
             self._describe(request, source, staged)
@@ -134,7 +134,7 @@ class ModelBuilder:
         """Run the graph on random inputs, to learn which sizes it takes."""
         # A graph that came with its suppression or masks inside is served unchanged: it takes no random
         # thresholds, and its rows for masks cannot be stacked.
-        if (graphs.made.nms, graphs.made.masks) != (request.changes.nms, request.changes.masks):
+        if (graphs.applied.nms, graphs.applied.masks) != (request.changes.nms, request.changes.masks):
             return Trial()
         ranges = build_request.ranges(request, graphs.prepared, build_request.MAX_BATCH)
         try:
@@ -176,7 +176,7 @@ class ModelBuilder:
             source=source,
             tool=built.tool,
             precision=request.precision,
-            changes=graphs.made.names,
+            changes=graphs.applied.names,
             gpu=built.gpu,
             profiles=built.profiles,
             strongly_typed=request.strongly_typed,
@@ -196,9 +196,9 @@ class ModelBuilder:
         """
         with tempfile.TemporaryDirectory() as folder:
             served = plain = version / GRAPH
-            if graphs.made.nms:
-                plain = suppression.removed(served, graphs.prepared, Path(folder) / GRAPH)
-            elif graphs.made.masks:
+            if graphs.applied.nms:
+                plain = suppression.remove_suppression(served, graphs.prepared, Path(folder) / GRAPH)
+            elif graphs.applied.masks:
                 plain = graphs.prepared.path
             ranges = build_request.ranges(request, graphs.prepared, build_request.MAX_BATCH)
             comparison = Comparison(graphs.prepared, max(1, largest), request.precision, ranges)
@@ -215,18 +215,18 @@ class ModelBuilder:
             else:
                 built = Graph.read(plain if request.target == "tensorrt" else served)
                 runner = session(built.path, optimized=request.precision == "fp32")
-            alike = agreement(
+            equal = count_equal_answers(
                 HERE / "clients" / request.model,
                 repository,
                 InProcess(graphs.source, session(graphs.source.path, optimized=False)),
                 InProcess(built, runner),
             )
-        if request.precision == "fp32" and alike and alike[0] < alike[1]:
+        if request.precision == "fp32" and equal and equal[0] < equal[1]:
             raise StartError(
-                f"{request.model} as built answers {alike[1] - alike[0]} of {alike[1]} samples otherwise "
+                f"{request.model} as built answers {equal[1] - equal[0]} of {equal[1]} samples otherwise "
                 "than its source does: leave out what changes the graph."
             )
-        return accuracy.model_copy(update={"samples": alike})
+        return accuracy.model_copy(update={"samples": equal})
 
     def _program(self, request: BuildRequest, graphs: Graphs, version: Path) -> Runner | None:
         """Return what runs the artifact if it is no graph."""

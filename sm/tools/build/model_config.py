@@ -1,7 +1,7 @@
-"""``config.pbtxt``, through Triton's own protobuf: what git says of a model, and what a target adds.
+"""Read, complete and check ``config.pbtxt``, with Triton's own protobuf.
 
-Git's file names tensors, sizes and batching, the same for every target. How a model is run (its
-backend, its instances) belongs to the target, so a line of that kind in git's file is refused.
+The file in git names tensors, sizes and batching, which are the same for every target. How a model is run
+(its backend, its kind of instances) belongs to the target, so such a line in git is refused.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sm.tools.build.onnx_graph import Graph, Value
 #: Fields of ModelConfig that a target sets.
 TARGET_FIELDS = ("backend", "platform", "runtime", "default_model_filename", "optimization")
 
-#: The length of a warm-up where nobody said another.
-WARM = 16
+#: A free size of the warm-up's input if the request does not set it, such as a text's length.
+WARM_UP_SIZE = 16
 
-#: Of a graph with convolutions, on processors.
-INSTANCES = 2
+#: Instances of a graph with convolutions on the CPU target.
+CONVOLUTION_INSTANCES = 2
 
 Groups = model_config_pb2.ModelInstanceGroup
 
@@ -35,7 +35,7 @@ Tensor = tuple[str, str, tuple[int, ...]]
 
 
 def read(path: Path) -> Any:
-    """The ``ModelConfig`` of git's file; :class:`StartError` names the file and what is wrong in it."""
+    """Read a ``ModelConfig`` from git. Raises :class:`StartError` with the file and what is wrong in it."""
     config = parse(path)
     if config.name != path.parent.name:
         raise StartError(f"{path} names the model {config.name!r}; its folder is {path.parent.name!r}.")
@@ -46,7 +46,7 @@ def read(path: Path) -> Any:
 
 
 def parse(path: Path) -> Any:
-    """The ``ModelConfig`` of any file; :class:`StartError` if it is none."""
+    """Read a ``ModelConfig`` from any file. Raises :class:`StartError` if the file is missing or wrong."""
     try:
         return text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
     except FileNotFoundError:
@@ -56,136 +56,146 @@ def parse(path: Path) -> Any:
 
 
 def backend(target: Target) -> str:
-    """Triton's backend that runs the target's models."""
+    """Return the name of the Triton backend that runs the target's models."""
     return "python" if target in ("cpu", "torch") else target
 
 
 def for_target(config: Any, target: Target) -> Any:
-    """The same model for one target; instances that git's file asks for stay."""
-    made = model_config_pb2.ModelConfig()
-    made.CopyFrom(config)
-    made.backend = backend(target)
-    for group in made.instance_group or [made.instance_group.add(count=1)]:
+    """Return the configuration with the target's backend; instances that git's file asks for stay."""
+    adapted = _copy(config)
+    adapted.backend = backend(target)
+    for group in adapted.instance_group or [adapted.instance_group.add(count=1)]:
         if target == "cpu":
             group.kind = Groups.KIND_CPU
         elif target in ("tensorrt", "torch") and group.kind == Groups.KIND_AUTO:
             group.kind = Groups.KIND_GPU
-    return made
+    return adapted
 
 
-def for_processors(config: Any, graph: Graph) -> Any:
-    """The same model for the CPU target; instances and batching that somebody has described stay.
+def for_cpu(config: Any, graph: Graph) -> Any:
+    """Return the configuration for the CPU target; instances and batching that git's file describes stay.
 
-    Batches make a processor read weights once for many records. A convolution reads them once for a whole
-    picture: a batch costs what its pictures cost one by one, takes more memory, and all wait for the last.
-    Instead two instances part the cores (see sm/triton/onnx_cpu/model.py): threads that share one picture
-    wait for each other.
+    A graph with convolutions gets two instances instead of batches. A batch saves reading the weights for
+    each record, but a convolution reads them once for a whole picture anyway: a batch of pictures costs as
+    much as the pictures one by one, takes more memory, and all wait for the last. Two instances that share
+    the cores (see sm/triton/onnx_cpu/model.py) do better than many threads on one picture, which wait for
+    each other.
     """
-    made = for_target(config, "cpu")
+    adapted = for_target(config, "cpu")
     if not graph.convolves:
-        return made
-    if not made.dynamic_batching.ListFields():
-        made.ClearField("dynamic_batching")
+        return adapted
+    if not adapted.dynamic_batching.ListFields():
+        adapted.ClearField("dynamic_batching")
     if not config.instance_group:
-        made.instance_group[0].count = INSTANCES
-    return made
+        adapted.instance_group[0].count = CONVOLUTION_INSTANCES
+    return adapted
 
 
-def of_graph(
+def from_graph(
     graph: Graph,
     name: str,
     largest: int,
     preferred: int = 0,
     ranges: Mapping[str, tuple[int, int, int]] = MappingProxyType({}),
 ) -> Any:
-    """The configuration that the graph itself gives: tensors, dynamic batching up to ``largest``, a warm-up.
+    """Describe a graph: its tensors, dynamic batching, and a warm-up, so that Triton is ready only after the
+    first, slow call.
 
-    A graph whose first sizes are fixed gets no batching. ``preferred``: a batch size worth waiting for.
-    ``ranges``: of free sizes by name; the best one is the warm-up's, which makes Triton say that it is
-    ready only after the first, slow call.
+    Args:
+        graph: A graph whose first sizes are fixed gets no batching.
+        name: The model's name.
+        largest: The largest batch.
+        preferred: A batch size that is worth waiting for; 0: none.
+        ranges: The smallest, optimal and largest of each free size, by name. The warm-up has the optimal one.
     """
-    made = model_config_pb2.ModelConfig(name=name, max_batch_size=largest if graph.batched else 0)
-    tell(made.input, graph.inputs, batched=graph.batched)
-    tell(made.output, graph.outputs, batched=graph.batched)
+    config = model_config_pb2.ModelConfig(name=name, max_batch_size=largest if graph.batched else 0)
+    add_tensors(config.input, graph.inputs, batched=graph.batched)
+    add_tensors(config.output, graph.outputs, batched=graph.batched)
     if graph.batched:
-        made.dynamic_batching.SetInParent()
+        config.dynamic_batching.SetInParent()
         if preferred > 1:
-            made.dynamic_batching.preferred_batch_size.append(preferred)
-    warmup = made.model_warmup.add(name="zeros", batch_size=1)
-    for value, tensor in zip(graph.inputs, made.input, strict=True):
+            config.dynamic_batching.preferred_batch_size.append(preferred)
+    warmup = config.model_warmup.add(name="zeros", batch_size=1)
+    for value, tensor in zip(graph.inputs, config.input, strict=True):
         sample = warmup.inputs[tensor.name]
         sample.data_type, sample.zero_data = tensor.data_type, True
         sizes = value.sizes[1:] if graph.batched else value.sizes
         sample.dims.extend(
-            size if isinstance(size, int) else ranges.get(size, (1, WARM, 1))[1] for size in sizes
+            size if isinstance(size, int) else ranges.get(size, (1, WARM_UP_SIZE, 1))[1] for size in sizes
         )
-    return made
+    return config
 
 
-def tell(tensors: Any, values: Sequence[Value], *, batched: bool) -> None:
-    """Add a graph's inputs or outputs to a configuration's."""
+def add_tensors(tensors: Any, values: Sequence[Value], *, batched: bool) -> None:
+    """Add a graph's inputs or outputs to those of a configuration."""
     for value in values:
         dims = value.shape[1:] if batched else value.shape
         datatype = model_config_pb2.DataType.Value(value.datatype)
         tensors.add(name=value.name, data_type=datatype, dims=dims)
 
 
-def warmed(graph: Graph, config: Any) -> Any:
-    """The same model with the graph's warm-up, where it has none of its own."""
-    made = model_config_pb2.ModelConfig()
-    made.CopyFrom(config)
-    if not made.model_warmup:
-        made.model_warmup.extend(of_graph(graph, config.name, 1).model_warmup)
-    return made
+def add_warm_up(graph: Graph, config: Any) -> Any:
+    """Return the configuration with the graph's warm-up, unless it has one of its own."""
+    extended = _copy(config)
+    if not extended.model_warmup:
+        extended.model_warmup.extend(from_graph(graph, config.name, 1).model_warmup)
+    return extended
 
 
-def merged(generated: Any, written: Any) -> Any:
-    """``generated``, and each field that ``written`` has as it has it."""
-    made = model_config_pb2.ModelConfig()
-    made.CopyFrom(generated)
-    _make_way(made, written)
-    made.MergeFrom(written)
-    return made
+def merge(generated: Any, written: Any) -> Any:
+    """Return ``generated`` with each field that ``written`` has replaced."""
+    merged = _copy(generated)
+    _clear_replaced(merged, written)
+    merged.MergeFrom(written)
+    return merged
 
 
-def _make_way(made: Any, written: Any) -> None:
-    """Remove what is written anew; a part that is only opened, ``dynamic_batching { }``, says nothing."""
+def _copy(config: Any) -> Any:
+    copy = model_config_pb2.ModelConfig()
+    copy.CopyFrom(config)
+    return copy
+
+
+def _clear_replaced(config: Any, written: Any) -> None:
+    """Clear the fields that ``written`` replaces; an empty ``dynamic_batching { }`` replaces none."""
     for field, value in written.ListFields():
-        if hasattr(value, "ListFields") and made.HasField(field.name):
-            _make_way(getattr(made, field.name), value)
+        if hasattr(value, "ListFields") and config.HasField(field.name):
+            _clear_replaced(getattr(config, field.name), value)
         else:
-            made.ClearField(field.name)
+            config.ClearField(field.name)
 
 
 def difference(generated: Any, final: Any, name: str) -> list[str]:
-    """What ``name`` changed, as the lines of a diff; none where it changed nothing."""
+    """Return what the file ``name`` changed, as the lines of a diff."""
     lines = (text(generated).splitlines(), text(final).splitlines())
     return list(difflib.unified_diff(*lines, "from the graph", f"with {name}", lineterm="", n=1))
 
 
 def check(config: Any, graph: Path, path: Path) -> None:
-    """:class:`StartError` unless the graph takes and gives exactly what the configuration says."""
-    read = Graph.read(graph)
+    """Compare a configuration with its graph. Raises :class:`StartError` if the tensors differ."""
+    actual = Graph.read(graph)
     batched = config.max_batch_size > 0
-    for kind, configured, values in (
-        ("inputs", config.input, read.inputs),
-        ("outputs", config.output, read.outputs),
+    for kind, tensors, values in (
+        ("inputs", config.input, actual.inputs),
+        ("outputs", config.output, actual.outputs),
     ):
-        said = sorted(_configured(tensor, batched) for tensor in configured)
+        configured = sorted(_describe(tensor, batched) for tensor in tensors)
         found = sorted((value.name, value.datatype, value.shape) for value in values)
-        if said != found:
-            raise StartError(f"{path} says {_shown(said)} of its {kind}; the model has {_shown(found)}.")
+        if configured != found:
+            raise StartError(
+                f"{path} says {_format(configured)} of its {kind}; the model has {_format(found)}."
+            )
 
 
 def text(config: Any) -> str:
-    """As Triton reads it."""
+    """Write a configuration in the format of ``config.pbtxt``."""
     return str(text_format.MessageToString(config))
 
 
-def _configured(tensor: Any, batched: bool) -> Tensor:
+def _describe(tensor: Any, batched: bool) -> Tensor:
     datatype = model_config_pb2.DataType.Name(tensor.data_type)
     return tensor.name, datatype, (-1, *tensor.dims) if batched else tuple(tensor.dims)
 
 
-def _shown(tensors: list[Tensor]) -> str:
+def _format(tensors: list[Tensor]) -> str:
     return ", ".join(f"{name} {datatype[5:]} {list(shape)}" for name, datatype, shape in tensors) or "nothing"

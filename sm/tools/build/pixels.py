@@ -1,7 +1,7 @@
-"""A picture's bytes as a model's input: what ``preprocess.json`` does with a number moves into the graph.
+"""Let a model take a picture's bytes: the scaling that ``preprocess.json`` describes moves into the graph.
 
-A quarter of the bytes goes to Triton, and the router converts nothing. Sizes and the order of the axes and
-of the channels stay: the caller sends the same numbers before their scaling, as UINT8 instead of FP32.
+Triton gets a quarter of the bytes, and the router converts nothing. Sizes, axes and channels keep their
+order: the caller sends the same numbers before scaling, as UINT8 instead of FP32.
 """
 
 from __future__ import annotations
@@ -15,14 +15,20 @@ from sm.client.preprocessing import Normalisation
 from sm.errors import StartError
 from sm.tools.build.onnx_graph import Graph, Value
 
-#: What the new nodes and their values are called, and the last of them.
+#: The prefix of the new nodes' names, and the name of the scaled picture.
 PREFIX, SCALED = "pixels", "pixels_scaled"
 
 
-def given(graph: Graph, description: Path, out: Path) -> Graph:
-    """The same graph at ``out`` with pixels as its input; :class:`StartError` where it takes no pictures.
+def take_bytes(graph: Graph, description: Path, out: Path) -> Graph:
+    """Write a graph that takes bytes to ``out``; return the same graph if it takes bytes already.
 
-    One that takes them as bytes already is given back. ``description`` is the model's ``preprocess.json``.
+    Args:
+        graph: A graph with one picture among its inputs.
+        description: The model's ``preprocess.json``.
+        out: The file to write.
+
+    Raises:
+        StartError: The graph does not take exactly one picture.
     """
     normalisation = Normalisation.read(description)
     pictures = _pictures(graph, normalisation.layout, "TYPE_FP32")
@@ -38,17 +44,17 @@ def given(graph: Graph, description: Path, out: Path) -> Graph:
     for node in model.graph.node:
         node.input[:] = [SCALED if name == picture.name else name for name in node.input]
     nodes, weights = _scaling(picture.name, normalisation)
-    for place, node in enumerate(nodes):
-        model.graph.node.insert(place, node)
+    for index, node in enumerate(nodes):
+        model.graph.node.insert(index, node)
     model.graph.initializer.extend(weights)
-    (said,) = (value for value in model.graph.input if value.name == picture.name)
-    said.type.tensor_type.elem_type = TensorProto.UINT8
+    (declaration,) = (value for value in model.graph.input if value.name == picture.name)
+    declaration.type.tensor_type.elem_type = TensorProto.UINT8
     onnx.save(model, out)
     return Graph.read(out)
 
 
 def _pictures(graph: Graph, layout: str, datatype: str) -> list[Value]:
-    """The inputs that can be a picture: four sizes, three channels where they belong."""
+    """Return the inputs that can be a picture: four sizes, three channels where the layout has them."""
     channels = layout.index("C") + 1
     return [
         value
@@ -57,12 +63,12 @@ def _pictures(graph: Graph, layout: str, datatype: str) -> list[Value]:
     ]
 
 
-def _scaling(name: str, said: Normalisation) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """``pixel * factor - offset`` as the client has it; a step that changes nothing is left out."""
-    steps = {"Cast": None, "Mul": said.factor, "Sub": said.offset}
-    if (said.factor == 1).all():
+def _scaling(name: str, normalisation: Normalisation) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """Return nodes and constants for ``pixel * factor - offset``, without a step that changes nothing."""
+    steps = {"Cast": None, "Mul": normalisation.factor, "Sub": normalisation.offset}
+    if (normalisation.factor == 1).all():
         del steps["Mul"]
-    if (said.offset == 0).all():
+    if (normalisation.offset == 0).all():
         del steps["Sub"]
     nodes, weights, value = [], [], name
     for operator, numbers in steps.items():
@@ -70,7 +76,7 @@ def _scaling(name: str, said: Normalisation) -> tuple[list[onnx.NodeProto], list
         if numbers is None:
             nodes.append(helper.make_node(operator, [value], [result], name=result, to=TensorProto.FLOAT))
         else:
-            weights.append(numpy_helper.from_array(said.reshape(numbers), f"{result}_by"))
+            weights.append(numpy_helper.from_array(normalisation.reshape(numbers), f"{result}_by"))
             nodes.append(helper.make_node(operator, [value, f"{result}_by"], [result], name=result))
         value = result
     nodes[-1].output[0] = SCALED

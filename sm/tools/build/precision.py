@@ -20,9 +20,10 @@ from sm.repository.manifest import Precision
 from sm.tools.build.onnx_graph import Graph
 
 
-def converted(graph: Graph, precision: Precision, calibration: Path | None, out: Path) -> Graph:
-    """Return the converted graph at ``out``, or the graph itself if nothing changes; inputs and outputs keep
-    their types.
+def convert_precision(graph: Graph, precision: Precision, calibration: Path | None, out: Path) -> Graph:
+    """Convert a graph to ``out`` and return it, or the graph itself if nothing changes.
+
+    Inputs and outputs keep their types.
     """
     if (calibration is None) == (precision == "int8"):
         raise StartError("--precision int8 and --calibration FOLDER go together: name both or neither.")

@@ -1,4 +1,4 @@
-"""A Triton model repository, assembled from git's descriptions and the built models.
+"""Assemble a Triton model repository from the descriptions in git and the built models.
 
 Each model's folder gets the merged ``config.pbtxt``, every description that lies beside it in git
 (``preprocess.json``), what its recipe built (labels, a vocabulary) and, in version folder 1, the
@@ -22,15 +22,15 @@ from sm.repository import manifest
 from sm.repository.manifest import Manifest
 from sm.settings import HERE
 from sm.tools.build import masks, model_config, pixels, suppression
-from sm.tools.build.changes import DESCRIPTION, OPTIONS, Changes, retold
+from sm.tools.build.changes import DESCRIPTION, OPTIONS, Changes, adapt_config
 from sm.tools.build.fetch import sha256
 from sm.tools.build.onnx_graph import Graph
 from sm.triton import onnx_cpu
 
-#: Says what the repository was made from; Triton looks at folders alone.
+#: The file that says what the repository was made from; Triton ignores files beside the models' folders.
 STAMP = ".made-from.json"
 GRAPH = "model.onnx"
-#: The model that runs graphs in Triton's python backend, and what it imports.
+#: The Python model that runs graphs in Triton's python backend, and the module that it imports.
 RUNNER = tuple(Path(onnx_cpu.__file__).with_name(name) for name in ("model.py", "request_token.py"))
 
 
@@ -43,22 +43,22 @@ class CpuRepository:
         self.path = cache.repositories / "cpu"
 
     def is_current(self, built: Mapping[str, Path]) -> bool:
-        """Whether it holds just this, and nothing was lost since."""
+        """True if the repository was assembled from ``built``, and no file has changed since."""
         try:
-            made = json.loads((self.path / STAMP).read_text())
+            stamp = json.loads((self.path / STAMP).read_text())
         except (OSError, ValueError):
             return False
-        return bool(made == {"inputs": self._inputs(built), "files": sizes(self.path)})
+        return bool(stamp == {"inputs": self._inputs(built), "files": sizes(self.path)})
 
     def assemble(self, built: Mapping[str, Path]) -> None:
-        """Make it of ``built``, name to folder, and put it in the place of what is there."""
+        """Assemble the repository from ``built``, folders by model name, and replace the present one."""
         with self.cache.scratch_folder() as workshop:
-            made = workshop / "cpu"
+            staged = workshop / "cpu"
             for name, artifact in built.items():
-                self._add(made / name, self.models / name, artifact)
-            stamp = {"inputs": self._inputs(built), "files": sizes(made)}
-            (made / STAMP).write_text(json.dumps(stamp))
-            self.cache.place(made, self.path)
+                self._add(staged / name, self.models / name, artifact)
+            stamp = {"inputs": self._inputs(built), "files": sizes(staged)}
+            (staged / STAMP).write_text(json.dumps(stamp))
+            self.cache.place(staged, self.path)
 
     def _add(self, target: Path, source: Path, artifact: Path) -> None:
         version_folder = target / "1"
@@ -69,7 +69,7 @@ class CpuRepository:
         for path in artifact.iterdir():
             link(path, (version_folder if path.name == GRAPH else target) / path.name)
         origin = f"model/{target.name}/recipe, {artifact.name}"
-        finish(target, source / "config.pbtxt", origin, Changes.read(source))
+        run_on_cpu(target, source / "config.pbtxt", origin, Changes.read(source))
 
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
         files = [
@@ -87,23 +87,28 @@ class CpuRepository:
         }
 
 
-def finish(model: Path, described: Path, source: str, changes: Changes | None = None) -> None:
-    """Have a folder with a graph in version 1 run it on the CPU, with ``changes`` if any.
+def run_on_cpu(model: Path, described: Path, source: str, changes: Changes | None = None) -> None:
+    """Complete a model's folder, with a graph in version 1, so that the CPU target runs it.
 
-    ``described`` is git's file that its ``config.pbtxt`` is a copy of, ``source`` what its manifest names as
-    the graph's. It runs as its recipe made it: there is nothing to compare it with.
+    The graph runs as its recipe made it, so there is nothing to compare it with.
+
+    Args:
+        model: The folder.
+        described: The ``config.pbtxt`` in git.
+        source: The graph's source for the manifest.
+        changes: Changes to make in the graph.
     """
     changes = changes or Changes()
     version_folder = model / "1"
     graph = version_folder / GRAPH
     digest = sha256(graph)
-    said = model_config.read(described)
-    model_config.check(said, graph, described)
+    written = model_config.read(described)
+    model_config.check(written, graph, described)
     with tempfile.TemporaryDirectory(dir=model) as workshop:
         graphs = changes.graphs(Graph.read(graph), model / DESCRIPTION, Path(workshop))
-        final = model_config.for_processors(retold(said, changes, graphs.served), graphs.served)
-        (model / "config.pbtxt").write_text(model_config.text(model_config.warmed(graphs.served, final)))
-        # In the place of the link, never through it: the recipe's graph is another's too.
+        final = model_config.for_cpu(adapt_config(written, changes, graphs.served), graphs.served)
+        (model / "config.pbtxt").write_text(model_config.text(model_config.add_warm_up(graphs.served, final)))
+        # Replaces the link, and does not write through it: the recipe's graph must stay as it is.
         graphs.served.path.replace(graph)
     copy_runner(version_folder)
     Manifest(
@@ -111,7 +116,7 @@ def finish(model: Path, described: Path, source: str, changes: Changes | None = 
         target="cpu",
         source=manifest.Source(name=source, sha256=digest),
         tool=manifest.Tool(name="onnxruntime", version=version("onnxruntime")),
-        changes=graphs.made.names,
+        changes=graphs.applied.names,
         built=manifest.now(),
     ).write(version_folder)
 
@@ -123,12 +128,12 @@ def copy_runner(version_folder: Path) -> None:
 
 
 def digests(files: Iterable[Path]) -> dict[str, str]:
-    """The sha256 of each file, by name and not by place: checkouts of the same files share one repository."""
+    """Return the sha256 of each file by its path in the checkout, so that checkouts share one repository."""
     return {os.path.relpath(path, HERE): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def descriptions(model: Path) -> Iterator[Path]:
-    """What lies beside ``config.pbtxt`` for clients to read."""
+    """Return the files beside ``config.pbtxt`` that clients read."""
     return (path for path in sorted(model.iterdir()) if path.is_file() and path.suffix in (".json", ".txt"))
 
 
@@ -141,7 +146,7 @@ def sizes(folder: Path) -> dict[str, int]:
 
 
 def link(path: Path, target: Path) -> None:
-    """A second name for the same bytes; a copy where the file system has no such thing."""
+    """Create a hard link, or a copy if the file system has no hard links."""
     try:
         os.link(path, target)
     except OSError:

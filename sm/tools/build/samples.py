@@ -1,4 +1,4 @@
-"""Compare a client's answers with the built model and with the graph it comes from."""
+"""Compare a client's answers from the built model with those from its source."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class InProcess:
         }
 
 
-def agreement(folder: Path, repository: Path, source: InProcess, built: InProcess) -> tuple[int, int] | None:
+def count_equal_answers(
+    folder: Path, repository: Path, source: InProcess, built: InProcess
+) -> tuple[int, int] | None:
     """Return how many samples have equal answers, and how many there are; None if the client has no samples.
 
     ``repository`` has the model's folder with its labels. :mod:`sm.tools.golden` decides what is equal. The
@@ -66,8 +68,8 @@ def agreement(folder: Path, repository: Path, source: InProcess, built: InProces
     if not (file.is_file() and (folder / "sample").is_dir()):
         return None
     ours, theirs = (_answers(ClientSource(folder.name, file), repository, model) for model in (built, source))
-    alike = [not list(differences(actual, expected)) for actual, expected in zip(ours, theirs, strict=True)]
-    return (sum(alike), len(alike)) if alike else None
+    equal = [not list(differences(actual, expected)) for actual, expected in zip(ours, theirs, strict=True)]
+    return (sum(equal), len(equal)) if equal else None
 
 
 def _answers(source: ClientSource, repository: Path, triton: InProcess) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """Find sizes that a graph answers at, where the graph leaves them free.
 
-A free size is a promise that exporters make easily: a detector with a stride of 32 takes multiples of 32
-alone, a model of speech needs as many samples as one of its windows.
+Exporters declare a size free although the graph does not answer at every size: a detector with a stride of 32
+takes only multiples of 32, a model of speech needs at least the samples of one window.
 """
 
 from __future__ import annotations
@@ -22,55 +22,57 @@ from sm.tools.build.random_inputs import RandomInputs, Sizes, elements, free_siz
 
 #: The same inputs in each build.
 SEED = 3
-#: Tried first: the lengths of texts.
+#: Sizes that are tried first: lengths of texts.
 LENGTHS = (1, 16, 77)
-#: Then the sides of pictures, and the windows of sound.
-USUAL = (32, 64, 224, 256, 512, 640, 160, 299, 320, 384, 400, 800, 1024, 16000)
-#: A graph is compared at so many different sizes.
-WANTED = 3
-#: With more free sizes than this, all get the same number.
+#: Sizes that are tried next: sides of pictures and windows of sound.
+USUAL_SIZES = (32, 64, 224, 256, 512, 640, 160, 299, 320, 384, 400, 800, 1024, 16000)
+#: The search ends when the graph has answered at this many different sizes.
+MAX_FOUND = 3
+#: With more free sizes than this, only equal numbers for all of them are tried.
 MAX_COMBINED = 5
-#: A size that an error names is tried, if it is within these.
-MIN_LEARNED, MAX_LEARNED = 8, 4096
-#: No input of more numbers is tried, unless its sizes were asked for: 64 MB of float32.
+#: A number in an error message is tried as a size if it is within these.
+MIN_ERROR_SIZE, MAX_ERROR_SIZE = 8, 4096
+#: Numbers in one input: 64 MB of float32. Larger inputs are tried only if the request sets their sizes.
 MAX_ELEMENTS = 2**24
-#: So many numbers of errors are tried.
+#: The most numbers that are tried.
 MAX_NUMBERS = 24
-#: The search ends after so long, with what it has found.
+#: The search ends after 60 s with the sizes that it has found.
 SEARCH_TIME_S = 60.0
-#: A number of an error message that may be a size; not a place in a source file, nor a node's name.
+#: A number in an error message that may be a size: not a line of a source file, not part of a node's name.
 NUMBER = re.compile(r"(?<![\w.:/])\d+(?![\w.:/]*\w)")
 
 
 @dataclass
 class SizeSearch:
-    """``ranges`` are the sizes that were asked for, by name: the graph has to answer at those."""
+    """Searches sizes at which a graph answers."""
 
     graph: Graph
     runner: Runner
+    #: The sizes that the request sets, by name: the graph must answer at those.
     ranges: Mapping[str, Range] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
-    #: The last reason why it did not answer, and at which sizes.
+    #: The last error of the graph.
     refusal: str = ""
+    #: The sizes at which it did not answer.
     refused: list[str] = field(default_factory=list)
 
     def find(self) -> tuple[Sizes, ...]:
-        """Return some sizes: those asked for, smallest first, or up to :data:`WANTED` that were found.
+        """Return the sizes that the request sets, smallest first, or up to :data:`MAX_FOUND` that were found.
 
-        Raises :class:`StartError` if the graph does not answer at the sizes asked for, or at none.
+        Raises :class:`StartError` if the graph does not answer at the requested sizes, or at none.
         """
         names = free_sizes(self.graph)
-        asked = self._asked(names)
+        requested = self._requested(names)
         others = [name for name in names if name not in self.ranges]
         if not others:
-            for sizes in asked:
+            for sizes in requested:
                 if not self._answers(sizes):
                     raise StartError(
                         f"{self.graph.path} gives no answer at {label(sizes) or 'its fixed sizes'}: "
                         f"{self.refusal}. {NEXT_STEP}"
                     )
-            return asked
-        found = tuple(self._search(others, asked[len(asked) // 2]))
+            return requested
+        found = tuple(self._search(others, requested[len(requested) // 2]))
         if not found:
             example = "x".join(str(size) for size in self.graph.inputs[0].sizes)
             raise StartError(
@@ -81,23 +83,23 @@ class SizeSearch:
             )
         return found
 
-    def _asked(self, names: tuple[str, ...]) -> tuple[Sizes, ...]:
-        """The smallest, the best and the largest of the sizes asked for; one if they are the same."""
+    def _requested(self, names: tuple[str, ...]) -> tuple[Sizes, ...]:
+        """Return the smallest, the optimal and the largest requested sizes, without duplicates."""
         three = [
-            {name: self.ranges[name][place] for name in names if name in self.ranges} for place in range(3)
+            {name: self.ranges[name][index] for name in names if name in self.ranges} for index in range(3)
         ]
-        return tuple(sizes for place, sizes in enumerate(three) if sizes not in three[:place])
+        return tuple(sizes for index, sizes in enumerate(three) if sizes not in three[:index])
 
-    def _search(self, names: list[str], asked: Sizes) -> Iterator[Sizes]:
+    def _search(self, names: list[str], requested: Sizes) -> Iterator[Sizes]:
         deadline, count = self.clock() + SEARCH_TIME_S, 0
         last: Sizes = {}
         for sizes in self._candidates(names):
-            if count == WANTED or (count and self.clock() > deadline):
+            if count == MAX_FOUND or (count and self.clock() > deadline):
                 break
-            if self._is_large({**asked, **sizes}):
+            if self._is_large({**requested, **sizes}):
                 continue
-            if self._answers({**asked, **sizes}):
-                count, last = count + 1, {**asked, **sizes}
+            if self._answers({**requested, **sizes}):
+                count, last = count + 1, {**requested, **sizes}
                 yield last
             elif self.clock() > deadline:
                 break
@@ -108,33 +110,33 @@ class SizeSearch:
                 yield unequal
 
     def _candidates(self, names: list[str]) -> Iterator[Sizes]:
-        """First the same number for all; then some of them 1, as a batch is beside a length."""
+        """Yield the same number for all names, then combinations with 1, as a batch beside a length is."""
         numbers: dict[int, None] = {}
         for number in self._numbers(numbers):
             yield dict.fromkeys(names, number)
         if 1 < len(names) <= MAX_COMBINED:
-            for number in [each for each in numbers if each > 1]:
+            for number in [tried for tried in numbers if tried > 1]:
                 for choice in itertools.product((1, number), repeat=len(names)):
                     if len(set(choice)) > 1:
                         yield dict(zip(names, choice, strict=True))
 
     def _numbers(self, numbers: dict[int, None]) -> Iterator[int]:
-        """Numbers to try, each once: the usual ones, and before the next of them those of the last error."""
-        for usual in (*LENGTHS, *USUAL):
-            for number in (*self._learned(), usual):
+        """Yield numbers to try, each once: the usual ones, and between them those of the last error."""
+        for usual in (*LENGTHS, *USUAL_SIZES):
+            for number in (*self._numbers_of_error(), usual):
                 if number not in numbers:
                     numbers[number] = None
                     yield number
             if len(numbers) > MAX_NUMBERS:
                 break
 
-    def _learned(self) -> list[int]:
-        """What the last error says of sizes: ``16 by 200`` tells that 200 may do."""
-        found = dict.fromkeys(int(number) for number in NUMBER.findall(self.refusal))
-        return [number for number in found if MIN_LEARNED <= number <= MAX_LEARNED][:4]
+    def _numbers_of_error(self) -> list[int]:
+        """Return the possible sizes in the last error: after ``16 by 200``, 200 may work."""
+        unique = dict.fromkeys(int(number) for number in NUMBER.findall(self.refusal))
+        return [number for number in unique if MIN_ERROR_SIZE <= number <= MAX_ERROR_SIZE][:4]
 
     def answers_zeros(self, sizes: Sizes) -> bool:
-        """True if it answers zeros of these sizes, as Triton sends for a warm-up."""
+        """True if the graph answers zeros of these sizes, which Triton sends to warm up."""
         feed = RandomInputs(self.graph, SEED).feed(sizes)
         zeros = {
             name: np.full_like(array, "" if array.dtype == object else 0) for name, array in feed.items()
@@ -159,7 +161,7 @@ class SizeSearch:
         return True
 
 
-#: Where in ONNX Runtime's source a condition stands.
+#: The part of a message that names a line in ONNX Runtime's source.
 SOURCE = re.compile(r"/\S+:\d+ .*? was false\. ")
 #: What to do about a graph that does not answer.
 NEXT_STEP = "Name other sizes with --shapes, or build with --no-compare."

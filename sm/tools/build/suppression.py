@@ -1,13 +1,13 @@
-"""Boxes suppressed inside the graph: of YOLOv5's 25,200 rows (8.6 MB) only the objects leave Triton.
+"""Suppress boxes inside the graph: only the objects leave Triton, not YOLOv5's 25,200 rows (8.6 MB).
 
 The rows [b, n, 5 + classes] become ``objects`` [b, :data:`OBJECTS`, 6], best first: x1, y1, x2, y2, score,
-class. Where there are fewer, the score of the rest is 0. A row counts with its likeliest class alone, as in
-the client.
+class. If there are fewer objects, the remaining rows have the score 0. A row counts with its best class only,
+as in the client.
 
-On ONNX Runtime each record brings thresholds of its own, the inputs ``confidence`` and ``iou`` [b, 1], so
-that requests of any thresholds share a batch. TensorRT's ``EfficientNMS_TRT`` has its thresholds in the plan
-(:data:`CONFIDENCE`, :data:`IOU`): the rows stay an output for the request that wants others, and
-:data:`NAME` tells the client which those are.
+On ONNX Runtime each record has its own thresholds, the inputs ``confidence`` and ``iou`` [b, 1], so that
+requests with different thresholds share a batch. TensorRT's ``EfficientNMS_TRT`` has its thresholds in the
+plan (:data:`CONFIDENCE`, :data:`IOU`): the rows stay an output for requests with other thresholds, and the
+file :data:`NAME` tells the client the plan's.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from onnx import compose, parser
 from sm.errors import StartError
 from sm.tools.build.onnx_graph import Graph, Value
 
-#: The output, and the file beside ``config.pbtxt`` with the thresholds that are in a plan.
+#: The output, and the file beside ``config.pbtxt`` with the thresholds of a plan.
 OUTPUT, NAME = "objects", "suppression.json"
-#: Objects given back at most, and candidates compared: the client's own numbers.
+#: The most objects of a record, and the most candidates compared: the client's own numbers.
 OBJECTS, CANDIDATES = 300, 2048
-#: A plan's lowest score: under 0.007 the plugin sorts every score of every class instead of a few.
+#: A plan's thresholds. With a confidence under 0.007 the plugin sorts every score of every class.
 CONFIDENCE, IOU = 0.01, 0.45
-#: The operators used here are the same since.
+#: The first opset with the operators used here; every later one has them with the same meaning.
 OPSET = 12
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}, "TRT" : 1]>'
-#: One record after the other (Scan): what a picture costs depends on what is in it.
+#: Scan runs over one record after the other: the cost of a picture depends on what is in it.
 ONNX = (
     HEAD
     + """
@@ -108,7 +108,7 @@ suppression (float[b, n, {width}] rows, float[b, 1] confidence, float[b, 1] iou)
 }}
 """
 )
-#: Corners go in, as they come out; a score that is not its row's best is put to 0, under any threshold.
+#: Boxes are corners on both sides of the plugin. Scores that are not their row's best become 0.
 TENSORRT = (
     HEAD
     + """
@@ -155,16 +155,16 @@ suppression (float[b, n, {width}] rows) => (float[b, {objects}, 6] objects)
 )
 
 
-def added(graph: Graph, out: Path, *, plugin: bool) -> Graph:
-    """The graph with its boxes suppressed, at ``out``; with TensorRT's ``plugin`` or ONNX's operator.
+def add_suppression(graph: Graph, out: Path, *, plugin: bool) -> Graph:
+    """Write the graph with suppressed boxes to ``out``; return the same graph if it suppresses already.
 
-    One that has the operator already is given back.
+    ``plugin``: with TensorRT's plugin instead of ONNX's operator.
     """
     if not plugin and [value.name for value in graph.outputs] == [OUTPUT]:
         return graph
-    rows, width = _rows(graph)
+    rows, width = _find_rows(graph)
     model = onnx.load(graph.path)
-    (opset,) = (each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
+    (opset,) = (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if opset < OPSET:
         raise StartError(f"{graph.path} has opset {opset}; --nms needs {OPSET} or later: export it anew.")
     text = (TENSORRT if plugin else ONNX).format(
@@ -177,7 +177,7 @@ def added(graph: Graph, out: Path, *, plugin: bool) -> Graph:
         iou=IOU,
         places=", ".join(map(str, range(OBJECTS))),
     )
-    # Apart from the graph's own names, whatever those are.
+    # The prefix keeps the new names apart from the graph's own.
     tail = compose.add_prefix(
         parser.parse_model(text), "suppression_", rename_inputs=False, rename_outputs=False
     )
@@ -186,20 +186,20 @@ def added(graph: Graph, out: Path, *, plugin: bool) -> Graph:
     return Graph.read(out)
 
 
-def removed(artifact: Path, graph: Graph, out: Path) -> Path:
-    """What :func:`added` made of ``graph``, without its suppression, at ``out``."""
+def remove_suppression(artifact: Path, graph: Graph, out: Path) -> Path:
+    """Undo :func:`add_suppression`: write what ``artifact`` has of ``graph`` to ``out``."""
     inputs, outputs = ([value.name for value in values] for values in (graph.inputs, graph.outputs))
     onnx.utils.extract_model(artifact, out, inputs, outputs, check_model=False)
     return out
 
 
 def describe(folder: Path) -> None:
-    """For the client: the thresholds in a plan."""
+    """Write the thresholds of a plan for the client."""
     (folder / NAME).write_text(json.dumps({"confidence": CONFIDENCE, "iou": IOU}) + "\n")
 
 
-def _rows(graph: Graph) -> tuple[Value, int]:
-    """The rows, and how wide they are."""
+def _find_rows(graph: Graph) -> tuple[Value, int]:
+    """Return the output of rows, and the numbers in a row."""
     value = graph.outputs[0]
     if len(graph.outputs) == 1 and value.datatype == "TYPE_FP32" and len(value.sizes) == 3 and graph.batched:
         width = value.sizes[2]
@@ -211,7 +211,7 @@ def _rows(graph: Graph) -> tuple[Value, int]:
 
 
 def _append(model: onnx.ModelProto, tail: onnx.ModelProto, rows: Value, *, keep: bool) -> None:
-    """``tail`` takes the ``rows``; they stay an output if ``keep``, and known to the graph in any case."""
+    """Append ``tail``, which takes the ``rows``; ``keep``: the rows stay an output."""
     for node in tail.graph.node:
         node.input[:] = [rows.name if name == "rows" else name for name in node.input]
     for value in (*tail.graph.input, *tail.graph.output):
@@ -223,4 +223,4 @@ def _append(model: onnx.ModelProto, tail: onnx.ModelProto, rows: Value, *, keep:
         del model.graph.output[:]
     model.graph.output.extend(tail.graph.output)
     if keep:
-        model.opset_import.extend(each for each in tail.opset_import if each.domain == "TRT")
+        model.opset_import.extend(entry for entry in tail.opset_import if entry.domain == "TRT")

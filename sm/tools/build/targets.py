@@ -17,7 +17,7 @@ from sm.tensorrt.plans import LOG, PLAN, Plan
 from sm.tools.build import build_request
 from sm.tools.build.build_request import BuildRequest, Range
 from sm.tools.build.onnx_graph import Graph
-from sm.tools.build.precision import converted
+from sm.tools.build.precision import convert_precision
 from sm.tools.build.repository_assembly import GRAPH, copy_runner, link
 from sm.triton import onnx_cpu, torch_program
 
@@ -61,9 +61,9 @@ def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[
     weak = not request.strongly_typed and request.precision != "int8"
     with tempfile.TemporaryDirectory(dir=folder) as workshop:
         precise = Path(workshop) / GRAPH
-        typed = graph if weak else converted(graph, request.precision, request.calibration, precise)
+        typed = graph if weak else convert_precision(graph, request.precision, request.calibration, precise)
         # Last, as it stays in float32 and no converter knows the plugin.
-        put(request.changes.suppressed(typed, Path(workshop), plugin=True), folder)
+        put(request.changes.suppress_boxes(typed, Path(workshop), plugin=True), folder)
     started = time.monotonic()
     plan = Plan(
         model=request.model,
@@ -91,7 +91,7 @@ def torch(graph: Graph, folder: Path, request: BuildRequest, largest: int) -> Bu
 
     with tempfile.TemporaryDirectory(dir=folder) as workshop:
         precise = Path(workshop) / GRAPH
-        typed = converted(graph, request.precision, request.calibration, precise)
+        typed = convert_precision(graph, request.precision, request.calibration, precise)
         version = convert(typed, folder / PROGRAM, largest)
     for file in TORCH_RUNNER:
         shutil.copy(file, folder / file.name)

@@ -23,7 +23,7 @@ USES = [
         "UpdateEndpoint",
     )
 ]
-#: Actions of application autoscaling, whose resources have no names of ours.
+#: Actions of application autoscaling, whose resources cannot be limited by name.
 SCALING = [
     f"application-autoscaling:{action}"
     for action in (
@@ -43,10 +43,10 @@ BUCKET = ["s3:CreateBucket", "s3:ListBucket", "s3:ListBucketMultipartUploads"]
 
 def policy(needs: Needs, role: str) -> Document:
     """Return the policy. ``role`` is the endpoint's, which may be passed to SageMaker only."""
-    return document([*_things(needs), *_role(role), *_archives(needs), *_watching(needs)])
+    return document([*_sagemaker(needs), *_role(role), *_archives(needs), *_monitoring(needs)])
 
 
-def _things(needs: Needs) -> Iterable[Document]:
+def _sagemaker(needs: Needs) -> Iterable[Document]:
     # SageMaker's ARNs are in lower case, even if names are not.
     own_arns = [
         needs.arn("sagemaker", f"{kind}/{needs.name.lower()}{end}")
@@ -59,24 +59,24 @@ def _things(needs: Needs) -> Iterable[Document]:
 
 
 def _role(role: str) -> Iterable[Document]:
-    passed = {"iam:PassedToService": "sagemaker.amazonaws.com"}
+    to_sagemaker = {"iam:PassedToService": "sagemaker.amazonaws.com"}
     yield allow("LookAtRole", ["iam:GetRole"], role)
-    yield allow("GiveRole", ["iam:PassRole"], role, StringEquals=passed)
+    yield allow("GiveRole", ["iam:PassRole"], role, StringEquals=to_sagemaker)
 
 
 def _archives(needs: Needs) -> Iterable[Document]:
     partition = needs.image.partition
-    places = [
+    objects = [
         *([needs.data] if needs.data else []),
         *([Objects.below(needs.output)] if needs.output else []),
     ]
-    if not places:
+    if not objects:
         return
-    yield allow("Archives", ARCHIVES, [place.arn(partition) for place in places])
-    yield allow("Bucket", BUCKET, sorted({place.bucket_arn(partition) for place in places}))
+    yield allow("Archives", ARCHIVES, [place.arn(partition) for place in objects])
+    yield allow("Bucket", BUCKET, sorted({place.bucket_arn(partition) for place in objects}))
 
 
-def _watching(needs: Needs) -> Iterable[Document]:
+def _monitoring(needs: Needs) -> Iterable[Document]:
     yield allow("ReadLogs", READ_LOGS, needs.log_group)
     yield allow("Alarms", ALARMS, needs.arn("cloudwatch", f"alarm:{needs.name}-*"))
     yield allow("LookAtAlarms", ["cloudwatch:DescribeAlarms", "cloudwatch:GetMetricStatistics"], "*")

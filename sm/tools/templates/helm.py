@@ -23,12 +23,12 @@ COMMENTS = {
     "env": "Environment variables of the box: 'sm settings' lists them. Each value is a text.",
     "serviceAccount": "The pods' service account.",
     "models": "A volume claim with the model repository, and a folder on it; none if the image has models.",
-    "resources": "What a pod asks for. /dev/shm counts against the memory limit.",
+    "resources": "The resources of a pod. /dev/shm counts against the memory limit.",
     "sharedMemory": "The size of /dev/shm, through which large tensors go.",
     "startupSeconds": "Seconds until /ping must answer 200.",
-    "preStopSeconds": "Seconds for which an ending pod goes on serving, until nobody is sent to it.",
+    "preStopSeconds": "Seconds for which an ending pod goes on serving, until no more requests reach it.",
     "drainSeconds": "Seconds that running invocations then get to finish.",
-    "autoscaling": "Pods are added by what is in flight in each, and by percent of the CPU asked for.",
+    "autoscaling": "Pods are added by the invocations in flight in each, and by percent of requested CPU.",
     "disruptionBudget": "Let a drained node take one pod at a time.",
     "serviceMonitor": "Have Prometheus' operator read /metrics. It needs the operator's definitions.",
     "networkPolicy": "Let in pods of this namespace and of namespaces labelled trireme/access=true; let"
@@ -49,8 +49,9 @@ TYPES = {str: "string", bool: "boolean", int: "integer", dict: "object"}
 
 
 def write(stack: Stack, folder: Path) -> None:
-    """Write the chart. Raises :class:`StartError` for options that only SageMaker has, or a folder that is
-    something else.
+    """Write the chart.
+
+    Raises :class:`StartError` for options that only SageMaker has, or a folder with other files.
     """
     if folder.exists() and not (folder / "Chart.yaml").is_file() and any(folder.iterdir()):
         raise StartError(f"{folder} has files that are no Helm chart: name another folder with --out.")
@@ -76,11 +77,11 @@ def files(name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "templates/NOTES.txt", NOTES
     for document in kubernetes.documents(ChartValues(GivenValues(values))):
         if isinstance(document, When):
-            kept = document.value
-            text = f"{{{{- if {document.condition} }}}}\n{yaml_text.document(kept)}{{{{- end }}}}\n"
+            content = document.value
+            text = f"{{{{- if {document.condition} }}}}\n{yaml_text.document(content)}{{{{- end }}}}\n"
         else:
-            kept, text = document, yaml_text.document(document)
-        yield f"templates/{kept['kind'].lower()}.yaml", text
+            content, text = document, yaml_text.document(document)
+        yield f"templates/{content['kind'].lower()}.yaml", text
 
 
 def about(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a pod asks for in the place of an instance type of SageMaker's."""
+"""Convert an instance type of SageMaker to the resources of a pod."""
 
 from __future__ import annotations
 

@@ -91,13 +91,13 @@ def utilisation(scaling: Scaling) -> int:
 
 def container(stack: Stack) -> dict[str, Any]:
     """Return the container of a Deployment, as KServe names it and with the models where KServe puts them."""
-    made = kubernetes.container(GivenValues(kubernetes.values(stack)))
-    mounts = [mount for mount in made["volumeMounts"] if mount["name"] != "models"]
-    environment = list(made["env"])
+    container = kubernetes.container(GivenValues(kubernetes.values(stack)))
+    mounts = [mount for mount in container["volumeMounts"] if mount["name"] != "models"]
+    environment = list(container["env"])
     if stack.plan.data:
         environment.append({"name": "TRIREME_MODEL_REPOSITORY", "value": MODELS})
     return {
-        **made,
+        **container,
         "name": CONTAINER,
         "env": environment,
         "volumeMounts": mounts,

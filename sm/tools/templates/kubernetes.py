@@ -1,7 +1,7 @@
-"""The deployment for plain Kubernetes: what runs, who reaches it, when it grows, how it ends.
+"""The deployment for plain Kubernetes: the pods, their Service, their autoscaling and their network policy.
 
-A pod that ends gets SIGTERM while callers still find it for some seconds. So it first sleeps and goes on
-serving (``preStop``), and then has the box's own time to drain.
+Callers still find a pod for some seconds after Kubernetes has begun to end it. So the pod first sleeps and
+goes on serving (``preStop``), and then has the box's own time to drain.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from sm.errors import StartError
 from sm.settings import Settings
 from sm.tools.templates.instances import resources
 from sm.tools.templates.stack import Stack
-from sm.tools.templates.values import NAME, VALUE, GivenValues, Values, present
+from sm.tools.templates.values import NAME, VALUE, GivenValues, Values, remove_absent
 
 Document = dict[str, Any]
 
-#: Seconds until every proxy of a cluster has forgotten a pod that ends.
+#: Seconds until every proxy of the cluster has stopped sending requests to a pod that ends.
 PRE_STOP_S = 10
 #: Seconds to stop the servers after the drain; SIGKILL comes after all three.
 STOP_S = 10
-#: What a pod has in flight, on average, before another one starts. See docs/deploy/kubernetes.md.
+#: Invocations in flight in each pod, on average, above which a pod is added. See docs/deploy/kubernetes.md.
 IN_FLIGHT = 8
 CPU_PERCENT = 70
 #: Memory for tensors; a third of the free space of /dev/shm is used for them.
@@ -43,9 +43,9 @@ POD_SECURITY = {
     "fsGroup": USER,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-#: Settings that the documents set themselves, as other parts of them depend on these.
+#: Settings that the documents set themselves, because other parts of them depend on these.
 OWN_SETTINGS = ("TRIREME_DRAIN_SECONDS", "SAGEMAKER_BIND_TO_PORT", "TRIREME_CACHE")
-#: Settings with which the box itself calls other machines.
+#: Settings that make the box call other machines.
 CALLS_OUT = ("TRIREME_S3_BUCKETS", "TRIREME_INSTALL_REQUIREMENTS", "OTEL_")
 
 
@@ -56,12 +56,12 @@ def template(stack: Stack) -> list[Document]:
 
 
 def values(stack: Stack) -> dict[str, Any]:
-    """What the command line says, by the names that a chart's ``values.yaml`` has."""
+    """Return the options of the command line by their names in a chart's ``values.yaml``."""
     plan = stack.plan
     claim, _, folder = (
         plan.data.removeprefix(CLAIM).partition("/") if plan.data.startswith(CLAIM) else ("", "", "")
     )
-    # Its settings are checked here, not by the first pod that does not start.
+    # Wrong settings are reported here, not by the first pod that does not start.
     settings = Settings.read(plan.env)
     environment = {name: value for name, value in plan.env.items() if name not in OWN_SETTINGS}
     return {
@@ -90,23 +90,24 @@ def values(stack: Stack) -> dict[str, Any]:
 
 
 def _resources(instance: str) -> dict[str, dict[str, str]]:
-    """With a limit of memory, which the pod's /dev/shm counts against."""
-    asked = resources(instance)
-    return {**asked, "limits": {**asked.get("limits", {}), "memory": asked["requests"]["memory"]}}
+    """Add a memory limit to the pod's resources; its /dev/shm counts against the limit."""
+    requirements = resources(instance)
+    limits = {**requirements.get("limits", {}), "memory": requirements["requests"]["memory"]}
+    return {**requirements, "limits": limits}
 
 
 def scaling(stack: Stack) -> dict[str, Any]:
-    chosen = stack.scaling
-    targets = {target.kind: target.value for target in chosen.targets} if chosen else {}
+    autoscaling = stack.scaling
+    targets = {target.kind: target.value for target in autoscaling.targets} if autoscaling else {}
     if "target" in targets or "gpu" in targets:
         raise StartError(
             "--target-invocations and --target-gpu are SageMaker's: on Kubernetes pods are added by what is "
             "in flight (--target-in-flight) and by --target-cpu."
         )
     return {
-        "enabled": bool(chosen),
-        "min": chosen.least if chosen else stack.plan.count,
-        "max": chosen.most if chosen else stack.plan.count,
+        "enabled": bool(autoscaling),
+        "min": autoscaling.least if autoscaling else stack.plan.count,
+        "max": autoscaling.most if autoscaling else stack.plan.count,
         "inFlight": stack.in_flight or IN_FLIGHT,
         "cpu": round(targets.get("cpu", CPU_PERCENT)),
     }
@@ -122,108 +123,108 @@ def check(stack: Stack, *, fetches: bool = False) -> None:
         raise StartError(f"{plan.name!r} is no name for Kubernetes: lower-case letters, digits and hyphens.")
     if plan.data and not plan.data.startswith(CLAIM) and not (fetches and plan.data.startswith("s3://")):
         raise StartError(
-            f"{plan.data!r} is nothing that Kubernetes itself can bring. Put the models into the image "
+            f"{plan.data!r} cannot be fetched by Kubernetes itself. Put the models into the image "
             "(make image MODELS=…) or on a volume (--model-data pvc://CLAIM/FOLDER), or use --format kserve, "
             "which fetches them from S3."
         )
 
 
-def documents(given: Values) -> list[Document]:
-    """All documents, in the order in which they are created."""
-    made = [
-        deployment(given),
-        service(given),
-        given.when("autoscaling.enabled", autoscaler(given)),
-        given.when("disruptionBudget", disruption_budget(given)),
-        given.when("serviceMonitor", service_monitor(given)),
-        given.when("networkPolicy.enabled", network_policy(given)),
+def documents(chart: Values) -> list[Document]:
+    """Return all documents, in the order in which they are created."""
+    all_documents = [
+        deployment(chart),
+        service(chart),
+        chart.when("autoscaling.enabled", autoscaler(chart)),
+        chart.when("disruptionBudget", disruption_budget(chart)),
+        chart.when("serviceMonitor", service_monitor(chart)),
+        chart.when("networkPolicy.enabled", network_policy(chart)),
     ]
-    return list(present(made))
+    return list(remove_absent(all_documents))
 
 
-def labels(given: Values) -> dict[str, Any]:
-    return {"app.kubernetes.io/name": "trireme", "app.kubernetes.io/instance": given.get("name")}
+def labels(chart: Values) -> dict[str, Any]:
+    return {"app.kubernetes.io/name": "trireme", "app.kubernetes.io/instance": chart.get("name")}
 
 
-def _document(given: Values, api: str, kind: str, spec: dict[str, Any]) -> Document:
+def _document(chart: Values, api: str, kind: str, spec: dict[str, Any]) -> Document:
     managed = {"app.kubernetes.io/managed-by": "trireme"}
     return {
         "apiVersion": api,
         "kind": kind,
-        "metadata": {"name": given.get("name"), "labels": {**labels(given), **managed}},
+        "metadata": {"name": chart.get("name"), "labels": {**labels(chart), **managed}},
         "spec": spec,
     }
 
 
-def deployment(given: Values) -> Document:
-    """A new pod is ready before an old one ends, and replicas are on different nodes if there are some."""
+def deployment(chart: Values) -> Document:
+    """Start a new pod before an old one ends, and spread the replicas over the nodes."""
     spread = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": labels(given)},
+        "labelSelector": {"matchLabels": labels(chart)},
     }
     pod = {
         "automountServiceAccountToken": False,
         # A Service named trireme would give every pod TRIREME_PORT and its like: names of our settings.
         "enableServiceLinks": False,
-        "serviceAccountName": given.get("serviceAccount"),
-        "terminationGracePeriodSeconds": given.total("preStopSeconds", "drainSeconds", STOP_S),
+        "serviceAccountName": chart.get("serviceAccount"),
+        "terminationGracePeriodSeconds": chart.total("preStopSeconds", "drainSeconds", STOP_S),
         "securityContext": POD_SECURITY,
         "topologySpreadConstraints": [spread],
-        "containers": [container(given)],
+        "containers": [container(chart)],
         "volumes": [
-            {"name": "models", **_volume(given)},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": given.get("sharedMemory")}},
+            {"name": "models", **_volume(chart)},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": chart.get("sharedMemory")}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "cache", "emptyDir": {}},
         ],
     }
     spec = {
-        "replicas": given.when("autoscaling.enabled", given.get("replicas"), negated=True),
+        "replicas": chart.when("autoscaling.enabled", chart.get("replicas"), negated=True),
         "revisionHistoryLimit": 5,
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "selector": {"matchLabels": labels(given)},
+        "selector": {"matchLabels": labels(chart)},
         "template": {
-            "metadata": {"labels": labels(given), "annotations": given.get("annotations")},
+            "metadata": {"labels": labels(chart), "annotations": chart.get("annotations")},
             "spec": pod,
         },
     }
-    return _document(given, "apps/v1", "Deployment", spec)
+    return _document(chart, "apps/v1", "Deployment", spec)
 
 
-def _volume(given: Values) -> dict[str, Any]:
+def _volume(chart: Values) -> dict[str, Any]:
     return {
-        "persistentVolumeClaim": given.when(
+        "persistentVolumeClaim": chart.when(
             "models.claim",
-            {"claimName": given.get("models.claim"), "readOnly": True},
+            {"claimName": chart.get("models.claim"), "readOnly": True},
         ),
         # Empty: the box serves the models inside the image.
-        "emptyDir": given.when("models.claim", {}, negated=True),
+        "emptyDir": chart.when("models.claim", {}, negated=True),
     }
 
 
-def container(given: Values) -> dict[str, Any]:
+def container(chart: Values) -> dict[str, Any]:
     ping = {"httpGet": {"path": "/ping", "port": "http"}, "timeoutSeconds": PROBE_TIMEOUT_S}
-    attempts = given.attempts("startupSeconds", PROBE_PERIOD_S)
+    attempts = chart.attempts("startupSeconds", PROBE_PERIOD_S)
     return {
         "name": "box",
-        "image": given.get("image"),
-        "imagePullPolicy": given.get("pullPolicy"),
+        "image": chart.get("image"),
+        "imagePullPolicy": chart.get("pullPolicy"),
         "args": ["serve"],
-        "ports": [{"name": "http", "containerPort": given.get("port"), "protocol": "TCP"}],
+        "ports": [{"name": "http", "containerPort": chart.get("port"), "protocol": "TCP"}],
         "env": [
-            {"name": "TRIREME_DRAIN_SECONDS", "value": given.text("drainSeconds")},
-            {"name": "SAGEMAKER_BIND_TO_PORT", "value": given.text("port")},
+            {"name": "TRIREME_DRAIN_SECONDS", "value": chart.text("drainSeconds")},
+            {"name": "SAGEMAKER_BIND_TO_PORT", "value": chart.text("port")},
             {"name": "TRIREME_CACHE", "value": CACHE},
-            *given.each("env", {"name": NAME, "value": VALUE}),
+            *chart.each("env", {"name": NAME, "value": VALUE}),
         ],
-        "resources": given.get("resources"),
-        # No liveness probe: the box restarts what died, and ends when it cannot go on. A probe would only
-        # end it while it is at work on that.
+        "resources": chart.get("resources"),
+        # No liveness probe: the box restarts its processes, and exits when that does not help. A probe
+        # would only kill it during a restart.
         "startupProbe": {**ping, "periodSeconds": PROBE_PERIOD_S, "failureThreshold": attempts},
         "readinessProbe": {**ping, "periodSeconds": PROBE_PERIOD_S, "failureThreshold": 2},
-        "lifecycle": {"preStop": {"sleep": {"seconds": given.get("preStopSeconds")}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": chart.get("preStopSeconds")}}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -233,7 +234,7 @@ def container(given: Values) -> dict[str, Any]:
             {
                 "name": "models",
                 "mountPath": MODELS,
-                "subPath": given.when("models.folder", given.get("models.folder")),
+                "subPath": chart.when("models.folder", chart.get("models.folder")),
                 "readOnly": True,
             },
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the pod's
@@ -243,45 +244,45 @@ def container(given: Values) -> dict[str, Any]:
     }
 
 
-def service(given: Values) -> Document:
-    port = {"name": "http", "port": given.get("port"), "targetPort": "http", "protocol": "TCP"}
-    return _document(given, "v1", "Service", {"selector": labels(given), "ports": [port]})
+def service(chart: Values) -> Document:
+    port = {"name": "http", "port": chart.get("port"), "targetPort": "http", "protocol": "TCP"}
+    return _document(chart, "v1", "Service", {"selector": labels(chart), "ports": [port]})
 
 
-def autoscaler(given: Values) -> Document:
-    """Add pods by what is in flight in each, as an adapter of the cluster reads it, and by CPU."""
+def autoscaler(chart: Values) -> Document:
+    """Add pods by the invocations in flight in each (a metrics adapter reads them), and by CPU."""
     in_flight = {
         "metric": {"name": METRIC},
-        "target": {"type": "AverageValue", "averageValue": given.text("autoscaling.inFlight")},
+        "target": {"type": "AverageValue", "averageValue": chart.text("autoscaling.inFlight")},
     }
     cpu = {
         "name": "cpu",
-        "target": {"type": "Utilization", "averageUtilization": given.get("autoscaling.cpu")},
+        "target": {"type": "Utilization", "averageUtilization": chart.get("autoscaling.cpu")},
     }
     spec = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": given.get("name")},
-        "minReplicas": given.get("autoscaling.min"),
-        "maxReplicas": given.get("autoscaling.max"),
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": chart.get("name")},
+        "minReplicas": chart.get("autoscaling.min"),
+        "maxReplicas": chart.get("autoscaling.max"),
         "metrics": [{"type": "Pods", "pods": in_flight}, {"type": "Resource", "resource": cpu}],
-        # A pod loads its models first, so one that goes too early is missed for minutes.
+        # A new pod loads its models for minutes, so a pod that is removed too early is missed.
         "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
     }
-    return _document(given, "autoscaling/v2", "HorizontalPodAutoscaler", spec)
+    return _document(chart, "autoscaling/v2", "HorizontalPodAutoscaler", spec)
 
 
-def disruption_budget(given: Values) -> Document:
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": labels(given)}}
-    return _document(given, "policy/v1", "PodDisruptionBudget", spec)
+def disruption_budget(chart: Values) -> Document:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": labels(chart)}}
+    return _document(chart, "policy/v1", "PodDisruptionBudget", spec)
 
 
-def service_monitor(given: Values) -> Document:
+def service_monitor(chart: Values) -> Document:
     endpoint = {"port": "http", "path": "/metrics", "interval": "15s", "scrapeTimeout": "5s"}
-    spec = {"selector": {"matchLabels": labels(given)}, "endpoints": [endpoint]}
-    return _document(given, "monitoring.coreos.com/v1", "ServiceMonitor", spec)
+    spec = {"selector": {"matchLabels": labels(chart)}, "endpoints": [endpoint]}
+    return _document(chart, "monitoring.coreos.com/v1", "ServiceMonitor", spec)
 
 
-def network_policy(given: Values) -> Document:
-    """Callers are pods of the same namespace and of namespaces with the label; the box calls nobody."""
+def network_policy(chart: Values) -> Document:
+    """Let in pods of the same namespace and of namespaces with the label; let out only what is needed."""
     callers = [
         {"podSelector": {}},
         {"namespaceSelector": {"matchLabels": {ACCESS: "true"}}},
@@ -289,9 +290,9 @@ def network_policy(given: Values) -> Document:
     names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     others = [{"port": 443, "protocol": "TCP"}, {"port": 4318, "protocol": "TCP"}]
     spec = {
-        "podSelector": {"matchLabels": labels(given)},
+        "podSelector": {"matchLabels": labels(chart)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": callers, "ports": [{"port": "http", "protocol": "TCP"}]}],
-        "egress": given.when("networkPolicy.callsOut", [{"ports": [*names, *others]}]),
+        "egress": chart.when("networkPolicy.callsOut", [{"ports": [*names, *others]}]),
     }
-    return _document(given, "networking.k8s.io/v1", "NetworkPolicy", spec)
+    return _document(chart, "networking.k8s.io/v1", "NetworkPolicy", spec)

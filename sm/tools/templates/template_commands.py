@@ -44,21 +44,21 @@ ANY = "*"
 def template(options: argparse.Namespace) -> int:
     """Print the deployment in the chosen form."""
     resource_names.check(options.name)
-    described = stack(options)
+    stack = read_stack(options)
     if (options.format == "helm") != bool(options.out):
         raise StartError("--format helm and --out FOLDER go together: a chart is a folder of files.")
     if options.format == "helm":
-        helm.write(described, options.out)
+        helm.write(stack, options.out)
     elif write := KUBERNETES_WRITERS.get(options.format):
-        sys.stdout.write(yaml_text.documents(write(described)))
+        sys.stdout.write(yaml_text.documents(write(stack)))
     else:
-        show(WRITERS[options.format](described))
+        show(WRITERS[options.format](stack))
     return 0
 
 
 def iam(options: argparse.Namespace) -> int:
     """Print the policies."""
-    show(of_gateway(options) if options.gateway else of_endpoint(options))
+    show(gateway_documents(options) if options.gateway else endpoint_documents(options))
     return 0
 
 
@@ -67,7 +67,7 @@ def show(document: dict[str, Any]) -> None:
     sys.stdout.write("\n")
 
 
-def stack(options: argparse.Namespace) -> Stack:
+def read_stack(options: argparse.Namespace) -> Stack:
     deploying.check_data(options)
     data = options.model_data or ""
     data = data.rstrip("/") + "/" if options.mme else data
@@ -90,9 +90,9 @@ def archives_in(data: str, many: bool) -> Objects | None:
     return Objects.below(data) if many else Objects.read(data)
 
 
-def of_endpoint(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the role's policy and trust, the deployer's policy, and that of a repository in another
-    account.
+def endpoint_documents(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the role's policy and trust, the deployer's policy, and the policy of an image repository in
+    another account.
     """
     resource_names.check(options.name)
     needs, role = needs_of_options(options) if options.image else needs_of_endpoint(options)
@@ -111,8 +111,9 @@ def of_endpoint(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def needs_of_options(options: argparse.Namespace) -> tuple[Needs, str]:
-    """Return the stack of the options, with a role to create. A folder's archives go where ``sm deploy`` puts
-    them.
+    """Return the needs that the options describe, and the role's ARN.
+
+    A folder's archives are expected where ``sm deploy`` puts them.
     """
     deploying.check_data(options)
     image = Image.read(options.image)
@@ -127,14 +128,16 @@ def needs_of_options(options: argparse.Namespace) -> tuple[Needs, str]:
 
 
 def needs_of_endpoint(options: argparse.Namespace) -> tuple[Needs, str]:
-    """Return the stack of an existing endpoint, with its role."""
+    """Return the needs of an existing endpoint, and its role's ARN."""
     if options.model_data:
-        raise StartError("--model-data goes with --image; without both, the endpoint is looked at.")
+        raise StartError(
+            "--model-data goes with --image: give both, or neither to read the existing endpoint."
+        )
     session = aws.session(options.region, options.profile)
-    things = Resources(Account(session, Progress(sys.stderr), Progress(sys.stdout)), options.name)
-    endpoint = things.existing()
-    configuration = things.configuration(endpoint["EndpointConfigName"]) or {}
-    if (model := things.serving()) is None:
+    resources = Resources(Account(session, Progress(sys.stderr), Progress(sys.stdout)), options.name)
+    endpoint = resources.existing()
+    configuration = resources.configuration(endpoint["EndpointConfigName"]) or {}
+    if (model := resources.serving()) is None:
         raise StartError(
             f"the endpoint {options.name} has no model: give --image, and --model-data if it has any."
         )
@@ -146,9 +149,9 @@ def needs_of_endpoint(options: argparse.Namespace) -> tuple[Needs, str]:
     return needs, str(model["ExecutionRoleArn"])
 
 
-def of_gateway(options: argparse.Namespace) -> dict[str, Any]:
+def gateway_documents(options: argparse.Namespace) -> dict[str, Any]:
     if not options.bucket:
-        raise StartError("--gateway wants --bucket BUCKET: of its inputs, results and models.")
+        raise StartError("--gateway needs --bucket BUCKET, the bucket of its inputs, results and models.")
     inputs = [prefix for prefix in options.inputs.split(",") if prefix]
     return gateway_policy.policies(
         options.name, options.bucket, inputs, options.results, options.models, options.triton_port

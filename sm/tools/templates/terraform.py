@@ -32,9 +32,9 @@ def template(stack: Stack) -> dict[str, Any]:
     if stack.scaling:
         kinds |= scaling(stack)
     resources = {kind: members if kind in REPEATED else {THIS: members} for kind, members in kinds.items()}
-    for watched in stack.plan.alarms():
-        ending = watched["AlarmName"].removeprefix(f"{stack.plan.name}-")
-        resources.setdefault(ALARM, {})[ending.replace("-", "_")] = watching(watched)
+    for box_alarm in stack.plan.alarms():
+        ending = box_alarm["AlarmName"].removeprefix(f"{stack.plan.name}-")
+        resources.setdefault(ALARM, {})[ending.replace("-", "_")] = convert_alarm(box_alarm)
     return {
         "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}},
         "resource": resources,
@@ -175,22 +175,22 @@ def alarm(name: str) -> dict[str, Any]:
     }
 
 
-def watching(properties: dict[str, Any]) -> dict[str, Any]:
-    """Convert an alarm on the box's own metrics; a metric has its dimensions as a map."""
-    given = dict(properties)
-    converted: dict[str, Any] = {"tags": {row["Key"]: row["Value"] for row in given.pop("Tags")}}
-    if "Dimensions" in given:
-        converted["dimensions"] = _dimensions(given.pop("Dimensions"))
-    if "Metrics" in given:
-        converted["metric_query"] = [_query(query) for query in given.pop("Metrics")]
-    return {**convert(given), **converted}
+def convert_alarm(properties: dict[str, Any]) -> dict[str, Any]:
+    """Convert an alarm on the box's own metrics; Terraform has a metric's dimensions as a map."""
+    remaining = dict(properties)
+    converted: dict[str, Any] = {"tags": {row["Key"]: row["Value"] for row in remaining.pop("Tags")}}
+    if "Dimensions" in remaining:
+        converted["dimensions"] = _dimensions(remaining.pop("Dimensions"))
+    if "Metrics" in remaining:
+        converted["metric_query"] = [_query(query) for query in remaining.pop("Metrics")]
+    return {**convert(remaining), **converted}
 
 
 def _query(query: dict[str, Any]) -> dict[str, Any]:
-    given = dict(query)
-    statistic = given.pop("MetricStat", None)
+    remaining = dict(query)
+    statistic = remaining.pop("MetricStat", None)
     if statistic is None:
-        return dict(convert(given))
+        return dict(convert(remaining))
     metric = dict(statistic["Metric"])
     block = {
         "dimensions": _dimensions(metric.pop("Dimensions")),
@@ -198,7 +198,7 @@ def _query(query: dict[str, Any]) -> dict[str, Any]:
         "period": statistic["Period"],
         "stat": statistic["Stat"],
     }
-    return {**convert(given), "metric": block}
+    return {**convert(remaining), "metric": block}
 
 
 def _dimensions(rows: list[dict[str, str]]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a deployment on Kubernetes can be told, once as values and once as the expressions of a Helm chart."""
+"""The values that Kubernetes documents are written with: plain values, or expressions of a Helm chart."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ class Values(Protocol):
     """Gives the values that documents are written with. A path names one: ``autoscaling.max``."""
 
     def get(self, path: str) -> Any:
-        """The value."""
+        """Return the value."""
 
     def total(self, *terms: str | int) -> Any:
-        """The sum of values and numbers."""
+        """Return the sum of values and numbers."""
 
     def attempts(self, path: str, period: int) -> Any:
-        """How often to ask, every ``period`` seconds, until the value's seconds are over."""
+        """Return how many probes, one every ``period`` seconds, fit into the value's seconds, rounded up."""
 
     def text(self, path: str) -> Any:
-        """The value as a text, as an environment variable has it."""
+        """Return the value as a text, for an environment variable."""
 
     def each(self, path: str, item: dict[str, Any]) -> list[Any]:
-        """``item`` for each member of a map; :data:`NAME` and :data:`VALUE` in it stand for the member's."""
+        """Return ``item`` for each member of a map, which replaces :data:`NAME` and :data:`VALUE` in it."""
 
     def when(self, path: str, value: Any, *, negated: bool = False) -> Any:
-        """``value`` if the value at the path is true, else :data:`ABSENT`."""
+        """Return ``value`` if the value at the path is true, else :data:`ABSENT`."""
 
 
-#: Stands for a member that is not there.
+#: Stands for a member that is left out.
 ABSENT = object()
 NAME, VALUE = Expression("$name | quote"), Expression("$value | quote")
 
@@ -43,10 +43,10 @@ class GivenValues:
     values: Mapping[str, Any]
 
     def get(self, path: str) -> Any:
-        found: Any = self.values
+        value: Any = self.values
         for part in path.split("."):
-            found = found[part]
-        return found
+            value = value[part]
+        return value
 
     def total(self, *terms: str | int) -> int:
         return sum(term if isinstance(term, int) else self.get(term) for term in terms)
@@ -100,10 +100,10 @@ class ChartValues:
         return When(f"{'not ' * negated}.Values.{path}", value)
 
 
-def present(value: Any) -> Any:
-    """``value`` without what is :data:`ABSENT` in it."""
+def remove_absent(value: Any) -> Any:
+    """Return ``value`` without the members that are :data:`ABSENT`."""
     if isinstance(value, dict):
-        return {name: present(member) for name, member in value.items() if member is not ABSENT}
+        return {name: remove_absent(member) for name, member in value.items() if member is not ABSENT}
     if isinstance(value, list):
-        return [present(item) for item in value if item is not ABSENT]
+        return [remove_absent(item) for item in value if item is not ABSENT]
     return value

@@ -1,7 +1,6 @@
 """Write documents as YAML for people, with Helm's template expressions where a chart has them.
 
-A library for YAML would put quotes around ``{{ … }}``. Every scalar is written as JSON writes it, which is
-YAML.
+A YAML library would quote ``{{ … }}``. Scalars are written as JSON, which is valid YAML.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class When:
-    """A member that is there only if ``condition``, an expression of Helm, holds."""
+    """A member that Helm writes only if the expression ``condition`` is true."""
 
     condition: str
     value: Any
@@ -36,12 +35,12 @@ class Each:
 
 
 def document(value: Any) -> str:
-    """One document."""
+    """Write one document."""
     return "\n".join(_lines(value, 0)) + "\n"
 
 
 def documents(values: list[Any]) -> str:
-    """Several documents, as ``kubectl apply -f -`` and ``podman kube play -`` read them."""
+    """Write several documents, as ``kubectl apply -f -`` and ``podman kube play -`` read them."""
     return "".join(f"---\n{document(value)}" for value in values)
 
 

@@ -190,7 +190,7 @@ def test_the_gateway_reaches_its_prefixes_and_triton_only(sm: Sm) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (("--gateway",), "--gateway wants --bucket BUCKET"),
+        (("--gateway",), "--gateway needs --bucket BUCKET"),
         (("--model-data", DATA), "--model-data goes with --image"),
         (("--image", "x", "--model-data", DATA), "'x' is no image in ECR"),
         (("--image", IMAGE, "--model-data", "s3://"), "'s3://' is no place on S3"),

@@ -244,7 +244,7 @@ def test_a_text_that_looks_like_a_reference_stays_a_text(sm: Sm) -> None:
         (("cats", *GIVEN, "--autoscale", "0:2", "--target-invocations", "5"), "--autoscale 0:MAX goes with"),
         (("cats", *GIVEN, "--serverless", "4096:5", *SCALED), "--serverless goes without --autoscale"),
         (("cats", *GIVEN, "--mme", "--format", "kserve"), "--mme is SageMaker's"),
-        (("cats", *GIVEN, "--format", "kubernetes"), f"{DATA!r} is nothing that Kubernetes itself can bring"),
+        (("cats", *GIVEN, "--format", "kubernetes"), f"{DATA!r} cannot be fetched by Kubernetes itself"),
         (
             (
                 "cats",

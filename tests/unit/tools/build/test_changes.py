@@ -85,7 +85,7 @@ def test_pixels_become_in_the_graph_what_the_client_makes_of_them(
 def test_the_graph_keeps_the_objects_that_the_client_keeps(
     tmp_path: Path, confidence: float, iou: float
 ) -> None:
-    graph = suppression.added(detector(tmp_path / "x.onnx"), tmp_path / "y.onnx", plugin=False)
+    graph = suppression.add_suppression(detector(tmp_path / "x.onnx"), tmp_path / "y.onnx", plugin=False)
     batch = np.stack([rows(), rows(), np.zeros((3000, 5 + CLASSES), np.float32)])
     # Another record of the batch has other thresholds.
     asked = (
@@ -104,7 +104,7 @@ def test_the_graph_keeps_the_objects_that_the_client_keeps(
 
 
 def test_without_a_gpu_tensorrts_plugin_gets_corners_and_each_rows_best_score(tmp_path: Path) -> None:
-    graph = suppression.added(detector(tmp_path / "x.onnx"), tmp_path / "y.onnx", plugin=True)
+    graph = suppression.add_suppression(detector(tmp_path / "x.onnx"), tmp_path / "y.onnx", plugin=True)
     assert [value.name for value in graph.outputs] == ["output0", "objects"]
     model = onnx.load(graph.path)
     (plugin,) = (node for node in model.graph.node if node.op_type == "EfficientNMS_TRT")

@@ -67,11 +67,11 @@ def test_nothing_that_git_says_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_part_that_is_only_opened_takes_nothing_away(tmp_path: Path) -> None:
-    generated = model_config.of_graph(Graph.read(graph(tmp_path)), "model", 8, preferred=4)
+    generated = model_config.from_graph(Graph.read(graph(tmp_path)), "model", 8, preferred=4)
     opened = text_format.Parse("dynamic_batching { }", model_config_pb2.ModelConfig())
-    assert model_config.merged(generated, opened) == generated
+    assert model_config.merge(generated, opened) == generated
     other = text_format.Parse("dynamic_batching { preferred_batch_size: 2 }", model_config_pb2.ModelConfig())
-    assert list(model_config.merged(generated, other).dynamic_batching.preferred_batch_size) == [2]
+    assert list(model_config.merge(generated, other).dynamic_batching.preferred_batch_size) == [2]
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_an_export_that_differs_from_its_module_is_an_error(tmp_path: Path, monk
     pytorch = torch()
     module = pytorch.nn.Linear(4, 4)
     wrong = exporting.Module(
-        exporting._answering(module, lambda inner, given: inner(*given) + given[0].shape[0]),
+        exporting._wrap(module, lambda inner, given: inner(*given) + given[0].shape[0]),
         {"x": pytorch.rand(2, 4)},
         "y",
         {0: pytorch.export.Dim("batch")},

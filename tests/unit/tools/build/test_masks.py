@@ -50,7 +50,7 @@ def language_model(path: Path, opset: int = 17) -> Graph:
 @pytest.mark.parametrize("opset", [11, 17, 18])
 def test_the_words_are_those_that_the_client_finds_among_all(tmp_path: Path, opset: int) -> None:
     graph = language_model(tmp_path / "m.onnx", opset)
-    made = masks.added(graph, VOCABULARY, tmp_path / "masks.onnx")
+    made = masks.add_mask_outputs(graph, VOCABULARY, tmp_path / "masks.onnx")
     assert [(value.name, value.datatype, value.shape) for value in made.outputs] == [
         ("word_ids", "TYPE_INT64", (-1, -1, masks.WORDS)),
         ("word_scores", "TYPE_FP32", (-1, -1, masks.WORDS)),
@@ -58,7 +58,7 @@ def test_the_words_are_those_that_the_client_finds_among_all(tmp_path: Path, ops
     # Built again it stays as it is, and needs no tokenizer.
     (tmp_path / "preprocess.json").touch()
     graphs = Changes(masks=True).graphs(made, tmp_path / "preprocess.json", tmp_path)
-    assert (graphs.served, graphs.made) == (made, Changes())
+    assert (graphs.served, graphs.applied) == (made, Changes())
     ids = np.array([[2, MASK, 3, MASK], [MASK, 4, 5, 6], [2, 3, 4, 5]])
     (every,) = session(graph.path).run(["logits"], {"input_ids": ids})
     words, scores = session(made.path).run(["word_ids", "word_scores"], {"input_ids": ids})
@@ -71,7 +71,7 @@ def test_the_words_are_those_that_the_client_finds_among_all(tmp_path: Path, ops
 
 def test_a_text_without_a_mask_and_a_vocabulary_of_few_words_are_answered_too(tmp_path: Path) -> None:
     few = masks.Vocabulary(mask=7, reserved=tuple(range(260)))
-    made = masks.added(language_model(tmp_path / "m.onnx"), few, tmp_path / "masks.onnx")
+    made = masks.add_mask_outputs(language_model(tmp_path / "m.onnx"), few, tmp_path / "masks.onnx")
     (found,) = session(made.path).run(["word_ids"], {"input_ids": np.array([[1, 2]])})
     assert sorted(found[0, 0].tolist()) == list(range(260, 300))
 
@@ -83,7 +83,7 @@ def test_what_is_never_an_answer_is_what_the_client_bars() -> None:
 
 def test_another_graph_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="does not end as a masked language model"):
-        masks.added(words(tmp_path / "m.onnx"), VOCABULARY, tmp_path / "masks.onnx")
+        masks.add_mask_outputs(words(tmp_path / "m.onnx"), VOCABULARY, tmp_path / "masks.onnx")
 
 
 def test_files_that_name_no_mask_are_a_sentence(tmp_path: Path) -> None:

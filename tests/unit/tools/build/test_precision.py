@@ -1,4 +1,4 @@
-"""Precision is put into the graph: converted and quantized for real, and run by ONNX Runtime."""
+"""Precision is put into the graph: convert_precision and quantized for real, and run by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from sm.errors import StartError
 from sm.tools.build.graph_runner import session
-from sm.tools.build.precision import converted
+from sm.tools.build.precision import convert_precision
 from tests.support.onnx_graphs import plus_one, product
 
 
@@ -21,12 +21,12 @@ def types(path: Path) -> set[int]:
 
 def test_fp32_is_the_graph_itself(tmp_path: Path) -> None:
     graph = plus_one(tmp_path / "m.onnx")
-    assert converted(graph, "fp32", None, tmp_path / "out.onnx") is graph
+    assert convert_precision(graph, "fp32", None, tmp_path / "out.onnx") is graph
 
 
 def test_fp16_has_its_weights_in_16_bits_and_the_same_inputs_and_outputs(tmp_path: Path) -> None:
     graph = product(tmp_path / "m.onnx")
-    half = converted(graph, "fp16", None, tmp_path / "out.onnx")
+    half = convert_precision(graph, "fp16", None, tmp_path / "out.onnx")
     assert types(half.path) == {TensorProto.FLOAT16}
     assert (half.inputs, half.outputs) == (graph.inputs, graph.outputs)
 
@@ -37,7 +37,7 @@ def test_int8_is_calibrated_with_the_folder_and_close(tmp_path: Path) -> None:
     batch = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
     np.save(folder / "0.npy", batch)
     np.savez(folder / "1.npz", x=batch)
-    small = converted(graph, "int8", folder, tmp_path / "out.onnx")
+    small = convert_precision(graph, "int8", folder, tmp_path / "out.onnx")
     operators = [node.op_type for node in onnx.load(small.path).graph.node]
     assert "QuantizeLinear" in operators
     assert TensorProto.INT8 in types(small.path)
@@ -64,7 +64,7 @@ def test_what_cannot_be_done_is_a_sentence(
     (tmp_path / "wrong").mkdir()
     np.savez(tmp_path / "wrong" / "0.npz", z=np.zeros((1, 4), np.float32))
     with pytest.raises(StartError, match=sentence):
-        converted(
+        convert_precision(
             product(tmp_path / "m.onnx"),
             precision,  # type: ignore[arg-type]
             tmp_path / folder if folder else None,

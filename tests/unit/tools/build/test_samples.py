@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from sm.tools.build.graph_runner import session
-from sm.tools.build.samples import InProcess, agreement
+from sm.tools.build.samples import InProcess, count_equal_answers
 from tests.support.onnx_graphs import one_size, plus_one
 
 CLIENT = """
@@ -33,12 +33,12 @@ def client(folder: Path) -> Path:
 def test_the_same_graph_answers_alike_and_another_does_not(tmp_path: Path) -> None:
     graph, home = plus_one(tmp_path / "model.onnx"), client(tmp_path)
     model = InProcess(graph, session(graph.path))
-    assert agreement(home, tmp_path, model, model) == (1, 1)
+    assert count_equal_answers(home, tmp_path, model, model) == (1, 1)
     other = InProcess(graph, session(one_size(tmp_path / "other.onnx").path))
-    assert agreement(home, tmp_path, model, other) == (0, 1)
+    assert count_equal_answers(home, tmp_path, model, other) == (0, 1)
 
 
 def test_a_model_without_a_client_or_samples_has_none(tmp_path: Path) -> None:
     graph = plus_one(tmp_path / "model.onnx")
     model = InProcess(graph, session(graph.path))
-    assert agreement(tmp_path / "nobody", tmp_path, model, model) is None
+    assert count_equal_answers(tmp_path / "nobody", tmp_path, model, model) is None

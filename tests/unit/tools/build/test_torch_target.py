@@ -5,7 +5,7 @@ from __future__ import annotations
 from tritonclient.grpc import model_config_pb2
 
 from sm.tools.build import model_config
-from sm.tools.build.torch_graph import as_sizes
+from sm.tools.build.torch_operators import as_sizes
 
 
 def test_a_torch_program_is_a_python_model_on_a_gpu_with_dynamic_batching_as_it_was() -> None:
