@@ -185,7 +185,7 @@ class ClientFailed(TriremeError):
 class ChosenStatus(TriremeError):
     """A toolkit script's own error, with the status that it chose (400 to 599)."""
 
-    code, log_reason = "script_error", "the script refused the request in words of its own"
+    code, log_reason = "script_error", "the script rejected the request with a message of its own"
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)

@@ -111,7 +111,7 @@ class Box:
     @property
     def start_error_file(self) -> Path:
         """Written by a data worker that cannot load its clients: the reason in a sentence."""
-        return self.run / "refusal"
+        return self.run / "start_error"
 
     @property
     def reloads_folder(self) -> Path:

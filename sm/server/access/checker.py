@@ -1,7 +1,7 @@
 """The process that checks API keys for nginx: ``python -m sm.server.access.checker``.
 
 nginx sends it the two headers that may hold a key, before it reads the request's body, and gets the key's
-name or a refusal. It has its own process so that a busy router, or a slow scrape of the control plane,
+name or a rejection. It has its own process so that a busy router, or a slow scrape of the control plane,
 does not delay the check. Only nginx can reach its socket, in the box's private run folder.
 """
 

@@ -325,8 +325,8 @@ class ProcessManager:
         """Describe how a process ended, in a sentence."""
         was_oom_killed = status == -SIGKILL and self.backend.oom_killed(0.0)
         cause = OOM_KILLED if was_oom_killed else self._model_killed_for_memory(child)
-        refusal = self.backend.failure(child.name) if status in CANNOT_LOAD else ""
-        return refusal or f"{child.name} ended: {describe_exit(status)}{cause}"
+        load_failure = self.backend.failure(child.name) if status in CANNOT_LOAD else ""
+        return load_failure or f"{child.name} ended: {describe_exit(status)}{cause}"
 
     def _model_killed_for_memory(self, child: Child) -> str:
         """Return the reason if memory ran out: Triton 2.51 crashes when one of two instances dies in its

@@ -53,7 +53,7 @@ def test_below_the_level_of_the_log_nothing_is_written(caplog: pytest.LogCapture
         (BadInput("the line 'SECRET was never closed"), "the line '…'"),
         (BadInput("two\n  lines\x00"), "two lines\x00"),
         (UnknownModel("there is no model 'resnett'"), "there is no model 'resnett'"),
-        (ChosenStatus(418, "SECRET"), "the script refused the request in words of its own"),
+        (ChosenStatus(418, "SECRET"), "the script rejected the request with a message of its own"),
         (ModelFailed("SECRET"), "the model raised an exception: see Triton's lines of this time"),
     ],
 )
