@@ -65,7 +65,10 @@ class Router(Flask):
         self.direct: dict[str, WSGIApplication] = {}
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        application = self.direct.get(environ["PATH_INFO"]) if environ["REQUEST_METHOD"] == "POST" else None
+        path = environ["PATH_INFO"]
+        if path.startswith("//"):  # nginx and Flask take it for one slash too
+            path = environ["PATH_INFO"] = f"/{path.lstrip('/')}"
+        application = self.direct.get(path) if environ["REQUEST_METHOD"] == "POST" else None
         start = start_response if self._fronted else with_request_id(environ, start_response)
         return (application or self.wsgi_app)(environ, start)
 

@@ -25,7 +25,7 @@ def test_its_answer_has_a_content_length(container: Container) -> None:
     assert int(answer.headers["Content-Length"]) == len(answer.content)
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
 def test_another_method_is_a_405(container: Container, method: str) -> None:
     answer = container.ask(method, "/invocations")
     container.expects(answer.status_code == 405, f"{method} /invocations is {answer.status_code}")

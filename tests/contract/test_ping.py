@@ -25,7 +25,7 @@ def test_post_is_answered_too(container: Container) -> None:
     container.expects(answer.status_code == 200, f"POST /ping is {answer.status_code}")
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS"])
 def test_another_method_is_a_405_in_json(container: Container, method: str) -> None:
     answer = container.ask(method, "/ping")
     container.expects(answer.status_code == 405, f"{method} /ping is {answer.status_code}")

@@ -101,6 +101,8 @@ def handle_errors(app: Flask) -> None:
     """
     # A path with // is a 404. Werkzeug would redirect it, with HTML that contains the caller's Host.
     app.url_map.merge_slashes = False
+    # Flask would answer OPTIONS itself, as an empty page in HTML.
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
 
     @app.errorhandler(Exception)
     def failed(error: Exception) -> Response:

@@ -90,6 +90,20 @@ def test_a_wrong_method_is_a_405_in_the_contracts_words(caller: FlaskClient) -> 
     assert answer.headers["Allow"] == "POST"
 
 
+@pytest.mark.parametrize("path", ["/invocations", "/endpoints/x/invocations"])
+def test_options_are_another_method(caller: FlaskClient, path: str) -> None:
+    answer = caller.options(path)
+    assert (answer.status_code, answer.content_type) == (405, "application/json")
+    assert answer.headers["Allow"] == "POST"
+
+
+def test_slashes_in_front_are_one(caller: FlaskClient) -> None:
+    # An address that ends in a slash, and a path that begins with one.
+    environ = {"PATH_INFO": "//invocations"}
+    answer = caller.post("/", json={"modelname": "upper", "payload": "a"}, environ_overrides=environ)
+    assert answer.status_code == 200
+
+
 def test_an_unknown_path_is_json(caller: FlaskClient) -> None:
     answer = caller.get("/<script>")
     assert (answer.status_code, answer.content_type) == (404, "application/json")
