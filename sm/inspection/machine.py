@@ -1,4 +1,4 @@
-"""What this machine offers to models: Triton's backends, the Python of its stub, a GPU."""
+"""What a machine offers to models: Triton's backends, the Python of its stub, a GPU."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NO_COMPLETION = ("--disable-auto-complete-config", "--strict-model-config=true",
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine. Nothing is checked against what is empty or None."""
+    """A machine. Fields that are empty or None are unknown, and nothing is checked against them."""
 
     #: Triton's folder of backends.
     backends: Path | None = None
     #: Major and minor version.
     triton: tuple[int, ...] = ()
-    #: The Python of models that bring no stub of their own.
+    #: The version of Python for models without a stub of their own.
     python: str = ""
     #: True if Triton completes configurations.
     completes: bool = True
@@ -39,21 +39,25 @@ class Machine:
     def find(cls, settings: Settings) -> Machine:
         """Describe this machine, with the Triton that the settings name."""
         arguments = settings.triton_arguments
-        common = cls(completes=not set(NO_COMPLETION) & set(arguments), without_gpu=settings.without_gpu)
+        without_triton = cls(
+            completes=not set(NO_COMPLETION) & set(arguments), without_gpu=settings.without_gpu
+        )
         try:
             program = server.find(settings)
         except StartError:
-            return common
+            return without_triton
         backend_folders = [
-            word.removeprefix(BACKENDS_OPTION) for word in arguments if word.startswith(BACKENDS_OPTION)
+            argument.removeprefix(BACKENDS_OPTION)
+            for argument in arguments
+            if argument.startswith(BACKENDS_OPTION)
         ]
         backends = Path(backend_folders[-1]) if backend_folders else program.parent.parent / "backends"
         return cls(
             backends=backends if backends.is_dir() else None,
             triton=_triton_version(program),
             python=wheel.VERSION if wheel.is_wheel(program) else version(backends / "python" / NAME),
-            completes=common.completes,
-            without_gpu=common.without_gpu,
+            completes=without_triton.completes,
+            without_gpu=without_triton.without_gpu,
         )
 
     @classmethod
@@ -67,11 +71,11 @@ class Machine:
 
     @property
     def knows_all_names(self) -> bool:
-        """True if every field that this Triton knows is known here too."""
+        """True if tritonclient's protobuf knows every field that this Triton knows."""
         return not self.triton or config_files.version() >= self.triton
 
     def has_backend(self, name: str, folders: tuple[Path, ...]) -> bool:
-        """True if Triton finds the backend; ``folders`` are the model's, which may bring one."""
+        """True if Triton finds the backend: among its own, or in one of the model's ``folders``."""
         if self.backends is None or (self.backends / name).is_dir():
             return True
         return any((folder / f"libtriton_{name}.so").exists() for folder in folders)

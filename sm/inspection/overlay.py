@@ -1,6 +1,6 @@
-"""Serve a repository through a folder of links, so that the team's files are never written.
+"""Build an overlay: a folder of links to a repository, so that the team's files are never changed.
 
-The folder also holds plans that were built here, or configurations for a machine without a GPU.
+In place of some links it has plans that were built here, or configurations for a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from sm.inspection.problems import is_plans
+from sm.inspection.problems import holds_plan
 from sm.repository import config_files, models
 
 PLAN, LOG = "model.plan", "model.plan.log"
@@ -19,7 +19,7 @@ def find_missing_plans(repository: Path) -> list[Path]:
     """Return the version folders to serve whose plan is missing or does not fit this box."""
     repository_models = models.read(repository)
     folders = [model.version(number) for model in repository_models for number in model.served]
-    return [folder for folder in folders if is_plans(folder) and not fits(folder)]
+    return [folder for folder in folders if holds_plan(folder) and not fits(folder)]
 
 
 def fits(folder: Path) -> bool:
@@ -31,27 +31,34 @@ def fits(folder: Path) -> bool:
 
 
 def same_source(version: Path, built: Path) -> bool:
-    """True if two version folders' plans come from the same graph in the same precision."""
+    """True if the plans of two version folders come from the same graph, precision and profiles."""
     from sm.repository.manifest import Manifest
 
-    ours, theirs = Manifest.read(built), Manifest.read(version)
-    if ours is None or theirs is None:
+    first, second = Manifest.read(built), Manifest.read(version)
+    if first is None or second is None:
         return False
-    return (ours.source, ours.precision, ours.profiles) == (theirs.source, theirs.precision, theirs.profiles)
+    return (first.source, first.precision, first.profiles) == (
+        second.source,
+        second.precision,
+        second.profiles,
+    )
 
 
-def merge(repository: Path, merged: Path, wanting: list[Path]) -> None:
-    """Link everything of the repository except the missing plans; plans that were built here stay."""
+def merge(repository: Path, merged: Path, missing: list[Path]) -> None:
+    """Link everything of the repository to ``merged``, except the version folders whose plan is missing.
+
+    Plans that were built into ``merged`` stay there.
+    """
     merged.mkdir(parents=True, exist_ok=True)
     for path in merged.iterdir():
         if path.is_symlink():
             path.unlink()
         elif not (repository / path.name).is_dir():
             shutil.rmtree(path)
-    models_of = {version.parent for version in wanting}
+    with_missing_plan = {version.parent for version in missing}
     for entry in repository.iterdir():
-        if entry in models_of:
-            _merge_model(entry, merged / entry.name, {version.name for version in wanting})
+        if entry in with_missing_plan:
+            _merge_model(entry, merged / entry.name, {version.name for version in missing})
         else:
             _link(entry, merged / entry.name)
 
@@ -85,6 +92,7 @@ def _merge_model(model: Path, merged: Path, versions: set[str]) -> None:
 
 
 def _link(path: Path, link: Path) -> None:
+    """Link to ``path``, in the place of what is there."""
     if link.is_dir() and not link.is_symlink():
         shutil.rmtree(link)
     link.unlink(missing_ok=True)

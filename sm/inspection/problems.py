@@ -24,24 +24,25 @@ from sm.triton.wheel import VERSION
 if TYPE_CHECKING:
     from sm.hardware import Hardware
 
-#: Backends that certainly need the file of :data:`sm.repository.models.FILES`.
+#: Backends whose models certainly need their file; see :data:`sm.repository.models.FILES`.
 NEEDS_FILE = ("python", "onnxruntime", "tensorrt")
-#: Bytes; a longer ``model.py`` is not parsed.
+#: A larger ``model.py`` is not parsed.
 MAX_SCRIPT_BYTES = 2**20
 STUB = "triton_python_backend_stub"
-#: The program of the CPU target, which is copied beside each graph that it runs.
+#: The CPU target's ``model.py``, a copy of which lies beside each graph that it runs.
 ONNX_PROGRAM = Path(__file__).parents[1] / "triton" / "onnx_cpu" / "model.py"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem. ``is_certain``: Triton would refuse the model; otherwise it is a warning."""
+    """A problem of a model or of the repository."""
 
     sentence: str
+    #: True if Triton would refuse the model; False for a warning.
     is_certain: bool = True
     #: True if this machine lacks something; elsewhere the model may start.
     is_local: bool = False
-    #: True if Triton would wait for ever, and all other models with it.
+    #: True if the model's load would never end, so that no model would be served.
     hangs: bool = False
 
     def __str__(self) -> str:
@@ -49,7 +50,7 @@ class Problem:
 
 
 def find_all(repository: Path, machine: Machine | None = None) -> list[Problem]:
-    """Return everything that is wrong in the repository, including what only a copy of it would lack."""
+    """Return the problems of :func:`find`, and links that would break in a copy of the repository."""
     problems = find(repository, machine)
     return [*problems, *map(Problem, _links(repository))] if repository.is_dir() else problems
 
@@ -90,20 +91,18 @@ def find_problems(repository: Path, machine: Machine | None = None) -> list[str]
 
 
 def find_start_problems(repository: Path, machine: Machine | None = None) -> list[str]:
-    """The sentences of :func:`find`, without the warnings."""
+    """Return the sentences of :func:`find`, without the warnings."""
     return [problem.sentence for problem in find(repository, machine) if problem.is_certain]
 
 
 def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
-    """Yield the problems of one model, apart from its names and versions, which multi-model mode
-    corrects.
-    """
+    """Yield the problems of one model, but not of its name and versions, which multi-model mode corrects."""
     if model.fault:
         yield Problem(model.fault, is_certain=machine.knows_all_names or not model.unknown_name)
         return
     if model.config is None and not model.backend:
         return
-    yield from _completion(model, machine)
+    yield from _missing_config(model, machine)
     yield from _backend(model, machine)
     yield from _files(model)
     yield from _graphs(model)
@@ -112,13 +111,13 @@ def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
 
 
 def gpu_problems(inspected: Sequence[Model], machine: Machine) -> Iterator[Problem]:
-    """Yield the models' needs of a GPU that is not there; one sentence for all that can do without."""
+    """Yield the problems of models that ask for a GPU on a machine without one."""
     plan_models = [model for model in inspected if model.backend == "tensorrt"]
-    wanting = on_cpu(inspected, machine)
-    if not (plan_models or wanting) or machine.has_gpu:
+    movable = on_cpu(inspected, machine)
+    if not (plan_models or movable) or machine.has_gpu:
         return
     for model in plan_models:
-        # Plans are left out: their manifest says more.
+        # A plan with a manifest has a sentence that says more.
         if not plans([model]):
             yield Problem(
                 f"{model.folder} is a TensorRT plan, and there is no GPU here: start it on a machine with "
@@ -126,26 +125,26 @@ def gpu_problems(inspected: Sequence[Model], machine: Machine) -> Iterator[Probl
                 f"sm build-model {model.name} --target cpu.",
                 is_local=True,
             )
-    if wanting:
-        names = ", ".join(model.name for model in wanting)
-        some = f"{names}: the config.pbtxt wants a GPU (KIND_GPU), and there is none here"
+    if movable:
+        names = ", ".join(model.name for model in movable)
+        fault = f"{names}: the config.pbtxt wants a GPU (KIND_GPU), and there is none here"
         if machine.without_gpu == "error":
             yield Problem(
-                f"{some}: start on a machine with a GPU, or let it run on the CPU, TRIREME_WITHOUT_GPU=cpu.",
+                f"{fault}: start on a machine with a GPU, or let it run on the CPU, TRIREME_WITHOUT_GPU=cpu.",
                 is_local=True,
             )
         else:
             yield Problem(
-                f"{some}: it runs on the CPU (TRIREME_WITHOUT_GPU=error makes this an error).",
+                f"{fault}: it runs on the CPU (TRIREME_WITHOUT_GPU=error makes this an error).",
                 is_certain=False,
                 is_local=True,
             )
 
 
 def on_cpu(inspected: Sequence[Model], machine: Machine) -> list[Model]:
-    """Return the models that ask for a GPU, have none on this machine, and can run without."""
-    wanting = [model for model in inspected if model.wants_gpu and model.backend != "tensorrt"]
-    return [] if not wanting or machine.has_gpu else wanting
+    """Return the models that ask for a GPU, but will run on the CPU of this machine."""
+    movable = [model for model in inspected if model.wants_gpu and model.backend != "tensorrt"]
+    return [] if not movable or machine.has_gpu else movable
 
 
 def find_root_config(repository: Path) -> str:
@@ -154,18 +153,18 @@ def find_root_config(repository: Path) -> str:
 
 
 def plans(inspected: Sequence[Model]) -> list[str]:
-    """Return plans for another GPU or TensorRT, and manifests that cannot be read.
+    """Return a sentence for each plan that cannot run here, and for each manifest that cannot be read.
 
-    The driver is asked, and the manifest's types are loaded, only if there is a plan to serve.
+    Without a plan to serve, neither the driver is queried nor the manifest's types are imported.
     """
     folders = [model.version(number) for model in inspected for number in model.served]
-    built = [folder for folder in folders if is_plans(folder)]
-    if not built:
+    plan_folders = [folder for folder in folders if holds_plan(folder)]
+    if not plan_folders:
         return []
     from sm.hardware import Hardware
 
     hardware = Hardware.find()
-    return [sentence for folder in built if (sentence := manifest_problem(folder, hardware))]
+    return [sentence for folder in plan_folders if (sentence := manifest_problem(folder, hardware))]
 
 
 def manifest_problem(folder: Path, hardware: Hardware) -> str | None:
@@ -179,8 +178,8 @@ def manifest_problem(folder: Path, hardware: Hardware) -> str | None:
     return manifest.find_misfit(hardware) if manifest else None
 
 
-def is_plans(folder: Path) -> bool:
-    """True if the manifest describes a plan, or is not JSON."""
+def holds_plan(folder: Path) -> bool:
+    """True if the manifest of a version folder describes a plan, or is not JSON."""
     try:
         manifest = json.loads((folder / "manifest.json").read_bytes())
     except FileNotFoundError:
@@ -191,14 +190,14 @@ def is_plans(folder: Path) -> bool:
 
 
 def _shape(model: Model) -> Iterator[Problem]:
-    """Check that the folder is a model with one name and with versions."""
+    """Check that the folder is a model, that it has one name, and that it has versions."""
     if model.config is None and not model.fault and not model.backend:
         yield Problem(f"{model.folder} has no config.pbtxt, and no version folder that says what it is.")
     elif not model.fault:
         yield from map(Problem, (*_name(model), *_versions(model)))
 
 
-def _completion(model: Model, machine: Machine) -> Iterator[Problem]:
+def _missing_config(model: Model, machine: Machine) -> Iterator[Problem]:
     if model.config is not None:
         return
     if not machine.completes:
@@ -207,11 +206,11 @@ def _completion(model: Model, machine: Machine) -> Iterator[Problem]:
             "completing it: write one."
         )
     for number in model.served:
-        inner = model.version(number) / CONFIG
-        if inner.exists():
+        misplaced = model.version(number) / CONFIG
+        if misplaced.exists():
             yield Problem(
-                f"Triton does not read {inner}: it finds out the model's inputs and outputs itself. Move the "
-                f"file to {model.folder / CONFIG} to have it read.",
+                f"Triton does not read {misplaced}: it finds out the model's inputs and outputs itself. Move "
+                f"the file to {model.folder / CONFIG} to have it read.",
                 is_certain=False,
             )
 
@@ -221,11 +220,11 @@ def _backend(model: Model, machine: Machine) -> Iterator[Problem]:
     if not name or name == "ensemble" or (model.config and model.config.runtime):
         return
     if name == "tensorrt" and not machine.has_gpu:
-        return  # its other sentence says what to do
+        return  # gpu_problems has a sentence that says what to do.
     folders = (model.folder, *(model.version(number) for number in model.versions))
     if not machine.has_backend(name, folders):
         assert machine.backends is not None
-        has = ", ".join(sorted(path.name for path in machine.backends.iterdir() if path.is_dir()))
+        available = ", ".join(sorted(path.name for path in machine.backends.iterdir() if path.is_dir()))
         hint = (
             f": build it for the CPU, sm build-model {model.name} --target cpu, or start it in NVIDIA's image"
             if name == "onnxruntime"
@@ -233,7 +232,7 @@ def _backend(model: Model, machine: Machine) -> Iterator[Problem]:
         )
         yield Problem(
             f"{model.folder} wants the backend {name!r}, which this Triton does not have "
-            f"({machine.backends} has {has or 'none'}){hint}.",
+            f"({machine.backends} has {available or 'none'}){hint}.",
             is_local=True,
         )
 
@@ -280,6 +279,7 @@ def _graphs(model: Model) -> Iterator[Problem]:
 
 
 def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
+    """Check that a model's Python environment exists and has the Python of its stub."""
     environment = model.environment
     if environment is None or model.backend != "python":
         return
@@ -338,14 +338,14 @@ def _same_content(first: Path, second: Path) -> bool:
 
 
 def _links(repository: Path) -> Iterator[str]:
-    """Yield links that lead nowhere, or to files that a copy of the repository would lack."""
+    """Yield links to nothing, and links out of the repository, which a copy would lack."""
     home = repository.resolve()
     for folder, folders, files in os.walk(repository):
         for name in sorted((*folders, *files)):
             path = Path(folder, name)
             if not path.is_symlink():
                 continue
-            target = Path(os.path.realpath(path))  # resolve() fails on a link to itself
+            target = Path(os.path.realpath(path))  # resolve() fails for a link to itself.
             if not path.exists():
                 yield f"{path} is a link to {path.readlink()}, which is not there."
             elif home != target and home not in target.parents:

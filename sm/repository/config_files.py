@@ -26,9 +26,7 @@ class UnknownName(ValueError):
 
 @functools.cache
 def protobuf() -> ModuleType:
-    """Import ``model_config_pb2`` without tritonclient's package, which would load gRPC: 30 MB more in
-    PID 1.
-    """
+    """Import ``model_config_pb2`` without its package, which would load gRPC: 30 MB more in PID 1."""
     package = importlib.util.find_spec("tritonclient")
     (home, *_) = package.submodule_search_locations or [""] if package else [""]
     path = Path(home) / "grpc" / "model_config_pb2.py"
@@ -59,7 +57,7 @@ def read(path: Path) -> Any:
 
 
 def parse(text: str) -> Any:
-    """The ``ModelConfig`` in a file's text; ValueError if it is none."""
+    """Parse the text of a ``ModelConfig``. Raises ValueError with the fault."""
     try:
         return text_format.Parse(text, protobuf().ModelConfig())
     except text_format.ParseError as error:

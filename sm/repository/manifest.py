@@ -27,40 +27,42 @@ class Part(BaseModel):
 
 
 class Source(Part):
-    """The ONNX graph that the artifact was made from, and what that was made from."""
+    """The ONNX graph that the artifact was made from."""
 
+    #: What the graph was made from.
     name: str
+    #: Of the graph.
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
 class Tool(Part):
-    """What built or runs the artifact: ``onnxruntime``, ``TensorRT`` or ``torch``."""
+    """The program that built or runs the artifact: ``onnxruntime``, ``TensorRT`` or ``torch``."""
 
     name: str
     version: str
 
 
 class Accuracy(Part):
-    """Absolute differences between the artifact's and its source's outputs, over random inputs of
-    ``sizes``.
-    """
+    """Absolute differences between the outputs of the artifact and of its source, for random inputs."""
 
     max_error: float
     mean_error: float
     #: Batch sizes such as ``3``; with free lengths, ``3x128``.
     sizes: tuple[str, ...]
-    #: How many of the client's samples get the same answer, and how many there are; None without samples.
+    #: How many of the client's samples have the same answer, of how many; None without samples.
     samples: tuple[int, int] | None = None
 
     def __str__(self) -> str:
-        alike = f", {self.samples[0]} of {self.samples[1]} samples answered alike" if self.samples else ""
+        agreement = f", {self.samples[0]} of {self.samples[1]} samples answered alike" if self.samples else ""
         return (
             f"differs by at most {self.max_error:.2g} (mean {self.mean_error:.2g}) "
-            f"over inputs of {', '.join(self.sizes)}{alike}"
+            f"over inputs of {', '.join(self.sizes)}{agreement}"
         )
 
 
 class GpuPart(Part):
+    """The GPU that a plan was built on."""
+
     name: str
     compute_capability: str
 
@@ -75,7 +77,7 @@ class Profile(Part):
 
 
 class Manifest(Part):
-    """``gpu`` and ``profiles`` are set for plans only; ``accuracy`` is None if nothing was compared."""
+    """The manifest of one model version. ``gpu`` and ``profiles`` are for plans only."""
 
     model: str
     target: Target
@@ -87,9 +89,10 @@ class Manifest(Part):
     profiles: tuple[Profile, ...] = ()
     #: True if the plan's types come from the graph.
     strongly_typed: bool = True
-    #: Seconds the build took, to announce how long a rebuild at start will take.
+    #: Seconds that the build took; a rebuild at start announces them.
     seconds: float | None = None
     built: AwareDatetime
+    #: None if nothing was compared.
     accuracy: Accuracy | None = None
     #: What a reader should know before using the model, a sentence each.
     warnings: tuple[str, ...] = ()
@@ -108,8 +111,8 @@ class Manifest(Part):
             return None
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "the file"
-            raise ValueError(f"{path} cannot be read: {place}: {first['msg']}.") from None
+            field = ".".join(map(str, first["loc"])) or "the file"
+            raise ValueError(f"{path} cannot be read: {field}: {first['msg']}.") from None
         except OSError as error:
             raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
 
@@ -119,12 +122,12 @@ class Manifest(Part):
             return None
         version = hardware.tensorrt
         fits = self.gpu.compute_capability in hardware.capabilities
-        if fits and (version is None or _same(self.tool.version, version)):
+        if fits and (version is None or _same_version(self.tool.version, version)):
             return None
-        built, available = _told_apart(self.tool.version, version)
+        built, available = _shorten_versions(self.tool.version, version)
         return (
             f"{self.model}'s plan was built for compute capability {self.gpu.compute_capability} with "
-            f"TensorRT {built}; this box has {_has(hardware, available)}. "
+            f"TensorRT {built}; this box has {_describe_hardware(hardware, available)}. "
             f"Rebuild: sm build-model {self.model} --target tensorrt, "
             "or start with TRIREME_BUILD_ENGINES=missing."
         )
@@ -139,7 +142,7 @@ def of(gpu: Gpu) -> GpuPart:
     return GpuPart(name=gpu.name, compute_capability=gpu.compute_capability)
 
 
-def _has(hardware: Hardware, version: str) -> str:
+def _describe_hardware(hardware: Hardware, version: str) -> str:
     if not hardware.gpus:
         return "no GPU"
     return " and ".join([*hardware.capabilities, version] if version else hardware.capabilities)
@@ -149,15 +152,13 @@ def _numbers(version: str) -> list[str]:
     return version.split(".")[:3]
 
 
-def _same(built: str, available: str) -> bool:
-    """True if the versions agree, as far as both are known: a plan runs only with the version that
-    built it.
-    """
+def _same_version(built: str, available: str) -> bool:
+    """True if the known parts of both versions agree: a plan runs only with the version that built it."""
     return all(a == b for a, b in zip(_numbers(built), _numbers(available), strict=False))
 
 
-def _told_apart(built: str, available: str | None) -> tuple[str, str]:
-    """Return both versions, shortened to the first difference."""
+def _shorten_versions(built: str, available: str | None) -> tuple[str, str]:
+    """Return both versions as short as they still differ: two numbers, or else all."""
     if available is None or _numbers(built)[:2] != _numbers(available)[:2]:
         return tuple(".".join(_numbers(text or "")[:2]) for text in (built, available))  # type: ignore[return-value]
     return built, available

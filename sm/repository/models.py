@@ -18,7 +18,7 @@ FILES = {
     "dali": "model.dali",
     "vllm": "model.json",
 }
-#: Backends that Triton derives from a model's file if there is no configuration.
+#: Backends whose models need no configuration: Triton recognises them by their file.
 COMPLETED = ("python", "onnxruntime", "tensorrt", "pytorch", "openvino")
 CONFIG = "config.pbtxt"
 #: The folder of a team's clients beside the models; Triton would take it for a broken model.
@@ -39,12 +39,12 @@ OWN_FOLDER, ENVIRONMENT = "$$TRITON_MODEL_DIRECTORY", "EXECUTION_ENV_PATH"
 
 @dataclass(frozen=True)
 class Model:
-    """One folder of a repository. ``config`` is None if there is none, or if it cannot be read
-    (``fault``).
-    """
+    """A folder of a repository that is, or should be, a model."""
 
     folder: Path
+    #: The ``ModelConfig``; None if there is no file, or if it cannot be read.
     config: Any | None
+    #: Why the configuration cannot be read.
     fault: str = ""
     #: True if the fault is only a name that another version of Triton may know.
     unknown_name: bool = False
@@ -65,7 +65,7 @@ class Model:
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """Version folders, as Triton counts them: plain numbers from 1."""
+        """The numbers of the version folders."""
         return versions(self.folder)
 
     @property
@@ -98,21 +98,17 @@ class Model:
 
     @property
     def environment(self) -> Path | None:
-        """Return the model's Python environment, a folder or an archive; None if there is none or it is not
-        local.
-        """
+        """The model's Python environment, a folder or an archive; None if it has none on this machine."""
         parameters = self.config.parameters if self.config else {}
         location = parameters[ENVIRONMENT].string_value if ENVIRONMENT in parameters else ""
-        inside = location.removeprefix(f"{OWN_FOLDER}/")
-        if inside != location:
-            return self.folder / inside
+        relative = location.removeprefix(f"{OWN_FOLDER}/")
+        if relative != location:
+            return self.folder / relative
         return Path(location) if location.startswith("/") else None
 
     @property
     def has_own_environment(self) -> bool:
-        """True if the path of the environment is relative to the model's folder, so it moves with the
-        repository.
-        """
+        """True if the environment is in the model's folder, so that it moves with the repository."""
         return self.environment is not None and self.folder in self.environment.parents
 
     @property
@@ -131,7 +127,7 @@ def is_model(folder: Path) -> bool:
 
 
 def versions(folder: Path) -> tuple[int, ...]:
-    """A model's version folders, as Triton counts them: plain numbers from 1."""
+    """Return the numbers of a model's version folders. Triton accepts plain numbers from 1."""
     names = (path.name for path in folder.iterdir() if path.is_dir())
     return tuple(sorted(int(name) for name in names if name.isdecimal() and name[0] != "0"))
 

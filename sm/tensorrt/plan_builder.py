@@ -16,7 +16,7 @@ def build_plan(plan: Plan) -> str:
         TensorRT's version.
 
     Raises:
-        StartError: there is no plan; the sentence says why.
+        StartError: There is no plan; the sentence says why.
     """
     if importlib.util.find_spec("tensorrt"):
         return python_api.build(plan, importlib.import_module("tensorrt"))

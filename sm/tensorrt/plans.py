@@ -15,18 +15,23 @@ LOG = "model.plan.log"
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan to build. ``profiles`` has each input with a free size; ``workspace`` is in MiB."""
+    """A plan to build."""
 
     model: str
+    #: The ONNX file.
     graph: Path
+    #: Where to write the plan.
     file: Path
+    #: Where to write TensorRT's messages.
     log: Path
+    #: The shapes of each input with a free size.
     profiles: tuple[Profile, ...] = ()
     precision: Precision = "fp32"
+    #: MiB of GPU memory for the build; None for TensorRT's default.
     workspace: int | None = None
+    #: A file of measurements that makes later builds faster.
     timing_cache: Path | None = None
-    #: True if the types come from the graph. Otherwise the builder chooses, which TensorRT 11 no longer
-    #: supports.
+    #: True if the types come from the graph. Otherwise TensorRT chooses them, which version 11 cannot do.
     strongly_typed: bool = True
 
 
@@ -55,12 +60,18 @@ FAILURES = (
 )
 
 
-def failed(plan: Plan, text: str, how: str) -> StartError:
-    """Explain from the log why there is no plan; ``how`` the build ended is the fallback."""
+def explain_failure(plan: Plan, text: str, outcome: str) -> StartError:
+    """Explain why a build failed.
+
+    Args:
+        plan: The plan.
+        text: The log.
+        outcome: How the build ended; used if no known failure is in the log.
+    """
     for pattern, sentence in FAILURES:
         if match := re.search(pattern, text):
             return StartError(f"{plan.model}: {sentence.format(*match.groups())} (log: {plan.log}).")
     errors = re.findall(r"^.*\[E(?:RROR)?\] *(.+)$", text, re.MULTILINE)
     return StartError(
-        f"{plan.model}: {how}: {(errors or ['it said nothing'])[0].rstrip('.')} (log: {plan.log})."
+        f"{plan.model}: {outcome}: {(errors or ['it said nothing'])[0].rstrip('.')} (log: {plan.log})."
     )

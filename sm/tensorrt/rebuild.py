@@ -21,8 +21,15 @@ GRAPH = "model.onnx"
 
 
 def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
-    """Write plan, log and manifest into ``out``, from the version folder of the old plan. Raises
-    :class:`StartError`.
+    """Build a plan again.
+
+    Args:
+        version: The version folder of the old plan, with its graph and manifest.
+        out: Where to write plan, log and manifest.
+        timing_cache: TensorRT's measurements, from earlier builds and for later ones.
+
+    Raises:
+        StartError: There is no plan; the sentence says why.
     """
     old = Manifest.read(version)
     if old is None or not (version / GRAPH).is_file():
@@ -32,7 +39,7 @@ def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
         )
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    ordered = Plan(
+    plan = Plan(
         model=version.parent.name,
         graph=version / GRAPH,
         file=out / PLAN,
@@ -42,7 +49,7 @@ def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
         timing_cache=timing_cache,
         strongly_typed=old.strongly_typed,
     )
-    tool = Tool(name="TensorRT", version=build_plan(ordered))
+    tool = Tool(name="TensorRT", version=build_plan(plan))
     gpus = hardware.gpus()
     old.model_copy(
         update={

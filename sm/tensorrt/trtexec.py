@@ -10,21 +10,22 @@ from pathlib import Path
 
 from sm import hardware
 from sm.errors import StartError
-from sm.tensorrt.plans import Plan, failed
+from sm.tensorrt.plans import Plan, explain_failure
 
 PROGRAM = "trtexec"
-#: Where NVIDIA's packages put it, outside of PATH.
-PLACE = Path("/usr/src/tensorrt/bin") / PROGRAM
-#: ``[TensorRT v101303]`` is 10.13.3.
+#: Where NVIDIA's packages install it. This folder is not on PATH.
+INSTALLED = Path("/usr/src/tensorrt/bin") / PROGRAM
+#: The version in trtexec's output: ``[TensorRT v101303]`` is 10.13.3.
 BANNER = re.compile(r"\[TensorRT v(\d+)(\d\d)(\d\d)\]")
 
 
 def find() -> str | None:
-    return shutil.which(PROGRAM) or (str(PLACE) if PLACE.is_file() else None)
+    """Return the path of trtexec; None if it is not installed."""
+    return shutil.which(PROGRAM) or (str(INSTALLED) if INSTALLED.is_file() else None)
 
 
 def command(plan: Plan, program: str = PROGRAM) -> tuple[str, ...]:
-    """Return the command line. Only inputs with a free size have shapes in it."""
+    """Return the command line that builds a plan."""
     shapes = {
         option: ",".join(
             f"{bounds.input}:{'x'.join(map(str, getattr(bounds, field)))}" for bounds in plan.profiles
@@ -44,7 +45,14 @@ def command(plan: Plan, program: str = PROGRAM) -> tuple[str, ...]:
 
 
 def build(plan: Plan) -> str:
-    """Run it with its output in ``plan.log``; return TensorRT's version. Raises :class:`StartError`."""
+    """Build a plan, and write trtexec's output into ``plan.log``.
+
+    Returns:
+        TensorRT's version.
+
+    Raises:
+        StartError: There is no plan; the sentence says why.
+    """
     program = find()
     if program is None:
         raise StartError(
@@ -60,7 +68,7 @@ def build(plan: Plan) -> str:
             f"machine or container is short of memory: give it more, or build elsewhere (log: {plan.log})."
         )
     if code or not plan.file.is_file():
-        raise failed(plan, text, f"trtexec ended with {code}")
+        raise explain_failure(plan, text, f"trtexec ended with {code}")
     if match := BANNER.search(text):
         return ".".join(str(int(part)) for part in match.groups())
     return hardware.tensorrt() or "unknown"

@@ -128,7 +128,7 @@ def test_standin_each_failure_is_a_sentence_and_the_log_stays(
 
 
 def test_without_any_tensorrt_it_says_where_there_is_one(engine: ModelBuilder, wanted: BuildRequest) -> None:
-    assert not trtexec.PLACE.exists()
+    assert not trtexec.INSTALLED.exists()
     with pytest.raises(StartError, match="neither is here: build in NVIDIA's image, or pip install tensorrt"):
         engine.build(wanted)
     assert plans.PLAN == "model.plan"
