@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.support.aws_command import run_aws
 from tests.support.boxes import until
 from tests.support.platform import runtime
 from tests.support.platform.account import BUCKET, Account
@@ -78,6 +81,45 @@ def test_a_stream_comes_in_parts_and_says_where_it_broke(serving: Account) -> No
     assert "event: error" in parts("a boom")[-1]
     with pytest.raises(ClientError, match="client_failed"):
         parts("boom")
+
+
+def test_the_aws_command_asks_an_endpoint_and_shows_its_error(
+    platform: Platform, serving: Account, tmp_path: Path
+) -> None:
+    def ask(body: str, *words: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "body").write_text(body)
+        named = ("--endpoint-name", "plain", "--content-type", "text/plain", "--body", "fileb://body")
+        command = ("sagemaker-runtime", "invoke-endpoint", *named, *words, "answer.json")
+        return run_aws(tmp_path, platform.host.url, *command)
+
+    done = ask("so so", "--custom-attributes", "a=1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "answer.json").read_text())["result"] == ["SO", "SO"]
+    shown = json.loads(done.stdout)
+    assert (shown["CustomAttributes"], shown["InvokedProductionVariant"]) == ("seen=a=1", "AllTraffic")
+    failed = ask("boom")
+    assert failed.returncode != 0
+    assert "(ModelError)" in failed.stderr
+    assert "client_failed" in failed.stderr
+
+
+def test_the_aws_command_asks_an_asynchronous_endpoint(
+    platform: Platform, serving: Account, tmp_path: Path
+) -> None:
+    serving.s3.put_object(Bucket=BUCKET, Key="cli", Body=b"at last")
+    named = ("--endpoint-name", "later", "--content-type", "text/plain")
+    place = ("--input-location", f"s3://{BUCKET}/cli")
+    done = run_aws(tmp_path, platform.host.url, "sagemaker-runtime", "invoke-endpoint-async", *named, *place)
+    assert done.returncode == 0, done.stderr
+    key = json.loads(done.stdout)["OutputLocation"].removeprefix(f"s3://{BUCKET}/")
+
+    def answered() -> bool:
+        rows = serving.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+        return any(row["Key"] == key for row in rows)
+
+    until(answered, what="the answer in S3")
+    answer = serving.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+    assert json.loads(answer)["result"] == ["AT", "LAST"]
 
 
 def test_an_asynchronous_endpoint_answers_in_s3_and_fails_there_too(serving: Account) -> None:
