@@ -7,6 +7,7 @@ from collections.abc import Mapping
 #: How a skip's reason begins, and why CI may skip it.
 KNOWN_SKIPS = {
     "torch, scikit-learn and XGBoost are not installed": "1 GB of libraries; make test-all runs these tests",
+    "torch and transformers are not installed": "1 GB of libraries; make test-all runs the recipe",
     "torch is not installed": "1 GB; the exporting tests run where a team has it",
     "transformers is not installed": "needs torch to export a model",
     "torchvision is not installed": "needs torch",

@@ -1,16 +1,78 @@
-"""Every command of docs/clients/recipes.md, run as written; the answers are those that the page shows."""
+"""Every command of docs/clients/recipes.md, run as written; the answers are those that the page shows.
+
+The recipe that needs PyTorch has a test of its own, as that is a gigabyte.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from sm.settings import HERE
 from sm.tools.golden import differences
-from tests.support.boxes import free_port
+from tests.support.boxes import free_port, running
 from tests.support.pages import blocks, run
+from tests.support.toolkit_libraries import EXPORT
 
 PAGE = "clients/recipes.md"
+TEXT = "a good film"
+#: A checkpoint as a team has one, with random weights: a classifier of two labels and its tokenizer. Prints what
+#: PyTorch answers.
+MAKE_CHECKPOINT = """
+import json, sys
+from pathlib import Path
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertForSequenceClassification
+
+folder, text = Path(sys.argv[1]), sys.argv[2]
+words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "good", "bad", "film"]
+vocabulary = {word: number for number, word in enumerate(words)}
+tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+marks = [("[CLS]", 2), ("[SEP]", 3)]
+tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=marks)
+torch.manual_seed(1)
+config = BertConfig(
+    vocab_size=len(words), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=32, num_labels=2, initializer_range=0.5,
+)
+model = BertForSequenceClassification(config).eval()
+model.save_pretrained(folder)
+tokenizer.save(str(folder / "tokenizer.json"))
+ids = torch.tensor([tokenizer.encode(text).ids])
+with torch.inference_mode():
+    print(json.dumps(model(ids, attention_mask=torch.ones_like(ids)).logits[0].tolist()))
+"""
+#: With the line that the page gives.
+CLIENT = """
+import numpy as np
+from tokenizers import Tokenizer
+
+from sm.client import TensorClient, TextPayload
+
+
+class Sentiment(TensorClient):
+    model, payload = "sentiment", TextPayload
+
+    def setup(self):
+        self.tokenizer = {tokenizer}
+
+    def preprocess(self, payload):
+        encoded = self.tokenizer.encode(payload.text)
+        rows = (encoded.ids, encoded.attention_mask, encoded.type_ids)
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        return {{name: np.array(row, np.int64) for name, row in zip(names, rows)}}
+
+    def postprocess(self, outputs, payload):
+        return outputs["logits"].tolist()
+"""
 
 
 def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> None:
@@ -19,3 +81,33 @@ def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> No
     expected = [json.loads(line) for line in blocks(PAGE, "json")[0].splitlines()]
     assert len(expected) == 4
     assert list(differences(answers, expected)) == []
+
+
+@pytest.mark.exhaustive
+def test_a_checkpoint_of_hugging_face_is_built_and_served_as_the_page_says(tmp_path: Path) -> None:
+    install, *commands = next(each for each in blocks(PAGE, "text") if "./my-checkpoint" in each).splitlines()
+    wanted = {line.partition("==")[0] for line in EXPORT.wanted.splitlines()}
+    assert install == f"pip install {' '.join(install.split()[2:])}"
+    assert set(install.split()[2:]) == wanted
+    (tmp_path / "make.py").write_text(MAKE_CHECKPOINT)
+    expected = json.loads(EXPORT.run(tmp_path / "make.py", tmp_path / "my-checkpoint", TEXT).splitlines()[-1])
+    (tmp_path / "bin").mkdir()
+    EXPORT.write_sm(tmp_path / "bin" / "sm")
+    path = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join(commands)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(HERE)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    page = (HERE / "docs" / PAGE).read_text()
+    tokenizer = re.findall(r"`tokenizers\.(Tokenizer\.from_file\(.*?\))`", page)
+    (tmp_path / "clients").mkdir()
+    (tmp_path / "clients" / "sentiment.py").write_text(CLIENT.format(tokenizer=tokenizer[0]))
+    with running(tmp_path, tmp_path / "model", clients=(tmp_path / "clients",)) as box:
+        answer = box.invoke("sentiment", {"text": TEXT}).json()
+    assert answer["result"] == pytest.approx(expected, abs=1e-4), answer

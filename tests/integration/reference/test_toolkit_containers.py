@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import requests
 
-from tests.support import toolkit_libraries as libraries
 from tests.support.boxes import RunningBox, running
 from tests.support.recordio import record
+from tests.support.toolkit_libraries import TOOLKIT as libraries
 
 JSON, CSV, NPY, NPZ = "application/json", "text/csv", "application/x-npy", "application/x-npz"
 LINES, LIBSVM = "application/jsonlines", "text/libsvm"
@@ -333,7 +333,7 @@ def test_with_torch_out_of_its_requirements_a_script_harms_no_client_beside_it(
     tmp_path: Path, made: tuple[Path, dict[str, Any]]
 ) -> None:
     home = write(tmp_path / "model", "transform", made[0])
-    (home / "code" / "requirements.txt").write_text(libraries.WANTED)
+    (home / "code" / "requirements.txt").write_text(libraries.wanted)
     for name in ("first", "second"):
         (home / "code" / name).mkdir()
         (home / "code" / name / "words.py").write_text(f"WORD = {name!r}\n")
@@ -342,7 +342,7 @@ def test_with_torch_out_of_its_requirements_a_script_harms_no_client_beside_it(
             "class Says(Client):\n    models = ()\n\n"
             "    def inference(self, payload):\n        return [words.WORD, str(torch.classes)]\n"
         )
-    variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(libraries.CACHE)}
+    variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(libraries.home)}
     with running(tmp_path, home, True, (), SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables) as started:
         for name in ("first", "second"):
             assert started.invoke(name, {}).json()["result"][0] == name
