@@ -85,10 +85,14 @@ class Graph:
     def batched(self) -> bool:
         """True if the first size of every input and output is free, as Triton's batching needs.
 
-        If no input has another size, that one is more likely a length, such as a recording's samples.
+        If no input has another size, that one is more likely a length, such as a recording's samples. If an
+        output has that size in another place too, as a table of similarities has, it is a number of rows.
         """
-        is_free = all(value.shape[:1] == (-1,) for value in (*self.inputs, *self.outputs))
-        return is_free and any(len(value.shape) > 1 for value in self.inputs)
+        values = (*self.inputs, *self.outputs)
+        is_free = all(value.shape[:1] == (-1,) for value in values)
+        first = {value.sizes[0] for value in values if value.sizes}
+        is_elsewhere = any(first & {*output.sizes[1:]} for output in self.outputs)
+        return is_free and not is_elsewhere and any(len(value.shape) > 1 for value in self.inputs)
 
 
 def _value(value: Any) -> Value:

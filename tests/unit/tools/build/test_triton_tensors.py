@@ -74,6 +74,17 @@ def test_a_recording_is_no_batch_of_numbers(tmp_path: Path) -> None:
     assert adapted(recording).inputs[0].shape == (-1,)
 
 
+def test_a_table_of_similarities_is_no_batch_of_rows(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["texts"], ["columns"]),
+        helper.make_node("MatMul", ["queries", "columns"], ["similarity"]),
+    ]
+    inputs = {"queries": (FLOAT, ["q", 3]), "texts": (FLOAT, ["t", 3])}
+    table = saved(tmp_path / "model.onnx", nodes, inputs, {"similarity": (FLOAT, ["q", "t"])})
+    assert not table.batched
+    assert adapted(table).outputs[0].shape == (-1, -1)
+
+
 def test_a_scalar_that_branches_read_is_served_too(tmp_path: Path) -> None:
     graph = adapted(branches(tmp_path / "model.onnx"))
     assert graph.compared == {"rate": 16000}
