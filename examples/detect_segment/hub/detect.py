@@ -1,4 +1,4 @@
-"""Grounding DINO, in the place of ``detect/1/model.py``: it looks for what ``labels.txt`` says in words."""
+"""Grounding DINO, in the place of ``detect/1/model.py``: it finds the phrases of ``labels.txt``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 import triton_python_backend_utils as triton
 from transformers import AutoModelForZeroShotObjectDetection, AutoProcessor
 
-#: Objects given back at most, the best: each costs the segmentation its time.
-OBJECTS = 20
+#: The most objects of an answer: segmentation takes time for each.
+MAX_OBJECTS = 20
 
 
 class TritonPythonModel:
@@ -27,18 +27,18 @@ class TritonPythonModel:
         self.network = network.eval()
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return [self.answer(request) for request in requests]
+        return [self.respond(request) for request in requests]
 
-    def answer(self, request: Any) -> Any:
+    def respond(self, request: Any) -> Any:
         image, classes, threshold = (
             triton.get_input_tensor_by_name(request, name).as_numpy()
             for name in ("image", "classes", "threshold")
         )
-        known = len(self.labels)
-        if not image.size or not classes.size or ((classes < 0) | (classes >= known)).any():
-            reason = f"a picture and classes from 0 to {known - 1} are wanted"
+        class_count = len(self.labels)
+        if not image.size or not classes.size or ((classes < 0) | (classes >= class_count)).any():
+            reason = f"a picture and classes from 0 to {class_count - 1} are wanted"
             return triton.InferenceResponse(error=triton.TritonError(reason, triton.TritonError.INVALID_ARG))
-        boxes, scores, class_ids = self.objects(image, np.unique(classes), float(threshold[0]))
+        boxes, scores, class_ids = self.find_objects(image, np.unique(classes), float(threshold[0]))
         return triton.InferenceResponse(
             [
                 triton.Tensor("boxes", boxes),
@@ -47,25 +47,26 @@ class TritonPythonModel:
             ]
         )
 
-    def objects(self, image: Any, classes: Any, threshold: float) -> tuple[Any, Any, Any]:
-        """Boxes [n, 4] as shares, scores and class ids [n], best first."""
+    def find_objects(self, image: Any, classes: Any, threshold: float) -> tuple[Any, Any, Any]:
+        """Return boxes [n, 4] as shares, scores [n] and class ids [n], best first."""
         names = {self.labels[index].lower(): index for index in classes.tolist()}
         text = " ".join(f"{name}." for name in names)
-        given = self.processor(images=image, text=text, return_tensors="pt")
+        inputs = self.processor(images=image, text=text, return_tensors="pt")
         with torch.inference_mode():
-            outputs = self.network(**given)
-        (found,) = self.processor.post_process_grounded_object_detection(
-            # In a picture of size 1 by 1 pixels are shares.
+            outputs = self.network(**inputs)
+        (detections,) = self.processor.post_process_grounded_object_detection(
+            # In a picture of 1 by 1, pixels are shares.
             outputs,
-            given["input_ids"],
+            inputs["input_ids"],
             threshold=threshold,
             text_threshold=threshold / 2,
             target_sizes=[(1, 1)],
         )
-        best = found["scores"].argsort(descending=True)[:OBJECTS].numpy()
-        # It answers with those words of the text that an object matches: perhaps not all of a name.
-        meant = [
-            names[difflib.get_close_matches(found["text_labels"][index], names, 1, 0)[0]] for index in best
+        best = detections["scores"].argsort(descending=True)[:MAX_OBJECTS].numpy()
+        # The label has the words of the text that an object matches, perhaps only a part of a name.
+        class_ids = [
+            names[difflib.get_close_matches(detections["text_labels"][index], names, 1, 0)[0]]
+            for index in best
         ]
-        boxes = found["boxes"].clamp(0, 1).numpy()[best].astype(np.float32).reshape(-1, 4)
-        return boxes, found["scores"].numpy()[best].astype(np.float32), np.array(meant, np.int32)
+        boxes = detections["boxes"].clamp(0, 1).numpy()[best].astype(np.float32).reshape(-1, 4)
+        return boxes, detections["scores"].numpy()[best].astype(np.float32), np.array(class_ids, np.int32)

@@ -23,9 +23,9 @@ class TritonPythonModel:
         self.network = SamModel.from_pretrained(weights, local_files_only=True).eval()
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return [self.answer(request) for request in requests]
+        return [self.respond(request) for request in requests]
 
-    def answer(self, request: Any) -> Any:
+    def respond(self, request: Any) -> Any:
         image, boxes = (
             triton.get_input_tensor_by_name(request, name).as_numpy() for name in ("image", "boxes")
         )
@@ -35,18 +35,18 @@ class TritonPythonModel:
         return triton.InferenceResponse([triton.Tensor("masks", masks), triton.Tensor("quality", quality)])
 
     def masks(self, image: Any, boxes: Any) -> tuple[Any, Any]:
-        """Of the three masks that the network offers for a box, the one it thinks best."""
+        """Return for each box the best of the network's three masks, by its own estimate."""
         height, width = image.shape[:2]
         corners = (boxes * [width, height, width, height]).tolist()
-        given = self.processor(image, input_boxes=[corners], return_tensors="pt")
+        inputs = self.processor(image, input_boxes=[corners], return_tensors="pt")
         with torch.inference_mode():
             outputs = self.network(
-                pixel_values=given["pixel_values"], input_boxes=given["input_boxes"].float()
+                pixel_values=inputs["pixel_values"], input_boxes=inputs["input_boxes"].float()
             )
         quality, best = outputs.iou_scores[0].max(dim=1)
         masks = outputs.pred_masks[0][torch.arange(len(best)), best]
         # SAM lays the picture into the upper left of its square; a mask here is of the picture alone.
-        inner_height, inner_width = (given["reshaped_input_sizes"][0] * MASK / SIDE).round().int().tolist()
+        inner_height, inner_width = (inputs["reshaped_input_sizes"][0] * MASK / SIDE).round().int().tolist()
         cut = masks[None, :, : max(1, inner_height), : max(1, inner_width)]
         stretched = torch.nn.functional.interpolate(cut, (MASK, MASK), mode="bilinear")
         return stretched[0].numpy(), quality.numpy()

@@ -1,4 +1,4 @@
-"""What a sentence means, as a vector."""
+"""Sentence embeddings: a sentence in, a vector out."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tokenizers import Tokenizer
 from sm.client import Array, Table, TensorClient, Tensors, TextPayload
 from sm.errors import WrongPayload
 
-#: Word pieces that the model takes, the marks at both ends included.
+#: Word pieces that the model takes, [CLS] and [SEP] included.
 LENGTH = 128
-#: A text of more characters is refused uncounted.
-CHARACTERS = 8_192
+#: A longer text is refused before it is tokenized.
+MAX_CHARACTERS = 8_192
 
 
 class Sentence(TextPayload):
     """A sentence or two."""
 
-    text: Annotated[str, StringConstraints(pattern=r"\S", max_length=CHARACTERS)] = Field(
+    text: Annotated[str, StringConstraints(pattern=r"\S", max_length=MAX_CHARACTERS)] = Field(
         description="The sentence."
     )
 
 
 class BertEncode(TensorClient):
-    """A vector of length 1 for a sentence: the product of two says how alike the sentences are."""
+    """A vector of length 1 for a sentence: the dot product of two is the similarity of the sentences."""
 
     model = "bert_encode"
     payload = Sentence
@@ -38,19 +38,19 @@ class BertEncode(TensorClient):
         self.tokenizer = Tokenizer.from_file(str(self.repository / self.model / "tokenizer.json"))
 
     def preprocess(self, payload: Sentence) -> dict[str, Array]:
-        """Word pieces and a mask that says where they are, int32 [128] both."""
+        """Return the word pieces and the mask, both int32 [128], padded with 0."""
         ids = self.tokenizer.encode(payload.text).ids
         if len(ids) > LENGTH:
             raise WrongPayload(
                 f"payload.text: is {len(ids)} word pieces long, the model takes {LENGTH}",
                 field="payload.text",
             )
-        missing = (0, LENGTH - len(ids))
+        padding = (0, LENGTH - len(ids))
         return {
-            "token_ids": np.pad(np.array(ids, np.int32), missing),
-            "attn_mask": np.pad(np.ones(len(ids), np.int32), missing),
+            "token_ids": np.pad(np.array(ids, np.int32), padding),
+            "attn_mask": np.pad(np.ones(len(ids), np.int32), padding),
         }
 
     def postprocess(self, outputs: Tensors, _payload: Sentence) -> dict[str, Array]:
-        """``pooled_output``, float32 [384]."""
+        """Return ``pooled_output``, float32 [384]."""
         return {"embedding": outputs["pooled_output"]}

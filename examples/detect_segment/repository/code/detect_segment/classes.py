@@ -1,4 +1,4 @@
-"""The names of the detector's classes, and what a caller means by a text."""
+"""Find the detector's classes that a caller names."""
 
 from __future__ import annotations
 
@@ -11,31 +11,35 @@ from numpy.typing import NDArray
 
 from sm.errors import WrongPayload
 
-#: Between two names of one text: "a cat. a remote control." is how detectors that read are asked.
-BETWEEN = re.compile(r"[,.;\n]|\band\b")
+#: Separates the names of a text, such as "a cat. a remote control.", the form that Grounding DINO takes.
+SEPARATOR = re.compile(r"[,.;\n]|\band\b")
 ARTICLE = re.compile(r"^(an?|the)\s+")
-#: How alike a near match is, and how many are named.
-ALIKE, NEAR = 0.6, 5
+#: The least similarity of a near match (difflib's ratio), and how many of them an error names.
+MIN_SIMILARITY, MAX_NEAR = 0.6, 5
 
 
 class Classes:
-    """``labels`` in the order of their ids."""
+    """The detector's classes; ``labels`` are in the order of their ids."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
         self._ids = {label: index for index, label in enumerate(labels)}
 
-    def ids(self, asked: str | Sequence[str]) -> NDArray[np.int32]:
-        """The ids that are meant, all of them if nothing is named; WrongPayload names near matches."""
-        texts = BETWEEN.split(asked) if isinstance(asked, str) else asked
-        names = [ARTICLE.sub("", " ".join(text.lower().split())) for text in texts]
-        found = {self._id(name) for name in names if name}
-        return np.array(sorted(found) or range(len(self.labels)), np.int32)
+    def find_ids(self, names: str | Sequence[str]) -> NDArray[np.int32]:
+        """Return the sorted ids of the named classes; all ids if no name is given.
 
-    def _id(self, name: str) -> int:
+        Raises:
+            WrongPayload: A name is unknown; the error has near matches.
+        """
+        texts = SEPARATOR.split(names) if isinstance(names, str) else names
+        plain_names = [ARTICLE.sub("", " ".join(text.lower().split())) for text in texts]
+        ids = {self._find_id(name) for name in plain_names if name}
+        return np.array(sorted(ids) or range(len(self.labels)), np.int32)
+
+    def _find_id(self, name: str) -> int:
         if name in self._ids:
             return self._ids[name]
-        near = difflib.get_close_matches(name, self.labels, NEAR, ALIKE)
+        near = difflib.get_close_matches(name, self.labels, MAX_NEAR, MIN_SIMILARITY)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(self.labels)}"
         raise WrongPayload(
             f"parameters.classes: no class is called {name[:50]!r}; {hint}",

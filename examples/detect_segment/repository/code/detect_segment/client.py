@@ -1,4 +1,4 @@
-"""Objects of a class, and just which pixels are theirs."""
+"""Object detection and segmentation: boxes and masks of the classes that a caller names."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pydantic import Field
 from sm.client import Array, Client, ImagePayload, Masks, Parameters, Picture, Tensors, resize
 
 from .classes import Classes
-from .drawing import Drawn, draw
+from .drawing import DrawnObject, draw
 from .rle import decode
 
-#: Pixels of a picture's longer side that the models get to see: more would be lost on them.
-SEEN = 1024
+#: Pixels of the longer side of the picture that the models get; they scale larger pictures down anyway.
+MAX_SIDE = 1024
 
 
 class Options(Parameters):
@@ -36,18 +36,18 @@ class SegmentedPicture(ImagePayload):
 
 
 class DetectSegment(Client):
-    """The objects of some classes in a picture, at most 20, the surest first.
+    """The objects of some classes in a picture, at most 20, best first.
 
     ``boxes``: ``{"label", "score", "box": {"x1", "y1", "x2", "y2"}}`` in the picture's own pixels. ``rle``
     adds ``mask``, ``{"size": [height, width], "counts": "..."}`` as COCO and pycocotools have it, and
-    ``quality``, how well the mask fits as its model reckons; with ``png`` the mask is a PNG of black and
-    white. ``picture``, or ``Accept: image/png``: the picture with everything drawn.
+    ``quality``, the model's own estimate of how well the mask fits; with ``png`` the mask is a black and
+    white PNG. ``picture``, or ``Accept: image/png``: the picture with everything drawn.
     """
 
     payload = SegmentedPicture
     result = Masks(parameters={"output": "rle"})
     samples = ("collage.jpg",)
-    #: The ensemble does it all; boxes alone are asked of its first model, which takes a tenth of the time.
+    #: The ensemble, and its first model: that one gives boxes alone, in a tenth of the time.
     models = ("detect_segment", "detect")
 
     def setup(self) -> None:
@@ -55,32 +55,32 @@ class DetectSegment(Client):
         self.classes = Classes(labels.read_text(encoding="utf-8").splitlines())
 
     def inference(self, payload: SegmentedPicture) -> object:
-        """Detect, and segment if masks are asked for."""
+        """Detect objects, and segment them if the answer has masks."""
         options, (width, height) = payload.parameters, payload.size
         inputs: dict[str, Array] = {
-            "image": smaller(payload),
-            "classes": self.classes.ids(options.classes),
+            "image": shrink_picture(payload),
+            "classes": self.classes.find_ids(options.classes),
             "threshold": np.array([options.threshold], np.float32),
         }
-        # A version is the ensemble's: one that is not there is a 404, also where the ensemble is not asked.
+        # A request's version is the ensemble's: an unknown one is a 404, also if the ensemble is not called.
         self.triton.metadata("detect_segment", payload.version)
-        drawn = options.output == "picture" or payload.accept == "image/png"
-        if options.output == "boxes" and not drawn:
-            return list(self.objects(self.triton.infer("detect", inputs), height, width))
+        draws = options.output == "picture" or payload.accept == "image/png"
+        if options.output == "boxes" and not draws:
+            return list(self.to_objects(self.triton.infer("detect", inputs), height, width))
         inputs["size"] = np.array([height, width], np.int32)
         outputs = self.triton.infer("detect_segment", inputs, version=payload.version)
-        found = list(self.objects(outputs, height, width))
-        if drawn:
-            return picture(payload.pixels, found, outputs)
-        for each, mask, quality in zip(found, codes(outputs), outputs["quality"], strict=True):
-            each["quality"] = round(float(quality), 4)
-            each["mask"] = {"size": [height, width], "counts": mask.decode("ascii")}
+        objects = list(self.to_objects(outputs, height, width))
+        if draws:
+            return draw_picture(payload.pixels, objects, outputs)
+        for item, mask, quality in zip(objects, split_masks(outputs), outputs["quality"], strict=True):
+            item["quality"] = round(float(quality), 4)
+            item["mask"] = {"size": [height, width], "counts": mask.decode("ascii")}
             if options.output == "png":
-                each["mask"] = png(decode(mask, height, width))
-        return found
+                item["mask"] = to_png(decode(mask, height, width))
+        return objects
 
-    def objects(self, outputs: Tensors, height: int, width: int) -> Iterator[dict[str, Any]]:
-        """``boxes`` [n, 4] as shares, ``scores`` and ``class_ids`` [n] to what a caller reads."""
+    def to_objects(self, outputs: Tensors, height: int, width: int) -> Iterator[dict[str, Any]]:
+        """Turn ``boxes`` [n, 4] (shares of the picture), ``scores`` and ``class_ids`` [n] into an answer."""
         size = np.array([width, height, width, height])
         boxes = (outputs["boxes"] * size).round(1).tolist()
         for box, score, class_id in zip(boxes, outputs["scores"], outputs["class_ids"], strict=True):
@@ -91,37 +91,37 @@ class DetectSegment(Client):
             }
 
 
-def smaller(payload: SegmentedPicture) -> NDArray[np.uint8]:
-    """RGB uint8 [height, width, 3], made smaller if a side is over :data:`SEEN`, its shape kept."""
+def shrink_picture(payload: SegmentedPicture) -> NDArray[np.uint8]:
+    """Return RGB uint8 [height, width, 3], scaled down if a side is over :data:`MAX_SIDE`."""
     width, height = payload.size
-    ratio = SEEN / max(height, width)
+    ratio = MAX_SIDE / max(height, width)
     if ratio >= 1:
         return payload.pixels
     width, height = max(1, round(width * ratio)), max(1, round(height * ratio))
     return resize(payload.pixels_at_least(width, height), width, height)
 
 
-def codes(outputs: Tensors) -> list[bytes]:
-    """``rle`` [bytes of all masks] cut by ``lengths`` [n]."""
+def split_masks(outputs: Tensors) -> list[bytes]:
+    """Split ``rle``, the run lengths of all masks, by ``lengths`` [n]."""
     ends = np.cumsum(outputs["lengths"])
     return [part.tobytes() for part in np.split(outputs["rle"], ends)[: len(ends)]]
 
 
-def png(mask: NDArray[np.bool_]) -> dict[str, str]:
-    """A mask [height, width] as a PNG with one channel, the object white."""
-    done, encoded = cv2.imencode(".png", mask.astype(np.uint8) * np.uint8(255))
-    assert done
+def to_png(mask: NDArray[np.bool_]) -> dict[str, str]:
+    """Encode a mask [height, width] as a PNG with one channel; the object is white."""
+    succeeded, encoded = cv2.imencode(".png", mask.astype(np.uint8) * np.uint8(255))
+    assert succeeded
     return {"image": pybase64.b64encode(encoded.tobytes()).decode(), "content_type": "image/png"}
 
 
-def picture(pixels: NDArray[np.uint8], found: list[dict[str, Any]], outputs: Tensors) -> Picture:
-    """The picture with all objects drawn, the surest on top."""
-    objects = [
-        Drawn(
+def draw_picture(pixels: NDArray[np.uint8], objects: list[dict[str, Any]], outputs: Tensors) -> Picture:
+    """Draw all objects on the picture, the best one on top."""
+    drawn = [
+        DrawnObject(
             decode(mask, *pixels.shape[:2]),
-            f"{each['label']} {each['score']:.2f}",
-            (each["box"]["x1"], each["box"]["y1"]),
+            f"{item['label']} {item['score']:.2f}",
+            (item["box"]["x1"], item["box"]["y1"]),
         )
-        for each, mask in zip(found, codes(outputs), strict=True)
+        for item, mask in zip(objects, split_masks(outputs), strict=True)
     ]
-    return Picture(draw(pixels, objects[::-1]))
+    return Picture(draw(pixels, drawn[::-1]))

@@ -1,4 +1,4 @@
-"""What is in a picture: the likeliest of ImageNet's 1,000 classes, by name."""
+"""Image classification: the most likely of ImageNet's 1,000 classes, by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sm.errors import StartError
 
 
 class Options(Parameters):
-    k: int = Field(5, ge=1, le=1000, description="How many classes to answer, as labels.")
+    k: int = Field(5, ge=1, le=1000, description="How many labels to answer.")
     output: Literal["labels", "probabilities", "logits"] = Field(
         "labels", description="The best k by name, or a number for each of the 1,000 classes."
     )
@@ -31,7 +31,7 @@ class Label(TypedDict):
 
 
 class EfficientnetLite(TensorClient):
-    """``labels``: ``{"label", "score"}``, the likeliest first; the scores of all classes add up to 1.
+    """``labels``: ``{"label", "score"}``, best first; the scores of all classes add up to 1.
 
     ``probabilities`` and ``logits`` are the model's own outputs, in the order of its ``labels.txt``.
     """
@@ -44,21 +44,21 @@ class EfficientnetLite(TensorClient):
     outputs = {"logits": ("FP32", (-1,)), "probabilities": ("FP32", (-1,))}
 
     def setup(self) -> None:
-        """``preprocess.json`` and ``labels.txt`` travel with the model: another one brings its own."""
+        """Read ``preprocess.json`` and ``labels.txt`` from the model's folder: another has its own."""
         folder = self.repository / self.model
-        self.prepared = Preprocessing.read(folder / "preprocess.json")
+        self.preprocessing = Preprocessing.read(folder / "preprocess.json")
         self.labels = (folder / "labels.txt").read_text(encoding="utf-8").splitlines()
         (classes,) = self.triton.metadata(self.model).outputs["probabilities"].shape
         if classes != len(self.labels):
             raise StartError(f"{folder / 'labels.txt'} has {len(self.labels)} labels for {classes} classes.")
 
     def preprocess(self, payload: ClassifiedPicture) -> dict[str, Array]:
-        """The picture to ``input``, float32 [3, 224, 224]."""
-        pixels = payload.pixels_at_least(*self.prepared.decode_size)
-        return {"input": self.prepared(pixels, payload.size)}
+        """Turn the picture into ``input``, float32 [3, 224, 224]."""
+        pixels = payload.pixels_at_least(*self.preprocessing.decode_size)
+        return {"input": self.preprocessing(pixels, payload.size)}
 
     def postprocess(self, outputs: Tensors, payload: ClassifiedPicture) -> list[Label] | list[float]:
-        """``probabilities`` and ``logits``, float32 [1000], to what was asked for."""
+        """Turn ``probabilities`` and ``logits``, float32 [1000], into the requested output."""
         if payload.parameters.output != "labels":
             return list(outputs[payload.parameters.output].tolist())
         scores = outputs["probabilities"]

@@ -1,4 +1,4 @@
-"""Text to text: flan-t5-small, whole or token by token."""
+"""Text to text with flan-t5-small: the whole answer at once, or streamed in parts."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from tokenizers import Tokenizer
 from sm.client import Client, Parameters, Text, TextPayload
 from sm.errors import WrongPayload
 
-#: Word pieces that the model takes.
-LONGEST = 512
-#: A text of more characters is refused uncounted.
-CHARACTERS = 16_384
+#: Word pieces of a prompt that the model takes.
+MAX_TOKENS = 512
+#: A longer text is refused before it is tokenized.
+MAX_CHARACTERS = 16_384
 
 
 class Options(Parameters):
-    max_tokens: int = Field(default=64, ge=1, le=256, description="Where a longer answer is cut.")
+    max_tokens: int = Field(
+        default=64, ge=1, le=256, description="The most word pieces of the answer; a longer one is cut."
+    )
 
 
 class Prompt(TextPayload):
-    """What to do and with what: ``translate English to German: The house is wonderful.``"""
+    """A task and a text: ``translate English to German: The house is wonderful.``"""
 
-    text: Annotated[str, StringConstraints(pattern=r"\S", max_length=CHARACTERS)] = Field(
-        description="What to do, a colon, and the text."
+    text: Annotated[str, StringConstraints(pattern=r"\S", max_length=MAX_CHARACTERS)] = Field(
+        description="The task, a colon, and the text."
     )
     parameters: Options = Field(default_factory=Options)
 
 
 class T5Translate(Client):
-    """Writes what is asked for: a translation, streamed in word pieces to who wants it so."""
+    """Answers a prompt, for example with a translation; in parts if the caller asks for a stream."""
 
     payload = Prompt
     result = Text(text="translation")
@@ -42,11 +44,12 @@ class T5Translate(Client):
         self.tokenizer = Tokenizer.from_file(str(self.repository / "t5_translate" / "tokenizer.json"))
 
     def stream(self, payload: Prompt) -> Iterator[str]:
-        """The parts of the translation, as the model makes them; joined they are the whole."""
+        """Yield the parts of the translation as the model generates them; joined they are the whole."""
         count = len(self.tokenizer.encode(payload.text).ids)
-        if count > LONGEST:
+        if count > MAX_TOKENS:
             raise WrongPayload(
-                f"payload.text: is {count} word pieces long, the model takes {LONGEST}", field="payload.text"
+                f"payload.text: is {count} word pieces long, the model takes {MAX_TOKENS}",
+                field="payload.text",
             )
         inputs = {
             "text": np.array([payload.text.encode()], dtype=object),

@@ -1,4 +1,4 @@
-"""Text to text in Triton's python backend, decoupled: each token leaves when it is there.
+"""Text to text in Triton's python backend, decoupled: each token is sent as soon as it is generated.
 
 Runs in an environment of its own (``../requirements.txt``), so it imports nothing of the box.
 """
@@ -13,84 +13,83 @@ from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as triton
-from t5 import END, MOST, T5, Refused
+from t5 import END, MAX_ANSWER_TOKENS, T5, BadInput
 from tokenizers import Tokenizer
 
-#: Tokens of an answer where the request says nothing.
-USUAL = 64
-#: Answers that are made side by side, so that a short one does not wait for a long one.
-AT_ONCE = 4
+#: Tokens of an answer if the request does not set ``max_tokens``.
+DEFAULT_TOKENS = 64
+#: Answers that are generated at the same time, so that a short one does not wait for a long one.
+MAX_CONCURRENT_ANSWERS = 4
 
 
 class TritonPythonModel:
-    """``text`` STRING [1] and, if wanted, ``max_tokens`` INT32 [1] to any number of ``token`` STRING [1]."""
+    """Takes ``text`` STRING [1] and optionally ``max_tokens`` INT32 [1]; gives many ``token`` STRING [1]."""
 
     def initialize(self, args: dict[str, str]) -> None:
         folder = Path(args["model_repository"])
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.t5 = T5(folder / args["model_version"])
-        self.crew = ThreadPoolExecutor(AT_ONCE)
+        self.executor = ThreadPoolExecutor(MAX_CONCURRENT_ANSWERS)
 
     def execute(self, requests: list[Any]) -> None:
-        """Answers are sent by the crew: Triton may bring the next request meanwhile."""
+        """Hand the requests to threads and return, so that Triton can deliver the next ones meanwhile."""
         for request in requests:
-            self.crew.submit(self.answer, request, request.get_response_sender())
+            self.executor.submit(self.send_answer, request, request.get_response_sender())
 
-    def answer(self, request: Any, sender: Any) -> None:
-        """However it ends, the last that is sent says that it is the last: else the caller waits for ever."""
+    def send_answer(self, request: Any, sender: Any) -> None:
+        """Send the parts of an answer and, in any case, the final flag: the caller waits for it."""
         error = None
         try:
-            for count, piece in enumerate(self.pieces(*asked(request))):
+            for count, part in enumerate(self.generate_text(*read_request(request))):
                 if sender.is_cancelled():
                     triton.Logger.log_info(f"the caller went away after {count} tokens")
                     break
-                sender.send(triton.InferenceResponse([triton.Tensor("token", text(piece))]))
-        except Refused as refused:
-            error = failed(str(refused), triton.TritonError.INVALID_ARG)
-        except Exception as fault:
+                sender.send(triton.InferenceResponse([triton.Tensor("token", to_tensor_data(part))]))
+        except BadInput as mistake:
+            error = error_response(str(mistake), triton.TritonError.INVALID_ARG)
+        except Exception as failure:
             triton.Logger.log_error(traceback.format_exc())
-            error = failed(f"{type(fault).__name__}: {fault}", triton.TritonError.INTERNAL)
+            error = error_response(f"{type(failure).__name__}: {failure}", triton.TritonError.INTERNAL)
         if error:
             sender.send(error)
         sender.send(flags=triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
-    def pieces(self, words: str, most: int) -> Iterator[str]:
-        """The answer in parts: joined they are the text."""
-        ids = np.array([self.tokenizer.encode(words).ids])
-        said: list[int] = []
-        written = ""
-        for token in self.t5.answer(ids, np.ones_like(ids), most):
+    def generate_text(self, prompt: str, max_tokens: int) -> Iterator[str]:
+        """Yield the answer in parts; joined they are the whole text."""
+        ids = np.array([self.tokenizer.encode(prompt).ids])
+        tokens: list[int] = []
+        sent = ""
+        for token in self.t5.generate(ids, np.ones_like(ids), max_tokens):
             if token[0] == END:
                 return
-            said.append(int(token[0]))
-            # What a word piece looks like depends on those before it.
-            whole = self.tokenizer.decode(said)
-            yield whole[len(written) :]
-            written = whole
+            tokens.append(int(token[0]))
+            # Decode all tokens: the text of a word piece depends on those before it.
+            text = self.tokenizer.decode(tokens)
+            yield text[len(sent) :]
+            sent = text
 
     def finalize(self) -> None:
-        self.crew.shutdown(cancel_futures=True)
+        self.executor.shutdown(cancel_futures=True)
 
 
-def asked(request: Any) -> tuple[str, int]:
-    """The text and the most tokens of its answer; :class:`Refused` names what cannot be."""
+def read_request(request: Any) -> tuple[str, int]:
+    """Return the text and the maximum of tokens. Raises :class:`BadInput`."""
     try:
-        words = triton.get_input_tensor_by_name(request, "text").as_numpy()[0].decode()
+        text = triton.get_input_tensor_by_name(request, "text").as_numpy()[0].decode()
     except UnicodeDecodeError:
-        raise Refused("text is not UTF-8") from None
-    if not words.strip():
-        raise Refused("text is empty")
-    given = triton.get_input_tensor_by_name(request, "max_tokens")
-    most = USUAL if given is None else int(given.as_numpy()[0])
-    if not 1 <= most <= MOST:
-        raise Refused(f"max_tokens is {most}; it is from 1 to {MOST}")
-    return words, most
+        raise BadInput("text is not UTF-8") from None
+    if not text.strip():
+        raise BadInput("text is empty")
+    tensor = triton.get_input_tensor_by_name(request, "max_tokens")
+    max_tokens = DEFAULT_TOKENS if tensor is None else int(tensor.as_numpy()[0])
+    if not 1 <= max_tokens <= MAX_ANSWER_TOKENS:
+        raise BadInput(f"max_tokens is {max_tokens}; it is from 1 to {MAX_ANSWER_TOKENS}")
+    return text, max_tokens
 
 
-def text(piece: str) -> Any:
-    return np.array([piece.encode()], dtype=object)
+def to_tensor_data(text: str) -> Any:
+    return np.array([text.encode()], dtype=object)
 
 
-def failed(reason: str, code: int) -> Any:
-    """A response that is an error."""
+def error_response(reason: str, code: int) -> Any:
     return triton.InferenceResponse(output_tensors=[], error=triton.TritonError(reason, code))
