@@ -2,15 +2,16 @@
 import { make } from "./dom.js";
 
 const HEIGHT = 190;
-/** Lines differ by their dashes too, as not everybody tells the colours apart. */
+/** Lines also differ by their dashes, because not everybody can tell the colours apart. */
 const DASHES = [[], [6, 3], [2, 3], [10, 4], [6, 2, 2, 2], [1, 3], [12, 3, 3, 3], [4, 4], [2, 6]];
-const synced = "dashboard";
+/** Charts with the same key share the cursor. */
+const SYNC_KEY = "dashboard";
 
 export const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const clock = (at, withSeconds = true) =>
   new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: withSeconds ? "2-digit" : undefined, hourCycle: "h23" });
 
-/** A figure; `format` writes a value. With `stacked`, lines lie on each other. */
+/** A figure with a chart. `format` formats a value. With `stacked`, each line starts at the one below. */
 export class Chart {
   constructor(title, format, { stacked = false } = {}) {
     Object.assign(this, { title, format, stacked, lines: [], data: [[]], key: "", at: null });
@@ -21,7 +22,7 @@ export class Chart {
     new ResizeObserver(() => this.resize()).observe(this.plot);
   }
 
-  /** Show lines: {name, colour (a CSS variable), values}. `times` are Unix times; `events` are marked. */
+  /** Show lines: {name, colour (a CSS variable), values}. `times` are Unix times. `events` get a mark each. */
   show(times, lines, events, range) {
     Object.assign(this, { lines, events, range });
     const empty = !lines.some(line => line.values.some(value => value !== null));
@@ -41,7 +42,7 @@ export class Chart {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") }, font: "11px system-ui" };
     this.chart = new uPlot({
       width: this.width(), height: HEIGHT, legend: { show: false },
-      cursor: { sync: { key: synced }, drag: { x: false, y: false }, points: { size: 6 } },
+      cursor: { sync: { key: SYNC_KEY }, drag: { x: false, y: false }, points: { size: 6 } },
       scales: { x: { range: () => this.range }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [
         { ...axis, space: 70, size: 32, values: (_, ticks) => ticks.map(tick => clock(tick, this.range[1] - this.range[0] < 240)) },
@@ -50,8 +51,8 @@ export class Chart {
       series: [{}, ...this.lines.map((line, index) => ({
         label: line.name, stroke: colour(line.colour), width: 2, dash: DASHES[index % DASHES.length], spanGaps: false,
         fill: this.stacked ? `${colour(line.colour)}33` : undefined,
-        // A point between two gaps has no line: it is drawn as a point.
-        points: { show: (chart, place) => alone(chart.data[place]) },
+        // A value between two gaps has no line, so it is drawn as a point.
+        points: { show: (chart, index) => hasIsolated(chart.data[index]) },
       }))],
       bands: this.stacked ? this.lines.slice(1).map((_, index) => ({ series: [index + 2, index + 1] })) : [],
       hooks: { setCursor: [chart => this.describe(chart.cursor.idx)], draw: [chart => this.mark(chart)] },
@@ -66,7 +67,7 @@ export class Chart {
     if (this.chart && this.chart.width !== this.width()) this.chart.setSize({ width: this.width(), height: HEIGHT });
   }
 
-  /** Events are dashed lines from top to bottom. */
+  /** Draw each event as a dashed line from top to bottom. */
   mark(chart) {
     const { ctx, bbox } = chart;
     ctx.save();
@@ -83,15 +84,15 @@ export class Chart {
     ctx.restore();
   }
 
-  /** The values at a place, or the last ones, in the legend and for a screen reader. */
+  /** Write the values at an index, or the last ones, into the legend and the label for screen readers. */
   describe(index) {
     const at = index ?? this.data[0].length - 1, values = this.lines.map(line => line.values[at]);
     this.time.textContent = this.data[0][at] === undefined ? "" : clock(this.data[0][at]);
-    const said = values.map(value => (value === null || value === undefined ? "–" : this.format(value)));
+    const texts = values.map(value => (value === null || value === undefined ? "–" : this.format(value)));
     this.legend.replaceChildren(...this.lines.map((line, number) =>
-      make("li", {}, swatch(line.colour, DASHES[number % DASHES.length]), make("span", {}, line.name), make("b", {}, said[number]))));
-    const words = this.lines.map((line, number) => `${line.name} ${said[number] === "–" ? "none" : said[number]}`).join(", ");
-    this.plot.setAttribute("aria-label", `${this.title}. ${this.time.textContent}: ${words || "no values yet"}. The arrow keys move through the time.`);
+      make("li", {}, swatch(line.colour, DASHES[number % DASHES.length]), make("span", {}, line.name), make("b", {}, texts[number]))));
+    const summary = this.lines.map((line, number) => `${line.name} ${texts[number] === "–" ? "none" : texts[number]}`).join(", ");
+    this.plot.setAttribute("aria-label", `${this.title}. ${this.time.textContent}: ${summary || "no values yet"}. The arrow keys move through the time.`);
   }
 
   move(event) {
@@ -114,8 +115,8 @@ function stack(lines, length) {
   return lines.map(line => line.values.map((value, at) => (value === null ? null : (below[at] += value))));
 }
 
-/** The places of the points that have no neighbour. */
-function alone(values) {
+/** True if a value has no neighbour. */
+function hasIsolated(values) {
   return values.some((value, at) => value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null);
 }
 

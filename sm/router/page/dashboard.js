@@ -1,11 +1,11 @@
-// The dashboard: it asks the box every few seconds for what is new, and keeps the last hour.
+// The dashboard: it gets new points from the box every few seconds, and keeps the last hour.
 import { Chart } from "./charts.js";
 import { $, make } from "./dom.js";
 
-const KEPT_S = 3600, FIRST_WAIT_MS = 5000, TIMEOUT_MS = 10000, SHORTEST_S = 60, MOST_LINES = 8, MOST_EVENTS = 100;
+const HISTORY_S = 3600, FIRST_INTERVAL_MS = 5000, TIMEOUT_MS = 10000, MIN_RANGE_S = 60, MAX_LINES = 8, MAX_EVENTS = 100;
 const OTHERS = "other models", NO_MODEL = { "-": "no model" };
 const CLASSES = ["2xx", "3xx", "4xx", "5xx"];
-let points = [], events = [], box = null, wait = FIRST_WAIT_MS, paused = false, timer = 0, asking = false, failing = "";
+let points = [], events = [], box = null, intervalMs = FIRST_INTERVAL_MS, paused = false, timer = 0, updating = false, failure = "";
 
 const rate = value => (value >= 100 ? String(Math.round(value)) : value >= 1 ? value.toFixed(1) : String(Number(value.toFixed(2))));
 const perSecond = value => `${rate(value)}/s`;
@@ -31,43 +31,43 @@ const charts = {
 };
 $("charts").append(...Object.values(charts).map(chart => chart.figure));
 
-// --- what the box says
+// --- points from the box
 
-async function ask() {
-  if (asking || paused || document.hidden) return;
-  asking = true;
+async function update() {
+  if (updating || paused || document.hidden) return;
+  updating = true;
   clearTimeout(timer);
   try {
     const key = $("key").value;
     const answer = await fetch(`dashboard/data?since=${points.at(-1)?.at ?? 0}`, { headers: key ? { "x-api-key": key } : {}, cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
-    const said = await answer.json().catch(() => ({ error: `The box answers ${answer.status}.` }));
+    const data = await answer.json().catch(() => ({ error: `The box answers ${answer.status}.` }));
     if ([401, 403].includes(answer.status) || key) $("keying").hidden = answer.ok && !key;
-    if (!answer.ok) throw new Error(said.error);
-    take(said);
-    failing = "";
+    if (!answer.ok) throw new Error(data.error);
+    addPoints(data);
+    failure = "";
   } catch (error) {
-    // Of a box that does not answer the charts stay.
-    failing = error instanceof TypeError || error.name === "TimeoutError" ? "The box does not answer." : error.message;
+    // If the box does not answer, the charts stay.
+    failure = error instanceof TypeError || error.name === "TimeoutError" ? "The box does not answer." : error.message;
   } finally {
-    asking = false;
+    updating = false;
     show();
-    timer = setTimeout(ask, wait);
+    timer = setTimeout(update, intervalMs);
   }
 }
 
-function take(said) {
-  box = said.box;
-  events = said.events.slice(-MOST_EVENTS);
-  wait = said.interval_seconds * 1000;
-  points.push(...said.points.filter(point => point.at > (points.at(-1)?.at ?? 0)));
-  points = points.filter(point => point.at > box.at - KEPT_S);
+function addPoints(data) {
+  box = data.box;
+  events = data.events.slice(-MAX_EVENTS);
+  intervalMs = data.interval_seconds * 1000;
+  points.push(...data.points.filter(point => point.at > (points.at(-1)?.at ?? 0)));
+  points = points.filter(point => point.at > box.at - HISTORY_S);
 }
 
 // --- what is shown
 
 function show() {
-  const good = box?.ready && !failing;
-  $("state").textContent = failing ? `${failing}${box ? ` Seen last at ${time(box.at)}.` : ""}` : box.ready ? "ready" : box.reason;
+  const good = box?.ready && !failure;
+  $("state").textContent = failure ? `${failure}${box ? ` Seen last at ${time(box.at)}.` : ""}` : box.ready ? "ready" : box.reason;
   $("state").className = `pill ${good ? "good" : "bad"}`;
   if (!box) return;
   offerModels();
@@ -78,7 +78,7 @@ function show() {
   $("events").replaceChildren(...(events.length ? [...events].reverse().map(event => make("li", {}, make("time", {}, time(event.at)), event.text)) : [make("li", {}, "Nothing has changed since the box started.")]));
 }
 
-/** The choice keeps a model that is gone: its past is still there. */
+/** Offer every model that has points, also one that is unloaded. */
 function offerModels() {
   const names = [...new Set([...box.models.map(model => model.name), ...points.flatMap(point => Object.keys(point.models))])].sort();
   const now = [...$("model").options].slice(1).map(option => option.value);
@@ -109,7 +109,7 @@ function showTiles() {
   $("tiles").replaceChildren(...tiles.map(([name, value, bad]) => make("div", {}, make("dt", {}, name), make("dd", { class: bad ? "bad" : "" }, value))));
 }
 
-/** A gap in the time is a gap in the lines: the box, or this page, did not look. */
+/** Add a gap to the lines where points are missing: the box stood still, or this page was hidden. */
 function timeline(range) {
   const shown = [];
   for (const point of points) {
@@ -123,36 +123,36 @@ function timeline(range) {
 
 function showCharts() {
   const model = $("model").value, first = points[0]?.at ?? box.at;
-  // Of a young box the charts show its whole life.
-  const range = [Math.max(box.at - Number($("range").value), Math.min(first, box.at - SHORTEST_S)), box.at], shown = timeline(range);
+  // The charts of a young box show all of its time.
+  const range = [Math.max(box.at - Number($("range").value), Math.min(first, box.at - MIN_RANGE_S)), box.at], shown = timeline(range);
   const times = shown.map(point => point.at);
   const line = (name, variable, value) => ({ name, colour: variable, values: shown.map(point => (point.gap ? null : value(point) ?? null)) });
-  const of = point => (model ? point.models[model] : point.all);
-  const per = (number, point) => number / (point.seconds || 1);
+  const numbersOf = point => (model ? point.models[model] : point.all);
+  const rateOf = (number, point) => number / (point.seconds || 1);
   const draw = (chart, lines) => chart.show(times, lines, events, range);
 
-  const busiest = byNumber(shown, point => Object.entries(point.models).map(([name, each]) => [name, total(each.answers)])).filter(name => !model || name === model);
-  const lines = busiest.slice(0, MOST_LINES).sort().map((name, index) => line(title(name), `--c${index}`, point => per(total(point.models[name]?.answers), point)));
-  const rest = busiest.slice(MOST_LINES);
-  if (rest.length) lines.push(line(OTHERS, "--c8", point => per(rest.reduce((sum, name) => sum + total(point.models[name]?.answers), 0), point)));
+  const busiest = namesBySum(shown, point => Object.entries(point.models).map(([name, each]) => [name, total(each.answers)])).filter(name => !model || name === model);
+  const lines = busiest.slice(0, MAX_LINES).sort().map((name, index) => line(title(name), `--c${index}`, point => rateOf(total(point.models[name]?.answers), point)));
+  const others = busiest.slice(MAX_LINES);
+  if (others.length) lines.push(line(OTHERS, "--c8", point => rateOf(others.reduce((sum, name) => sum + total(point.models[name]?.answers), 0), point)));
   draw(charts.models, lines);
 
-  const classes = CLASSES.filter(name => shown.some(point => of(point)?.answers?.[name]));
-  draw(charts.classes, classes.map(name => line(name, `--class${name[0]}`, point => per(of(point)?.answers[name] ?? 0, point))));
-  draw(charts.latency, ["p50", "p95", "p99"].map((name, index) => line(name, `--c${index}`, point => of(point)?.[`${name}_ms`])));
+  const classes = CLASSES.filter(name => shown.some(point => numbersOf(point)?.answers?.[name]));
+  draw(charts.classes, classes.map(name => line(name, `--class${name[0]}`, point => rateOf(numbersOf(point)?.answers[name] ?? 0, point))));
+  draw(charts.latency, ["p50", "p95", "p99"].map((name, index) => line(name, `--c${index}`, point => numbersOf(point)?.[`${name}_ms`])));
   draw(charts.load, [
-    line(model ? "threads at work" : "in flight", "--c0", point => (model ? of(point)?.threads ?? 0 : of(point).in_flight)),
-    line("queue", "--c2", point => of(point)?.queue ?? 0),
+    line(model ? "threads at work" : "in flight", "--c0", point => (model ? numbersOf(point)?.threads ?? 0 : numbersOf(point).in_flight)),
+    line("queue", "--c2", point => numbersOf(point)?.queue ?? 0),
   ]);
 
-  const spent = point => addStages(model ? [point.models[model]] : Object.values(point.models ?? {}));
-  const stages = byNumber(shown, point => Object.entries(spent(point))).slice(0, MOST_LINES).sort();
+  const stagesOf = point => addStages(model ? [point.models[model]] : Object.values(point.models ?? {}));
+  const stages = namesBySum(shown, point => Object.entries(stagesOf(point))).slice(0, MAX_LINES).sort();
   draw(charts.stages, stages.map((name, index) => line(name, `--c${index}`, point => {
-    const all = spent(point), sum = total(all);
+    const all = stagesOf(point), sum = total(all);
     return sum ? (100 * (all[name] ?? 0)) / sum : null;
   })));
 
-  const groups = byNumber(shown, point => Object.entries(point.memory ?? {})).slice(0, MOST_LINES - 1).sort();
+  const groups = namesBySum(shown, point => Object.entries(point.memory ?? {})).slice(0, MAX_LINES - 1).sort();
   draw(charts.memory, [
     ...groups.map((name, index) => line(name, `--c${index}`, point => point.memory[name])),
     line("shared memory", "--c7", point => point.shared_memory),
@@ -165,8 +165,8 @@ function addStages(models) {
   return added;
 }
 
-/** The names of the points' numbers, the largest sum first. */
-function byNumber(shown, numbers) {
+/** Return the names of the points' numbers, the largest sum first. */
+function namesBySum(shown, numbers) {
   const sums = new Map();
   for (const point of shown) if (!point.gap) for (const [name, number] of numbers(point)) sums.set(name, (sums.get(name) ?? 0) + number);
   return [...sums.keys()].sort((one, other) => sums.get(other) - sums.get(one) || one.localeCompare(other));
@@ -194,23 +194,23 @@ function showProcesses() {
   }));
 }
 
-/** The first cell of a row names it. */
+/** Fill a table. The first cell of a row is its heading; the others are [text, class]. */
 function table(id, heads, rows) {
   const head = make("tr", {}, ...heads.map((name, index) => make("th", { scope: "col", class: rows[0]?.[index]?.[1]?.includes("number") ? "number" : "" }, name)));
-  const body = rows.map(row => make("tr", {}, ...row.map(([text, look], index) => (index ? make("td", { class: look ?? "" }, text) : make("th", { scope: "row" }, text)))));
+  const body = rows.map(row => make("tr", {}, ...row.map(([text, style], index) => (index ? make("td", { class: style ?? "" }, text) : make("th", { scope: "row" }, text)))));
   $(id).replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
 }
 
-// --- what a person does
+// --- controls
 
 $("range").onchange = $("model").onchange = () => box && showCharts();
-$("key").onchange = ask;
+$("key").onchange = update;
 $("pause").onclick = () => {
   paused = !paused;
   $("pause").setAttribute("aria-pressed", String(paused));
   $("pause").textContent = paused ? "Go on" : "Pause";
-  ask();
+  update();
 };
-document.addEventListener("visibilitychange", ask);
+document.addEventListener("visibilitychange", update);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => box && showCharts());
-ask();
+update();

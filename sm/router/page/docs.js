@@ -1,19 +1,19 @@
-// The OpenAPI document in Swagger UI. A key is asked for only where the box wants one.
-const field = document.getElementById("key");
+// Show the OpenAPI document in Swagger UI. The page asks for an API key only if the box requires one.
+const keyField = document.getElementById("key");
 const withKey = request => {
-  if (field.value && new URL(request.url, location).origin === location.origin) request.headers["x-api-key"] = field.value;
+  if (keyField.value && new URL(request.url, location).origin === location.origin) request.headers["x-api-key"] = keyField.value;
   return request;
 };
 
 async function show() {
-  const answer = await fetch("openapi.json", { headers: field.value ? { "x-api-key": field.value } : {} });
-  const said = await answer.json();
-  document.getElementById("keying").hidden = answer.ok && !field.value;
-  document.getElementById("state").textContent = answer.ok ? "" : said.error;
+  const answer = await fetch("openapi.json", { headers: keyField.value ? { "x-api-key": keyField.value } : {} });
+  const openapi = await answer.json();
+  document.getElementById("keying").hidden = answer.ok && !keyField.value;
+  document.getElementById("state").textContent = answer.ok ? "" : openapi.error;
   if (!answer.ok) return;
-  said.servers = [{ url: new URL(".", location).href.replace(/\/$/, "") }];
+  openapi.servers = [{ url: new URL(".", location).href.replace(/\/$/, "") }];
   SwaggerUIBundle({
-    spec: said,
+    spec: openapi,
     domNode: document.getElementById("viewer"),
     validatorUrl: null,
     requestInterceptor: withKey,
@@ -23,5 +23,5 @@ async function show() {
   });
 }
 
-field.onchange = show;
+keyField.onchange = show;
 show();

@@ -1,7 +1,7 @@
 // Small helpers that the other modules share.
 export const $ = id => document.getElementById(id);
 
-/** An element with attributes and children; attributes starting with "on" are listeners. */
+/** Create an element with attributes and children. Attributes that start with "on" are listeners. */
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -13,7 +13,7 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** The content type of bytes of which no better one is known. */
+/** The content type of bytes whose type is unknown. */
 export const ANY_BYTES = "application/octet-stream";
 
 let count = 0;
@@ -27,7 +27,7 @@ export function save(name, content, type) {
 
 export const milliseconds = value => (value >= 100 ? `${Math.round(value)} ms` : `${value.toFixed(1)} ms`);
 
-/** A number as people read it. */
+/** Format a number with at most four digits. */
 export const shortNumber = value =>
   typeof value !== "number" ? String(value) : Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
 
@@ -40,19 +40,19 @@ export async function toBase64(blob) {
 
 export function fromBase64(text, type) {
   const start = text.startsWith("data:") ? text.indexOf(",") + 1 : 0;
-  const letters = atob(text.slice(start));
-  return new Blob([Uint8Array.from(letters, letter => letter.charCodeAt(0))], { type: type || sniff(letters) });
+  const binary = atob(text.slice(start));
+  return new Blob([Uint8Array.from(binary, character => character.charCodeAt(0))], { type: type || sniff(binary) });
 }
 
-/** The content type by the first bytes. */
-function sniff(letters) {
-  if (letters.startsWith("\x89PNG")) return "image/png";
-  if (letters.startsWith("\xff\xd8")) return "image/jpeg";
-  if (letters.startsWith("RIFF")) return letters.slice(8, 12) === "WEBP" ? "image/webp" : "audio/wav";
-  if (letters.startsWith("OggS")) return "audio/ogg";
-  if (letters.startsWith("ID3")) return "audio/mpeg";
+/** Tell the content type by the first bytes. */
+function sniff(binary) {
+  if (binary.startsWith("\x89PNG")) return "image/png";
+  if (binary.startsWith("\xff\xd8")) return "image/jpeg";
+  if (binary.startsWith("RIFF")) return binary.slice(8, 12) === "WEBP" ? "image/webp" : "audio/wav";
+  if (binary.startsWith("OggS")) return "audio/ogg";
+  if (binary.startsWith("ID3")) return "audio/mpeg";
   return "application/octet-stream";
 }
 
-/** A docstring's text: what stands between backticks is code. */
+/** Show a docstring's text, with the parts between backticks as code. */
 export const prose = text => text.split(/``?([^`]+)``?/).map((part, index) => (index % 2 ? make("code", {}, part) : part));

@@ -1,11 +1,11 @@
-// The playground: built from the OpenAPI document of the box, and from nothing else.
+// The playground. It is built from the box's OpenAPI document alone.
 import { $, make, milliseconds, prose, save, toBase64 } from "./dom.js";
 import { everyField, field, fieldsOf, FieldError, listField, readAll, resolve, writeAll } from "./form.js";
 import { buildRequest, code, events, languages, needsFile } from "./request.js";
 import { show } from "./results.js";
 import { historyTable, stages, waterfall } from "./timing.js";
 
-const HISTORY = 30;
+const MAX_HISTORY = 30;
 let schemas = {}, clients = [], client = null, records = null, options = [], streaming = null;
 let running = null, last = null, history = [];
 
@@ -14,17 +14,17 @@ function call(path, settings = {}) {
   return fetch(path, key ? { ...settings, headers: { ...settings.headers, "x-api-key": key } } : settings);
 }
 
-// --- what is served
+// --- the models
 
 async function start() {
   const ping = await fetch("ping").catch(() => null);
-  state(ping?.ok ? "ready" : (await ping?.json().catch(() => null))?.error || "The box does not answer.", ping?.ok);
-  const answer = await call("openapi.json"), said = await answer.json();
+  showState(ping?.ok ? "ready" : (await ping?.json().catch(() => null))?.error || "The box does not answer.", ping?.ok);
+  const answer = await call("openapi.json"), openapi = await answer.json();
   $("keying").hidden = answer.ok && !$("key").value;
-  if (!answer.ok) return state(said.error, false);
-  schemas = said.components.schemas;
-  clients = Object.entries(schemas).filter(([name]) => name.endsWith(".Request")).map(([, request]) => ofClient(request));
-  clients.push(...await withoutClient());
+  if (!answer.ok) return showState(openapi.error, false);
+  schemas = openapi.components.schemas;
+  clients = Object.entries(schemas).filter(([name]) => name.endsWith(".Request")).map(([, request]) => describeClient(request));
+  clients.push(...await modelsWithoutClient());
   const named = location.hash.slice(1);
   $("models").replaceChildren(...clients.map(each =>
     make("button", { type: "button", "data-model": each.name, "aria-pressed": "false", onclick: () => choose(each) }, each.name, each.tensors ? make("small", {}, " tensors") : null)));
@@ -32,12 +32,12 @@ async function start() {
   else $("summary").textContent = "No model is served.";
 }
 
-function state(text, good) {
+function showState(text, good) {
   $("state").textContent = text;
   $("state").className = `pill ${good ? "good" : "bad"}`;
 }
 
-function ofClient(request) {
+function describeClient(request) {
   const name = request.properties.modelname.const;
   return {
     name,
@@ -54,8 +54,8 @@ function ofClient(request) {
   };
 }
 
-/** Models that no client serves take tensors: Triton says which. */
-async function withoutClient() {
+/** Models without a client accept tensors, which Triton describes. */
+async function modelsWithoutClient() {
   const listing = await call("models").then(answer => (answer.ok ? answer.json() : { models: [] })).catch(() => ({ models: [] }));
   const known = new Set(clients.map(each => each.name));
   return listing.models.map(row => ({ name: row.modelName || row.name, client: row.client }))
@@ -63,19 +63,19 @@ async function withoutClient() {
     .map(row => ({ name: row.name, summary: "No client serves this model: it takes tensors.", tensors: true, contentTypes: [], samples: [], kind: { kind: "table", items: "outputs" } }));
 }
 
-async function tensorsOf(model) {
+async function loadTensors(model) {
   const answer = await call(`v2/models/${encodeURIComponent(model.name)}`), said = await answer.json();
   if (!answer.ok) throw new Error(said.error);
   model.inputs = said.inputs;
   const properties = Object.fromEntries(said.inputs.map(({ name, datatype, shape }) => [name, {
     description: `${datatype} [${shape.join(", ")}], -1: any size. Nested lists; the shape follows from them.`,
-    examples: [filled(shape.map(size => (size < 0 ? 1 : size)), datatype)],
+    examples: [zeros(shape.map(size => (size < 0 ? 1 : size)), datatype)],
   }]));
   model.payload = { type: "object", properties, required: Object.keys(properties) };
 }
 
-/** A tensor of zeros, if it is small enough to be read. */
-function filled(shape, datatype) {
+/** A tensor of zeros; empty if it would be too large to read. */
+function zeros(shape, datatype) {
   if (shape.reduce((all, size) => all * size, 1) > 5000) return [];
   const one = datatype === "BYTES" ? "" : datatype === "BOOL" ? false : 0;
   return shape.reduceRight((inner, size) => Array.from({ length: size }, () => structuredClone(inner)), one);
@@ -95,14 +95,14 @@ async function choose(wanted) {
   window.history.replaceState(null, "", `#${encodeURIComponent(client.name)}`);
   for (const button of $("models").children) button.setAttribute("aria-pressed", String(button.dataset.model === client.name));
   $("summary").replaceChildren(...prose(client.summary));
-  clear();
+  clearAnswer();
   for (const id of ["payload", "parameters"]) $(id).replaceChildren();
   $("samples").hidden = $("options").hidden = true;
   if (client.tensors && !client.payload) {
     try {
-      await tensorsOf(client);
+      await loadTensors(client);
     } catch (error) {
-      problem(error.message);
+      showProblem(error.message);
     }
     if (client !== wanted) return;
   }
@@ -116,8 +116,8 @@ async function choose(wanted) {
   streaming = client.streams ? field("stream", { type: "boolean", default: true, description: "Show the parts of the answer as they come." }, "", false, context) : null;
   $("parameters").replaceChildren(...options.map(each => each.element), ...(streaming ? [streaming.element] : []));
   $("options").hidden = !options.length && !streaming;
-  samples();
-  view("result");
+  showSamples();
+  showTab("result");
 }
 
 /** The body of a client that reads any content type: JSON, or a file. */
@@ -127,7 +127,7 @@ function wholeBody(context) {
     file: { type: "string", contentEncoding: "base64", description: "It is sent as it is, with its content type, instead of the JSON." } } } });
 }
 
-function samples() {
+function showSamples() {
   const tiles = client.samples.map(name => {
     const path = `samples/${encodeURIComponent(client.name)}/${encodeURIComponent(name)}`;
     const picture = /\.(jpe?g|png|webp)$/i.test(name) ? make("img", { alt: "" }) : null;
@@ -135,7 +135,7 @@ function samples() {
     return make("button", { type: "button", class: "tile", "data-sample": name, onclick: () => useSample(path, name) }, picture || make("span", { class: "glyph", "aria-hidden": "true" }, "{ }"), make("span", {}, name === "payload.json" ? "sample" : name));
   });
   const pictures = tiles.filter(tile => tile.querySelector("img"));
-  // Pictures say more than the payload that one of them is in.
+  // Show pictures only, if there are any: the JSON sample contains one of them.
   const shown = pictures.length ? pictures : tiles;
   if (!shown.length && client.example !== undefined)
     shown.push(make("button", { type: "button", class: "tile", onclick: () => { records.write(client.example); run(); } }, make("span", { class: "glyph", "aria-hidden": "true" }, "{ }"), make("span", {}, "example")));
@@ -146,7 +146,7 @@ function samples() {
 async function useSample(path, name) {
   clearErrors();
   const answer = await call(path);
-  if (!answer.ok) return problem((await answer.json()).error);
+  if (!answer.ok) return showProblem((await answer.json()).error);
   if (name.endsWith(".json")) {
     const payload = await answer.json();
     records.write(client.wholeBody ? { body: payload } : typeof payload === "string" && client.mainField ? { [client.mainField]: payload } : payload);
@@ -184,16 +184,16 @@ async function run() {
     request = await buildRequest(client, client.tensors ? [tensorRequest(given[0])] : given, parameters, streaming?.read());
   } catch (error) {
     if (!(error instanceof FieldError)) throw error;
-    return wrong(error.field, error.message);
+    return showFieldError(error.field, error.message);
   }
   const mine = running = new AbortController(), asked = client;
-  busy(true);
+  setBusy(true);
   const began = performance.now(), entry = { at: new Date(), model: client.name, request, client, given };
   try {
     const answer = await call(request.path, { method: "POST", headers: request.headers, body: request.body, signal: mine.signal });
     entry.status = answer.status;
     if (answer.ok && answer.headers.get("Content-Type")?.startsWith("text/event-stream")) await readStream(answer, entry, began, mine);
-    else entry.said = await parsed(answer);
+    else entry.said = await parseAnswer(answer);
     entry.ms = performance.now() - began;
     entry.timing = answer.headers.get("Server-Timing");
   } catch (error) {
@@ -202,14 +202,14 @@ async function run() {
   }
   if (running === mine) {
     running = null;
-    busy(false);
+    setBusy(false);
   }
-  history = [entry, ...history].slice(0, HISTORY);
-  $("history").replaceChildren(historyTable(history, again));
-  if (asked === client && !mine.signal.aborted) await present(entry);
+  history = [entry, ...history].slice(0, MAX_HISTORY);
+  $("history").replaceChildren(historyTable(history, showAgain));
+  if (asked === client && !mine.signal.aborted) await showAnswer(entry);
 }
 
-async function parsed(answer) {
+async function parseAnswer(answer) {
   if (answer.headers.get("Content-Type")?.startsWith("image/")) {
     const blob = await answer.blob();
     return { modelname: client.name, result: { image: await toBase64(blob), content_type: blob.type } };
@@ -222,11 +222,11 @@ async function parsed(answer) {
   }
 }
 
-/** The parts as they come: texts are joined, the rest is a list. */
+/** Show the parts as they arrive. The result is a joined text, or a list of other parts. */
 async function readStream(answer, entry, began, mine) {
   const words = make("p", { class: "words streaming", "aria-live": "polite" }), parts = [];
-  clear();
-  reveal();
+  clearAnswer();
+  scrollToAnswer();
   $("view-result").replaceChildren(words);
   for await (const { event, data } of events(answer.body)) {
     const said = JSON.parse(data);
@@ -246,27 +246,27 @@ async function readStream(answer, entry, began, mine) {
 
 // --- the answer
 
-async function present(entry) {
+async function showAnswer(entry) {
   last = entry;
-  clear();
+  clearAnswer();
   const good = entry.status && entry.status < 400;
-  reveal();
+  scrollToAnswer();
   $("time").textContent = `${entry.status || "no answer"} in ${milliseconds(entry.ms)}${entry.first ? `, first part after ${milliseconds(entry.first)}` : ""}`;
   $("time").className = good ? "good" : "bad";
   $("answer").textContent = JSON.stringify(entry.said, (_, value) => (typeof value === "string" && value.length > 2000 ? `${value.slice(0, 60)}… (${value.length} characters)` : value), 2);
   $("waterfall").replaceChildren(waterfall(stages(entry.timing, entry.ms)));
   showCode();
-  if (!good) return failed(entry.said);
-  const shown = await views(entry);
+  if (!good) return showFailure(entry.said);
+  const shown = await recordViews(entry);
   if (last !== entry) return;
   if (shown) $("view-result").replaceChildren(...shown);
-  else view("json");
-  reveal();
+  else showTab("json");
+  scrollToAnswer();
   if (!shown) $("view-result").replaceChildren(make("p", { class: "empty" }, "This result is shown as JSON."));
 }
 
-/** One view for each record; null if none of them has one. */
-async function views(entry) {
+/** Return a view for each record; null if a single record has none. */
+async function recordViews(entry) {
   if (entry.client.tensors) entry.said.outputs?.forEach(output => { if (output.data?.length > 64) output.shown = output.data.slice(0, 64); });
   const many = entry.given.length > 1 && Array.isArray(entry.said.result);
   const results = entry.client.tensors ? [{ outputs: entry.said.outputs.map(({ name, datatype, shape, data, shown }) => ({ name, datatype, shape: JSON.stringify(shape), data: shown || data })) }] : many ? entry.said.result : [entry.said.result];
@@ -282,29 +282,29 @@ async function views(entry) {
   return shown;
 }
 
-/** On a narrow screen the answer is below the form. */
-function reveal() {
+/** On a narrow screen the answer is below the form, so scroll to it. */
+function scrollToAnswer() {
   const isBelow = $("output").getBoundingClientRect().top > $("form").getBoundingClientRect().top + 100;
   if (isBelow && $("output").getBoundingClientRect().top > innerHeight / 3) $("output").scrollIntoView({ block: "start" });
 }
 
-function failed(said) {
+function showFailure(said) {
   const path = typeof said.field === "string" ? said.field : "";
   const fields = [...everyField([...records.fields, ...options])];
   const exact = fields.find(each => each.path === path);
   const nearest = exact || fields.filter(each => path.startsWith(each.path)).sort((one, other) => other.path.length - one.path.length)[0];
-  if (nearest && client === last.client) wrong(nearest, said.error);
-  problem(said.error || JSON.stringify(said));
+  if (nearest && client === last.client) showFieldError(nearest, said.error);
+  showProblem(said.error || JSON.stringify(said));
   $("view-result").replaceChildren(make("p", { class: "empty" }, "There is no result."));
 }
 
-function wrong(field, message) {
+function showFieldError(field, message) {
   field.showError(message);
   field.control.focus();
   field.element.scrollIntoView({ block: "nearest" });
 }
 
-function problem(text) {
+function showProblem(text) {
   $("problem").replaceChildren(make("p", { class: "error" }, text));
 }
 
@@ -314,7 +314,7 @@ function clearErrors() {
   $("problem").replaceChildren();
 }
 
-function clear() {
+function clearAnswer() {
   $("problem").replaceChildren();
   $("time").textContent = "";
   $("answer").textContent = "";
@@ -323,9 +323,9 @@ function clear() {
   $("view-result").replaceChildren(make("p", { class: "empty" }, client?.samples.length || client?.example !== undefined ? "The result appears here. Click a sample to begin." : "The result appears here."));
 }
 
-function again(entry) {
-  view("result");
-  present(entry);
+function showAgain(entry) {
+  showTab("result");
+  showAnswer(entry);
 }
 
 function showCode() {
@@ -337,20 +337,20 @@ function showCode() {
 
 // --- the page
 
-function busy(is) {
-  $("stop").hidden = !is;
-  $("output").setAttribute("aria-busy", String(is));
-  $("output").classList.toggle("busy", is);
+function setBusy(isBusy) {
+  $("stop").hidden = !isBusy;
+  $("output").setAttribute("aria-busy", String(isBusy));
+  $("output").classList.toggle("busy", isBusy);
 }
 
 function stop() {
   running?.abort();
   running = null;
-  busy(false);
+  setBusy(false);
 }
 
 const TABS = ["result", "json", "time", "code"];
-function view(name) {
+function showTab(name) {
   for (const each of TABS) {
     const chosen = each === name;
     $(`view-${each}`).hidden = !chosen;
@@ -359,13 +359,13 @@ function view(name) {
   }
 }
 
-for (const name of TABS) $(`tab-${name}`).addEventListener("click", () => view(name));
+for (const name of TABS) $(`tab-${name}`).addEventListener("click", () => showTab(name));
 $("tab-result").parentElement.addEventListener("keydown", event => {
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (!step) return;
   const at = TABS.findIndex(name => $(`tab-${name}`).getAttribute("aria-selected") === "true");
   const next = TABS[(at + step + TABS.length) % TABS.length];
-  view(next);
+  showTab(next);
   $(`tab-${next}`).focus();
 });
 $("language").append(...languages.map(name => new Option(name, name)));
@@ -375,7 +375,7 @@ $("copy").addEventListener("click", async () => {
   try {
     await navigator.clipboard.writeText($("code").textContent);
   } catch {
-    // A page over plain HTTP has no clipboard of its own.
+    // A page over plain HTTP may not use the clipboard directly.
     selection.selectAllChildren($("code"));
     document.execCommand("copy");
     selection.removeAllRanges();

@@ -1,7 +1,7 @@
-// Boxes and masks over the picture that was sent. The score filters them here; nothing is asked again.
+// Draw boxes and masks over the sent picture. The slider filters them in the page, without another request.
 import { fromBase64, make, newId, save } from "./dom.js";
 
-/** A colour for a label, the same in every picture; the golden angle keeps labels apart. */
+/** The hue of a label, the same in every picture. The golden angle keeps labels apart. */
 const hue = label => ([...String(label)].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 997, 7) * 137.508) % 360;
 
 export async function overlay(kind, rows, picture) {
@@ -18,15 +18,15 @@ export async function overlay(kind, rows, picture) {
   const tip = make("div", { class: "tip", hidden: true });
   const list = make("ul", { class: "found" });
   const hasScores = objects.every(each => Number.isFinite(each.score));
-  let least = 0, chosen = null;
+  let minScore = 0, chosen = null;
 
-  const visible = () => objects.filter(each => !hasScores || each.score >= least);
+  const visible = () => objects.filter(each => !hasScores || each.score >= minScore);
   const draw = () => {
     const pen = canvas.getContext("2d");
     const scale = canvas.width / (canvas.clientWidth || canvas.width);
     pen.clearRect(0, 0, canvas.width, canvas.height);
     pen.drawImage(image, 0, 0);
-    // The likeliest last, on top.
+    // The likeliest is drawn last, on top.
     const order = [...visible()].reverse().sort((one, other) => (one === chosen) - (other === chosen));
     // Masks first: no label is under another object's mask.
     for (const paint of [paintMask, paintBox])
@@ -56,24 +56,24 @@ export async function overlay(kind, rows, picture) {
   const count = make("span", { role: "status" });
   const id = newId();
   const slider = make("input", { type: "range", id, min: 0, max: 1, step: 0.01, value: 0 });
-  const shownLeast = make("output", { for: id }, "0.00");
+  const shownMinScore = make("output", { for: id }, "0.00");
   slider.addEventListener("input", () => {
-    least = Number(slider.value);
-    shownLeast.textContent = least.toFixed(2);
+    minScore = Number(slider.value);
+    shownMinScore.textContent = minScore.toFixed(2);
     fill();
     draw();
   });
   canvas.addEventListener("pointermove", event => {
-    const place = canvas.getBoundingClientRect();
-    const x = (event.clientX - place.left) * canvas.width / place.width, y = (event.clientY - place.top) * canvas.height / place.height;
+    const bounds = canvas.getBoundingClientRect();
+    const x = (event.clientX - bounds.left) * canvas.width / bounds.width, y = (event.clientY - bounds.top) * canvas.height / bounds.height;
     const under = visible().filter(({ box }) => box && x >= box[0] && x <= box[2] && y >= box[1] && y <= box[3]);
     const smallest = under.sort((one, other) => area(one.box) - area(other.box))[0] || null;
     choose(smallest);
     tip.hidden = !smallest;
     if (smallest) {
       tip.textContent = `${smallest.label} ${hasScores ? smallest.score.toFixed(4) : ""} · ${smallest.box.map(corner => Math.round(corner)).join(", ")}`;
-      tip.style.left = `${Math.min(event.clientX - place.left + 12, place.width - 140)}px`;
-      tip.style.top = `${event.clientY - place.top + 14}px`;
+      tip.style.left = `${Math.min(event.clientX - bounds.left + 12, bounds.width - 140)}px`;
+      tip.style.top = `${event.clientY - bounds.top + 14}px`;
     }
   });
   canvas.addEventListener("pointerleave", () => { tip.hidden = true; choose(null); });
@@ -83,7 +83,7 @@ export async function overlay(kind, rows, picture) {
   return make("div", { class: "overlay" },
     make("div", { class: "stage" }, canvas, tip),
     make("div", { class: "tools" },
-      hasScores ? make("label", { for: id }, "Score at least ") : null, hasScores ? slider : null, hasScores ? shownLeast : null, count,
+      hasScores ? make("label", { for: id }, "Score at least ") : null, hasScores ? slider : null, hasScores ? shownMinScore : null, count,
       make("button", { type: "button", id: "save-picture", onclick: () => canvas.toBlob(blob => save("picture.png", blob)) }, "Download picture")),
     list);
 }
@@ -128,7 +128,7 @@ async function maskOf(mask, colour) {
   let alpha;
   if (mask.counts !== undefined) {
     [canvas.height, canvas.width] = mask.size;
-    alpha = runs(mask.counts, canvas.width, canvas.height);
+    alpha = decodeRuns(mask.counts, canvas.width, canvas.height);
   } else {
     const image = await createImageBitmap(fromBase64(mask.image, mask.content_type));
     [canvas.width, canvas.height] = [image.width, image.height];
@@ -144,9 +144,9 @@ async function maskOf(mask, colour) {
   return canvas;
 }
 
-/** COCO's run lengths, column by column: as text of five bits a letter, or as numbers. */
-function runs(counts, width, height) {
-  const lengths = typeof counts === "string" ? unpacked(counts) : counts;
+/** Decode COCO's run lengths, column by column. They are numbers, or text with five bits a character. */
+function decodeRuns(counts, width, height) {
+  const lengths = typeof counts === "string" ? unpackLengths(counts) : counts;
   const marked = new Uint8Array(width * height);
   let at = 0, on = false;
   for (const length of lengths) {
@@ -157,7 +157,7 @@ function runs(counts, width, height) {
   return marked;
 }
 
-function unpacked(text) {
+function unpackLengths(text) {
   const lengths = [];
   for (let at = 0; at < text.length;) {
     let value = 0, shift = 0, letter;

@@ -1,7 +1,7 @@
-// What is sent, and the same as code. A request is {path, headers, body, json, file, modelname, parameters}.
+// Build a request, and write it as code. A request is {path, headers, body, json, file, name, parameters}.
 import { ANY_BYTES, toBase64 } from "./dom.js";
 
-/** records: objects whose values may be files. One file alone goes as it is, anything else as JSON. */
+/** records: objects whose values may be files. A single file is sent as a raw body, anything else as JSON. */
 export async function buildRequest(client, records, parameters, streamed) {
   const headers = { "X-Trireme-Timing": "1" };
   if (streamed) headers.Accept = "text/event-stream";
@@ -13,10 +13,10 @@ export async function buildRequest(client, records, parameters, streamed) {
     return { path: `invocations?${query}`, headers, body: raw, file: raw.name || "payload", name: client.name, parameters };
   }
   const payloads = [];
-  for (const record of records) payloads.push(client.wholeBody ? record.body : await encoded(record));
-  const said = { modelname: client.name, payload: payloads.length === 1 ? payloads[0] : payloads };
-  if (Object.keys(parameters).length) said.parameters = parameters;
-  return asJson(client, said, headers, "invocations");
+  for (const record of records) payloads.push(client.wholeBody ? record.body : await encodeFiles(record));
+  const body = { modelname: client.name, payload: payloads.length === 1 ? payloads[0] : payloads };
+  if (Object.keys(parameters).length) body.parameters = parameters;
+  return asJson(client, body, headers, "invocations");
 }
 
 function asJson(client, json, headers, path) {
@@ -31,7 +31,7 @@ function rawFile(client, record, parameters) {
   return plain && keys.length === 1 && file instanceof Blob && rawType(client, file) ? file : null;
 }
 
-/** The content type of a file that goes as it is; empty if the client takes it in base64 alone. */
+/** The content type for a file as a raw body; empty if the client accepts the file only as base64. */
 function rawType(client, file) {
   const takes = type => client.contentTypes.includes(type);
   if (client.wholeBody || takes(file.type)) return file.type || ANY_BYTES;
@@ -40,20 +40,21 @@ function rawType(client, file) {
   return takes(ANY_BYTES) ? ANY_BYTES : takes("*/*") ? file.type || ANY_BYTES : "";
 }
 
-async function encoded(value) {
+/** Replace files in a value by their base64. */
+async function encodeFiles(value) {
   if (value instanceof Blob) return toBase64(value);
-  if (Array.isArray(value)) return Promise.all(value.map(encoded));
+  if (Array.isArray(value)) return Promise.all(value.map(encodeFiles));
   if (value && typeof value === "object") {
-    const given = {};
-    for (const [key, each] of Object.entries(value)) given[key] = await encoded(each);
-    return given;
+    const encoded = {};
+    for (const [key, each] of Object.entries(value)) encoded[key] = await encodeFiles(each);
+    return encoded;
   }
   return value;
 }
 
-/** Longer JSON is read from a file in the code that is shown. */
-const LONGEST = 3000;
-export const needsFile = request => request.json !== undefined && request.body.length > LONGEST;
+/** Characters of JSON in the shown code. Longer JSON is read from a file. */
+const MAX_INLINE_JSON = 3000;
+export const needsFile = request => request.json !== undefined && request.body.length > MAX_INLINE_JSON;
 
 const shell = text => `'${text.replaceAll("'", "'\\''")}'`;
 const fileOf = request => (request.file ? request.file : "request.json");
@@ -71,7 +72,7 @@ function python(value, depth = 0) {
   return JSON.stringify(value);
 }
 
-const target = request => (request.file
+const customAttributes = request => (request.file
   ? [`modelname=${request.name}`, ...Object.entries(request.parameters).map(([key, value]) => `${key}=${value}`)].join(";")
   : request.path.includes("?") ? `modelname=${request.name}` : "");
 
@@ -105,7 +106,7 @@ ${streamed ? "for line in answer.iter_lines():\n    print(line.decode())" : "pri
   },
   "Python boto3"(request, origin) {
     const body = isFile(request) ? `open(${JSON.stringify(fileOf(request))}, "rb").read()` : `json.dumps(${python(request.json)})`;
-    const attributes = target(request);
+    const attributes = customAttributes(request);
     return `${isFile(request) ? "" : "import json\n\n"}import boto3
 
 # Without endpoint_url it is an endpoint of yours on SageMaker.
@@ -136,8 +137,8 @@ console.log(await answer.${request.headers.Accept ? "text" : "json"}());
 `;
   },
   "AWS CLI"(request, origin) {
-    const attributes = target(request);
-    // --body text means other things to version 1 and 2 of the command; a file is one thing to both.
+    const attributes = customAttributes(request);
+    // Versions 1 and 2 of the command take the text of --body differently. They take a file in the same way.
     return [
       `${isFile(request) ? "" : `printf %s ${shell(request.body)} | `}aws sagemaker-runtime invoke-endpoint`,
       `--endpoint-url ${shell(origin.replace(/\/$/, ""))}`,
@@ -153,25 +154,25 @@ console.log(await answer.${request.headers.Accept ? "text" : "json"}());
 export const languages = Object.keys(LANGUAGES);
 export const code = (language, request, origin, keyed) => LANGUAGES[language](request, origin, keyed);
 
-/** The events of a stream as they come: each is {event, data}. */
+/** Yield the events of a stream as they arrive, each as {event, data}. */
 export async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
+  let partial = "";
   for (;;) {
     const { value, done } = await reader.read();
-    rest += value || "";
-    const blocks = rest.split("\n\n");
-    rest = done ? "" : blocks.pop();
-    for (const block of blocks) if (block.trim()) yield event(block);
+    partial += value || "";
+    const blocks = partial.split("\n\n");
+    partial = done ? "" : blocks.pop();
+    for (const block of blocks) if (block.trim()) yield parseEvent(block);
     if (done) return;
   }
 }
 
-function event(block) {
-  const said = { event: "message", data: "" };
+function parseEvent(block) {
+  const parsed = { event: "message", data: "" };
   for (const line of block.split("\n")) {
     const colon = line.indexOf(":");
-    if (colon > 0) said[line.slice(0, colon)] = line.slice(colon + 1).trimStart();
+    if (colon > 0) parsed[line.slice(0, colon)] = line.slice(colon + 1).trimStart();
   }
-  return said;
+  return parsed;
 }

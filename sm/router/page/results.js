@@ -1,8 +1,8 @@
-// A result as its kind shows it. null: it does not fit, and is shown as JSON.
+// Show a result by its kind. A view is null if the result does not fit the kind; then it is shown as JSON.
 import { fromBase64, make, save, shortNumber } from "./dom.js";
 import { overlay } from "./overlay.js";
 
-/** sent: {picture: Blob or null, text: string}, of the same record. */
+/** sent: {picture: Blob or null, text: string} of the request's record. */
 export async function show(kind, result, sent) {
   if (result && typeof result.image === "string" && String(result.content_type || "").startsWith("image/")) return pictureOf(result);
   if (!kind) return null;
@@ -28,14 +28,14 @@ const isObject = value => value !== null && typeof value === "object" && !Array.
 const VIEWS = {
   classes(kind, rows) {
     if (!Array.isArray(rows)) return null;
-    const read = rows.map(row => (isObject(row) ? [row[kind.label], row[kind.score]] : fromRow(kind.row, row)));
-    if (!read.length || read.some(each => !each || each[0] === undefined || !Number.isFinite(each[1]))) return null;
-    const shares = read.every(([, score]) => score >= 0 && score <= 1);
-    const most = shares ? 1 : Math.max(...read.map(([, score]) => Math.abs(score))) || 1;
-    return make("ol", { class: "bars" }, ...read.map(([label, score]) => {
+    const pairs = rows.map(row => (isObject(row) ? [row[kind.label], row[kind.score]] : fromRow(kind.row, row)));
+    if (!pairs.length || pairs.some(each => !each || each[0] === undefined || !Number.isFinite(each[1]))) return null;
+    const areShares = pairs.every(([, score]) => score >= 0 && score <= 1);
+    const largest = areShares ? 1 : Math.max(...pairs.map(([, score]) => Math.abs(score))) || 1;
+    return make("ol", { class: "bars" }, ...pairs.map(([label, score]) => {
       const bar = make("span", { class: "bar" });
-      bar.style.width = `${Math.max(0, (score / most) * 100)}%`;
-      return make("li", {}, make("span", { class: "name" }, String(label)), make("span", { class: "score" }, shares ? `${(score * 100).toFixed(1)} %` : shortNumber(score)), make("span", { class: "track" }, bar));
+      bar.style.width = `${Math.max(0, (score / largest) * 100)}%`;
+      return make("li", {}, make("span", { class: "name" }, String(label)), make("span", { class: "score" }, areShares ? `${(score * 100).toFixed(1)} %` : shortNumber(score)), make("span", { class: "track" }, bar));
     }));
   },
   boxes: boxes,
@@ -44,11 +44,11 @@ const VIEWS = {
     const rows = (Array.isArray(value) ? value : [value]).map(row => (typeof row === "string" ? { [kind.text]: row } : row));
     if (!rows.length || rows.some(row => typeof row?.[kind.text] !== "string")) return null;
     if (rows.length === 1 && !Number.isFinite(rows[0][kind.score]))
-      return make("p", { class: "words" }, ...marked(rows[0][kind.text], sent.text, kind.mark));
+      return make("p", { class: "words" }, ...highlight(rows[0][kind.text], sent.text, kind.mark));
     return make("ol", { class: "bars texts" }, ...rows.map(row => {
       const score = row[kind.score], bar = make("span", { class: "bar" });
       bar.style.width = `${Math.max(0, Math.min(1, score || 0)) * 100}%`;
-      return make("li", {}, make("span", { class: "name" }, ...marked(row[kind.text], sent.text, kind.mark)),
+      return make("li", {}, make("span", { class: "name" }, ...highlight(row[kind.text], sent.text, kind.mark)),
         Number.isFinite(score) ? make("span", { class: "score" }, `${(score * 100).toFixed(1)} %`) : null, make("span", { class: "track" }, bar));
     }));
   },
@@ -75,20 +75,20 @@ async function boxes(kind, rows, sent) {
   return shown;
 }
 
-/** "{score}:{index}:{label}" read from a string. What is between braces last takes the rest. */
+/** Read a string by a pattern such as "{score}:{index}:{label}". The last field takes the rest of the string. */
 function fromRow(pattern, row) {
   if (!pattern || typeof row !== "string") return null;
-  const names = [...pattern.matchAll(/{(\w+)}/g)].map(found => found[1]);
-  const between = pattern.split(/{\w+}/).map(text => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  const last = between.pop();
-  const found = row.match(new RegExp(`^${between.map((text, index) => `${text}(${index === between.length - 1 ? ".*" : ".*?"})`).join("")}${last}$`, "s"));
-  if (!found) return null;
-  const read = Object.fromEntries(names.map((name, index) => [name, found[index + 1]]));
-  return [read.label, Number(read.score)];
+  const names = [...pattern.matchAll(/{(\w+)}/g)].map(match => match[1]);
+  const separators = pattern.split(/{\w+}/).map(text => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  const ending = separators.pop();
+  const match = row.match(new RegExp(`^${separators.map((text, index) => `${text}(${index === separators.length - 1 ? ".*" : ".*?"})`).join("")}${ending}$`, "s"));
+  if (!match) return null;
+  const fields = Object.fromEntries(names.map((name, index) => [name, match[index + 1]]));
+  return [fields.label, Number(fields.score)];
 }
 
-/** The text with what stands in the place of each mark in a <mark>. */
-function marked(text, sent, mark) {
+/** The text, with a <mark> around what replaces each mark of the sent text. */
+function highlight(text, sent, mark) {
   if (!mark || !sent || !sent.includes(mark)) return [text];
   const parts = sent.split(mark), nodes = [];
   let at = 0;
@@ -108,12 +108,12 @@ function marked(text, sent, mark) {
   return nodes;
 }
 
-const MOST_ROWS = 200;
+const MAX_ROWS = 200;
 function table(names, rows) {
-  const cell = value => (typeof value === "number" ? shortNumber(value) : isObject(value) || Array.isArray(value) ? short(JSON.stringify(value)) : String(value ?? ""));
+  const cell = value => (typeof value === "number" ? shortNumber(value) : isObject(value) || Array.isArray(value) ? shorten(JSON.stringify(value)) : String(value ?? ""));
   return make("div", { class: "table", tabindex: 0, role: "region", "aria-label": "The result as a table" },
     make("table", {}, make("thead", {}, make("tr", {}, ...names.map(name => make("th", { scope: "col" }, name)))),
-      make("tbody", {}, ...rows.slice(0, MOST_ROWS).map(row => make("tr", {}, ...row.map(value => make("td", {}, cell(value))))))),
-    rows.length > MOST_ROWS ? make("p", { class: "help" }, `${rows.length - MOST_ROWS} more rows are in the JSON.`) : null);
+      make("tbody", {}, ...rows.slice(0, MAX_ROWS).map(row => make("tr", {}, ...row.map(value => make("td", {}, cell(value))))))),
+    rows.length > MAX_ROWS ? make("p", { class: "help" }, `${rows.length - MAX_ROWS} more rows are in the JSON.`) : null);
 }
-const short = text => (text.length > 160 ? `${text.slice(0, 160)}…` : text);
+const shorten = text => (text.length > 160 ? `${text.slice(0, 160)}…` : text);
