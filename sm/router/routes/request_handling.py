@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from gunicorn.http.errors import ParseException
 from werkzeug import Request
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_content_length, get_input_stream
@@ -91,7 +92,7 @@ def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
     """Read the whole body. Werkzeug would hold a large one in memory twice for a moment."""
     length = get_content_length(environ)
     if length is None:
-        return get_input_stream(environ, max_content_length=max_body).read()
+        return _read_chunks(environ, max_body)
     if length > max_body:
         raise RequestEntityTooLarge
     # gunicorn ends the stream where the body ends. For other servers, werkzeug limits it to the length.
@@ -108,6 +109,18 @@ def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
         raise BadInput("the body did not arrive whole") from error
     body.truncate()
     return body.getvalue()
+
+
+def _read_chunks(environ: WSGIEnvironment, max_body: int) -> bytes:
+    """Read a body of unknown length."""
+    try:
+        # One byte more: werkzeug ends a longer body at its limit, and says nothing.
+        body = get_input_stream(environ, max_content_length=max_body + 1).read()
+    except ParseException as error:
+        raise BadInput("the chunks of the body are malformed") from error
+    if len(body) > max_body:
+        raise RequestEntityTooLarge
+    return body
 
 
 def read_headers(environ: WSGIEnvironment) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
+from gunicorn.http.errors import InvalidChunkSize
 
 from sm.client.base import Client, TextPayload
 from sm.logs import JsonFormatter
@@ -22,6 +24,9 @@ from sm.router.lines import Lines
 from sm.router.routes.invocations import Service, blueprint, direct
 from sm.router.routes.responses import handle_errors
 from sm.triton.http_proxy import Upstream
+
+#: How WSGI says that a body has no length.
+CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked"}
 
 
 class Upper(Client):
@@ -82,6 +87,27 @@ def test_a_result_goes_to_s3_only_where_that_is_allowed(caller: FlaskClient) -> 
 def test_a_body_over_the_limit_is_a_413_also_without_a_front(caller: FlaskClient) -> None:
     answer = caller.post("/invocations", data=b" " * 1001, content_type="application/json")
     assert (answer.status_code, answer.json and answer.json["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 413), (5000, 413)])
+def test_a_body_of_unknown_length_over_the_limit_is_not_cut_but_refused(
+    caller: FlaskClient, size: int, status: int
+) -> None:
+    # As gunicorn alone has a body in chunks.
+    environ = {"wsgi.input": io.BytesIO(b"a" * size), "wsgi.input_terminated": True, **CHUNKED}
+    answer = caller.post("/invocations", content_type="text/plain", environ_overrides=environ)
+    assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize("error", [InvalidChunkSize(b"zz"), OSError("gone")], ids=repr)
+def test_a_body_whose_chunks_cannot_be_read_is_a_400(caller: FlaskClient, error: Exception) -> None:
+    class Broken:
+        def read(self, _: int = -1) -> bytes:
+            raise error
+
+    environ = {"wsgi.input": Broken(), "wsgi.input_terminated": True, **CHUNKED}
+    answer = caller.post("/invocations", content_type="text/plain", environ_overrides=environ)
+    assert (answer.status_code, answer.json and answer.json["code"]) == (400, "bad_input")
 
 
 def test_a_wrong_method_is_a_405_in_the_contracts_words(caller: FlaskClient) -> None:
