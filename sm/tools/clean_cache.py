@@ -82,15 +82,15 @@ def measure(root: Path) -> dict[str, int]:
 
 def total(path: Path) -> int:
     """Return the bytes on disk of a file, or of all files in a folder; a file with two names counts once."""
-    found: dict[tuple[int, int], int] = {}
+    sizes: dict[tuple[int, int], int] = {}
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     for file in [path] if path.is_file() else files:
         try:
             status = file.lstat()
         except OSError:  # another process removed it meanwhile
             continue
-        found[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return sum(found.values())
+        sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())
 
 
 def remove(path: Path) -> None:

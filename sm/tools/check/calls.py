@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """Status (0: none in time) and body; ``why`` is a reason that only a box's log has."""
+    """A status (0: no answer in time) and a body; ``why`` is the reason that a box writes into its log."""
 
     status: int
     body: Any = None

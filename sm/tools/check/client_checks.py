@@ -68,22 +68,22 @@ def find_mismatches(client: Client, metadata: ModelMetadata) -> Iterator[str]:
         yield f"wrong dtype: {sentence}" if other else f"wrong name or shape: {sentence}"
 
 
-def tensors(asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
+def tensors(caller: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
     """Check that the tensors of the client, declared and sent, are those of its models."""
-    client = asker.client
+    client = caller.client
     served_metadata = [observed.metadata(model) for model in client.required_models()]
     mismatches = [sentence for metadata in served_metadata for sentence in find_mismatches(client, metadata)]
     if not mismatches:
-        asker.ask(Request(sample.payload))
+        caller.ask(Request(sample.payload))
     faults = [*mismatches, *observed.faults]
     if faults:
         raise CheckFailed("; ".join(faults[:3]))
     return f"names, dtypes and shapes are those of {', '.join(client.required_models()) or 'no model'}"
 
 
-def golden(asker: Caller, sample: Sample) -> str:
+def golden(caller: Caller, sample: Sample) -> str:
     """Check that the sample gets its golden answer."""
-    reply = asker.ask(Request(sample.payload))
+    reply = caller.ask(Request(sample.payload))
     if reply.status != 200:
         kind = "non-JSON result: " if "cannot be sent" in reply.sentence else ""
         raise CheckFailed(f"{kind}the sample gives {reply.sentence}")
@@ -94,14 +94,14 @@ def golden(asker: Caller, sample: Sample) -> str:
     return f"equal (tolerance: {tolerance})"
 
 
-def mutations(asker: Caller, client: Client, sample: Sample) -> str:
+def mutations(caller: Caller, client: Client, sample: Sample) -> str:
     """Check that mistaken payloads get a result or a 4xx."""
     bad: list[tuple[Request, Reply]] = []
     results = 0
 
     def ask(request: Request) -> bool:
         nonlocal results
-        reply = asker.ask(request)
+        reply = caller.ask(request)
         results += reply.status == 200
         if not reply.status or reply.status >= 500:
             bad.append((request, reply))
@@ -123,24 +123,24 @@ def _is_null(request: Request) -> bool:
     return fields is None or (isinstance(fields, dict) and None in fields.values())
 
 
-def answered(asker: Caller, sample: Sample) -> list[tuple[Request, Any]]:
+def answered(caller: Caller, sample: Sample) -> list[tuple[Request, Any]]:
     """Return different requests, each with its answer when it runs alone."""
     replies = [
-        (request, asker.ask(request)) for request in payload_mutations.variants(sample.payload, VARIANTS)
+        (request, caller.ask(request)) for request in payload_mutations.variants(sample.payload, VARIANTS)
     ]
     return [(request, reply.result) for request, reply in replies if reply.status == 200]
 
 
-def threads(asker: Caller, sample: Sample) -> str:
+def threads(caller: Caller, sample: Sample) -> str:
     """Check that concurrent requests get the same answers as each one alone."""
-    alone = answered(asker, sample)
+    alone = answered(caller, sample)
     if not alone:
         raise CheckFailed("not even the sample gives a result")
     turns = [alone[turn % len(alone)] for turn in range(THREADS)]
     with ThreadPoolExecutor(THREADS) as crowd:
         began = time.monotonic()
         for _ in range(ROUNDS):
-            replies = crowd.map(lambda turn: asker.ask(turn[0]), turns)
+            replies = crowd.map(lambda turn: caller.ask(turn[0]), turns)
             for reply, (request, expected) in zip(replies, turns, strict=True):
                 _compare(reply, request, expected, alone)
             if time.monotonic() - began > MAX_ROUNDS_S:
@@ -175,13 +175,13 @@ def payload_unchanged(client: Client, sample: Sample) -> str:
     return "its input is left as it is; the same payload gives the same answer"
 
 
-def memory_stable(asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
+def memory_stable(caller: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
     """Check that memory does not grow. Triton's answers are replayed, so the memory is the client's."""
-    requests = [request for request, _ in answered(asker, sample)] or [Request(sample.payload)]
+    requests = [request for request, _ in answered(caller, sample)] or [Request(sample.payload)]
     observed.replaying = True
     try:
         leak = memory_growth.find_leak(
-            lambda turn: asker.reply(requests[turn % len(requests)]), MEMORY_CALLS, asker.client.folder
+            lambda turn: caller.reply(requests[turn % len(requests)]), MEMORY_CALLS, caller.client.folder
         )
     finally:
         observed.replaying = False
@@ -190,25 +190,25 @@ def memory_stable(asker: InProcessCaller, observed: RecordingTriton, sample: Sam
     return f"memory is flat over {MEMORY_CALLS:,} calls"
 
 
-def stages(asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> dict[str, float]:
-    """Return the milliseconds of each stage of a request, the mean of :data:`TIMED`."""
+def stages(caller: InProcessCaller, observed: RecordingTriton, sample: Sample) -> dict[str, float]:
+    """Return the milliseconds of each stage of a request, the mean of :data:`TIMED_CALLS`."""
     began, seconds_before = time.perf_counter(), observed.seconds
-    milliseconds = mean(asker, sample, lambda: own_seconds(asker.client))
+    milliseconds = mean(caller, sample, lambda: own_seconds(caller.client))
     milliseconds["infer"] = (observed.seconds - seconds_before) / TIMED_CALLS * 1000
-    if not isinstance(asker.client, TensorClient):
+    if not isinstance(caller.client, TensorClient):
         # The client has no separate stages: everything outside of Triton is its own.
         total = (time.perf_counter() - began) / TIMED_CALLS * 1000
         milliseconds["own work"] = max(0.0, total - sum(milliseconds.values()))
     return {name: milliseconds[name] for name in STAGES if name in milliseconds}
 
 
-def mean(asker: Caller, sample: Sample, seconds: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """Return the milliseconds of one request by stage, from what :data:`TIMED` requests added to
+def mean(caller: Caller, sample: Sample, seconds: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """Return the milliseconds of one request by stage, from what :data:`TIMED_CALLS` requests added to
     ``seconds``.
     """
     before = seconds()
     for _ in range(TIMED_CALLS):
-        asker.ask(Request(sample.payload))
+        caller.ask(Request(sample.payload))
     after = seconds()
     milliseconds = {
         name: (value - before.get(name, 0.0)) / TIMED_CALLS * 1000 for name, value in after.items()

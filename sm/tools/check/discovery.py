@@ -47,9 +47,9 @@ def choose_models(source: ClientSource, client: Client, settings: Settings) -> P
     Raises:
         StartError: None has them; the sentence names the folders that were searched.
     """
-    looked = [folder for folder in dict.fromkeys(_repositories(source, settings)) if folder.is_dir()]
+    searched = [folder for folder in dict.fromkeys(_repositories(source, settings)) if folder.is_dir()]
     own_model = client.model if isinstance(client, TensorClient) else ""
-    for folder in looked:
+    for folder in searched:
         if isinstance(client, TensorClient):
             client.model = own_model
             client.model = choose_model(client, folder, partial(_is_servable, folder))
@@ -59,7 +59,7 @@ def choose_models(source: ClientSource, client: Client, settings: Settings) -> P
         client.model = own_model
     required = ", ".join(client.required_models())
     raise StartError(
-        f"no model repository has {required}: looked in {', '.join(map(str, looked)) or 'none'}. "
+        f"no model repository has {required}: looked in {', '.join(map(str, searched)) or 'none'}. "
         "Set TRIREME_MODEL_REPOSITORY to the one that has."
     )
 

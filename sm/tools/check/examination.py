@@ -66,41 +66,41 @@ class Examination:
         repository = choose_models(self.source, client, self.settings)
         with triton(client.required_models(), repository, self.settings) as transport:
             observed = RecordingTriton(transport)
-            watched = load(self.source, observed, repository)
-            if isinstance(client, TensorClient) and isinstance(watched, TensorClient):
-                watched.model = client.model
-            asker = InProcessCaller(watched)
-            names = run_check(NAMES, lambda: self._names(asker, observed, sample))
+            recorded_client = load(self.source, observed, repository)
+            if isinstance(client, TensorClient) and isinstance(recorded_client, TensorClient):
+                recorded_client.model = client.model
+            caller = InProcessCaller(recorded_client)
+            names = run_check(NAMES, lambda: self._names(caller, observed, sample))
             yield names
             if not names.passed:
                 return
-            yield run_check(GOLDEN, lambda: client_checks.golden(asker, sample))
-            yield run_check(UNTOUCHED, lambda: client_checks.payload_unchanged(asker.client, sample))
-            yield run_check(MUTATED, lambda: client_checks.mutations(asker, asker.client, sample))
-            yield run_check(THREADS, lambda: client_checks.threads(asker, sample))
-            yield run_check(MEMORY, lambda: client_checks.memory_stable(asker, observed, sample))
-            report.stages = client_checks.stages(asker, observed, sample)
+            yield run_check(GOLDEN, lambda: client_checks.golden(caller, sample))
+            yield run_check(UNTOUCHED, lambda: client_checks.payload_unchanged(caller.client, sample))
+            yield run_check(MUTATED, lambda: client_checks.mutations(caller, caller.client, sample))
+            yield run_check(THREADS, lambda: client_checks.threads(caller, sample))
+            yield run_check(MEMORY, lambda: client_checks.memory_stable(caller, observed, sample))
+            report.stages = client_checks.stages(caller, observed, sample)
 
-    def _names(self, asker: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
-        for model in asker.client.required_models():
-            for sentence in client_checks.find_mismatches(asker.client, observed.metadata(model)):
+    def _names(self, caller: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
+        for model in caller.client.required_models():
+            for sentence in client_checks.find_mismatches(caller.client, observed.metadata(model)):
                 raise CheckFailed(sentence)
-        check_name(asker.client, self.source, of_the_box(self.settings))
-        check(asker.client, self.source, observed)
-        return client_checks.tensors(asker, observed, sample)
+        check_name(caller.client, self.source, of_the_box(self.settings))
+        check(caller.client, self.source, observed)
+        return client_checks.tensors(caller, observed, sample)
 
     def _outside(self, client: Client, sample: Sample, report: Report, url: str) -> Iterator[Finding]:
-        asker = RemoteCaller(url, client.name)
+        caller = RemoteCaller(url, client.name)
         names = run_check(NAMES, lambda: _remote_names(client, url))
         yield names
         if not names.passed:
             return
-        yield run_check(GOLDEN, lambda: client_checks.golden(asker, sample))
+        yield run_check(GOLDEN, lambda: client_checks.golden(caller, sample))
         yield Finding(UNTOUCHED, None, OWN)
-        yield run_check(MUTATED, lambda: client_checks.mutations(asker, client, sample))
-        yield run_check(THREADS, lambda: client_checks.threads(asker, sample))
+        yield run_check(MUTATED, lambda: client_checks.mutations(caller, client, sample))
+        yield run_check(THREADS, lambda: client_checks.threads(caller, sample))
         yield Finding(MEMORY, None, OWN)
-        report.stages = client_checks.mean(asker, sample, lambda: remote_models.stages(url, client.name))
+        report.stages = client_checks.mean(caller, sample, lambda: remote_models.stages(url, client.name))
 
 
 def _remote_names(client: Client, url: str) -> str:

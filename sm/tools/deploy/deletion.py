@@ -20,7 +20,7 @@ from sm.tools.deploy.waiting import Waiter
 class Resource:
     """A resource with its description; ``remove`` is no error if it is gone."""
 
-    what: str
+    description: str
     remove: Callable[[], None]
 
 
@@ -29,21 +29,21 @@ class Deletion:
 
     def __init__(self, account: Account, name: str, waiter: Waiter) -> None:
         self._account, self._name, self._waiter = account, name, waiter
-        self._things = Resources(account, name)
+        self._deployed = Resources(account, name)
 
     def run(self, is_sure: bool) -> None:
-        """List, ask, remove."""
-        things = list(self._resources())
-        if not things:
+        """List the resources, ask unless ``is_sure``, and remove them."""
+        resources = list(self._resources())
+        if not resources:
             raise StartError(
                 f"there is nothing of {self._name!r} in {self._account.region}; look at name and --region."
             )
-        for thing in things:
-            self._account.results.say(thing.what)
+        for resource in resources:
+            self._account.results.say(resource.description)
         if not is_sure:
             self._ask()
-        for thing in things:
-            thing.remove()
+        for resource in resources:
+            resource.remove()
         self._account.progress.say(
             f"removed. Its logs stay to be read; without them: "
             f"aws logs delete-log-group --log-group-name {endpoint_logs.group(self._name)}"
@@ -60,28 +60,28 @@ class Deletion:
         """Yield the resources in the order of deletion: archives last, as they are found through the
         models.
         """
-        account, name, things = self._account, self._name, self._things
-        endpoint = things.endpoint()
+        account, name, deployed = self._account, self._name, self._deployed
+        endpoint = deployed.endpoint()
         if autoscaling.target(account, name):
             yield Resource(f"autoscaling of {name}", partial(autoscaling.remove, account, name))
         if endpoint:
             yield Resource(f"endpoint {name} ({endpoint['EndpointStatus']})", self._remove_endpoint)
         if own_alarms := [alarm["AlarmName"] for alarm in alarms.find_own(account, name)]:
             yield Resource(f"alarms {', '.join(own_alarms)}", partial(alarms.remove, account, own_alarms))
-        for resource_name in things.configurations():
+        for resource_name in deployed.configurations():
             yield Resource(
-                f"configuration {resource_name}", partial(things.remove_configuration, resource_name)
+                f"configuration {resource_name}", partial(deployed.remove_configuration, resource_name)
             )
-        models = things.models()
+        models = deployed.models()
         for place in self._archives(models):
             yield Resource(f"archive {place}", partial(self._remove_archive, place))
         for resource_name in models:
-            yield Resource(f"model {resource_name}", partial(things.remove_model, resource_name))
+            yield Resource(f"model {resource_name}", partial(deployed.remove_model, resource_name))
 
     def _remove_endpoint(self) -> None:
         """SageMaker refuses to delete an endpoint while it is being created or updated."""
         self._waiter.wait(self._name)
-        self._things.remove_endpoint()
+        self._deployed.remove_endpoint()
         self._waiter.wait(self._name)
 
     def _archives(self, models: list[str]) -> Iterator[S3Uri]:
@@ -89,7 +89,7 @@ class Deletion:
         ours = f"{FOLDER}/{self._name}/"
         buckets = {default_bucket(self._account)}  # a run that was killed early has left no model
         for name in models:
-            model = self._things.model(name) or {}
+            model = self._deployed.model(name) or {}
             url = str(model.get("PrimaryContainer", {}).get("ModelDataUrl", ""))
             if url.startswith("s3://") and aws.s3_place(url).key.startswith(ours):
                 buckets.add(aws.s3_place(url).bucket)

@@ -115,7 +115,7 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
     preflight.image(account, options.image)
     if options.mme:
         preflight.multi_model(account, options.image, options.instance_type)
-    role = preflight.role(account, deployment.things, options.role)
+    role = preflight.role(account, deployment.resources, options.role)
     repository = deploy_arguments.repository(options.model_data)
     url, content = options.model_data or "", ""
     if repository:

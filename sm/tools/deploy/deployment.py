@@ -15,7 +15,7 @@ from sm.tools.deploy.account import Account
 from sm.tools.deploy.deployment_plan import Plan
 from sm.tools.deploy.resources import SAGEMAKER, Resources, model_of
 from sm.tools.deploy.rollout import Rollout
-from sm.tools.deploy.start_failures import failed
+from sm.tools.deploy.start_failures import make_failure
 from sm.tools.deploy.waiting import Waiter
 
 #: Lines of the containers' logs that are shown after a failure.
@@ -27,7 +27,7 @@ class Deployment:
 
     def __init__(self, account: Account, name: str, waiter: Waiter) -> None:
         self._account, self._name, self._waiter = account, name, waiter
-        self.things = Resources(account, name)
+        self.resources = Resources(account, name)
 
     def apply(self, plan: Plan, rollout: Rollout) -> None:
         """Make the endpoint serve ``plan``. After a failure, what this run created is removed.
@@ -46,11 +46,11 @@ class Deployment:
 
     def roll_back(self, rollout: Rollout) -> str:
         """Serve the previous configuration; return its name."""
-        endpoint = self.things.existing()
+        endpoint = self.resources.existing()
         endpoint = self._waiter.wait(self._name) or endpoint
-        now = self.things.configuration(endpoint["EndpointConfigName"])
-        before = self.things.previous(now) if now else None
-        if not before or self.things.configuration(before) is None:
+        now = self.resources.configuration(endpoint["EndpointConfigName"])
+        before = self.resources.previous(now) if now else None
+        if not before or self.resources.configuration(before) is None:
             raise StartError(
                 f"endpoint {self._name!r} has had no other version: there is nothing to go back to."
             )
@@ -61,22 +61,22 @@ class Deployment:
         """Return the endpoint after another run or AWS has finished with it. A failed endpoint can only be
         removed.
         """
-        if self.things.endpoint() is None:
+        if self.resources.endpoint() is None:
             return None
         endpoint = self._waiter.wait(self._name)
         if endpoint and endpoint["EndpointStatus"] == "Failed":
             self._account.progress.say(f"endpoint {self._name} has failed earlier: it is made anew")
-            self.things.remove_endpoint()
+            self.resources.remove_endpoint()
             endpoint = None if self._account.dry else self._waiter.wait(self._name)
         return endpoint
 
     def _make_model(self, plan: Plan) -> None:
-        if self.things.model(plan.model_name) is None:
+        if self.resources.model(plan.model_name) is None:
             self._account.create(SAGEMAKER, "create_model", f"make model {plan.model_name}", **plan.model())
 
     def _make_configuration(self, plan: Plan) -> None:
         name = plan.configuration_name
-        if self.things.configuration(name) is None:
+        if self.resources.configuration(name) is None:
             self._account.create(
                 SAGEMAKER, "create_endpoint_config", f"make configuration {name}", **plan.configuration()
             )
@@ -93,7 +93,7 @@ class Deployment:
             self._account.progress.say(f"endpoint {plan.name} is up to date")
         if (
             endpoint
-            and aws.by_name(plan.all_tags()).items() - self.things.tags(endpoint["EndpointArn"]).items()
+            and aws.by_name(plan.all_tags()).items() - self.resources.tags(endpoint["EndpointArn"]).items()
         ):
             arn = endpoint["EndpointArn"]
             self._account.create(
@@ -106,7 +106,7 @@ class Deployment:
         arguments: dict[str, Any] = {"EndpointName": self._name, "EndpointConfigName": configuration}
         if autoscaling.target(self._account, self._name):
             arguments["RetainAllVariantProperties"] = True
-        if not rollout.is_usual:
+        if not rollout.is_default:
             arguments["DeploymentConfig"] = rollout.deployment()
         self._account.create(SAGEMAKER, "update_endpoint", f"update endpoint {self._name}", **arguments)
         self._wait_serving(configuration, "could not be updated, and serves what it did")
@@ -115,7 +115,7 @@ class Deployment:
         """Tag the new configuration with its predecessor before the update, so that --rollback works after a
         crash too.
         """
-        existing = self.things.configuration(configuration)
+        existing = self.resources.configuration(configuration)
         arn = existing["EndpointConfigArn"] if existing else f"ARN-OF-{configuration}"  # in a dry run
         self._account.create(
             SAGEMAKER,
@@ -133,7 +133,7 @@ class Deployment:
         if endpoint["EndpointStatus"] == "InService" and endpoint["EndpointConfigName"] == configuration:
             return
         reason = str(endpoint.get("FailureReason", ""))
-        raise failed(self._name, otherwise, reason, self._last_lines(since))
+        raise make_failure(self._name, otherwise, reason, self._last_lines(since))
 
     def _last_lines(self, since: float) -> list[str]:
         try:
@@ -149,17 +149,17 @@ class Deployment:
             return type(error)(f"{error}\n{self.undo(plan)}")
         except StartError as another:
             return StartError(
-                f"{error}\nWhat was made could not be removed ({another}) "
+                f"{error}\nThe new resources could not be removed ({another}) "
                 f"There may be left: model {plan.model_name}, configuration {plan.configuration_name}, "
                 f"endpoint {plan.name}. 'sm delete {plan.name}' removes them."
             )
 
     def undo(self, plan: Plan) -> str:
         """Remove what ``plan`` created and nothing serves; describe it in a sentence."""
-        endpoint, removed = self.things.endpoint(), []
+        endpoint, removed = self.resources.endpoint(), []
         ours = endpoint is not None and endpoint["EndpointConfigName"] == plan.configuration_name
         if endpoint and ours and endpoint["EndpointStatus"] == "Failed":
-            self.things.remove_endpoint()
+            self.resources.remove_endpoint()
             self._waiter.wait(plan.name)
             removed, endpoint = ["endpoint"], None
         elif ours:
@@ -169,24 +169,22 @@ class Deployment:
         if endpoint is None and own_alarms:
             alarms.remove(self._account, own_alarms)
             removed.append("alarms")
-        if plan.configuration_name not in in_use and self.things.configuration(plan.configuration_name):
-            self.things.remove_configuration(plan.configuration_name)
+        if plan.configuration_name not in in_use and self.resources.configuration(plan.configuration_name):
+            self.resources.remove_configuration(plan.configuration_name)
             removed.append("configuration")
-        if plan.model_name not in in_use and self.things.model(plan.model_name):
-            self.things.remove_model(plan.model_name)
+        if plan.model_name not in in_use and self.resources.model(plan.model_name):
+            self.resources.remove_model(plan.model_name)
             removed.append("model")
-        return (
-            f"Removed what was made in vain: {', '.join(removed)}." if removed else "Nothing is left of it."
-        )
+        return f"Removed again: {', '.join(removed)}." if removed else "Nothing is left of it."
 
     def _names_in_use(self, endpoint: dict[str, Any] | None) -> set[str]:
         """Return the configurations and models that serve, or that --rollback would use."""
         if not endpoint:
             return set()
         needed = set[str]()
-        now = self.things.configuration(endpoint["EndpointConfigName"])
-        before = self.things.previous(now) if now else None
-        for configuration in (now, self.things.configuration(before) if before else None):
+        now = self.resources.configuration(endpoint["EndpointConfigName"])
+        before = self.resources.previous(now) if now else None
+        for configuration in (now, self.resources.configuration(before) if before else None):
             if configuration:
                 needed |= {configuration["EndpointConfigName"], model_of(configuration)}
         return needed

@@ -15,22 +15,24 @@ ECR = re.compile(
     r"/(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
 )
 #: The role that is used if none is named and it exists.
-USUAL_ROLE = "trireme"
+DEFAULT_ROLE = "trireme"
 
 
-def role(account: Account, things: Resources, arn: str | None) -> str:
+def role(account: Account, resources: Resources, arn: str | None) -> str:
     """Return the role's ARN: the given one, the one that serves now, or the account's role ``trireme``."""
     if arn:
         if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", arn):
             raise StartError(f"{arn!r} is no role's ARN: arn:aws:iam::ACCOUNT:role/NAME.")
         return arn
-    if serving := things.serving():
+    if serving := resources.serving():
         return str(serving["ExecutionRoleArn"])
-    if existing := _look_up(account, "iam", "get_role", f"look for role {USUAL_ROLE}", RoleName=USUAL_ROLE):
+    if existing := _look_up(
+        account, "iam", "get_role", f"look for role {DEFAULT_ROLE}", RoleName=DEFAULT_ROLE
+    ):
         return str(existing["Role"]["Arn"])
     raise StartError(
-        f"no role: give --role ARN, or make one named {USUAL_ROLE!r} "
-        f"('sm iam {things.name}' prints its policies)."
+        f"no role: give --role ARN, or make one named {DEFAULT_ROLE!r} "
+        f"('sm iam {resources.name}' prints its policies)."
     )
 
 

@@ -51,6 +51,6 @@ class Rollout:
         return -(-100 // self.percent) if self.kind == "LINEAR" else 1
 
     @property
-    def is_usual(self) -> bool:
+    def is_default(self) -> bool:
         """True if this is SageMaker's default."""
         return self.kind == "ALL_AT_ONCE" and not self.alarms

@@ -21,7 +21,7 @@ ADVICE = {
         "needs. See that the archive is there, too, and in this Region."
     ),
     r"AssumeRole|trust": (
-        "SageMaker may not take the role on. Its trust policy must name sagemaker.amazonaws.com: "
+        "SageMaker may not assume the role. Its trust policy must name sagemaker.amazonaws.com: "
         "'sm iam NAME' prints it."
     ),
     r"image|repository|ecr:": (
@@ -31,7 +31,7 @@ ADVICE = {
     r"memory|OOM": "The instance is too small for the models. Use another --instance-type.",
     r"alarm": "An alarm went off on the new version, and the old one serves again. See 'sm logs NAME'.",
 }
-USUAL = "See 'sm logs NAME', and the endpoint's page in the SageMaker console."
+DEFAULT_ADVICE = "See 'sm logs NAME', and the endpoint's page in the SageMaker console."
 
 
 class Failed(StartError):
@@ -42,10 +42,10 @@ def advice(reason: str) -> str:
     for part, sentence in ADVICE.items():
         if re.search(part, reason, re.IGNORECASE):
             return sentence
-    return USUAL
+    return DEFAULT_ADVICE
 
 
-def failed(name: str, what: str, reason: str, lines: list[str]) -> Failed:
+def make_failure(name: str, what: str, reason: str, lines: list[str]) -> Failed:
     """Return the error. ``what`` is, for example, "could not be created"; ``lines`` are the
     containers' last.
     """

@@ -78,49 +78,49 @@ OWN_METRICS = (("Requests", total), ("Errors", total), ("Latency", mean_millisec
 
 def show(account: Account, name: str) -> int:
     """Print the status; return 0 if the endpoint is in service."""
-    things = Resources(account, name)
-    endpoint = things.existing()
-    rows = list(_rows(account, things, endpoint))
+    resources = Resources(account, name)
+    endpoint = resources.existing()
+    rows = list(_rows(account, resources, endpoint))
     width = max(len(title) for title, _ in rows)
     for title, text in rows:
         account.results.say(f"{title:<{width}}  {text}")
     return int(endpoint["EndpointStatus"] != "InService")
 
 
-def _rows(account: Account, things: Resources, endpoint: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _rows(account: Account, resources: Resources, endpoint: dict[str, Any]) -> Iterator[tuple[str, str]]:
     changed = endpoint["LastModifiedTime"].astimezone(timezone.utc)
-    yield "endpoint", f"{things.name} in {account.region}"
+    yield "endpoint", f"{resources.name} in {account.region}"
     yield "state", f"{endpoint['EndpointStatus']}, changed {changed:%Y-%m-%d %H:%M} UTC"
     if reason := endpoint.get("FailureReason"):
         yield "reason", reason
-    configuration = things.configuration(endpoint["EndpointConfigName"])
+    configuration = resources.configuration(endpoint["EndpointConfigName"])
     if configuration:
-        yield from _configuration(things, configuration)
+        yield from _configuration(resources, configuration)
     for variant in endpoint.get("ProductionVariants", ()):
         if "CurrentInstanceCount" in variant:
             desired = variant.get("DesiredInstanceCount", variant["CurrentInstanceCount"])
             yield "instances", f"{variant['CurrentInstanceCount']} of {desired}"
-    if scalable := autoscaling.target(account, things.name):
+    if scalable := autoscaling.target(account, resources.name):
         yield "autoscaling", f"{scalable['MinCapacity']} to {scalable['MaxCapacity']} instances"
-    for alarm in alarms.find_own(account, things.name):
+    for alarm in alarms.find_own(account, resources.name):
         yield "alarm", f"{alarm['AlarmName']}: {alarm['StateValue']}"
-    yield from _metrics(account, things.name)
+    yield from _metrics(account, resources.name)
     if configuration:
-        yield from _own_metrics(account, things.model(model_of(configuration)) or {})
+        yield from _own_metrics(account, resources.model(model_of(configuration)) or {})
 
 
-def _configuration(things: Resources, configuration: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _configuration(resources: Resources, configuration: dict[str, Any]) -> Iterator[tuple[str, str]]:
     variant = configuration["ProductionVariants"][0]
     yield "configuration", configuration["EndpointConfigName"]
-    if before := things.previous(configuration):
-        yield "before it", f"{before} (sm deploy {things.name} --rollback)"
+    if before := resources.previous(configuration):
+        yield "before it", f"{before} (sm deploy {resources.name} --rollback)"
     if size := variant.get("ServerlessConfig"):
         yield "serverless", f"{size['MemorySizeInMB']} MB, {size['MaxConcurrency']} requests at once"
     else:
         yield "instance type", variant["InstanceType"]
     if output := configuration.get("AsyncInferenceConfig"):
         yield "answers go to", output["OutputConfig"]["S3OutputPath"]
-    if model := things.model(model_of(configuration)):
+    if model := resources.model(model_of(configuration)):
         container = model["PrimaryContainer"]
         yield "image", container["Image"]
         yield "model data", f"{container.get('ModelDataUrl', '-')} ({container.get('Mode', 'SingleModel')})"

@@ -58,10 +58,8 @@ class Uploader:
                 self._put(Path(packed) / f"{plan.name}.tar.gz", target)
         return str(target) if mme else f"{target}{plans[0].name}.tar.gz"
 
-    def _pack(self, shipment: ArchivePlan, folder: Path) -> str:
-        return archive_writer.write(
-            folder / f"{shipment.name}.tar.gz", shipment.entries, self._account.progress
-        )
+    def _pack(self, plan: ArchivePlan, folder: Path) -> str:
+        return archive_writer.write(folder / f"{plan.name}.tar.gz", plan.entries, self._account.progress)
 
     def _default_bucket(self) -> str:
         """Return the bucket that SageMaker's SDK uses, created if needed; never one of another account."""

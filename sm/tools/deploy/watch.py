@@ -11,9 +11,9 @@ from sm.tools.deploy import aws, resource_names
 
 #: The box's variables: write the metrics, and the endpoint's name with them.
 ON, ENDPOINT_NAME, NAMESPACE = "TRIREME_EMF", "TRIREME_ENDPOINT_NAME", "TRIREME_EMF_NAMESPACE"
-#: Seconds of a point, and how many of the last points must be over the limit. Metrics that CloudWatch reads
-#: in a log come late at times, so one point alone decides nothing.
-PERIOD_S, POINTS, LOOKED_AT = 60, 3, 5
+#: Seconds of a point. An alarm goes off if 3 of the last 5 points are over the limit: metrics that CloudWatch
+#: reads from a log sometimes come late, so one point alone decides nothing.
+PERIOD_S, ALARM_POINTS, EVALUATED_POINTS = 60, 3, 5
 #: The endings of the alarms' names.
 ENDINGS = ("error-rate", "p99")
 
@@ -49,8 +49,8 @@ class Watch:
             statistic = {"Metric": {**where, "MetricName": metric}, "Period": PERIOD_S, "Stat": "Sum"}
             rate.append({"Id": metric.lower(), "MetricStat": statistic, "ReturnData": False})
         common = {
-            "EvaluationPeriods": LOOKED_AT,
-            "DatapointsToAlarm": POINTS,
+            "EvaluationPeriods": EVALUATED_POINTS,
+            "DatapointsToAlarm": ALARM_POINTS,
             "ComparisonOperator": "GreaterThanThreshold",
             # Without requests nothing is wrong.
             "TreatMissingData": "notBreaching",

@@ -18,7 +18,7 @@ from sm.errors import StartError
 from sm.run_state import temporary_folder
 from sm.settings import Settings
 
-#: Seconds between two looks at a log that is followed.
+#: Seconds between two polls of a log that is followed.
 POLL_INTERVAL_S = 0.2
 #: Lines that are shown without a filter.
 DEFAULT_LINES = 100
@@ -32,7 +32,7 @@ NO_LOG = (
 
 @dataclass(frozen=True)
 class Filter:
-    """Which lines are shown. What is empty or None is not asked."""
+    """Which lines are shown. A field that is empty or None matches every line."""
 
     model: str = ""
     status: str = ""
@@ -45,7 +45,7 @@ class Filter:
     def is_empty(self) -> bool:
         return self == Filter()
 
-    def takes(self, record: Mapping[str, Any]) -> bool:
+    def matches(self, record: Mapping[str, Any]) -> bool:
         """True if the line is shown."""
         return (
             (not self.model or record.get("model") == self.model)
@@ -71,9 +71,7 @@ def time_of(record: Mapping[str, Any]) -> datetime:
 
 
 def parse(line: str) -> dict[str, Any] | None:
-    """Return the record of a line; None if it is no line of a box. What a log driver put before it is
-    skipped.
-    """
+    """Return the record of a line without a log driver's prefix; None if it is no line of a box."""
     start = line.find("{")
     try:
         record = json.loads(line[start:]) if start >= 0 else None
@@ -86,24 +84,24 @@ def parse(line: str) -> dict[str, Any] | None:
 
 
 def show(
-    lines: Iterator[str], wanted: Filter, write: Callable[[str], object], *, last: int | None, raw: bool
+    lines: Iterator[str], criteria: Filter, write: Callable[[str], object], *, last: int | None, raw: bool
 ) -> int:
-    """Print the lines that ``wanted`` takes, the ``last`` ones or as they come. Returns their number."""
+    """Print the lines that match, the ``last`` ones or as they come. Returns their number."""
     colour = not raw and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     parsed = ((line, parse(line)) for line in lines)
-    taken = (
-        line.rstrip("\n") if raw else written(record, colour)
+    texts = (
+        line.rstrip("\n") if raw else format_record(record, colour)
         for line, record in parsed
-        if record and wanted.takes(record)
+        if record and criteria.matches(record)
     )
     count = 0
-    for text in taken if last is None else deque(taken, maxlen=last):
+    for text in texts if last is None else deque(texts, maxlen=last):
         write(text)
         count += 1
     return count
 
 
-def written(record: Mapping[str, Any], colour: bool) -> str:
+def format_record(record: Mapping[str, Any], colour: bool) -> str:
     """Format a line for people, with its local date."""
     return f"{time_of(record).astimezone():%Y-%m-%d} {logs.as_text(record, colour)}"
 
@@ -131,34 +129,32 @@ def read(
             if not follow:
                 break
             wait(POLL_INTERVAL_S)
-            stream = _current(stream, file)
+            stream = _reopen_if_replaced(stream, file)
     finally:
         stream.close()
     if partial:
         yield partial.decode(errors="replace")
 
 
-def _current(stream: BinaryIO, file: Path) -> BinaryIO:
-    """Return the file of that name, which may be a new one since the box began it anew."""
+def _reopen_if_replaced(stream: BinaryIO, file: Path) -> BinaryIO:
+    """Return the stream, or a new one if the box has replaced or emptied the file."""
     try:
         now = file.stat()
         if now.st_ino == os.fstat(stream.fileno()).st_ino and now.st_size >= stream.tell():
             return stream
-        anew = file.open("rb")
+        replacement = file.open("rb")
     except OSError:
         return stream
     stream.close()
-    return anew
+    return replacement
 
 
 def find(settings: Settings) -> Path:
-    """Return the log that was written last: the one that is set, the kept ones, and files that running boxes
-    write to.
-    """
+    """Return the log that is set, else the newest of the cache's logs and of the outputs of running boxes."""
     if settings.log_file:
         return settings.log_file
-    kept = list((settings.cache / "logs").glob("*.jsonl"))
-    files = [file for file in (*kept, *_outputs()) if file.is_file()]
+    cached = list((settings.cache / "logs").glob("*.jsonl"))
+    files = [file for file in (*cached, *_outputs()) if file.is_file()]
     if not files:
         raise StartError(NO_LOG)
     return max(files, key=lambda file: file.stat().st_mtime)

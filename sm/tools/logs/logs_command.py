@@ -34,7 +34,7 @@ def show_logs(options: argparse.Namespace) -> int:
 def _show_local(options: argparse.Namespace) -> int:
     if options.name:
         raise StartError("--local shows the log of a box on this machine, which has no name.")
-    wanted = local_logs.Filter(
+    criteria = local_logs.Filter(
         options.model or "",
         options.status or "",
         options.code or "",
@@ -50,12 +50,12 @@ def _show_local(options: argparse.Namespace) -> int:
         lines, source = local_logs.read(file, options.follow), str(file)
         Progress(sys.stderr).say(f"the log is {source}")
     last = options.lines
-    if last is None and wanted.is_empty and not options.follow:
+    if last is None and criteria.is_empty and not options.follow:
         last = local_logs.DEFAULT_LINES
     if options.follow:
         last = None
     results = Progress(sys.stdout)
-    if local_logs.show(lines, wanted, results.say, last=last, raw=options.json):
+    if local_logs.show(lines, criteria, results.say, last=last, raw=options.json):
         return 0
-    Progress(sys.stderr).say(f"no line in {source} is like that")
+    Progress(sys.stderr).say(f"no line in {source} matches")
     return 1

@@ -67,10 +67,10 @@ class Copies:
 
 
 def plan_one(
-    repository: Path, but: Path, exclusion: Exclusion, client_folders: Sequence[Path] = ()
+    repository: Path, output: Path, exclusion: Exclusion, client_folders: Sequence[Path] = ()
 ) -> ArchivePlan:
     """Return one archive: models at the top and ``code/`` beside them, without hidden files and the archive
-    ``but``. The clients of ``client_folders`` are packed into ``code/``.
+    ``output`` itself. The clients of ``client_folders`` are packed into ``code/``.
     """
     contents = Contents(repository, exclusion.excludes)
     tops = [
@@ -78,12 +78,12 @@ def plan_one(
         for path in sorted(repository.iterdir())
         if path.name[0] != "."
         and not is_cache(path)
-        and path.absolute() != but.absolute()
+        and path.absolute() != output.absolute()
         and not exclusion.excludes(path)
     ]
     entries = [entry for path in tops for entry in contents.of(path, path.name)]
-    added = client_entries(repository, client_folders, exclusion)
-    return ArchivePlan("model", [*entries, *_folder_of_code(entries, repository, added), *added])
+    client_files = client_entries(repository, client_folders, exclusion)
+    return ArchivePlan("model", [*entries, *_code_folder(entries, repository, client_files), *client_files])
 
 
 def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusion) -> list[Entry]:
@@ -114,10 +114,10 @@ def _clients(folder: Path) -> list[ClientSource]:
     return [source for source in discover((folder.absolute(),)) if not source.module]
 
 
-def _folder_of_code(entries: Sequence[Entry], repository: Path, added: Sequence[Entry]) -> list[Entry]:
+def _code_folder(entries: Sequence[Entry], repository: Path, added: Sequence[Entry]) -> list[Entry]:
     """Return the entry of ``code`` itself, if clients are added and there is none."""
-    there = any(entry.name == CODE for entry in entries)
-    return [] if there or not added else [Entry(CODE, repository)]
+    exists = any(entry.name == CODE for entry in entries)
+    return [] if exists or not added else [Entry(CODE, repository)]
 
 
 def plan_each(
@@ -136,15 +136,17 @@ def plan_each(
     tops = [model for name, model in by_name.items() if name not in step_names]
     if not tops:
         raise StartError(f"{repository} has no model; without --mme it is packed as it is.")
-    separate = Separate(repository, by_name, Contents(repository, exclusion.excludes), alone=len(tops) == 1)
+    archives = SingleModelArchives(
+        repository, by_name, Contents(repository, exclusion.excludes), alone=len(tops) == 1
+    )
     if copies is None:
-        added = client_entries(repository, client_folders, exclusion)
-        return [separate.shipment(model, added) for model in tops]
-    return [separate.copy(model, copies, number) for model in tops for number in copies.numbers()]
+        client_files = client_entries(repository, client_folders, exclusion)
+        return [archives.plan(model, client_files) for model in tops]
+    return [archives.copy(model, copies, number) for model in tops for number in copies.numbers()]
 
 
-class Separate:
-    """Archives of single models. ``alone``: there is only one, so it gets all of ``code/``."""
+class SingleModelArchives:
+    """Plans archives of single models. ``alone``: there is only one model, so it gets all of ``code/``."""
 
     def __init__(
         self, repository: Path, models_by_name: Mapping[str, Model], contents: Contents, alone: bool
@@ -156,12 +158,12 @@ class Separate:
             alone,
         )
 
-    def shipment(self, model: Model, clients: Sequence[Entry] = ()) -> ArchivePlan:
+    def plan(self, model: Model, clients: Sequence[Entry] = ()) -> ArchivePlan:
         """Return the archive of a model, its steps and its client. ``clients`` has those of all models."""
         names = {name: name for name in self._with_steps(model.name)}
         code = self._code(model.name)
         own = [entry for entry in clients if self._alone or entry.name.split("/")[1] == model.name]
-        top = _folder_of_code(code, self._repository, own)
+        top = _code_folder(code, self._repository, own)
         return ArchivePlan(model.name, [*code, *top, *own, *self._models(names)])
 
     def copy(self, model: Model, copies: Copies, number: int) -> ArchivePlan:
@@ -174,12 +176,12 @@ class Separate:
 
     def _with_steps(self, name: str) -> list[str]:
         """Return the model and its steps, sorted by name."""
-        needed, left = set[str](), [name]
-        while left:
-            model_name = left.pop()
+        needed, unvisited = set[str](), [name]
+        while unvisited:
+            model_name = unvisited.pop()
             if model_name not in needed:
                 needed.add(model_name)
-                left += steps(self._models_by_name[model_name])
+                unvisited += steps(self._models_by_name[model_name])
         return sorted(needed)
 
     def _model(self, model: Model, names: Mapping[str, str]) -> list[Entry]:
@@ -215,9 +217,9 @@ class Separate:
         return [
             entry
             for entry in self._contents.of(code, CODE)
-            if self._alone or not self._another(code, entry, name)
+            if self._alone or not self._is_of_another(code, entry, name)
         ]
 
-    def _another(self, code: Path, entry: Entry, name: str) -> bool:
+    def _is_of_another(self, code: Path, entry: Entry, name: str) -> bool:
         top = entry.name.split("/")[1:2]
         return bool(top) and top[0] != name and (code / top[0] / "client.py").is_file()

@@ -23,7 +23,7 @@ class Gzip:
     def __init__(self, target: BinaryIO, threads: int, level: int) -> None:
         self._target, self._level = target, level
         self._pool = ThreadPoolExecutor(threads, "gzip")
-        self._most = 2 * threads
+        self._max_pending = 2 * threads
         self._pending: deque[Future[bytes]] = deque()
         self._buffered = bytearray()
         self._checksum = 0
@@ -58,7 +58,7 @@ class Gzip:
     def _compress(self, block: bytes, flush: int) -> None:
         self._checksum = zlib.crc32(block, self._checksum)
         self._pending.append(self._pool.submit(deflate, block, flush, self._level))
-        while len(self._pending) > self._most:
+        while len(self._pending) > self._max_pending:
             self._put(self._pending.popleft().result())
 
     def _put(self, data: bytes) -> None:

@@ -26,14 +26,14 @@ def run(options: argparse.Namespace) -> int:
     if options.mme:
         if copies and (options.repository / CODE).is_dir():
             progress.say("the copies have no client: it would call the model by the name it had")
-        for shipment in archive_plan.plan_each(options.repository, exclusion, copies, options.clients):
-            place = (options.out or Path("archives")) / f"{shipment.name}.tar.gz"
-            pack(shipment, place, progress, results)
+        for plan in archive_plan.plan_each(options.repository, exclusion, copies, options.clients):
+            place = (options.out or Path("archives")) / f"{plan.name}.tar.gz"
+            pack(plan, place, progress, results)
     else:
         place = options.out or Path("model.tar.gz")
-        shipment = archive_plan.plan_one(options.repository, place, exclusion, options.clients)
-        pack(shipment, place, progress, results)
-    tell_left_out(exclusion, options.repository, progress, results)
+        plan = archive_plan.plan_one(options.repository, place, exclusion, options.clients)
+        pack(plan, place, progress, results)
+    print_excluded(exclusion, options.repository, progress, results)
     return 0
 
 
@@ -65,16 +65,16 @@ def inspect(repository: Path, progress: Progress, exclusion: Exclusion | None = 
         exclusion.check()
 
 
-def tell_left_out(exclusion: Exclusion, repository: Path, progress: Progress, results: Progress) -> None:
+def print_excluded(exclusion: Exclusion, repository: Path, progress: Progress, results: Progress) -> None:
     for path, size in exclusion.excluded_sizes().items():
         results.say(f"left out {path.relative_to(repository)}  {size / 1e6:.1f} MB")
     for pattern in exclusion.unused():
         progress.say(f"--exclude {pattern}: nothing in {repository} has this name or path")
 
 
-def pack(shipment: ArchivePlan, place: Path, progress: Progress, results: Progress) -> None:
-    digest = archive_writer.write(place, shipment.entries, progress)
-    sizes = shipment.sizes()
+def pack(plan: ArchivePlan, place: Path, progress: Progress, results: Progress) -> None:
+    digest = archive_writer.write(place, plan.entries, progress)
+    sizes = plan.sizes()
     width = max(map(len, sizes), default=0)
     for name, size in sizes.items():
         results.say(f"  {name:<{width}}  {size / 1e6:10.1f} MB")

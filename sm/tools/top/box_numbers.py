@@ -1,4 +1,4 @@
-"""Ask a box for its present state and its last minute."""
+"""Read the present state of a box and the numbers of its last minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from sm.errors import StartError
 
 TIMEOUT_S = 5.0
-#: Later than any point: only the present state is asked for.
+#: A time after every point, so that the answer has the present state only.
 NO_POINTS = 1e12
 
 
@@ -58,7 +58,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 
 def read_api_key(file: Path) -> str:
-    """Read the key that a file has."""
+    """Read the one API key in a file."""
     try:
         words = file.read_text().split()
     except (OSError, ValueError) as error:

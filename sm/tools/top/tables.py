@@ -19,7 +19,7 @@ NONE = "-"
 
 
 def show(numbers: dict[str, Any], url: str) -> Group:
-    """Return everything that is shown of a box's answer."""
+    """Return all tables for a box's answer."""
     box = numbers["box"]
     parts: list[Any] = [_headline(box, url), Text(), _models(box), Text(), _processes(box)]
     events = numbers["events"][-MAX_EVENTS:]
@@ -46,7 +46,9 @@ def _models(box: dict[str, Any]) -> Table:
     table = _table(MODEL_COLUMNS)
     recent = box["last_minute"]
     served = {row["name"]: row for row in box["models"]}
-    names = sorted(served.keys() | recent["models"].keys(), key=lambda name: (-_asked(recent, name), name))
+    names = sorted(
+        served.keys() | recent["models"].keys(), key=lambda name: (-_request_count(recent, name), name)
+    )
     for name in names:
         row, numbers = served.get(name), recent["models"].get(name, {})
         state = row["state"] if row else "not served"
@@ -86,7 +88,7 @@ def _table(columns: tuple[str, ...]) -> Table:
     return table
 
 
-def _asked(recent: dict[str, Any], name: str) -> int:
+def _request_count(recent: dict[str, Any], name: str) -> int:
     return sum(recent["models"].get(name, {}).get("answers", {}).values())
 
 

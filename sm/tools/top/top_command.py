@@ -18,12 +18,12 @@ from sm.tools.top.box_numbers import BoxNumbers, read_api_key
 from sm.tools.top.tables import BAD, show
 
 INTERVAL_S = 2.0
-#: Columns of a line that is read by a program or lies in a file: no table is folded.
+#: Columns for programs and files, so that no table is wrapped.
 PLAIN_COLUMNS = 200
 
 
 def run(options: argparse.Namespace) -> int:
-    """Return 0 when the reader has seen enough. A box that is not there at the beginning is an error."""
+    """Show the tables; return 0 at Ctrl-C. Raises :class:`StartError` if no box answers at the start."""
     url = options.url or f"http://localhost:{Settings.read(os.environ).port}"
     box = BoxNumbers(url, read_api_key(options.api_key) if options.api_key else "")
     numbers = box.read()
@@ -32,23 +32,23 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write("\n")
         return 0
     console = Console() if sys.stdout.isatty() else Console(width=PLAIN_COLUMNS)
-    seen = show(numbers, box.url)
+    tables = show(numbers, box.url)
     if options.once or not console.is_terminal:
-        console.print(seen)
+        console.print(tables)
         return 0
     # The alternate screen: what was in the terminal before comes back at the end.
     try:
-        with Live(seen, console=console, screen=True, auto_refresh=False) as live:
+        with Live(tables, console=console, screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(INTERVAL_S)
-                seen, failure = _look(box, seen)
-                live.update(Group(Text(failure, BAD), seen) if failure else seen, refresh=True)
+                tables, failure = _refresh(box, tables)
+                live.update(Group(Text(failure, BAD), tables) if failure else tables, refresh=True)
     except KeyboardInterrupt:
         return 0
 
 
-def _look(box: BoxNumbers, before: Group) -> tuple[Group, str]:
-    """Return the tables and, of a box that does not answer any more, the old ones with the reason."""
+def _refresh(box: BoxNumbers, before: Group) -> tuple[Group, str]:
+    """Return the new tables; if the box does not answer, the old ones and the reason."""
     try:
         return show(box.read(), box.url), ""
     except StartError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: What a text in protobuf's text format consists of; comments and space lie between.
+#: The tokens of protobuf's text format, with comments and space between them.
 TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)|(?P<space>[\s]+)
     |(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
@@ -35,7 +35,7 @@ class Field:
 
 
 def read_fields(text: str, start: int, end: int) -> list[Field]:
-    """The fields of the message whose content lies there; ValueError where that is no such content."""
+    """Return the fields of the message whose content is ``text[start:end]``. Raises ValueError."""
     tokens = list(_tokens(text, start, end))
     fields, at = [], 0
     while at < len(tokens):
@@ -66,29 +66,28 @@ def _tokens(text: str, start: int, end: int) -> Iterator[Token]:
 
 
 def _after_value(tokens: list[Token], at: int) -> int:
-    """The place behind the value that begins at ``at``; of texts side by side, behind the last."""
+    """Return the index after the value that begins at ``at``; adjacent texts are one value."""
     if tokens[at].text not in CLOSED_BY:
         at += 1
         while at < len(tokens) and tokens[at].text[0] in "\"'" and tokens[at - 1].text[0] in "\"'":
             at += 1
         return at
-    waiting = []
+    open_brackets = []
     while at < len(tokens):
         if tokens[at].text in CLOSED_BY:
-            waiting.append(CLOSED_BY[tokens[at].text])
-        elif waiting and tokens[at].text == waiting[-1]:
-            waiting.pop()
+            open_brackets.append(CLOSED_BY[tokens[at].text])
+        elif open_brackets and tokens[at].text == open_brackets[-1]:
+            open_brackets.pop()
         at += 1
-        if not waiting:
+        if not open_brackets:
             return at
     raise ValueError("a bracket is not closed")
 
 
 def messages(text: str, field: Field) -> Iterator[tuple[int, int]]:
-    """Where the content of each message of a field lies: it may be a list of them."""
+    """Yield start and end of the content of each message of a field, which may be a list of messages."""
     if text[field.value] == "[":
-        waiting = field.value + 1
-        tokens = list(_tokens(text, waiting, field.end - 1))
+        tokens = list(_tokens(text, field.value + 1, field.end - 1))
         at = 0
         while at < len(tokens):
             if tokens[at].text == ",":
@@ -102,7 +101,7 @@ def messages(text: str, field: Field) -> Iterator[tuple[int, int]]:
 
 
 def set_instance_count(text: str, count: int) -> str:
-    """Each instance group has ``count`` instances; a file without a group gets one."""
+    """Give each instance group ``count`` instances; add a group if there is none."""
     spans = [
         span
         for field in read_fields(text, 0, len(text))
@@ -117,7 +116,7 @@ def set_instance_count(text: str, count: int) -> str:
 
 
 def set_batching(text: str, preferred_sizes: tuple[int, ...], delay_us: int) -> str:
-    """Dynamic batching is on, with these sizes (none: any) and this delay; what else it says stays."""
+    """Switch dynamic batching on with these sizes (none: any) and this delay; its other fields stay."""
     fields = [field for field in read_fields(text, 0, len(text)) if field.name == "dynamic_batching"]
     if not fields:
         text = append(text, "dynamic_batching {\n}\n")
@@ -136,7 +135,7 @@ def set_batching(text: str, preferred_sizes: tuple[int, ...], delay_us: int) -> 
 
 
 def remove_batching(text: str) -> str:
-    """Dynamic batching is off."""
+    """Switch dynamic batching off."""
     for field in reversed(read_fields(text, 0, len(text))):
         if field.name == "dynamic_batching":
             text = _cut(text, field.start, field.end)
@@ -144,26 +143,26 @@ def remove_batching(text: str) -> str:
 
 
 def append(text: str, block: str) -> str:
-    """The block as the text's last lines."""
+    """Add a block at the end of the text."""
     return text + ("" if not text or text.endswith("\n") else "\n") + block
 
 
 def _set(text: str, start: int, end: int, name: str, value: str) -> str:
-    """A field of the message whose content lies there; removed where ``value`` is empty."""
+    """Set a field of the message whose content is ``text[start:end]``; remove it if ``value`` is empty."""
     fields = [field for field in read_fields(text, start, end) if field.name == name]
     if not value:
         for field in reversed(fields):
             text = _cut(text, field.start, field.end)
         return text
     if not fields:
-        return text[:start] + _inserted(text, start, end, f"{name}: {value}") + text[start:]
+        return text[:start] + _format_insertion(text, start, end, f"{name}: {value}") + text[start:]
     for field in reversed(fields[1:]):
         text = _cut(text, field.start, field.end)
     return text[: fields[0].value] + value + text[fields[0].end :]
 
 
-def _inserted(text: str, start: int, end: int, field: str) -> str:
-    """What goes behind an opening bracket: a line of its own, unless all stands in one line."""
+def _format_insertion(text: str, start: int, end: int, field: str) -> str:
+    """Format a field to insert after an opening bracket: on its own line, or on the message's one line."""
     content = text[start:end]
     if "\n" not in content:
         return f" {field}" + ("" if content.startswith(" ") else " ")
@@ -173,7 +172,7 @@ def _inserted(text: str, start: int, end: int, field: str) -> str:
 
 
 def _cut(text: str, start: int, end: int) -> str:
-    """Without this part, and without its line where nothing else stands there."""
+    """Remove ``text[start:end]``, and its line if nothing else is on it."""
     while end < len(text) and text[end] in ",;":
         end += 1
     before, after = text[:start].rstrip(" \t"), text[end:].lstrip(" \t")

@@ -1,4 +1,4 @@
-"""What a tuning measures, in which order, and which setting is best: decided by the measured points alone."""
+"""Decide which settings ``sm tune`` measures, in which order, and which one is best."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-#: A rate that is no further below the best than this is as good: the simpler setting wins.
+#: Rates within this share of the best count as equal: the simplest setting wins.
 EQUAL_SHARE = 0.03
-#: More callers are no use any more where the rate grows by less than this.
+#: No more callers are tried if the rate grows by less than this share.
 MIN_GROWTH = 0.02
 #: Microseconds that Triton may wait for a batch to fill.
 DELAYS_US = (1000, 5000)
@@ -30,7 +30,7 @@ class Batching:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is tuned of a model. ``batching``: None if it is off."""
+    """The tuned fields of a model's configuration. ``batching``: None if it is off."""
 
     instances: int
     batching: Batching | None = None
@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement: a setting under so many callers. Times in seconds; ``failure``: why there is none."""
+    """One measurement of a setting with a number of callers. Times are in seconds."""
 
     setting: Setting
     callers: int
@@ -54,24 +54,25 @@ class Point:
     seconds: float = 0.0
     p50: float = 0.0
     p99: float = 0.0
-    #: What the requests that failed were told.
+    #: The most frequent error of the requests that failed.
     error: str = ""
+    #: Why there is no measurement.
     failure: str = ""
 
     @property
     def rate(self) -> float:
-        """Good answers a second."""
+        """Successful answers per second."""
         return self.answers / self.seconds if self.seconds else 0.0
 
     @property
     def counts(self) -> bool:
-        """Whether it may be chosen: every request was answered."""
+        """True if the setting may be chosen: every request was answered."""
         return not self.failure and not self.errors and self.answers > 0
 
 
 @dataclass(frozen=True)
 class Space:
-    """What may be tried. ``batch``: the model's max_batch_size, 0 if it takes none."""
+    """The settings that may be tried. ``batch``: the model's max_batch_size, 0 if it takes no batches."""
 
     present: Setting
     instances: tuple[int, ...]
@@ -81,14 +82,14 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many settings there are at most."""
+        """The largest possible number of settings."""
         coarse = list(dict.fromkeys(self._coarse()))
         return len(coarse) + len(
             [setting for setting in self._refined(self.present) if setting not in coarse]
         )
 
     def next(self, measured: Sequence[Point], bound: float) -> Setting | None:
-        """The next setting to measure: each instance count with and without batching, then sizes and delays.
+        """Return the next setting: each instance count with and without batching, then sizes and delays.
 
         Sizes and delays are tried with the best instance count so far.
         """
@@ -120,45 +121,45 @@ class Space:
 
 
 def stops(points: Sequence[Point], bound: float) -> bool:
-    """Whether more callers are no use for a setting, which has these points by growing number of callers."""
+    """True if more callers would not help a setting with these points, sorted by the number of callers."""
     last = points[-1]
     if not last.counts or last.p99 > bound:
         return True
-    # One slow measurement may be the machine's mood; two are not.
+    # One slow measurement may be chance; two are not.
     *before, second_last, newest = [0.0, *(point.rate for point in points)]
     return bool(before) and max(second_last, newest) < max(before) * (1 + MIN_GROWTH)
 
 
 def choose(points: Sequence[Point], bound: float) -> Point | None:
-    """The most answers a second with p99 within ``bound`` seconds; among equals the simplest setting."""
+    """Choose the highest rate with a p99 within ``bound`` seconds; of equal rates, the simplest setting."""
     within = [point for point in points if point.counts and point.p99 <= bound]
     if not within:
         return None
     most = max(point.rate for point in within)
-    return min((point for point in within if point.rate >= most * (1 - EQUAL_SHARE)), key=_simplest_first)
+    return min((point for point in within if point.rate >= most * (1 - EQUAL_SHARE)), key=_complexity)
 
 
 def nearest(points: Sequence[Point]) -> Point | None:
-    """Where no point keeps the bound: the one that comes closest."""
+    """Return the point with the lowest p99, for when no point is within the bound."""
     return min(
         (point for point in points if point.counts), key=lambda point: (point.p99, -point.rate), default=None
     )
 
 
-def _simplest_first(point: Point) -> tuple[Any, ...]:
-    """Fewer instances take less memory; then less to explain; then less waiting."""
+def _complexity(point: Point) -> tuple[Any, ...]:
+    """Return a sort key: fewer instances (less memory) first, then no batching, then less delay."""
     batching = point.setting.batching
     waits = (False, 0, 0) if batching is None else (True, batching.delay_us, len(batching.preferred_sizes))
     return (point.setting.instances, *waits, point.p99, point.callers)
 
 
 def dumps(points: Sequence[Point], **about: Any) -> str:
-    """The points and what else is to be kept, as JSON."""
+    """Write the points and the members ``about`` as JSON."""
     return json.dumps({**about, "points": [asdict(point) for point in points]}, indent=1) + "\n"
 
 
 def loads(text: str) -> tuple[list[Point], dict[str, Any]]:
-    """What :func:`dumps` wrote; ValueError or KeyError if it did not."""
+    """Read what :func:`dumps` wrote. Raises ValueError or KeyError."""
     document = json.loads(text)
     rows = document.pop("points")
     return [Point(**{**row, "setting": setting_of(row["setting"])}) for row in rows], document

@@ -1,4 +1,4 @@
-"""``sm tune``: measure, choose, show the difference, and write it if that is asked for."""
+"""``sm tune``: measure, choose a setting, show the difference, and write it with ``--apply``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ from sm.tools.tune.sweep import Point, Space
 from sm.tools.tune.tuned_model import TunedModel
 from sm.tools.tune.tuning_box import Interrupted, TuningBox, edit, setting_of
 
-#: Seconds of one measurement: an equal share of the time within these.
-SHORTEST_S, LONGEST_S = 1.0, 15.0
-#: What of the time goes into loading and warming up, and how many numbers of callers a setting is worth.
-OVERHEAD_SHARE, LEVELS = 0.4, 3
+#: Limits in seconds for one measurement, which gets an equal share of the time.
+MIN_MEASUREMENT_S, MAX_MEASUREMENT_S = 1.0, 15.0
+#: The share of the time for loading and warming up.
+OVERHEAD_SHARE = 0.4
+#: Numbers of callers for which each setting gets time.
+CALLER_LEVELS = 3
 #: Seconds that the box takes to stop.
 STOP_S = 5.0
 INTERRUPTED = "interrupted"
@@ -37,18 +39,18 @@ DEFAULT_INSTANCES = {"cpu": ("ml.m5.xlarge",), "gpu": ("ml.g4dn.xlarge", "ml.g5.
 
 @dataclass
 class Sweep:
-    """What was measured, and why it ended early, if it did."""
+    """The measured points, and why the measuring ended early, if it did."""
 
     points: list[Point] = field(default_factory=list)
     ended: str = ""
 
 
 def run(options: argparse.Namespace) -> int:
-    """0; 1 if no setting keeps the bound, or there was nothing to choose from."""
+    """Return 0; 1 if no setting is within the bound, or there was nothing to choose from."""
     settings = Settings.read(os.environ)
     model = tuned_model.find(options.model, options.part, settings)
     if options.apply and not os.access(model.file if model.file.exists() else model.file.parent, os.W_OK):
-        raise StartError(f"{model.file} cannot be written, so --apply is of no use.")
+        raise StartError(f"{model.file} cannot be written: make it writable, or leave out --apply.")
     costs = price_list(options)
     folder = options.report or Path(f"tune-{options.model}")
     space = space_of(model, options)
@@ -74,11 +76,11 @@ def run(options: argparse.Namespace) -> int:
     sys.stdout.write(diff)
     if best is None:
         return 1
-    return finish(model, changed, options.apply, result.ended == INTERRUPTED)
+    return apply_setting(model, changed, options.apply, result.ended == INTERRUPTED)
 
 
-def finish(model: TunedModel, changed: str, apply: bool, interrupted: bool) -> int:
-    """Write the file, or say how to."""
+def apply_setting(model: TunedModel, changed: str, apply: bool, interrupted: bool) -> int:
+    """Write the configuration if ``apply``, else say how to."""
     if changed == model.text:
         say(f"{model.file} has the best setting already.")
     elif apply and interrupted:
@@ -94,7 +96,7 @@ def finish(model: TunedModel, changed: str, apply: bool, interrupted: bool) -> i
 
 
 def replace(file: Path, text: str) -> None:
-    """All of it or nothing; the mode stays, and a link stays a link."""
+    """Replace a file's content in one step; its mode stays, and a link stays a link."""
     target = file.resolve()
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
     write_atomically(target, text)
@@ -114,7 +116,7 @@ def space_of(model: TunedModel, options: argparse.Namespace) -> Space:
 
 
 def price_list(options: argparse.Namespace) -> Callable[[float], tuple[RequestCost, ...]]:
-    """What a rate costs; :class:`StartError` for a type without a price, before minutes are spent."""
+    """Return a function from a rate to its costs. Raises :class:`StartError` now if a type has no price."""
     kind = "gpu" if Hardware.find().gpus else "cpu"
     types = options.instance_type or DEFAULT_INSTANCES[kind]
     prices_of_types = cost_command.fetch_prices(options.profile) if options.live else prices.dated_prices()
@@ -126,7 +128,7 @@ def price_list(options: argparse.Namespace) -> Callable[[float], tuple[RequestCo
 
 
 def read(file: Path, model: TunedModel) -> Sweep:
-    """A sweep that was measured before."""
+    """Read a sweep that was measured before."""
     try:
         points, about = sweep.loads(file.read_text())
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -139,15 +141,15 @@ def read(file: Path, model: TunedModel) -> Sweep:
 def measure(
     model: TunedModel, space: Space, options: argparse.Namespace, settings: Settings, folder: Path
 ) -> Sweep:
-    """Until all is tried, the time is over, or Ctrl-C. Every point is kept on disk as it comes."""
+    """Measure until all is tried, the time is over, or Ctrl-C. Every point is written to disk at once."""
     folder.mkdir(parents=True, exist_ok=True)
     result, clock = Sweep(), Clock(options.minutes * 60)
     before = signal.signal(signal.SIGINT, interrupt_once)
     try:
         with TuningBox(model, settings) as box:
-            sweep_settings(box, space, options.p99, clock, result, lambda: keep(result, model, folder))
+            sweep_settings(box, space, options.p99, clock, result, lambda: save(result, model, folder))
     except (KeyboardInterrupt, Interrupted):
-        # Until this process ends, which is soon: the report is still to be written.
+        # Ignore Ctrl-C until this process ends, which is soon: the report must still be written.
         before = signal.SIG_IGN
         result.ended = INTERRUPTED
     finally:
@@ -156,12 +158,12 @@ def measure(
 
 
 def interrupt_once(*_: object) -> None:
-    """The first Ctrl-C ends the measuring; another one would leave the box behind."""
+    """End the measuring at the first Ctrl-C; a second one would leave the box running."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-def keep(result: Sweep, model: TunedModel, folder: Path) -> None:
+def save(result: Sweep, model: TunedModel, folder: Path) -> None:
     write_atomically(folder / "sweep.json", sweep.dumps(result.points, model=model.name, client=model.client))
 
 
@@ -186,14 +188,16 @@ class Clock:
 
 
 def sweep_settings(
-    box: TuningBox, space: Space, bound: float, clock: Clock, result: Sweep, keep: Callable[[], None]
+    box: TuningBox, space: Space, bound: float, clock: Clock, result: Sweep, save: Callable[[], None]
 ) -> None:
-    """Each setting with more and more callers, until more are no use."""
+    """Measure each setting with more and more callers, until more do not help."""
     progress = Progress(sys.stderr)
-    level_seconds = clock.seconds * (1 - OVERHEAD_SHARE) / (space.size * min(LEVELS, len(space.callers)))
-    seconds = min(LONGEST_S, max(SHORTEST_S, level_seconds))
+    level_seconds = (
+        clock.seconds * (1 - OVERHEAD_SHARE) / (space.size * min(CALLER_LEVELS, len(space.callers)))
+    )
+    seconds = min(MAX_MEASUREMENT_S, max(MIN_MEASUREMENT_S, level_seconds))
     while (setting := space.next(result.points, bound)) is not None:
-        mine: list[Point] = []
+        points: list[Point] = []
         for callers in space.callers:
             needed = 2 * seconds + (0.0 if setting == box.started else box.slowest_start) + STOP_S
             if clock.remaining < needed and result.points:
@@ -201,15 +205,15 @@ def sweep_settings(
                 return
             with progress.step(f"{clock}  {setting}, {sweep.count(callers, 'caller')}"):
                 point = box.measure(setting, callers, seconds)
-            mine.append(point)
+            points.append(point)
             result.points.append(point)
-            keep()
-            progress.say(f"    {described(point)}")
-            if sweep.stops(mine, bound):
+            save()
+            progress.say(f"    {format_point(point)}")
+            if sweep.stops(points, bound):
                 break
 
 
-def described(point: Point) -> str:
+def format_point(point: Point) -> str:
     if point.failure:
         return f"failed: {point.failure}"
     errors = f", {point.errors} failed: {point.error}" if point.errors else ""
@@ -217,7 +221,7 @@ def described(point: Point) -> str:
 
 
 def difference(file: Path, old: str, new: str) -> str:
-    """A unified diff, empty if nothing changes."""
+    """Return a unified diff; empty if nothing changes."""
     lines = difflib.unified_diff(
         old.splitlines(keepends=True), new.splitlines(keepends=True), str(file), f"{file} (tuned)"
     )

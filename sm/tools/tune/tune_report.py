@@ -18,7 +18,7 @@ from sm.tools.tune.sweep import EQUAL_SHARE, Point, Setting
 
 @dataclass(frozen=True)
 class Report:
-    """All that is said. ``bound`` in seconds."""
+    """The content of a report. ``bound`` is in seconds."""
 
     client: str
     model: str
@@ -32,12 +32,12 @@ class Report:
 
     @property
     def present_best(self) -> Point | None:
-        """The best that the present setting does within the bound."""
+        """The best point of the present setting within the bound."""
         return sweep.choose([point for point in self.points if point.setting == self.present], self.bound)
 
 
 def write(report: Report, folder: Path) -> Iterator[Path]:
-    """``plot.svg`` if matplotlib is there, and ``report.md``."""
+    """Write ``report.md`` and, with matplotlib, ``plot.svg``; yield their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     plot = draw(report, folder / "plot.svg")
     if plot:
@@ -48,7 +48,7 @@ def write(report: Report, folder: Path) -> Iterator[Path]:
 
 
 def summary(report: Report) -> Iterator[str]:
-    """The result in a few sentences."""
+    """Yield the result in a few sentences."""
     bound = f"p99 of {milliseconds(report.bound)}"
     if report.ended:
         yield f"The measuring ended early ({report.ended}); this is the best so far."
@@ -78,7 +78,7 @@ def summary(report: Report) -> Iterator[str]:
 
 
 def format_point(point: Point) -> str:
-    """A setting with what it gave."""
+    """Format a setting with its rate and p99."""
     callers = sweep.count(point.callers, "caller")
     return f"{point.setting}; {callers}: {point.rate:.1f} answers a second, p99 {milliseconds(point.p99)}"
 
@@ -137,7 +137,7 @@ def row(report: Report, point: Point) -> str:
 
 
 def one_line(text: str) -> str:
-    """As it may stand in a table's cell."""
+    """Put a text on one line, for a cell of a table."""
     return " ".join(text.split()).replace("|", "/")
 
 
@@ -146,7 +146,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def processor() -> str:
-    """The processor's name, as the kernel has it."""
+    """Return the processor's name from the kernel."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -156,7 +156,7 @@ def processor() -> str:
 
 
 def draw(report: Report, path: Path) -> Path | None:
-    """Throughput against p99, a line for each setting; None without matplotlib, the extra ``tune``."""
+    """Plot the throughput against p99, a line for each setting; return None without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -169,11 +169,11 @@ def draw(report: Report, path: Path) -> Path | None:
         figure: Any = Figure(figsize=(8, 5))
         panel = figure.subplots()
         for setting in dict.fromkeys(point.setting for point in report.points):
-            mine = [point for point in report.points if point.setting == setting and point.counts]
-            if mine:
+            points = [point for point in report.points if point.setting == setting and point.counts]
+            if points:
                 panel.plot(
-                    [point.p99 * 1e3 for point in mine],
-                    [point.rate for point in mine],
+                    [point.p99 * 1e3 for point in points],
+                    [point.rate for point in points],
                     marker="o",
                     markersize=3,
                     linewidth=1,

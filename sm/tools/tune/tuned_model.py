@@ -19,16 +19,18 @@ from sm.tools.check.triton_server import NoTriton
 
 @dataclass(frozen=True)
 class TunedModel:
-    """``name`` in Triton; ``parts``: it and all that its client calls, with the steps of ensembles."""
+    """The model, its client and a request to measure with."""
 
+    #: The name in Triton.
     name: str
     client: str
     repository: Path
+    #: All models that the client calls, with the steps of ensembles.
     parts: tuple[str, ...]
-    #: The text of its ``config.pbtxt``, and what it says.
+    #: The text of its ``config.pbtxt``, and the parsed ``ModelConfig``.
     text: str
     config: Any
-    #: A whole request with the client's sample, and the result that must come back, if it is known.
+    #: The body of a request with the client's sample, and its golden result if there is one.
     body: bytes
     golden: Any = None
 
@@ -38,14 +40,14 @@ class TunedModel:
 
     @staticmethod
     def result(body: bytes) -> Any:
-        """An answer's result."""
+        """Return the result in an answer's body."""
         return json.loads(body).get("result")
 
 
 def find(name: str, part: str | None, settings: Settings) -> TunedModel:
-    """The model that the client ``name`` calls; :class:`StartError` says what of it is missing.
+    """Find the model that the client ``name`` calls. Raises :class:`StartError`.
 
-    ``part``: which one, where it calls several.
+    ``part``: the model to tune if the client calls several.
     """
     source = discovery.find(name, settings)
     client = load(source, cast("Triton", NoTriton()), source.file.parent)
@@ -75,11 +77,11 @@ def choose_part(name: str, parts: tuple[str, ...], part: str | None) -> str:
     names = ", ".join(parts) or "none"
     if part is not None:
         raise StartError(f"{name!r} does not call a model {part!r}; it calls {names}.")
-    raise StartError(f"{name!r} calls {names}: say with --part which one to tune.")
+    raise StartError(f"{name!r} calls {names}: name the one to tune with --part.")
 
 
 def read_sample(name: str, folder: Path) -> tuple[bytes, Any]:
-    """The request, and the golden result if there is one."""
+    """Return the body of a request, and the golden result if there is one."""
     file = folder / "payload.json"
     try:
         payload = json.loads(file.read_bytes())
@@ -95,12 +97,12 @@ def read_sample(name: str, folder: Path) -> tuple[bytes, Any]:
 
 
 def parts_of(repository: Path, required: tuple[str, ...]) -> tuple[str, ...]:
-    """Models with the steps of those that are ensembles."""
+    """Return the models with the steps of those that are ensembles."""
     by_name = {model.name: model for model in models.read(repository)}
-    waiting, parts = list(required), dict.fromkeys(required)
-    while waiting:
-        model = by_name.get(waiting.pop())
+    unvisited, parts = list(required), dict.fromkeys(required)
+    while unvisited:
+        model = by_name.get(unvisited.pop())
         steps = ensembles.steps(model) if model else ()
-        waiting += [step for step in steps if step not in parts]
+        unvisited += [step for step in steps if step not in parts]
         parts.update(dict.fromkeys(steps))
     return tuple(parts)

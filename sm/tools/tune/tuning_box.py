@@ -26,28 +26,28 @@ from sm.tools.tune import config_edit
 from sm.tools.tune.sweep import Batching, Point, Setting
 from sm.tools.tune.tuned_model import TunedModel
 
-#: Requests of one measurement at most; the time ends it before.
+#: The most requests of one measurement; the time ends it before.
 MAX_REQUESTS = 10**6
-#: What of a measurement's time goes before it, without being counted.
-WARM_SHARE = 0.15
+#: The share of a measurement's time for the uncounted warm-up before it.
+WARM_UP_SHARE = 0.15
 
 
 class Interrupted(Exception):
-    """Ctrl-C while requests were under way: what was measured so far is kept."""
+    """Ctrl-C during a measurement; the earlier points are kept."""
 
 
 @dataclass
 class TuningBox:
-    """One box at a time. The model's files are only read; its configuration is a copy of one's own.
+    """Runs one box at a time, with a copy of the model's configuration; its files are only read.
 
-    A box that runs takes no new setting: a model that goes away looks to the supervisor like one that died.
+    Each setting needs a new box: to the supervisor, a model that is unloaded looks like one that died.
     """
 
     model: TunedModel
     settings: Settings
-    #: Seconds that the slowest start has taken, with the end of the box before.
+    #: Seconds of the slowest start, including the end of the previous box.
     slowest_start: float = 0.0
-    #: What the box that runs was started with.
+    #: The setting of the running box.
     started: Setting | None = None
     _url: str = ""
     _running: ExitStack = field(default_factory=ExitStack)
@@ -65,13 +65,13 @@ class TuningBox:
         self._running.close()
 
     def measure(self, setting: Setting, callers: int, seconds: float) -> Point:
-        """One point; its ``failure`` says what went wrong. :class:`Interrupted` on Ctrl-C."""
+        """Measure one point; a failure is in the point. Raises :class:`Interrupted` on Ctrl-C."""
         try:
             if setting != self.started:
                 self._start(setting)
             with closing(Url(self._url)) as target:
-                self._send(target, callers, seconds * WARM_SHARE)
-                return point(setting, callers, self._send(target, callers, seconds))
+                self._send(target, callers, seconds * WARM_UP_SHARE)
+                return to_point(setting, callers, self._send(target, callers, seconds))
         except StartError as error:
             return Point(setting, callers, failure=str(error))
 
@@ -79,7 +79,7 @@ class TuningBox:
         began = time.monotonic()
         self.stop()
         folder = Path(self._running.enter_context(tempfile.TemporaryDirectory(prefix="trireme-tune-")))
-        copy_by_links(self.model, setting, folder)
+        link_repository(self.model, setting, folder)
         box = selftest.own_box(
             replace(self.settings, repository=folder),
             TRIREME_MODEL_REPOSITORY=str(folder),
@@ -109,8 +109,8 @@ class TuningBox:
                 raise NoReply(f"the sample's answer is not the golden one: {differing[0]}")
 
 
-def copy_by_links(model: TunedModel, setting: Setting, folder: Path) -> None:
-    """A repository with all that the client calls, and the tuned model's configuration with ``setting``."""
+def link_repository(model: TunedModel, setting: Setting, folder: Path) -> None:
+    """Link all models that the client calls into ``folder``, the tuned one with ``setting``."""
     for name in (*model.parts, CODE):
         source = model.repository / name
         if name == model.name:
@@ -123,7 +123,7 @@ def copy_by_links(model: TunedModel, setting: Setting, folder: Path) -> None:
             (folder / name).symlink_to(source)
 
 
-def point(setting: Setting, callers: int, load: LoadTest) -> Point:
+def to_point(setting: Setting, callers: int, load: LoadTest) -> Point:
     good = sorted(load.latencies)
     ((error, _),) = load.errors.most_common(1) or [("", 0)]
     sentence = load.sentences.get(error, "")
@@ -141,7 +141,7 @@ def point(setting: Setting, callers: int, load: LoadTest) -> Point:
 
 
 def configure(config: Any, setting: Setting) -> Any:
-    """A copy of a ``ModelConfig`` with this setting."""
+    """Return a copy of a ``ModelConfig`` with this setting."""
     changed = type(config)()
     changed.CopyFrom(config)
     for group in changed.instance_group or [changed.instance_group.add()]:
@@ -156,7 +156,7 @@ def configure(config: Any, setting: Setting) -> Any:
 
 
 def setting_of(config: Any) -> Setting:
-    """The setting that a ``ModelConfig`` has; Triton's own default is one instance."""
+    """Return the setting of a ``ModelConfig``; Triton's default is one instance."""
     counts = [group.count or 1 for group in config.instance_group]
     batching = config.dynamic_batching if config.HasField("dynamic_batching") else None
     return Setting(
@@ -166,9 +166,9 @@ def setting_of(config: Any) -> Setting:
 
 
 def edit(text: str, setting: Setting) -> str:
-    """A ``config.pbtxt`` with this setting; :class:`StartError` if its text cannot be edited safely.
+    """Write a setting into the text of a ``config.pbtxt``; return the same text if it has it already.
 
-    A setting that it has already leaves the text as it is.
+    Raises :class:`StartError` if the text cannot be edited safely.
     """
     try:
         config = config_files.parse(text)
@@ -183,7 +183,7 @@ def edit(text: str, setting: Setting) -> str:
             )
         if config_files.parse(edited) == configure(config, setting):
             return edited
-        reason = "the edited text would say something else"
+        reason = "the edited text would have another meaning"
     except ValueError as error:
         reason = str(error)
     raise StartError(f"config.pbtxt cannot be edited: {reason}. Write it by hand: {setting}.")

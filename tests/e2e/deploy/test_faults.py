@@ -29,7 +29,7 @@ def test_an_endpoint_that_fails_says_why_shows_its_log_and_is_removed(cloud: Clo
     assert "Creating 0 s  ship: no file weight" in done.err, "no live line"
     assert reason in done.err and "  | loading ship\n  | ship: no file weight\n" in done.err
     assert "--startup-timeout 3600" in done.err
-    assert "Removed what was made in vain: endpoint, alarms, configuration, model." in done.err
+    assert "Removed again: endpoint, alarms, configuration, model." in done.err
     assert "The archive stays at s3://" in done.err
     assert nothing_but_the_archive(cloud)
 

@@ -90,7 +90,7 @@ def test_an_update_that_fails_leaves_the_old_version_and_nothing_of_the_new(clou
     done = cloud.deploy()
     assert done.code == 1
     assert reason in done.err and "the old one serves again" in done.err
-    assert "Removed what was made in vain: configuration, model." in done.err
+    assert "Removed again: configuration, model." in done.err
     after = cloud.things()
     assert after | {"archives": []} == before | {"archives": []}
     assert len(after["archives"]) == 2, "the archive is for the next run"

@@ -1,4 +1,4 @@
-"""Reading a log that is still being written, and which lines a filter takes."""
+"""Reading a log that is still being written, and which lines a filter matches."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def record(**members: Any) -> dict[str, Any]:
 )
 def test_a_filter_takes_a_line_that_has_all_that_is_asked(wanted: Filter, taken: bool) -> None:
     line = record(model="a", status=429, code="overloaded", request_id="x", ms=12.0)
-    assert wanted.takes(line) is taken
+    assert wanted.matches(line) is taken
 
 
 def test_nginx_counts_in_seconds() -> None:
-    assert Filter(slower_ms=1500.0).takes(record(seconds=1.5))
-    assert not Filter(slower_ms=0.0).takes(record())
+    assert Filter(slower_ms=1500.0).matches(record(seconds=1.5))
+    assert not Filter(slower_ms=0.0).matches(record())
 
 
 @pytest.mark.parametrize("line", ["", "{", "text", "[1]", '{"time":"never"}', '{"message":"m"}', "null"])
