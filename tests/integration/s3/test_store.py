@@ -76,7 +76,7 @@ def test_what_is_written_is_read(aws: str, executor: Executor) -> None:
 
 
 def test_an_object_or_a_bucket_that_is_missing_is_a_404(aws: str, executor: Executor) -> None:
-    with pytest.raises(NotFound, match="s3://inputs/none is not there"):
+    with pytest.raises(NotFound, match="s3://inputs/none does not exist"):
         store(aws, executor).read(S3Uri("inputs", "none"))
     with pytest.raises(NotFound, match="NoSuchBucket"):
         store(aws, executor).write(S3Uri("nowhere", "a"), b"", "text/plain")
