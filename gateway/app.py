@@ -9,7 +9,7 @@ from chalicelib.front import Front, request_id
 
 
 class Gateway(Chalice):
-    """Chalice keeps the request on the app; here each thread has its own, for a front with several."""
+    """Keeps the current request for each thread; Chalice has one for the whole app."""
 
     _of_thread = threading.local()
 

@@ -1,8 +1,8 @@
 """The Chalice app as an ASGI application: the key, then the size, then a timed body, then a thread.
 
-API Gateway's part is played here: a request becomes the event that Lambda would get. WSGI could not do this:
-there a request has a thread before its body is there, so that callers who stall in their bodies hold the
-threads of all others.
+This takes the place of API Gateway: a request becomes the event that Lambda would get. ASGI and not WSGI,
+because with WSGI a request has a thread before its body has arrived, so callers who send slowly would hold
+all threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-# Chalice's own layout: the project's folder is where modules are looked for.
+# Chalice's layout: modules are imported from the project's folder.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from app import app as chalice_app
@@ -40,22 +40,22 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Answer = dict[str, Any]
 
-#: The routes that read a body. Nobody waits for the body of another.
+#: The routes that read a body.
 INFER, INFER_DEFAULT = "/infer/{model}", "/infer"
-#: The one route without a key: it asks every Triton, so all callers of a moment share one answer.
+#: The one route without a key. It asks every Triton, so callers share an answer for a second.
 HEALTH_ROUTE = "/health"
 HEALTH_MAX_AGE_S = 1.0
-#: Seconds for which a body may be slower than the least rate: connections begin slowly.
+#: Seconds for which a body may be slower than the minimum rate: connections begin slowly.
 RATE_GRACE_S = 5.0
-#: Seconds for which the body of a refused request is thrown away. A connection that is closed while its
-#: caller still sends is reset, and the caller may never see why it was refused.
-LINGER_S = 2.0
-#: The beginning of each body is outside of the budget, so that large bodies cannot keep small ones out.
+#: Seconds for which the body of a refused request is read and discarded. If the connection closed while the
+#: caller still sends, it would be reset, and the caller might never see the response.
+DISCARD_TIMEOUT_S = 2.0
+#: The first bytes of each body do not count against the budget, so that large bodies do not block small ones.
 UNCOUNTED_BYTES = 2**16
 
 
 class Context:
-    """What the gateway uses of Lambda's context."""
+    """The part of Lambda's context that the gateway uses."""
 
     def __init__(self, timeout: float) -> None:
         self.aws_request_id = uuid.uuid4().hex
@@ -63,7 +63,7 @@ class Context:
         self._ends_at = time.monotonic() + timeout + DEADLINE_MARGIN_S
 
     def restart_clock(self, timeout: float) -> None:
-        """The time that the body took to arrive does not count."""
+        """Start the time anew: receiving the body does not count against it."""
         self._ends_at = time.monotonic() + timeout + DEADLINE_MARGIN_S
 
     def get_remaining_time_in_millis(self) -> int:
@@ -71,13 +71,13 @@ class Context:
 
 
 class ByteBudget:
-    """Bytes of all bodies that are in memory, from the first byte until the answer. For one event loop."""
+    """Counts the bytes of all bodies in memory, from the first byte until the answer. For one event loop."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._used = limit, 0
 
     def take(self, count: int) -> None:
-        """:class:`Overloaded` if there is no room."""
+        """Reserve bytes. Raises :class:`Overloaded` if the budget is used up."""
         if self._used + count > self._limit:
             raise Overloaded("the gateway has no memory left for this body; send it again later")
         self._used += count
@@ -87,14 +87,14 @@ class ByteBudget:
 
 
 class Pool:
-    """Threads for requests, and a queue before them."""
+    """A thread pool with a bounded queue."""
 
     def __init__(self, name: str, options: Options) -> None:
         self._threads = ThreadPoolExecutor(options.threads, name)
         self._unanswered, self._limit = 0, options.threads + options.queue
 
     async def run(self, call: Callable[[], Answer]) -> Answer:
-        """``call`` in a thread; :class:`Overloaded` if the queue is full."""
+        """Run ``call`` in a thread. Raises :class:`Overloaded` if the queue is full."""
         if self._unanswered >= self._limit:
             raise Overloaded("the gateway is working on as many requests as it takes at once")
         self._unanswered += 1
@@ -105,7 +105,7 @@ class Pool:
 
 
 class Application:
-    """ASGI: requests are received on the event loop and worked on in threads."""
+    """The ASGI application: receives requests on the event loop and handles them in threads."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -145,7 +145,7 @@ class Application:
         route = event["requestContext"]["resourcePath"]
         entry = chalice_app.routes[route].get(scope["method"])
         if entry is None:
-            # Chalice refuses the method itself, without any work.
+            # Chalice itself answers 405 for the method.
             return call_chalice(event, context)
         if route == HEALTH_ROUTE:
             return await self._shared_health(event)
@@ -162,7 +162,7 @@ class Application:
             watch.cancel()
 
     def _choose_pool(self, event: Answer) -> Pool:
-        """Those of requests that may wait: for S3, for a model to be loaded."""
+        """Choose a pool: requests that wait for S3, or for a model to load, have pools of their own."""
         route = event["requestContext"]["resourcePath"]
         if self._options.short_names and route.startswith(INFER_DEFAULT):
             if not front.is_prepared(event["pathParameters"].get("model", "")):
@@ -183,7 +183,7 @@ class Application:
 
 
 class Body:
-    """The body of one request, which may never be read."""
+    """The body of one request; not every request's body is read."""
 
     def __init__(
         self, headers: Mapping[str, str], receive: Receive, options: Options, budget: ByteBudget
@@ -194,12 +194,12 @@ class Body:
         self._reserved_bytes = 0
 
     async def read(self) -> bytes:
-        """The whole body.
+        """Receive the whole body.
 
         Raises:
-            TooLarge: it is over the limit; one that is declared so is not read.
-            SlowBody: it takes too long, or comes too slowly.
-            Overloaded: the bodies of all requests together are over theirs.
+            TooLarge: it is over the limit; if Content-Length says so, it is not read.
+            SlowBody: it takes too long, or is below the minimum rate.
+            Overloaded: the bodies of all requests together are over the budget.
             CallerGone: the connection is closed.
         """
         self._check_size(self._declared)
@@ -230,7 +230,7 @@ class Body:
         self._reserved_bytes = 0
 
     async def discard(self, seconds: float) -> None:
-        """Throw away what still comes, for so long."""
+        """Read and discard the rest for up to ``seconds``."""
 
         async def receive_all() -> None:
             message = await self._receive()
@@ -241,7 +241,7 @@ class Body:
             await asyncio.wait_for(receive_all(), seconds)
 
     async def watch_caller(self, context: Context) -> None:
-        """Tell ``context`` when the caller has hung up."""
+        """Note in ``context`` when the caller has disconnected."""
         if self.is_unread:
             return
         while not context.is_caller_gone:
@@ -258,7 +258,7 @@ class Body:
 
 
 def make_event(scope: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
-    """The request as API Gateway would hand it to Lambda, without its body."""
+    """Return the event that API Gateway would send to Lambda, without the body."""
     path = scope["path"]
     route, arguments = find_route(path)
     query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -273,7 +273,7 @@ def make_event(scope: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
 
 
 def find_route(path: str) -> tuple[str, dict[str, str]]:
-    """The route that a path fits, with its parts; :class:`NotFound` if there is none."""
+    """Return the route of a path, with the path's arguments. Raises :class:`NotFound`."""
     parts = path.rstrip("/").split("/") if path != "/" else ["", ""]
     for route in chalice_app.routes:
         names = route.split("/")
@@ -284,7 +284,7 @@ def find_route(path: str) -> tuple[str, dict[str, str]]:
 
 
 def uses_s3(event: Answer) -> bool:
-    """Whether S3 is asked for this request: for objects, for models, or for the files beside a new model."""
+    """True if the request needs S3: for an object, for models, or for the files beside a new model."""
     route = event["requestContext"]["resourcePath"]
     if route != INFER:
         return bool(route != INFER_DEFAULT)
@@ -313,7 +313,7 @@ async def respond(answer: Answer, body: Body, send: Send) -> None:
     if body.is_unread:
         # The caller has its whole answer; the connection stays open while it may still be sending.
         await send({"type": "http.response.body", "body": content, "more_body": True})
-        await body.discard(LINGER_S)
+        await body.discard(DISCARD_TIMEOUT_S)
         content = b""
     await send({"type": "http.response.body", "body": content})
 

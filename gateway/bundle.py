@@ -1,7 +1,7 @@
-"""Put what the gateway shares with the box beside it, for Lambda: ``python gateway/bundle.py``.
+"""Copy what the gateway shares with the box into ``vendor/``, for Lambda: ``python gateway/bundle.py``.
 
-Chalice lays ``vendor/`` at the top of the package, so that ``import sm`` finds the router's modules there and
-these find the clients beside them, as in the image.
+Chalice copies the content of ``vendor/`` to the top of the package, so that ``import sm`` works there
+and finds the clients beside it, as in the image.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "sample", "*.md")
+EXCLUDED = shutil.ignore_patterns("__pycache__", "sample", "*.md")
 
 
 def bundle(gateway: Path = HERE, source: Path = HERE.parent) -> Path:
-    """Write ``vendor/`` anew."""
+    """Replace ``vendor/`` and return it."""
     vendor = gateway / "vendor"
     shutil.rmtree(vendor, ignore_errors=True)
     for name in ("sm", "clients"):
-        shutil.copytree(source / name, vendor / name, ignore=LEFT_OUT)
+        shutil.copytree(source / name, vendor / name, ignore=EXCLUDED)
     return vendor
 
 

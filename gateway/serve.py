@@ -16,7 +16,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# Chalice's own layout: the project's folder is where modules are looked for.
+# Chalice's layout: modules are imported from the project's folder.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from asgi import Application
@@ -25,17 +25,17 @@ from chalicelib.options import Options
 from sm import logs
 from sm.errors import StartError, error_body
 
-#: Seconds in which a request's head must be there, and for which an idle connection is kept.
+#: Seconds for a request's head to arrive, and for an idle connection to be kept.
 HEAD_TIMEOUT_S, KEEP_ALIVE_S = 10.0, 5
 MAX_HEAD_BYTES = 16_384
 #: Half of the descriptors are for callers; the others are for S3, Triton and files.
 MAX_CONNECTIONS = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-#: Seconds beyond a request's own time in which a stopping gateway finishes what it works on.
+#: Seconds that a stopping gateway waits for its requests, beyond their own time limit.
 STOP_MARGIN_S = 2
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's HTTP, with a limit for connections and a limit for the time that a head takes."""
+    """uvicorn's HTTP protocol, with limits for connections and for the time until a head has arrived."""
 
     head_timeout_s = HEAD_TIMEOUT_S
     _head_timer: asyncio.TimerHandle | None = None
@@ -56,7 +56,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _watch_head(self) -> None:
-        """Run a timer from a head's first byte, or the connection's begin, to its last byte."""
+        """Run a timer from the start of the connection, or a head's first byte, to the head's last byte."""
         if self.conn.their_state is not h11.IDLE:
             self._stop_timer()
         elif self._head_timer is None:
@@ -70,7 +70,7 @@ class BoundedProtocol(H11Protocol):
             self._head_timer = None
 
     def _refuse(self, status: str, code: str, reason: str) -> None:
-        """Answer before there is a request, and close."""
+        """Send an error before there is a request, and close the connection."""
         if self.transport.is_closing():
             return
         body = json.dumps(error_body(reason, code), separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Answers to the same content: bounded in bytes and in age, the least recently used go first."""
+"""A cache of answers by the content of their requests: least recently used, bounded in bytes and in age."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-#: Seconds: a model that somebody else has loaded anew answers for itself after no longer than this.
+#: Seconds after which an answer is computed again, as another gateway may have loaded a new model.
 MAX_AGE_S = 300.0
 
 
 class Cache:
-    """Bytes by hash, for all threads of a process. ``limit`` in bytes; with 0 nothing is kept."""
+    """Bytes by hash, for all threads of a process. ``limit`` is in bytes; 0 switches the cache off."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit, self._clock = limit, clock
@@ -23,7 +23,7 @@ class Cache:
 
     @staticmethod
     def name(*parts: bytes) -> str:
-        """The hash of everything that an answer depends on; each part's length is hashed with it."""
+        """Hash everything that an answer depends on. The length of each part is hashed with it."""
         digest = hashlib.sha256()
         for part in parts:
             digest.update(len(part).to_bytes(8, "big"))
@@ -42,7 +42,7 @@ class Cache:
             return answer
 
     def put(self, name: str, answer: bytes) -> None:
-        """Keep an answer, unless it alone is larger than the limit."""
+        """Store an answer, unless it alone is larger than the limit."""
         if len(answer) > self._limit:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""The box's clients, each loaded when its model is first asked for: a cold start waits for no other."""
+"""The box's clients, each loaded with the first request for its model: a cold start loads only one."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from sm.plugins.unserved_clients import ModelMissing
 
 from .model_files import ModelFiles
 from .plain import PlainModel
-from .repository import Shelf
+from .repository import ModelBucket
 
 log = logging.getLogger(__name__)
 LOCK_COUNT = 16
 
 
 class Clients:
-    """``folder``: where the files beside the models are kept, which clients look for in the repository."""
+    """Loads and keeps clients. ``folder`` has the files beside the models, which clients read at setup."""
 
-    def __init__(self, folders: tuple[Path, ...], triton: Triton, shelf: Shelf, folder: Path) -> None:
-        # The folders that are named first win.
+    def __init__(self, folders: tuple[Path, ...], triton: Triton, bucket: ModelBucket, folder: Path) -> None:
+        # The first folder with a client of a name wins.
         self._sources = {source.name: source for source in reversed(list(discover(folders)))}
-        self._triton, self._files, self._folder = triton, ModelFiles(shelf, folder), folder
+        self._triton, self._files, self._folder = triton, ModelFiles(bucket, folder), folder
         self._clients: dict[str, Client] = {}
-        # By name, so that one that is slow to load holds up few others.
+        # A client that loads slowly blocks only the names with the same lock.
         self._locks = [threading.Lock() for _ in range(LOCK_COUNT)]
 
     def get(self, name: str) -> Client:
-        """:class:`UnknownModel` if Triton has no such model, nor those that the client of that name calls."""
+        """Return the client. Raises :class:`UnknownModel` if Triton lacks the model, or one that it calls."""
         client = self._clients.get(name)
         if client is not None:
             return client
         with self._locks[hash(name) % LOCK_COUNT]:
             if name not in self._clients:
-                self._clients[name] = self._make(name)
+                self._clients[name] = self._create(name)
             return self._clients[name]
 
     def has(self, name: str) -> bool:
-        """Whether :meth:`get` gives it without asking S3 or Triton."""
+        """True if :meth:`get` returns it without calls to S3 or Triton."""
         return name in self._clients
 
     def forget(self, model: str) -> None:
-        """What is known of a model is void: it has been loaded anew."""
+        """Forget the files and clients of a model that has been loaded again."""
         self._files.forget(model)
         for name, client in list(self._clients.items()):
             if model in (name, *client.required_models()):
                 self._clients.pop(name, None)
 
-    def _make(self, name: str) -> Client:
+    def _create(self, name: str) -> Client:
         source = self._sources.get(name)
         if source is None:
             self._triton.metadata(name)

@@ -1,4 +1,4 @@
-"""What only the gateway can fail with; everything else is in :mod:`sm.errors`."""
+"""The errors of the gateway alone; all others are in :mod:`sm.errors`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sm.errors import NotFound, TriremeError, UnknownModel
 
 
 class NoSuchModel(UnknownModel):
-    """No such model or version: the answer lists what there is. 400, as this API's callers know it."""
+    """No such model or version; the answer lists those that exist. 400, as callers of this API expect."""
 
     status = 400
 
@@ -18,18 +18,18 @@ class NoSuchObject(NotFound):
 
 
 class LoadFailed(TriremeError):
-    """A model cannot be loaded: everybody who waited for it is told the reason."""
+    """A model cannot be loaded; every request that waited for it gets the reason."""
 
     code = "load_failed"
 
 
 class Unauthorized(TriremeError):
-    """The request brings no key."""
+    """The request has no key."""
 
     status, code = 401, "unauthorized"
 
 
 class SlowBody(TriremeError):
-    """The request's body takes too long, or comes too slowly."""
+    """The request's body takes too long, or is below the minimum rate."""
 
     status, code = 408, "request_timeout"

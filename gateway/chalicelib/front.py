@@ -1,4 +1,4 @@
-"""HTTP ends here: whose key, how long, which status; each request a line in the log."""
+"""Turn a request into a call of the API: check the key, set the deadline, map errors, write a line of log."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from .options import Options
 from .service import Api, open_api
 
 log = logging.getLogger(__name__)
-#: Seconds before Lambda's own end: whoever is stopped by Lambda answers nothing.
+#: Seconds before Lambda's own time limit: a function that Lambda stops sends no answer.
 DEADLINE_MARGIN_S = 1.0
-#: What Chalice says by itself, by its status.
-OF_CHALICE = {400: BadInput, 405: MethodNotAllowed, 415: UnsupportedType}
+#: The errors that Chalice answers by itself, by their status.
+CHALICE_ERRORS = {400: BadInput, 405: MethodNotAllowed, 415: UnsupportedType}
 View = Callable[[Api], tuple[int, dict[str, Any]]]
 
 
 class Front:
-    """The :class:`~chalicelib.service.Api` is made with the first request: a process may fork before it."""
+    """Creates the :class:`~chalicelib.service.Api` with the first request, as the process may fork before."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open_api: tuple[Options, Api] | None = None
 
     def answer(self, request: Request, view: View, open_to_all: bool = False) -> Response:
-        """``view``'s status and body as a response, whatever comes of it."""
+        """Call ``view`` and return its status and body as a response; errors become responses too."""
         identity = request_id(request)
         started, status, owner = time.perf_counter(), 500, "-"
         options = None
@@ -55,14 +55,14 @@ class Front:
             options, api = self._api()
             if not open_to_all and options.keys is not None:
                 owner = Keys(options.keys).owner(request.headers.get(HEADER) or "")
-            ends_at = time.monotonic() + seconds(request, options.timeout)
+            ends_at = time.monotonic() + available_seconds(request, options.timeout)
             with running(Deadline(ends_at, lambda: is_caller_gone(request), identity)):
                 status, body = view(api)
             return response(status, dumps(body))
         except TriremeError as error:
-            refused = failure(error, identity, options)
-            status = refused.status_code
-            return refused
+            error_response = failure(error, identity, options)
+            status = error_response.status_code
+            return error_response
         except Exception as error:
             log.exception("unexpected error", extra={"request_id": identity})
             return failure(ClientFailed(f"unexpected {type(error).__name__}"), identity, options)
@@ -77,19 +77,19 @@ class Front:
             log.info("request", extra={**line, "caller": owner, "request_id": identity})
 
     def is_prepared(self, model: str) -> bool:
-        """Whether the model has been served before, so that nothing of it has to be fetched."""
+        """True if the model has been served before, so that nothing must be fetched."""
         return self._open_api is not None and self._open_api[1].is_prepared(model)
 
     def reshape(self, request: Request, get_response: Callable[[Request], Response]) -> Response:
-        """What Chalice refuses by itself, in the same shape as everything else.
+        """Give Chalice's own errors the shape of all others.
 
-        The reference gateway's callers get Chalice's own: that gateway is a Chalice app too.
+        Callers of the reference gateway get them unchanged, because that gateway is a Chalice app too.
         """
         answer = get_response(request)
         is_own = isinstance(answer.body, dict) and answer.body.keys() == {"Code", "Message"}
         if not is_own or (self._open_api is not None and self._open_api[0].short_names):
             return answer
-        error = OF_CHALICE.get(answer.status_code, ClientFailed)(answer.body["Message"])
+        error = CHALICE_ERRORS.get(answer.status_code, ClientFailed)(answer.body["Message"])
         response = failure(error, request_id(request))
         response.headers.update(answer.headers)
         return response
@@ -108,14 +108,14 @@ class Front:
             return self._open_api
 
 
-def seconds(request: Request, most: float) -> float:
-    """What is left of Lambda's time, less what an answer takes; at most ``most``."""
+def available_seconds(request: Request, most: float) -> float:
+    """Return the seconds that a request may take: the rest of Lambda's time, at most ``most``."""
     remaining = getattr(request.lambda_context, "get_remaining_time_in_millis", None)
     return most if remaining is None else max(0.0, min(most, remaining() / 1000 - DEADLINE_MARGIN_S))
 
 
 def is_caller_gone(request: Request) -> bool:
-    """Whether the caller has hung up, where that is known: Lambda does not tell."""
+    """True if the caller has disconnected. Lambda does not say so."""
     return bool(getattr(request.lambda_context, "is_caller_gone", False))
 
 
@@ -129,7 +129,7 @@ def response(status: int, body: bytes, headers: dict[str, str] | None = None) ->
 
 
 def failure(error: TriremeError, identity: str, options: Options | None = None) -> Response:
-    """The box's one shape; what API Gateway itself says where its callers are the reference gateway's."""
+    """Write an error in the box's shape; with short names, in that of the reference gateway."""
     if options is None or not options.short_names:
         answer = write_error(error, identity)
         return response(answer.status, answer.read(), dict(answer.headers))

@@ -1,4 +1,4 @@
-"""An inference: from what the caller sent, or has in the bucket, to an answer and a stored result."""
+"""Run an inference on a payload from the request or the bucket; return the answer and store the result."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from .cache import Cache
 from .storage import Storage, Stored, check_key
 
 MEMBERS = {"s3_key", "payload", "parameters", "version"}
-#: What Python's own table does not know everywhere.
+#: Types that Python's own table does not have on every machine.
 TYPES = {".npy": "application/x-npy", ".webp": "image/webp", ".txt": "text/plain", ".json": forms.JSON}
-#: What the reference answers where there are labels.
+#: Labels in an answer, as in the reference.
 TOP = 5
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A request to infer, read and checked. ``key`` is None where the payload is in it."""
+class InferenceInputs:
+    """The checked body of a request. ``key`` is None if the payload is in the body."""
 
     key: str | None
     payload: Any
@@ -38,8 +38,8 @@ class Wanted:
     version: str
 
 
-def read(body: bytes, version: str, prefixes: tuple[str, ...]) -> Wanted:
-    """``{"s3_key"}`` or ``{"payload"}``, with ``parameters`` and ``version`` if wanted."""
+def read(body: bytes, version: str, prefixes: tuple[str, ...]) -> InferenceInputs:
+    """Read ``{"s3_key"}`` or ``{"payload"}``, with optional ``parameters`` and ``version``."""
     members = forms.parse_json(body)
     if not isinstance(members, dict):
         raise BadInput("the body must be a JSON object with s3_key or payload")
@@ -56,7 +56,7 @@ def read(body: bytes, version: str, prefixes: tuple[str, ...]) -> Wanted:
     if isinstance(members.get("payload"), list):
         raise WrongPayload("payload: must be one record; a list of them is for /invocations", field="payload")
     key = check_key(members["s3_key"], prefixes) if "s3_key" in members else None
-    return Wanted(key, members.get("payload"), parameters, str(chosen))
+    return InferenceInputs(key, members.get("payload"), parameters, str(chosen))
 
 
 class Inference:
@@ -65,8 +65,8 @@ class Inference:
     def __init__(self, storage: Storage, results: str, cache: Cache, executor: Executor) -> None:
         self._storage, self._results, self._cache, self._executor = storage, results, cache, executor
 
-    def run(self, client: Client, inputs: Wanted, request_id: str) -> dict[str, Any]:
-        """``status``, ``model``, ``predictions`` and the key under which the result is stored, if it is."""
+    def run(self, client: Client, inputs: InferenceInputs, request_id: str) -> dict[str, Any]:
+        """Return ``status``, ``model``, ``predictions``, and the key of the stored result if there is one."""
         record = self._record(inputs, client)
         parameters = dict(inputs.parameters)
         if "top" in client.payload.parameter_names():
@@ -78,7 +78,7 @@ class Inference:
         key = self._store(inputs.key, answer)
         return {**answer, "result_s3_key": key}
 
-    def _record(self, inputs: Wanted, client: Client) -> Any:
+    def _record(self, inputs: InferenceInputs, client: Client) -> Any:
         if inputs.key is None:
             return inputs.payload
         stored = self._storage.get(inputs.key)
@@ -88,7 +88,7 @@ class Inference:
     def _predictions(self, client: Client, call: DispatchRequest) -> Any:
         if not self._cache.on:
             return self._compute(client, call)
-        name = _content(call)
+        name = _cache_key(call)
         cached = self._cache.get(name)
         if cached is None:
             computed = self._compute(client, call)
@@ -102,7 +102,7 @@ class Inference:
         if answer.content_type != forms.JSON:
             return answer.read().decode("utf-8", "replace")
         written = orjson.loads(answer.read())
-        # A client that writes its own bytes has put nothing around them.
+        # The answer of a client that writes its own bytes has no envelope.
         return written["result"] if isinstance(written, dict) and "result" in written else written
 
     def _store(self, key: str | None, answer: dict[str, Any]) -> str | None:
@@ -113,16 +113,16 @@ class Inference:
         return place
 
 
-def content_type(key: str, stored: Stored, takes: tuple[str, ...]) -> str:
-    """What S3 was told if the client takes it, else what the key's ending says."""
+def content_type(key: str, stored: Stored, accepted: tuple[str, ...]) -> str:
+    """Return the object's type in S3 if the client accepts it, else the type of the key's ending."""
     declared = stored.content_type.split(";")[0].strip().lower()
-    if declared in (*takes, forms.JSON):
+    if declared in (*accepted, forms.JSON):
         return declared
     ending = key[key.rfind(".") :].lower() if "." in key else ""
     return TYPES.get(ending) or mimetypes.guess_type(key)[0] or declared
 
 
-def _content(call: DispatchRequest) -> str:
+def _cache_key(call: DispatchRequest) -> str:
     record = call.records[0]
     parts = (
         (record.content_type.encode(), record.body)

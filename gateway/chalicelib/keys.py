@@ -16,14 +16,16 @@ HEADER = "x-api-key"
 
 @dataclass(frozen=True)
 class Keys:
-    """SHA-256 by the names of the keys' owners: keys are long and random, so a slow hash is no gain."""
+    """SHA-256 hashes by the keys' owners. Keys are long and random, so a slow hash has no advantage."""
 
     hashes: Mapping[str, str]
 
     def owner(self, key: str) -> str:
-        """Whose key it is: :class:`Unauthorized` without one, :class:`Forbidden` for one that nobody has.
+        """Return the owner of a key.
 
-        Every hash is compared, each in constant time, so that the time taken says nothing.
+        Raises :class:`Unauthorized` without a key, and :class:`Forbidden` for a wrong one.
+
+        Every hash is compared, each in constant time, so that the duration reveals nothing.
         """
         if not key:
             raise Unauthorized(f"the request has no {HEADER} header")

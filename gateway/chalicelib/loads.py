@@ -1,4 +1,4 @@
-"""Loads of models, each shared by everybody who waits for it."""
+"""Share the load of a model among all requests that wait for it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Loads:
-    """At most one load of a model at a time.
+    """Runs at most one load of each model at a time.
 
-    A load has a thread of its own: it goes on when the request that began it has ended, and the next one
-    finds the model loaded.
+    A load has its own thread: it continues after the request that started it, and a later request finds the
+    model loaded.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class Loads:
         self._running: dict[str, Future[None]] = {}
 
     def share(self, model: str, load: Callable[[], None]) -> None:
-        """Wait until ``load`` is done, or the one of this model that runs already.
+        """Wait for the running load of this model, or run ``load``.
 
         Raises:
-            LoadFailed: with the reason, for everybody who waited.
-            DeadlinePassed: the request's time is over; the load goes on.
+            LoadFailed: the load failed; every request that waits gets the reason.
+            DeadlinePassed: the request's time is over; the load continues.
         """
         with self._lock:
             future = self._running.get(model)
@@ -47,7 +47,7 @@ class Loads:
         except FutureTimeout:
             raise DeadlinePassed(f"the model {model!r} is still being loaded; ask again later") from None
         except TriremeError as error:
-            # A new one for each of those who wait.
+            # A new exception for each request that waits.
             raise LoadFailed(error.sentence) from None
         except Exception as error:
             log.error("a load of %s failed", model, exc_info=error)

@@ -1,4 +1,4 @@
-"""The client of a model that has none of its own: a picture or a tensor in, labels or tensors out."""
+"""The client for models without one: a picture or a tensor in, labels or tensors out."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sm.triton.tensors import STRINGS, dtype
 
 from .model_files import read_labels
 
-#: What most image classifiers have been trained with: ImageNet's mean and deviation.
+#: ImageNet's mean and deviation, with which most image classifiers are trained.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-USUAL_SIDE = 224
+DEFAULT_SIDE = 224
 
 
 class Options(Parameters):
@@ -29,7 +29,7 @@ class Options(Parameters):
 
 
 class PlainPayload(Payload):
-    """Either of the two."""
+    """A picture or a tensor."""
 
     content_types = ("image/jpeg", "image/png", "image/webp", "application/x-npy")
 
@@ -45,7 +45,7 @@ class PlainPayload(Payload):
 
 
 class PlainModel(Client):
-    """For a model of one input. ``name`` is the model's; labels and ``preprocess.json`` lie beside it."""
+    """Serves a model with one input; its labels and ``preprocess.json`` are in its folder."""
 
     payload = PlainPayload
 
@@ -78,7 +78,7 @@ class PlainModel(Client):
         }
 
     def picture(self, content: bytes, model_input: TensorMetadata) -> Array:
-        """The picture as the model takes it: by ``preprocess.json``, else as ImageNet's classifiers do."""
+        """Prepare the picture by ``preprocess.json``, else as ImageNet's classifiers do."""
         from sm.client.images import decode
         from sm.client.preprocessing import Preprocessing
 
@@ -86,7 +86,7 @@ class PlainModel(Client):
         if described.is_file():
             return Preprocessing.read(described)(decode(content))
         layout = _layout(model_input)
-        side = model_input.shape[1] if model_input.shape[1] > 0 else USUAL_SIDE
+        side = model_input.shape[1] if model_input.shape[1] > 0 else DEFAULT_SIDE
         usual = Preprocessing(
             resize=round(side / 0.875), crop=side, channels="RGB", scale=1 / 255,
             mean=MEAN, std=DEVIATION, layout=layout,
@@ -94,12 +94,12 @@ class PlainModel(Client):
         return usual(decode(content))
 
     def label_scores(self, arrays: dict[str, Array], top: int) -> list[dict[str, object]]:
-        """The likeliest labels, where the one output has a number for each of them; else nothing."""
+        """Return the most likely labels if the one output has a number for each label, else an empty list."""
         return best_labels(self.labels, next(iter(arrays.values())), top) if len(arrays) == 1 else []
 
 
 def best_labels(labels: Sequence[str], output: Array, top: int) -> list[dict[str, object]]:
-    """The ``top`` likeliest labels, best first; nothing where there is not one number for each label."""
+    """Return the ``top`` most likely labels, best first; none if there is not one number for each label."""
     vector = np.squeeze(output)
     if not labels or vector.shape != (len(labels),):
         return []
@@ -108,7 +108,7 @@ def best_labels(labels: Sequence[str], output: Array, top: int) -> list[dict[str
 
 
 def _without_batch(model_input: TensorMetadata, max_batch_size: int) -> tuple[TensorMetadata, bool]:
-    """The input for one picture, and whether its first dimension is a batch that the model names itself."""
+    """Return the input of one record, and whether the model itself has a batch dimension."""
     if max_batch_size == 0 and len(model_input.shape) == 4 and model_input.shape[0] in (1, -1):
         return replace(model_input, shape=model_input.shape[1:]), True
     return model_input, False

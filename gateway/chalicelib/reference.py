@@ -1,7 +1,7 @@
 """The reference gateway's own contract: its routes, bodies and statuses, for short names of models.
 
-Where it says no more than "something failed", its status is 500. What is a caller's mistake, or a limit that
-the reference gateway has not, has the status that fits.
+Failures have the status 500, as there. A caller's mistake, or a limit that the reference gateway does not
+have, has the status that fits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .loads import Loads
 from .model_files import ModelFiles, read_labels
 from .options import Options
 from .plain import best_labels
-from .repository import Repository, Shelf
+from .repository import ModelBucket, Repository
 from .short_names import ShortName
 from .storage import Storage, check_key
 from .tritons import Tritons
@@ -44,27 +44,27 @@ log = logging.getLogger(__name__)
 Answer = tuple[int, dict[str, Any]]
 #: Labels in an answer.
 TOP = 5
-#: Seconds between two looks at whether another process has loaded the model, and that it may take.
+#: Seconds between two polls of a load by another process, and for the whole load.
 POLL_INTERVAL_S, LOAD_TIMEOUT_S = 0.5, 360.0
-#: Where the caller is wrong, or over a limit of this gateway: the error's own status.
+#: The caller's mistakes and this gateway's limits: these errors keep their own status.
 OWN_STATUS = (BadInput, Forbidden, TooLarge)
 
 
 class ReferenceApi:
-    """One for a process, as :class:`~chalicelib.service.Service`."""
+    """The API of one process, as :class:`~chalicelib.service.OwnApi` is."""
 
     def __init__(self, options: Options, storage: Storage, tritons: Tritons, folder: Path) -> None:
         self._options, self._storage, self._tritons = options, storage, tritons
         self._names: Mapping[str, ShortName] = options.short_names or {}
-        self._shelf = Shelf(storage, options.models)
-        self._files = ModelFiles(self._shelf, folder)
-        self._repository = Repository(options.repository, self._shelf) if options.repository else None
+        self._bucket = ModelBucket(storage, options.models)
+        self._files = ModelFiles(self._bucket, folder)
+        self._repository = Repository(options.repository, self._bucket) if options.repository else None
         self._loads = Loads()
-        #: Models that have answered.
+        #: Models that have answered a request.
         self._served: set[str] = set()
 
     def health(self) -> Answer:
-        """Healthy if one Triton lives, whatever its models do."""
+        """Return 200 if one Triton is live, even if its models are not ready."""
         states = self._tritons.server_states(live=True)
         if any(not state.reason for state in states):
             return 200, {"status": "healthy"}
@@ -74,19 +74,19 @@ class ReferenceApi:
         try:
             return 200, {
                 "status": "success",
-                "available_models_in_s3": self._shelf.names(),
+                "available_models_in_s3": self._bucket.names(),
                 "loaded_models_in_triton": list(self._tritons.ready_versions()),
             }
         except TriremeError as error:
             return 500, {"status": "error", "message": error.sentence}
 
     def load(self, short: str) -> Answer:
-        """Load the model anew, from the bucket where Triton's repository is a folder."""
+        """Load the model again, from the bucket if Triton's repository is a folder."""
         model = self._names.get(short)
         if model is None:
             return 400, {"error": f"Model {short[:200]} not supported"}
         try:
-            self._loads.share(model.name, lambda: self._load_anew(model.name))
+            self._loads.share(model.name, lambda: self._load_again(model.name))
         except CallerGone:
             raise
         except TriremeError as error:
@@ -94,16 +94,16 @@ class ReferenceApi:
         return 200, {"status": "success", "message": f"Model {short} loaded successfully"}
 
     def infer(self, short: str, body: bytes, version: str, _request_id: str) -> Answer:
-        """What the model says of the picture in the bucket; the answer is stored beside it."""
+        """Run the model on the picture in the bucket and store the answer."""
         model = self._names.get(short)
         if model is None:
             available = list(self._names)
             message = f"Model {short[:200]} not supported. Available models: {available}"
             return 400, {"error": message}
-        return self._answered(short, lambda: self._infer_object(short, model, body, version))
+        return self._to_answer(short, lambda: self._infer_object(short, model, body, version))
 
     def infer_default(self, body: bytes) -> Answer:
-        """What the first model says of random numbers, whatever the body: it tells that all parts work."""
+        """Run the first model on random numbers, as a test of the whole path; the body is ignored."""
         short, model = next(iter(self._names.items()))
 
         def infer() -> Answer:
@@ -111,14 +111,14 @@ class ReferenceApi:
             numbers = np.random.default_rng().random(model.input_shape, np.float32)
             return 200, {"status": "success", "output": to_json(self._output(model, numbers, ""))}
 
-        return self._answered(short, infer)
+        return self._to_answer(short, infer)
 
     def is_prepared(self, short: str) -> bool:
-        """Whether a request will not have to wait for its model."""
+        """True if a request does not have to wait for its model."""
         model = self._names.get(short) if short else next(iter(self._names.values()))
         return model is None or model.name in self._served
 
-    def _answered(self, short: str, infer: Callable[[], Answer]) -> Answer:
+    def _to_answer(self, short: str, infer: Callable[[], Answer]) -> Answer:
         try:
             return infer()
         except CallerGone:
@@ -157,7 +157,7 @@ class ReferenceApi:
             raise TooLarge(f"the body is larger than {self._options.max_body:,} bytes")
 
     def _picture(self, model: ShortName, content: bytes) -> Array:
-        """The picture as the model takes it. What is none is an error of 500, as the reference has it."""
+        """Turn the picture into the model's input. Another file is a 500, as in the reference."""
         from sm.client.images import decode
         from sm.client.preprocessing import Preprocessing
 
@@ -176,7 +176,7 @@ class ReferenceApi:
         return described(pixels)[None]
 
     def _output(self, model: ShortName, tensor: Array, version: str) -> Array:
-        """The model's output. A model that is not loaded is loaded, once for all who ask for it."""
+        """Return the model's output; load the model first if needed, once for all waiting requests."""
         try:
             output = self._infer(model, tensor, version)
         except (UnknownModel, NotReady):
@@ -194,8 +194,8 @@ class ReferenceApi:
         return answer[model.output_name]
 
     def _load_missing(self, name: str) -> None:
-        """Load a model into each Triton that has it not."""
-        with self._claimed(name):
+        """Load a model into each Triton that does not have it."""
+        with self._claim(name):
             missing = self._tritons.servers_without(name)
             if not missing:
                 return
@@ -204,16 +204,16 @@ class ReferenceApi:
             self._tritons.load(name, missing, LOAD_TIMEOUT_S)
             self._files.forget(name)
 
-    def _load_anew(self, name: str) -> None:
-        with self._claimed(name):
+    def _load_again(self, name: str) -> None:
+        with self._claim(name):
             if self._repository:
                 self._repository.copy(name)
             self._tritons.load(name, seconds=LOAD_TIMEOUT_S)
             self._files.forget(name)
 
     @contextmanager
-    def _claimed(self, name: str) -> Iterator[None]:
-        """Wait until no other process loads the model, where all have a repository's folder in common."""
+    def _claim(self, name: str) -> Iterator[None]:
+        """Wait until no other process loads the model, if the processes share a repository folder."""
         if self._repository is None:
             yield
             return
@@ -231,7 +231,7 @@ class ReferenceApi:
 
 
 def squash(pixels: Array, height: int, width: int) -> Array:
-    """The whole picture at the input's size, whatever its own form: [1, 3, height, width], 0 to 1."""
+    """Resize the picture without keeping its aspect ratio: [1, 3, height, width], 0 to 1."""
     from PIL import Image
 
     resized = np.asarray(Image.fromarray(pixels).resize((width, height)), np.float32)
@@ -239,7 +239,7 @@ def squash(pixels: Array, height: int, width: int) -> Array:
 
 
 def to_json(output: Array) -> object:
-    """Nested lists."""
+    """Convert an array to nested lists."""
     if output.dtype != np.object_:
         return output.tolist()
     texts = [item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in output.ravel()]

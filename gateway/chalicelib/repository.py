@@ -1,4 +1,4 @@
-"""A model's way from the bucket into Triton's repository, which is a folder that both can reach."""
+"""Copy models from the bucket into Triton's repository, a folder that gateway and Triton share."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .failures import NoSuchModel
 from .storage import Storage
 
 MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
-#: Bytes: what lies beside a model's configuration is no weights.
+#: Bytes of the largest file that is copied from beside a configuration: larger ones are weights.
 SMALL_FILE_BYTES = 32 * 2**20
 
 
-def checked_name(model: str) -> str:
-    """A name that is one folder."""
+def check_name(model: str) -> str:
+    """Return the name if it names exactly one folder. Raises :class:`BadInput`."""
     if not MODEL.fullmatch(model):
         raise BadInput("a model's name is made of letters, digits, dots, dashes and underscores")
     return model
 
 
-class Shelf:
+class ModelBucket:
     """The models of the bucket, each a folder below ``prefix``."""
 
     def __init__(self, storage: Storage, prefix: str) -> None:
@@ -39,7 +39,7 @@ class Shelf:
         return sorted(filter(MODEL.fullmatch, self._storage.folders(self._prefix)))
 
     def files(self, model: str) -> list[str]:
-        """Paths within the model's folder; :class:`NoSuchModel` lists the others if it has none."""
+        """Return the paths in the model's folder. Raises :class:`NoSuchModel` with the models that exist."""
         sizes = self._storage.list_below(f"{self._prefix}{model}/")
         if not sizes:
             names = self.names()
@@ -51,49 +51,49 @@ class Shelf:
         return sorted(sizes)
 
     def list_small_files(self, model: str) -> list[str]:
-        """The small files beside the model's configuration: labels, a tokenizer. Empty if it is not there."""
+        """Return the small files beside the configuration, such as labels; none without the model."""
         sizes = self._storage.list_below(f"{self._prefix}{model}/")
         return sorted(name for name, size in sizes.items() if "/" not in name and size <= SMALL_FILE_BYTES)
 
     def fetch(self, model: str, files: list[str], folder: Path) -> None:
-        """Write ``files`` of the model below ``folder``; :class:`OutOfMemory` where it has no room."""
+        """Write ``files`` of the model below ``folder``. Raises :class:`OutOfMemory` if the disk is full."""
         try:
             for name in files:
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._storage.download(f"{self._prefix}{model}/{name}", path)
         except OSError as error:
-            raise _no_room(error, model) from None
+            raise _explain(error, model) from None
 
 
 class Repository:
-    """Triton's repository, a folder. A model in it is there whole or as it was before."""
+    """Triton's repository, a folder. A model in it is always complete: the old one or the new one."""
 
-    def __init__(self, folder: Path, shelf: Shelf) -> None:
-        self._folder, self._shelf = folder, shelf
+    def __init__(self, folder: Path, bucket: ModelBucket) -> None:
+        self._folder, self._bucket = folder, bucket
 
     def has(self, model: str) -> bool:
-        """Whether the model is there, as whoever put it there left it."""
+        """True if the repository has the model."""
         return (self._folder / model).is_dir()
 
-    def bring(self, model: str) -> None:
-        """Copy the model from the bucket; :class:`Conflict` while somebody else does."""
-        self._shelf.files(model)
+    def claim_and_copy(self, model: str) -> None:
+        """Copy the model from the bucket. Raises :class:`Conflict` while another process does."""
+        self._bucket.files(model)
         with self.claim(model):
             self.copy(model)
 
     def copy(self, model: str) -> None:
-        """Copy the model from the bucket, for the one who has claimed it."""
-        files = self._shelf.files(model)
-        # Triton is asked for no model of such a name. Who died half way has left one.
-        for left in self._folder.glob(f".{model}@*"):
-            shutil.rmtree(left, ignore_errors=True)
+        """Copy the model from the bucket; the caller has claimed it."""
+        files = self._bucket.files(model)
+        # Left by a process that died during a copy. Nobody asks Triton for a model of such a name.
+        for leftover in self._folder.glob(f".{model}@*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         staged = self._folder / f".{model}@{uuid.uuid4().hex}"
         try:
-            self._shelf.fetch(model, files, staged)
+            self._bucket.fetch(model, files, staged)
             self._replace(model, staged)
         except OSError as error:
-            raise _no_room(error, model) from None
+            raise _explain(error, model) from None
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
@@ -106,15 +106,15 @@ class Repository:
 
     @contextmanager
     def claim(self, model: str) -> Iterator[None]:
-        """Keep every other process and machine from the model; :class:`Conflict` if one has it.
+        """Lock the model against every other process and machine. Raises :class:`Conflict` if it is locked.
 
-        The lock is the file system's, and ends with its holder.
+        The lock is a file lock, which ends with its process.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(self._folder / f".{model}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise _no_room(error, model) from None
+            raise _explain(error, model) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
@@ -129,7 +129,7 @@ def _is_within(name: str) -> bool:
     return not path.is_absolute() and ".." not in path.parts and "\\" not in name and "\0" not in name
 
 
-def _no_room(error: OSError, model: str) -> OutOfMemory | NotReady:
+def _explain(error: OSError, model: str) -> OutOfMemory | NotReady:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfMemory(f"there is no room for the files of {model!r}")
     return NotReady(f"the files of {model!r} cannot be written: {error.strerror}")

@@ -1,4 +1,4 @@
-"""What the routes do, without HTTP."""
+"""The API of the routes, without HTTP."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from .failures import NoSuchModel
 from .inferring import Inference, read
 from .options import Options
 from .reference import ReferenceApi
-from .repository import Repository, Shelf, checked_name
+from .repository import ModelBucket, Repository, check_name
 from .storage import Storage
 from .tritons import Tritons
 
-#: Seconds for which S3 is asked what else there is, when a model is not known.
+#: Seconds for listing the bucket when a model is unknown; the list is only a hint.
 HINT_TIMEOUT_S = 2.0
 
 
 class Service:
-    """One for a process, kept across invocations: its gRPC channel, its clients, its cache."""
+    """The gRPC channel, clients and cache of one process, kept across invocations."""
 
     def __init__(self, options: Options, storage: Storage, tritons: Tritons) -> None:
         self._options, self._tritons = options, tritons
-        self._shelf = Shelf(storage, options.models)
-        self._repository = Repository(options.repository, self._shelf) if options.repository else None
-        self._clients = Clients(options.clients, tritons.transport, self._shelf, files_folder())
+        self._bucket = ModelBucket(storage, options.models)
+        self._repository = Repository(options.repository, self._bucket) if options.repository else None
+        self._clients = Clients(options.clients, tritons.transport, self._bucket, create_files_folder())
         self._cache = Cache(int(options.cache_mb * 2**20))
         self._inference = Inference(storage, options.results, self._cache, ThreadPoolExecutor(1))
 
     def health(self) -> tuple[int, dict[str, Any]]:
-        """200 if one Triton at least can work, else 503; the reasons of those that cannot."""
+        """Return 200 if at least one Triton is ready, else 503, with the reasons of the others."""
         states = self._tritons.server_states()
         tritons = {state.address: state.reason or "ready" for state in states}
         if any(not state.reason for state in states):
@@ -49,30 +49,30 @@ class Service:
         return 503, {"status": "unhealthy", "reason": states[0].reason, "tritons": tritons}
 
     def models(self) -> dict[str, Any]:
-        return {"bucket": self._shelf.names(), "loaded": self._tritons.ready_versions()}
+        return {"bucket": self._bucket.names(), "loaded": self._tritons.ready_versions()}
 
     def load(self, model: str) -> dict[str, Any]:
-        """From the bucket to the repository, and into every Triton."""
-        checked_name(model)
+        """Copy a model from the bucket to the repository, and load it into every Triton."""
+        check_name(model)
         if self._repository:
-            self._repository.bring(model)
+            self._repository.claim_and_copy(model)
         else:
-            self._shelf.files(model)
+            self._bucket.files(model)
         try:
             self._tritons.load(model)
         finally:
-            # Some of the Tritons may have it.
+            # Some of the Tritons may have loaded it, even after an error.
             self._clients.forget(model)
             self._cache.clear()
         versions = self._tritons.ready_versions().get(model, [])
         return {"status": "loaded", "model": model, "versions": versions}
 
     def has_client(self, model: str) -> bool:
-        """Whether the client of a model is there, with the files that it needs."""
+        """True if the client of a model is loaded, with its files."""
         return self._clients.has(model)
 
     def infer(self, model: str, body: bytes, version: str, request_id: str) -> dict[str, Any]:
-        checked_name(model)
+        check_name(model)
         if len(body) > self._options.max_body:
             raise TooLarge(f"the body is larger than {self._options.max_body:,} bytes")
         inputs = read(body, version, self._options.inputs)
@@ -91,9 +91,9 @@ class Service:
                 versions=versions,
             )
         in_bucket: list[str] = []
-        # It is no more than a hint: S3 may be away, or slow.
+        # Only a hint, so S3 may be down or slow.
         with contextlib.suppress(TriremeError), _limit_deadline(HINT_TIMEOUT_S):
-            in_bucket = self._shelf.names()
+            in_bucket = self._bucket.names()
         if model in in_bucket:
             sentence = (
                 f"the model {model!r} is not loaded: POST /load_model/{model} loads it; loaded are: {listed}"
@@ -107,7 +107,7 @@ Answer = tuple[int, dict[str, Any]]
 
 
 class Api(Protocol):
-    """What the routes call. Each answers a status and a body, or raises a :class:`TriremeError`."""
+    """The calls of the routes. Each returns a status and a body, or raises a :class:`TriremeError`."""
 
     def health(self) -> Answer: ...
 
@@ -118,11 +118,11 @@ class Api(Protocol):
     def infer(self, model: str, body: bytes, version: str, request_id: str, /) -> Answer: ...
 
     def infer_default(self, body: bytes, /) -> Answer:
-        """Of the route that names no model."""
+        """Answer the route without a model's name."""
         ...
 
     def is_prepared(self, model: str) -> bool:
-        """Whether a request for the model, or for the default one, has nothing to wait for."""
+        """True if a request for the model, or for the default one, has nothing to wait for."""
         ...
 
 
@@ -152,22 +152,22 @@ class OwnApi:
 
 
 def open_api(options: Options) -> Api:
-    """The contract that the options ask for, with the real S3 and the real Tritons."""
+    """Create the API that the options select, with the real S3 and the real Tritons."""
     peers = options.peers
     storage, tritons = Storage(options.bucket, options.max_body), Tritons(peers, options.timeout)
     if options.short_names:
-        return ReferenceApi(options, storage, tritons, files_folder())
+        return ReferenceApi(options, storage, tritons, create_files_folder())
     return OwnApi(Service(options, storage, tritons))
 
 
-def files_folder() -> Path:
-    """A new folder for the files beside the models, removed with the process."""
+def create_files_folder() -> Path:
+    """Create a folder for the files beside the models; it is removed when the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="trireme-gateway-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def _limit_deadline(seconds: float) -> running:
-    """The request's deadline, or ``seconds`` from now if that is earlier."""
+    """Set the deadline to ``seconds`` from now unless the request's is earlier."""
     limit, at = current(), time.monotonic() + seconds
     return running(Deadline(at) if limit is None else replace(limit, at=min(at, limit.at)))

@@ -1,4 +1,4 @@
-"""Short names of models, as the reference gateway's callers say them."""
+"""Short names of models, as callers of the reference gateway use them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-#: What may be a model's name, and so a folder and a part of a path.
+#: A model's name, which is also a folder and a part of a path.
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}$"
 
 
@@ -34,7 +34,7 @@ SHORT_NAMES = TypeAdapter(dict[Annotated[str, Field(pattern=NAME)], ShortName])
 
 
 def short_names(text: str) -> Mapping[str, ShortName]:
-    """Short names in the order in which they are written: JSON, or the path of a file with it."""
+    """Read short names, in their order, from JSON or from the path of a file with JSON."""
     try:
         content = text if text.lstrip().startswith("{") else Path(text).read_text()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The bucket: what callers put there, what they find there, and the models."""
+"""Read and write the bucket: callers' inputs, results, and models."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stored:
-    """An object, whole."""
+    """The content of an object."""
 
     body: bytes
     content_type: str
 
 
 class Storage:
-    """One bucket. ``s3`` is a boto3 client, which serves all threads; ``largest``: bytes of an object."""
+    """One bucket. ``s3`` is a boto3 client for all threads; ``largest`` limits an object's bytes."""
 
     def __init__(self, bucket: str, largest: int, s3: Any = None) -> None:
         self.bucket, self._largest = bucket, largest
@@ -66,7 +66,7 @@ class Storage:
         self._transfers = Transfers(ThreadPoolExecutor(MAX_CALLS, "s3"), CALL_TIMEOUT_S)
 
     def get(self, key: str) -> Stored:
-        """:class:`NoSuchObject`, :class:`TooLarge`, or what else S3 says."""
+        """Read an object. Raises :class:`NoSuchObject`, :class:`TooLarge`, or another error of S3."""
 
         def read() -> Stored:
             answer = self._s3.get_object(Bucket=self.bucket, Key=key)
@@ -81,22 +81,22 @@ class Storage:
         return self._call("read", key, read)
 
     def put(self, key: str, body: bytes) -> None:
-        """S3 stores an object whole or not at all."""
+        """Write an object; S3 stores all of it or nothing."""
         put = {"Bucket": self.bucket, "Key": key, "Body": body, "ContentType": "application/json"}
         self._call("write", key, lambda: self._s3.put_object(**put))
 
     def folders(self, prefix: str) -> list[str]:
-        """The names right below ``prefix`` that have something in them."""
+        """Return the names of the folders directly below ``prefix``."""
         rows = self._list("CommonPrefixes", prefix, Delimiter="/")
         return [row["Prefix"][len(prefix) : -1] for row in rows]
 
     def list_below(self, prefix: str) -> dict[str, int]:
-        """Everything below ``prefix``: bytes by the rest of the key."""
+        """Return the bytes of every object below ``prefix``, by the rest of its key."""
         rows = self._list("Contents", prefix)
         return {row["Key"][len(prefix) :]: row["Size"] for row in rows if not row["Key"].endswith("/")}
 
     def download(self, key: str, path: Path) -> None:
-        """To a file, in parts. :class:`OSError` is the file's."""
+        """Write an object to a file, in parts. An :class:`OSError` comes from the file."""
 
         def copy() -> None:
             answer = self._s3.get_object(Bucket=self.bucket, Key=key)
@@ -116,7 +116,7 @@ class Storage:
         return self._call("list", prefix, list_all)
 
     def _has(self, key: str) -> bool:
-        """Whether the object exists: to those who may list only some prefixes, S3 refuses what is missing."""
+        """True if the object exists. S3 answers AccessDenied for a missing one if listing is restricted."""
         try:
             listing = self._transfers.run(lambda: self._s3.list_objects_v2(Bucket=self.bucket, Prefix=key))
         except (ClientError, BotoCoreError):
@@ -124,8 +124,8 @@ class Storage:
         return any(row["Key"] == key for row in listing.get("Contents", []))
 
     def _call(self, doing: str, key: str, call: Callable[[], T]) -> T:
-        """``call``, within the time of the request; what S3 or boto3 says is told in the caller's terms."""
-        _in_time()
+        """Run ``call`` within the request's deadline, and explain errors of S3 and boto3 to the caller."""
+        _check_deadline()
         try:
             return self._transfers.run(call)
         except ClientError as error:
@@ -143,7 +143,7 @@ class Storage:
 
 
 def check_key(key: object, prefixes: tuple[str, ...]) -> str:
-    """A key that a caller may name: below one of ``prefixes``, whoever reads it as a path."""
+    """Return a key that a caller may name: below one of ``prefixes``, also if it is read as a path."""
     if not isinstance(key, str) or not key:
         raise BadInput("s3_key: must be the key of an object, a string that is not empty", field="s3_key")
     if not KEY.fullmatch(key) or any(part in ("", ".", "..") for part in key.split("/")):
@@ -153,7 +153,7 @@ def check_key(key: object, prefixes: tuple[str, ...]) -> str:
     return key
 
 
-def _in_time() -> None:
+def _check_deadline() -> None:
     deadline = current()
     if deadline:
         deadline.check()

@@ -1,4 +1,4 @@
-"""The Tritons: calls to any of them by gRPC's balancing, and what has to be said to each."""
+"""Call the Tritons: inference on any of them, balanced by gRPC; status and loads on each."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from sm.triton.remote_servers import RemoteServers
 from sm.triton.transport import Transport
 
 T = TypeVar("T")
-#: Seconds that one server gets to say how it is.
+#: Seconds for one server to report its state.
 STATUS_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True)
 class ServerState:
-    """A server, and why it is not ready; empty if it is."""
+    """A server, and the reason why it is not ready; empty if it is ready."""
 
     address: str
     reason: str = ""
 
 
 class Tritons:
-    """Make it after a fork. ``timeout`` in seconds, where no deadline holds."""
+    """All servers. Create it after a fork. ``timeout`` is in seconds, for calls without a deadline."""
 
     def __init__(self, peers: RemoteServers, timeout: float) -> None:
         self._peers, self._timeout = peers, timeout
@@ -45,7 +45,7 @@ class Tritons:
         self.transport = Transport(Settings(), box, channel=Channel(peers, timeout))
 
     def server_states(self, live: bool = False) -> list[ServerState]:
-        """How each server is, all asked at once: whether its models are ready, or whether it is ``live``."""
+        """Ask all servers at once whether their models are ready or, with ``live``, whether they are live."""
 
         def probe(address: str, channel: Channel) -> ServerState:
             if live:
@@ -60,7 +60,10 @@ class Tritons:
         ]
 
     def ready_versions(self) -> dict[str, list[str]]:
-        """Versions by model of what every server that answers has ready; :class:`NotReady` if none does."""
+        """Return the versions, by model, that are ready on every server that answers.
+
+        Raises :class:`NotReady` if none answers.
+        """
 
         def list_ready(_: str, channel: Channel) -> dict[str, set[str]]:
             ready: dict[str, set[str]] = {}
@@ -80,7 +83,10 @@ class Tritons:
         return {name: sorted(versions) for name, versions in sorted(common.items()) if versions}
 
     def servers_without(self, model: str) -> list[str]:
-        """The servers that have the model not ready, of those that answer; :class:`NotReady` if none does."""
+        """Return the servers that answer and on which the model is not ready.
+
+        Raises :class:`NotReady` if none answers.
+        """
 
         def is_ready(_: str, channel: Channel) -> bool:
             return bool(_call(channel, "ModelReady", pb.ModelReadyRequest(name=model)).ready)
@@ -91,7 +97,7 @@ class Tritons:
         return [address for address, result in results if result is False]
 
     def load(self, model: str, addresses: Collection[str] | None = None, seconds: float = 0) -> None:
-        """On every server, or on these, side by side; the first that fails says why."""
+        """Load a model on all servers, or on ``addresses``, in parallel. Raises the first server's error."""
         seconds = seconds or self._timeout
 
         def load_model(address: str, channel: Channel) -> None:
@@ -109,7 +115,7 @@ class Tritons:
     def _query_all(
         self, query: Callable[[str, Channel], T], seconds: float
     ) -> list[tuple[str, T | TriremeError]]:
-        """What each server answers, in ``seconds`` or what the request has left; errors in their places."""
+        """Query every server within ``seconds`` or the request's deadline; an error is a result too."""
         peers, outer = self._peers.resolve(), current()
         timeout_s = min(seconds, outer.remaining()) if outer else seconds
 
@@ -126,7 +132,7 @@ class Tritons:
 
 @contextmanager
 def _channel(peer: RemoteServers, seconds: float) -> Iterator[Channel]:
-    """To one server, for one question: only the channel to all of them is kept."""
+    """Open a channel to one server for one query; only the channel to all servers is kept."""
     channel = Channel(peer, seconds)
     try:
         yield channel

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from app import app
 from chalice.app import Request
-from chalicelib.front import DEADLINE_MARGIN_S, seconds
+from chalicelib.front import DEADLINE_MARGIN_S, available_seconds
 
 
 class Context:
@@ -36,11 +36,11 @@ def event(method: str, path: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("left", "granted"), [(28_000, 25.0), (3_000, 3 - DEADLINE_MARGIN_S), (500, 0.0)])
 def test_a_request_never_gets_more_time_than_lambda_has(left: int, granted: float) -> None:
-    assert seconds(Request(event("GET", "/models"), Context(left)), 25.0) == pytest.approx(granted)
+    assert available_seconds(Request(event("GET", "/models"), Context(left)), 25.0) == pytest.approx(granted)
 
 
 def test_without_lambda_the_setting_alone_counts() -> None:
-    assert seconds(Request(event("GET", "/models"), object()), 7.0) == 7.0
+    assert available_seconds(Request(event("GET", "/models"), object()), 7.0) == 7.0
 
 
 def test_a_refusal_bears_lambdas_own_request_id() -> None:

@@ -12,7 +12,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from chalicelib.failures import NoSuchModel, NoSuchObject
-from chalicelib.repository import Repository, Shelf, checked_name
+from chalicelib.repository import ModelBucket, Repository, check_name
 from chalicelib.storage import Storage, check_key
 
 from sm.errors import BadInput, Conflict, Forbidden, NotReady, OutOfMemory, StorageFailed, TooLarge
@@ -98,20 +98,20 @@ def test_a_key_outside_of_the_prefixes_is_forbidden(key: str) -> None:
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a\0", "x" * 200])
 def test_a_models_name_is_one_folder(name: str) -> None:
     with pytest.raises(BadInput):
-        checked_name(name)
+        check_name(name)
 
 
-def shelf(cloud: Cloud, prefix: str) -> Shelf:
+def shelf(cloud: Cloud, prefix: str) -> ModelBucket:
     cloud.put(f"{prefix}m/config.pbtxt", b"new")
     cloud.put(f"{prefix}m/1/model.bin", b"x" * 1000)
-    return Shelf(Storage(BUCKET, 10, cloud.s3), prefix)
+    return ModelBucket(Storage(BUCKET, 10, cloud.s3), prefix)
 
 
 def test_a_model_takes_the_place_of_the_old_one_and_leaves_no_trace(cloud: Cloud, tmp_path: Path) -> None:
     (tmp_path / "m" / "2").mkdir(parents=True)
     # Of one that was killed half way.
     (tmp_path / ".m@0123" / "1").mkdir(parents=True)
-    Repository(tmp_path, shelf(cloud, "replaced/")).bring("m")
+    Repository(tmp_path, shelf(cloud, "replaced/")).claim_and_copy("m")
     files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert files == [".m.lock", "m/1/model.bin", "m/config.pbtxt"]
     assert not (tmp_path / "m" / "2").exists()
@@ -130,7 +130,7 @@ def test_a_disk_that_is_full_is_a_507_and_the_old_model_stays(
 
     monkeypatch.setattr(Storage, "download", no_space)
     with pytest.raises(OutOfMemory, match="no room"):
-        Repository(tmp_path, full).bring("m")
+        Repository(tmp_path, full).claim_and_copy("m")
     assert (tmp_path / "m" / "config.pbtxt").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]
 
@@ -148,12 +148,12 @@ def test_two_loads_of_one_model_at_once_are_a_409_for_the_second(
         original(self, key, path)
 
     monkeypatch.setattr(Storage, "download", slow)
-    first = threading.Thread(target=repository.bring, args=("m",))
+    first = threading.Thread(target=repository.claim_and_copy, args=("m",))
     first.start()
     try:
         assert began.wait(20)
         with pytest.raises(Conflict, match="being loaded"):
-            repository.bring("m")
+            repository.claim_and_copy("m")
     finally:
         go_on.set()
         first.join(20)
@@ -163,9 +163,9 @@ def test_two_loads_of_one_model_at_once_are_a_409_for_the_second(
 def test_an_object_whose_key_leaves_the_models_folder_is_refused(cloud: Cloud, tmp_path: Path) -> None:
     cloud.put("evil/m/../../etc/passwd", b"x")
     with pytest.raises(BadInput, match="is no path"):
-        Repository(tmp_path, Shelf(Storage(BUCKET, 10, cloud.s3), "evil/")).bring("m")
+        Repository(tmp_path, ModelBucket(Storage(BUCKET, 10, cloud.s3), "evil/")).claim_and_copy("m")
 
 
 def test_a_model_that_the_bucket_has_not_is_named_with_the_others(cloud: Cloud, tmp_path: Path) -> None:
     with pytest.raises(NoSuchModel, match="no model 'z'; there are: m"):
-        Repository(tmp_path, shelf(cloud, "few/")).bring("z")
+        Repository(tmp_path, shelf(cloud, "few/")).claim_and_copy("z")
