@@ -162,7 +162,7 @@ def test_the_score_of_several_masks_is_the_product_of_theirs(client: Client) -> 
         (ids[0], scores[0]) for ids, scores in zip(*(outputs[name][0] for name in MASK_OUTPUTS), strict=True)
     ]
     best = ask(client, text, top=1)[0]
-    first, second = loaded.words([int(word) for word, _ in alone])
+    first, second = loaded.to_words([int(word) for word, _ in alone])
     assert best["token"] == f"{first} is the capital of {second}."
     assert best["score"] == pytest.approx(math.exp(sum(float(score) for _, score in alone)))
 
