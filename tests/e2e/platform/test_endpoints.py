@@ -123,24 +123,24 @@ def test_the_aws_command_asks_an_asynchronous_endpoint(
 
 
 def test_an_asynchronous_endpoint_answers_in_s3_and_fails_there_too(serving: Account) -> None:
-    def asked(text: str) -> Any:
+    def invoke_async(text: str) -> Any:
         serving.s3.put_object(Bucket=BUCKET, Key="question", Body=text.encode())
         answer = serving.runtime.invoke_endpoint_async(
             EndpointName="later", InputLocation=f"s3://{BUCKET}/question", ContentType="text/plain"
         )
         return answer["OutputLocation"], answer["FailureLocation"]
 
-    def found(url: str) -> str:
+    def read_object(url: str) -> str:
         keys = serving.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
         key = url.removeprefix(f"s3://{BUCKET}/")
-        until_there = any(row["Key"] == key for row in keys)
-        return serving.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode() if until_there else ""
+        is_there = any(row["Key"] == key for row in keys)
+        return serving.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode() if is_there else ""
 
-    output, _ = asked("in time")
-    assert json.loads(until(lambda: found(output)))["result"] == ["IN", "TIME"]
-    output, failure = asked("boom")
-    assert "client_failed" in until(lambda: found(failure))
-    assert not found(output)
+    output, _ = invoke_async("in time")
+    assert json.loads(until(lambda: read_object(output)))["result"] == ["IN", "TIME"]
+    output, failure = invoke_async("boom")
+    assert "client_failed" in until(lambda: read_object(failure))
+    assert not read_object(output)
 
 
 def test_the_containers_lines_are_in_cloudwatch(platform: Platform, serving: Account) -> None:

@@ -23,7 +23,7 @@ V2 = {
 }
 
 
-def asked(how: str) -> bytes:
+def request_body(how: str) -> bytes:
     return json.dumps({"modelname": "patient", "payload": {"seconds": LONG, "how": how}}).encode()
 
 
@@ -48,7 +48,8 @@ def test_a_request_may_take_longer_than_a_minute_wherever_it_spends_it(tmp_path:
 
         with ThreadPoolExecutor(4) as pool:
             answers = {
-                how: pool.submit(ask, "/invocations", asked(how)) for how in ("locked", "asleep", "triton")
+                how: pool.submit(ask, "/invocations", request_body(how))
+                for how in ("locked", "asleep", "triton")
             }
             passed = pool.submit(ask, "/v2/models/slow/infer", json.dumps(V2).encode())
             for how, answer in answers.items():

@@ -54,7 +54,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running
         for _ in range(20):
             raw(started, LARGE[:100])
             binary(started, LARGE[:100])
-        yield started, own(started)
+        yield started, own_bytes(started)
 
 
 @pytest.fixture
@@ -125,10 +125,10 @@ def test_idle_workers_have_their_memory_back(measured: tuple[RunningBox, int]) -
     box, before = measured
     round_of(box, raw)
     round_of(box, binary)
-    until(lambda: own(box) <= before + IDLE_MARGIN, what="the workers' memory back")
+    until(lambda: own_bytes(box) <= before + IDLE_MARGIN, what="the workers' memory back")
 
 
-def own(box: RunningBox) -> int:
+def own_bytes(box: RunningBox) -> int:
     """Bytes that belong to the workers alone, shared memory left out."""
     return sum(memory_field(pid, "Pss_Anon:") for pid in box.pids("sm.server.worker data"))
 

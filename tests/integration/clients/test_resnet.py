@@ -72,7 +72,7 @@ def client(transport: Transport, repository: Path) -> Client:
     return ready(transport, repository)
 
 
-def asked(image: object, **parameters: Any) -> ClassifiedPicture:
+def classified_picture(image: object, **parameters: Any) -> ClassifiedPicture:
     return ClassifiedPicture.model_validate({"image": image, "parameters": parameters})
 
 
@@ -89,7 +89,7 @@ def assert_equal(found: Any, golden: list[str]) -> None:
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
 def test_a_picture_gets_the_answer_of_tensorflow_js(client: Client, name: str) -> None:
-    assert_equal(client.inference(asked((SAMPLE / name).read_bytes())), PICTURES[name])
+    assert_equal(client.inference(classified_picture((SAMPLE / name).read_bytes())), PICTURES[name])
 
 
 def test_the_sample_payload_gets_its_golden_answer(client: Client) -> None:
@@ -98,7 +98,7 @@ def test_the_sample_payload_gets_its_golden_answer(client: Client) -> None:
 
 
 def test_a_row_is_score_index_index_label(client: Client) -> None:
-    rows: Any = client.inference(asked((SAMPLE / "cat.png").read_bytes(), top=1))
+    rows: Any = client.inference(classified_picture((SAMPLE / "cat.png").read_bytes(), top=1))
     (row,) = rows
     score, rest = split(row)
     assert rest == ["285", "285", "Egyptian cat"]
@@ -107,7 +107,7 @@ def test_a_row_is_score_index_index_label(client: Client) -> None:
 
 @pytest.mark.parametrize("top", [1, 5, 1000])
 def test_as_many_rows_as_asked_for_the_best_first(client: Client, top: int) -> None:
-    rows: Any = client.inference(asked((SAMPLE / "cat.png").read_bytes(), top=top))
+    rows: Any = client.inference(classified_picture((SAMPLE / "cat.png").read_bytes(), top=top))
     scores = [split(row)[0] for row in rows]
     assert len({split(row)[1][0] for row in rows}) == top
     assert scores == sorted(scores, reverse=True)
@@ -116,20 +116,20 @@ def test_as_many_rows_as_asked_for_the_best_first(client: Client, top: int) -> N
 @pytest.mark.parametrize("top", [0, 1001, -1, 1.5, "many", None])
 def test_another_number_of_rows_is_refused(top: object) -> None:
     with pytest.raises(ValidationError) as caught:
-        asked(b"x", top=top)
+        classified_picture(b"x", top=top)
     assert caught.value.errors()[0]["loc"] == ("parameters", "top")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1), (3000, 2000)])
 def test_a_picture_of_any_size_is_classified(client: Client, tmp_path: Path, size: tuple[int, int]) -> None:
     Image.new("RGB", size, (90, 120, 60)).save(tmp_path / "plain.png")
-    assert len(client.inference(asked((tmp_path / "plain.png").read_bytes()))) == 3  # type: ignore[arg-type]
+    assert len(client.inference(classified_picture((tmp_path / "plain.png").read_bytes()))) == 3  # type: ignore[arg-type]
 
 
 def test_many_callers_get_each_their_own_answer(client: Client) -> None:
     """Triton makes batches of them; the rows must not be mixed up."""
     names = sorted(PICTURES) * 6
-    payloads = [asked((SAMPLE / name).read_bytes()) for name in names]
+    payloads = [classified_picture((SAMPLE / name).read_bytes()) for name in names]
     with ThreadPoolExecutor(8) as callers:
         answers = list(callers.map(client.inference, payloads))
     for name, answer in zip(names, answers, strict=True):
@@ -146,7 +146,7 @@ def plain() -> InProcess:
 def test_a_model_that_takes_numbers_gets_the_same_answers(plain: InProcess, repository: Path) -> None:
     client = ready(plain, repository)
     for name, golden in PICTURES.items():
-        assert_equal(client.inference(asked((SAMPLE / name).read_bytes())), golden)
+        assert_equal(client.inference(classified_picture((SAMPLE / name).read_bytes())), golden)
 
 
 def test_the_models_description_decides_how_pixels_are_fed(plain: InProcess, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_the_models_description_decides_how_pixels_are_fed(plain: InProcess, tmp
     (folder / "preprocess.json").write_text(json.dumps({**torchvision, **normal}))
     other = ready(plain, tmp_path)
     assert isinstance(other, Client)
-    tensor = other.preprocess(asked((SAMPLE / "cat.png").read_bytes()))["input"]  # type: ignore[attr-defined]
+    tensor = other.preprocess(classified_picture((SAMPLE / "cat.png").read_bytes()))["input"]  # type: ignore[attr-defined]
     assert tensor.shape == (3, 224, 224)
     assert np.abs(tensor).max() < 2.7
 

@@ -25,7 +25,7 @@ PLAN: dict[str, Any] = {
 }
 
 
-def told(sm: Sm, folder: Path, plan: object, *words: str) -> Any:
+def run_cost(sm: Sm, folder: Path, plan: object, *words: str) -> Any:
     (folder / "plan.json").write_text(plan if isinstance(plan, str) else json.dumps(plan))
     return sm("cost", "--plan", "plan.json", *words)
 
@@ -67,12 +67,12 @@ def test_without_matplotlib_the_command_to_install_it_is_named(
 
 def test_a_model_that_runs_more_hours_on_more_instances_costs_more(sm: Sm, tmp_path: Path) -> None:
     models = [{"name": "one", "instance": "ml.m5.xlarge", "count": 2, "hours": 7.5}]
-    said = told(sm, tmp_path, {**PLAN, "days": 31, "models": models})
+    said = run_cost(sm, tmp_path, {**PLAN, "days": 31, "models": models})
     assert "own endpoint     106.95\n" in said.out  # 0.23 × 2 × 7.5 × 31
 
 
 def test_a_shared_endpoint_that_costs_more_is_no_saving(sm: Sm, tmp_path: Path) -> None:
-    said = told(sm, tmp_path, PLAN)
+    said = run_cost(sm, tmp_path, PLAN)
     assert "the shared endpoint costs more by 682.85 (206.2%)" in said.out
 
 
@@ -82,7 +82,7 @@ def test_each_region_has_its_own_table_and_prices(sm: Sm, tmp_path: Path) -> Non
         "models": [{"instance": "ml.g4dn.2xlarge"}],
         "shared": {"instance": "ml.p3.2xlarge"},
     }
-    said = told(sm, tmp_path, plan)
+    said = run_cost(sm, tmp_path, plan)
     assert [line.partition(":")[0] for line in said.out.splitlines() if "own endpoint" in line] == [
         "us-east-1",
         "us-east-2",
@@ -114,7 +114,7 @@ def test_the_plans_prices_are_for_its_own_region_only(sm: Sm) -> None:
     ],
 )
 def test_a_wrong_plan_says_where(sm: Sm, tmp_path: Path, plan: object, sentence: str) -> None:
-    said = told(sm, tmp_path, plan)
+    said = run_cost(sm, tmp_path, plan)
     assert (said.status, said.out) == (1, "")
     assert sentence in said.err
 
@@ -161,7 +161,7 @@ def test_live_prices_are_those_of_real_time_inference(
     }
     with price_list(*rows) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        said = told(sm, tmp_path, plan, "--live")
+        said = run_cost(sm, tmp_path, plan, "--live")
     assert said.status == 0, said.err
     assert "own endpoint    2160.00" in said.out
     assert "shared endpoint        1080.00" in said.out

@@ -41,7 +41,7 @@ def repository() -> Iterator[Path]:
         yield Path(folder) / "model"
 
 
-def said(repository: Path) -> str:
+def check_as_another_user(repository: Path) -> str:
     """By the check, run as a user who is not root."""
     command = [sys.executable, "-c", CODE.format(user=USER), str(repository)]
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
@@ -57,7 +57,7 @@ def test_a_folder_or_file_that_may_not_be_read_is_named_with_what_to_do(
     repository: Path, path: str, mode: int
 ) -> None:
     (repository / path).chmod(mode)
-    sentence = said(repository)
+    sentence = check_as_another_user(repository)
     assert sentence.startswith(f"{repository / path} cannot be read by user {USER}: make the models readable")
     assert "docker run --user" in sentence
 
@@ -67,7 +67,7 @@ def test_what_is_no_part_of_a_model_may_be_anybodys(repository: Path) -> None:
         (repository / name).mkdir(0o700)
     (repository / ".lock").touch(0o600)
     (repository / "echo" / "link").symlink_to("/nowhere")
-    assert said(repository) == ""
+    assert check_as_another_user(repository) == ""
 
 
 def test_a_repository_that_is_not_there_is_not_for_this_check(tmp_path: Path) -> None:

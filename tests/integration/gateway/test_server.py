@@ -33,14 +33,14 @@ def test_a_model_that_takes_longer_than_there_is_time_is_a_504(server: Gateway) 
 
 
 def test_the_same_content_is_answered_from_memory(server: Gateway) -> None:
-    def asked(number: float) -> int:
+    def answering_process(number: float) -> int:
         answer = server.infer("who", {"payload": {"tensor": [number]}})
         assert answer.status_code == 200, answer.text
         return int(answer.json()["predictions"]["y"][0])
 
     # Two Tritons take turns; one who remembers does not ask them.
-    assert len({asked(1) for _ in range(6)}) == 1
-    assert len({asked(number) for number in range(2, 8)}) == 2
+    assert len({answering_process(1) for _ in range(6)}) == 1
+    assert len({answering_process(number) for number in range(2, 8)}) == 2
 
 
 def test_nothing_is_remembered_unless_it_is_asked_for(local: Gateway) -> None:

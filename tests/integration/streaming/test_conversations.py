@@ -17,7 +17,7 @@ from tests.support.streaming_box import Start
 Dial = Callable[..., websocket.WebSocket]
 
 
-def dialled(box: RunningBox, query: str = "", **headers: str) -> websocket.WebSocket:
+def connect(box: RunningBox, query: str = "", **headers: str) -> websocket.WebSocket:
     url = f"ws://127.0.0.1:{box.port}/invocations-bidirectional-stream{query}"
     return websocket.create_connection(
         url, timeout=30, header={name.replace("_", "-"): value for name, value in headers.items()}
@@ -28,11 +28,11 @@ def dialled(box: RunningBox, query: str = "", **headers: str) -> websocket.WebSo
 def dial(box: RunningBox) -> Iterator[Dial]:
     lines: list[websocket.WebSocket] = []
 
-    def one(query: str = "", **headers: str) -> websocket.WebSocket:
-        lines.append(dialled(box, query, **headers))
+    def connect_and_keep(query: str = "", **headers: str) -> websocket.WebSocket:
+        lines.append(connect(box, query, **headers))
         return lines[-1]
 
-    yield one
+    yield connect_and_keep
     for line in lines:
         line.close()
         line.shutdown()  # type: ignore[no-untyped-call]
@@ -42,7 +42,7 @@ def ask(model: str, payload: object) -> str:
     return json.dumps({"modelname": model, "payload": payload})
 
 
-def told(line: websocket.WebSocket) -> Any:
+def receive(line: websocket.WebSocket) -> Any:
     return json.loads(line.recv())
 
 
@@ -50,7 +50,7 @@ def test_each_message_is_answered_by_one(dial: Dial) -> None:
     line = dial()
     for seconds in (0.0, 0.01):
         line.send(ask("slow", {"seconds": seconds}))
-        assert told(line) == {"modelname": "slow", "result": seconds}
+        assert receive(line) == {"modelname": "slow", "result": seconds}
 
 
 def test_an_answer_in_parts_is_a_message_each_and_an_empty_one(dial: Dial) -> None:
@@ -70,12 +70,12 @@ def test_parts_are_binary_where_no_text_is_accepted(dial: Dial) -> None:
 def test_an_error_is_told_and_the_conversation_goes_on(dial: Dial) -> None:
     line = dial()
     line.send("{")
-    assert told(line)["code"] == "bad_input"
+    assert receive(line)["code"] == "bad_input"
     line.send(ask("words", "one bad three"))
     assert line.recv() == b"one"
-    assert told(line)["error"] == "a bad word"
+    assert receive(line)["error"] == "a bad word"
     line.send(ask("slow", {"seconds": 0}))
-    assert told(line)["result"] == 0
+    assert receive(line)["result"] == 0
 
 
 def test_a_message_in_fragments_is_one(dial: Dial) -> None:
@@ -85,7 +85,7 @@ def test_a_message_in_fragments_is_one(dial: Dial) -> None:
     line.ping("are you there")
     line.send_frame(websocket.ABNF(1, 0, 0, 0, websocket.ABNF.OPCODE_CONT, 1, body[10:]))
     assert line.recv_data(control_frame=True) == (websocket.ABNF.OPCODE_PONG, b"are you there")
-    assert told(line)["result"] == 0
+    assert receive(line)["result"] == 0
 
 
 def test_a_caller_that_hangs_up_cancels_the_work(box: RunningBox, dial: Dial) -> None:
@@ -120,7 +120,7 @@ def test_conversations_leave_a_thread_to_other_callers(box: RunningBox, dial: Di
 
 def test_a_message_over_the_limit_ends_the_conversation_with_the_reason(start: Start) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MAX_REQUEST_SIZE="1000") as box:
-        line = dialled(box)
+        line = connect(box)
         line.send("x" * 1001)
         opcode, reason = line.recv_data()
         assert (opcode, int.from_bytes(reason[:2], "big")) == (websocket.ABNF.OPCODE_CLOSE, 1009)
@@ -130,9 +130,9 @@ def test_a_message_over_the_limit_ends_the_conversation_with_the_reason(start: S
 @pytest.mark.parametrize("nginx", ["on", "off"])
 def test_a_stop_ends_a_silent_conversation_at_once(start: Start, nginx: str) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", TRIREME_NGINX=nginx) as box:
-        line = dialled(box)
+        line = connect(box)
         line.send(ask("slow", {"seconds": 0}))
-        assert told(line)["result"] == 0
+        assert receive(line)["result"] == 0
         box.process.send_signal(signal.SIGTERM)
         opcode, reason = line.recv_data()
         assert (opcode, int.from_bytes(reason[:2], "big")) == (websocket.ABNF.OPCODE_CLOSE, 1001)

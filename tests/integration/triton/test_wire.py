@@ -47,7 +47,7 @@ UNREADABLE = {
 PATH = "/inference.GRPCInferenceService/"
 
 
-def asked(triton: Serving, method: str, message: bytes, times: int = 3) -> bytes | None:
+def call_repeatedly(triton: Serving, method: str, message: bytes, times: int = 3) -> bytes | None:
     """The last of several answers, from the second on by the connection of the first."""
     line, answer = ConnectionPool(triton.box.grpc_port, PATH + method, triton.box.grpc_keys), None
     for _ in range(times):
@@ -67,7 +67,7 @@ def test_an_answer_of_megabytes_comes_whole_again_and_again(triton: Serving) -> 
     request.inputs.add(name="seconds", datatype="FP32", shape=(1, 1))
     request.inputs.add(name="size", datatype="INT64", shape=(1, 1))
     request.raw_input_contents.extend((np.float32(0).tobytes(), np.int64(1_000_000).tobytes()))
-    answer = asked(triton, "ModelInfer", request.SerializeToString())
+    answer = call_repeatedly(triton, "ModelInfer", request.SerializeToString())
     assert answer is not None
     (y,) = pb.ModelInferResponse.FromString(answer).raw_output_contents
     assert np.array_equal(np.frombuffer(y, np.float32), np.full(1_000_000, 7))
@@ -76,7 +76,7 @@ def test_an_answer_of_megabytes_comes_whole_again_and_again(triton: Serving) -> 
 def test_a_refusal_has_its_code_and_its_sentence(triton: Serving) -> None:
     request = pb.ModelMetadataRequest(name="nobody's ä %")
     with pytest.raises(Failed) as refused:
-        asked(triton, "ModelMetadata", request.SerializeToString())
+        call_repeatedly(triton, "ModelMetadata", request.SerializeToString())
     assert "nobody's ä %" in refused.value.sentence
 
 
@@ -134,7 +134,7 @@ def lead(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_RDWR)
 
 
-def told(answer: bytes) -> bytes | None:
+def receive_from(answer: bytes) -> bytes | None:
     with server(answer) as port:
         connection = ConnectionPool(port, PATH + "ServerLive", {}).acquire(b"", 10)
         try:
@@ -145,23 +145,23 @@ def told(answer: bytes) -> bytes | None:
 
 def test_an_answer_is_read_whatever_comes_behind_it() -> None:
     end = frame(HEADERS, END_HEADERS | END_STREAM, 1, STATUS) + frame(RST_STREAM, 0, 1, bytes(4))
-    assert told(MESSAGE + end) == b"hi"
+    assert receive_from(MESSAGE + end) == b"hi"
     refusal = frame(HEADERS, END_HEADERS | END_STREAM, 1, REFUSED) + frame(RST_STREAM, 0, 1, bytes(4))
     with pytest.raises(Failed) as refused:
-        told(refusal)
+        receive_from(refusal)
     assert refused.value.kind is Overloaded
 
 
 def test_a_method_that_is_not_there_is_a_refusal(triton: Serving) -> None:
     with pytest.raises(Failed) as refused:
-        asked(triton, "Nobody", b"x" * 10_000)
+        call_repeatedly(triton, "Nobody", b"x" * 10_000)
     assert refused.value.kind is Unsupported
 
 
 @pytest.mark.parametrize("sentence", UNREADABLE)
 def test_what_cannot_be_read_is_said(sentence: str) -> None:
     with pytest.raises(Unreadable, match=sentence):
-        told(MESSAGE + UNREADABLE[sentence])
+        receive_from(MESSAGE + UNREADABLE[sentence])
 
 
 def test_grpcs_own_client_goes_on_where_answers_cannot_be_read(

@@ -90,7 +90,7 @@ def plain(repository: Path) -> InProcess:
     return in_process(graph)
 
 
-def asked(picture: bytes, **parameters: Any) -> DetectionPayload:
+def detection_payload(picture: bytes, **parameters: Any) -> DetectionPayload:
     return DetectionPayload.model_validate({"image": picture, "parameters": parameters})
 
 
@@ -102,7 +102,7 @@ def encoded(pixels: Array, mode: str = "RGB") -> bytes:
 
 @pytest.mark.parametrize("name", sorted(ANSWERS))
 def test_rows_are_those_of_pytorch(client: Client, name: str) -> None:
-    found: Any = client.inference(asked((SAMPLES / name).read_bytes()))
+    found: Any = client.inference(detection_payload((SAMPLES / name).read_bytes()))
     golden = ANSWERS[name]["rows"]
     assert [row[0] for row in found] == [row[0] for row in golden]
     assert [row[6:] for row in found] == [row[6:] for row in golden]
@@ -113,7 +113,7 @@ def test_rows_are_those_of_pytorch(client: Client, name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ANSWERS))
 def test_detections_are_those_of_pytorch_in_the_pictures_pixels(client: Client, name: str) -> None:
-    found: Any = client.inference(asked((SAMPLES / name).read_bytes(), format="detections"))
+    found: Any = client.inference(detection_payload((SAMPLES / name).read_bytes(), format="detections"))
     golden = ANSWERS[name]["detections"]
     assert [one["label"] for one in found] == [one["label"] for one in golden]
     for one, expected in zip(found, golden, strict=True):
@@ -133,7 +133,7 @@ def test_every_form_of_the_model_gives_the_same_answer(
     plan = AsAPlan(plain)
     others = [loaded(plain, repository), loaded(plan, tmp_path)]
     for name in ANSWERS:
-        payload = asked((SAMPLES / name).read_bytes(), **asked_for)
+        payload = detection_payload((SAMPLES / name).read_bytes(), **asked_for)
         answer = client.inference(payload)
         assert answer == others[0].inference(payload) == others[1].inference(payload)
     fits = thresholds[0] >= suppression.CONFIDENCE and thresholds[1] == suppression.IOU
@@ -155,7 +155,7 @@ def test_a_street_has_a_bus_and_three_people(client: Client, repository: Path) -
     street = Settings.read({}).cache / "pictures" / "bus.jpg"
     if not street.exists():
         pytest.skip("the street picture is not in the cache: its licence lets us fetch it, not ship it")
-    found: Any = client.inference(asked(street.read_bytes(), format="detections"))
+    found: Any = client.inference(detection_payload(street.read_bytes(), format="detections"))
     labels = [one["label"] for one in found]
     assert labels.count("bus") == 1
     assert labels.count("person") >= 3
@@ -163,7 +163,7 @@ def test_a_street_has_a_bus_and_three_people(client: Client, repository: Path) -
 
 
 def test_best_come_first(client: Client) -> None:
-    rows: Any = client.inference(asked((SAMPLES / "collage.jpg").read_bytes(), confidence=0.1))
+    rows: Any = client.inference(detection_payload((SAMPLES / "collage.jpg").read_bytes(), confidence=0.1))
     scores = [row[1] for row in rows]
     assert len(scores) > len(ANSWERS["collage.jpg"]["rows"])
     assert scores == sorted(scores, reverse=True)
@@ -171,9 +171,9 @@ def test_best_come_first(client: Client) -> None:
 
 def test_the_thresholds_are_the_callers(client: Client) -> None:
     cat = (SAMPLES / "chelsea.jpg").read_bytes()
-    many: Any = client.inference(asked(cat, confidence=0.3, iou=1.0))
-    one: Any = client.inference(asked(cat, confidence=0.3, iou=0.0))
-    none: Any = client.inference(asked(cat, confidence=1.0))
+    many: Any = client.inference(detection_payload(cat, confidence=0.3, iou=1.0))
+    one: Any = client.inference(detection_payload(cat, confidence=0.3, iou=0.0))
+    none: Any = client.inference(detection_payload(cat, confidence=1.0))
     assert len(many) > len([row for row in one if row[0] == 15]) == 1
     assert none == []
 
@@ -184,7 +184,7 @@ def test_the_thresholds_are_the_callers(client: Client) -> None:
 def test_the_picture_comes_back_with_its_boxes(
     client: Client, parameters: dict[str, str], accept: str
 ) -> None:
-    payload = asked((SAMPLES / "collage.jpg").read_bytes(), **parameters)
+    payload = detection_payload((SAMPLES / "collage.jpg").read_bytes(), **parameters)
     payload.attach_request("", accept, {})
     drawn = client.inference(payload)
     assert isinstance(drawn, Picture)
@@ -199,7 +199,7 @@ def test_the_picture_comes_back_with_its_boxes(
 @pytest.mark.parametrize("form", ["rows", "detections", "image"])
 def test_pictures_of_any_shape_are_answered(client: Client, width: int, height: int, form: str) -> None:
     picture = encoded(np.full((height, width, 3), 90, np.uint8))
-    found: Any = client.inference(asked(picture, format=form, confidence=0.0))
+    found: Any = client.inference(detection_payload(picture, format=form, confidence=0.0))
     if form == "image":
         assert found.pixels.shape == (height, width, 3)
     elif form == "rows":
@@ -213,7 +213,9 @@ def test_pictures_of_any_shape_are_answered(client: Client, width: int, height: 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "CMYK"])
 def test_the_cat_is_found_in_other_kinds_of_pictures(client: Client, mode: str) -> None:
     pixels = np.asarray(Image.open(SAMPLES / "chelsea.jpg"))
-    found: Any = client.inference(asked(encoded(pixels, mode), confidence=0.2, format="detections"))
+    found: Any = client.inference(
+        detection_payload(encoded(pixels, mode), confidence=0.2, format="detections")
+    )
     assert found[0]["label"] == "cat"
 
 
@@ -232,7 +234,7 @@ def test_the_cat_is_found_in_other_kinds_of_pictures(client: Client, mode: str) 
 )
 def test_a_wrong_parameter_is_named(name: str, value: object) -> None:
     with pytest.raises(ValidationError) as refused:
-        asked(b"x", **{name: value})
+        detection_payload(b"x", **{name: value})
     assert [error["loc"] for error in refused.value.errors()] == [("parameters", name)]
 
 
@@ -244,7 +246,9 @@ def test_a_model_with_too_few_labels_gives_numbers(repository: Path, tmp_path: P
     triton = in_process(repository / "yolov5" / "1" / "model.onnx")
     client = load(ClientSource("yolov5", FOLDER / "client.py"), triton, tmp_path)
     client.setup()
-    found: Any = client.inference(asked((SAMPLES / "collage.jpg").read_bytes(), format="detections"))
+    found: Any = client.inference(
+        detection_payload((SAMPLES / "collage.jpg").read_bytes(), format="detections")
+    )
     assert [one["label"] for one in found] == ["person", "41", "15", "60"]
 
 
