@@ -1,6 +1,6 @@
 """Write the golden answer from the package's own graph: ``python golden.py PACKAGE.tgz``.
 
-The words and the pooling are made by hand here, with NumPy: nothing of what serves is used but ONNX Runtime.
+Tokenizing and pooling are written here again, with NumPy: only ONNX Runtime is shared with the served model.
 """
 
 import json
@@ -15,8 +15,8 @@ FOLDER = "package/dist/Xenova/all-MiniLM-L6-v2"
 SAMPLE = Path(__file__).parents[1] / "repository" / "code" / "bert_encode" / "sample"
 
 
-def pieces(text: str, vocabulary: dict[str, int]) -> list[int]:
-    """Whole words alone, which is all that the sample has."""
+def tokenize(text: str, vocabulary: dict[str, int]) -> list[int]:
+    """Tokenize a text of whole words, which is all that the sample has."""
     words = text.lower().replace(".", " .").split()
     return [vocabulary[word] for word in ("[CLS]", *words, "[SEP]")]
 
@@ -26,9 +26,9 @@ def main(package: str) -> None:
         graph, words = (
             opened.extractfile(f"{FOLDER}/{name}").read() for name in ("onnx/model.onnx", "vocab.txt")
         )
-    vocabulary = {word: place for place, word in enumerate(words.decode().splitlines())}
+    vocabulary = {word: index for index, word in enumerate(words.decode().splitlines())}
     text = json.loads((SAMPLE / "payload.json").read_text())["text"]
-    ids = np.array([pieces(text, vocabulary)])
+    ids = np.array([tokenize(text, vocabulary)])
     feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
     (hidden,) = onnxruntime.InferenceSession(graph).run(None, feed)
     mean = hidden[0].mean(axis=0)

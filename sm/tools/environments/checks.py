@@ -12,13 +12,14 @@ from pathlib import Path
 from sm.errors import StartError
 from sm.triton.python_stub import Stub
 
-#: The backend's own start of a stub, with the environment's Python instead of the stub.
+#: The command with which the backend starts a stub, with the environment's Python instead of the stub.
 START = 'source "$0/bin/activate" && exec env LD_LIBRARY_PATH="$0/lib:$LD_LIBRARY_PATH" python3 -c "$1"'
-ASK = (
+PROBE = (
+    # Prints the facts about the environment as JSON.
     "import json, sys, numpy; print(json.dumps({'python': '%d.%d' % sys.version_info[:2], "
     "'prefix': sys.prefix, 'numpy': numpy.__version__, 'at': numpy.__file__}))"
 )
-#: The versions of the C++ runtime that a library needs, or that the runtime has.
+#: A version of the C++ runtime, in a library that needs it or in the runtime itself.
 CXX = re.compile(rb"GLIBCXX_3\.4\.(\d+)")
 
 
@@ -55,7 +56,7 @@ def _runtime(folder: Path, stub: Stub) -> Iterator[str]:
 
 def _interpreter(folder: Path, stub: Stub) -> None:
     process = subprocess.run(
-        ["bash", "-c", START, str(folder), ASK], capture_output=True, text=True, check=False
+        ["bash", "-c", START, str(folder), PROBE], capture_output=True, text=True, check=False
     )
     if process.returncode:
         why = process.stderr.strip().splitlines() or ["it says nothing"]

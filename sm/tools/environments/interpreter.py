@@ -1,4 +1,4 @@
-"""A Python to copy: an environment that is moved to another machine needs its own."""
+"""Find and copy a Python: an environment that moves to another machine needs its own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from sm.errors import StartError
 from sm.triton import wheel
 
-#: A program that prints where a Python has the parts of an environment.
-ASK = """
+#: A program that prints where a Python has its program, libraries and shared libraries.
+PROBE = """
 import json, sys, sysconfig
 paths = sysconfig.get_paths(vars={"base": sys.base_prefix, "platbase": sys.base_exec_prefix})
 places = [sysconfig.get_config_var("LIBDIR"), sys.base_prefix + "/lib", "/usr/lib", "/lib", "/usr/lib64"]
@@ -26,8 +26,8 @@ print(json.dumps({
     "shared": [place + end for place in places if place for end in ("", "/" + inside)],
 }))
 """
-#: Left out: tests, static libraries, other packages, and the file that forbids installing any.
-LEFT = shutil.ignore_patterns(
+#: Not copied: tests, static libraries, other packages, and the file that forbids installing any.
+EXCLUDED = shutil.ignore_patterns(
     *("__pycache__", "site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "ensurepip"),
     *("config-*", "*.a", "*.o", "EXTERNALLY-MANAGED", "sitecustomize.py"),
 )
@@ -35,7 +35,7 @@ LEFT = shutil.ignore_patterns(
 
 @dataclass(frozen=True)
 class Interpreter:
-    """``libraries`` are the folders of its standard library, relative to ``prefix``."""
+    """A Python on this machine. ``libraries`` are the folders of its standard library, below ``prefix``."""
 
     version: str
     program: Path
@@ -50,7 +50,7 @@ class Interpreter:
         """
         program = sys.executable if python == wheel.VERSION else shutil.which(f"python{python}")
         process = program and subprocess.run(
-            [program, "-c", ASK], capture_output=True, text=True, check=False
+            [program, "-c", PROBE], capture_output=True, text=True, check=False
         )
         if not process or process.returncode:
             raise StartError(f"There is no python{python} on PATH to make the environment from: install it.")
@@ -72,7 +72,7 @@ class Interpreter:
             shutil.copytree(
                 library,
                 folder / library.relative_to(self.prefix),
-                ignore=LEFT,
+                ignore=EXCLUDED,
                 ignore_dangling_symlinks=True,
                 dirs_exist_ok=True,
             )

@@ -19,7 +19,7 @@ COLUMNS = ("model", "backend", "versions", "inputs", "outputs", "batching", "MB"
 def report(repository: Path, problem_list: Sequence[Problem] | None = None) -> dict[str, Any]:
     """Return ``repository``, ``models`` (one object each), ``problems`` and ``warnings`` (sentences).
 
-    ``found`` are the problems, if they are known.
+    ``problem_list``: the problems, if they are known already.
     """
     rows = models.read(repository) if repository.is_dir() else ()
     problem_list = problems.find_all(repository) if problem_list is None else problem_list

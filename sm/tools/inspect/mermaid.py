@@ -14,7 +14,7 @@ from sm.repository.models import Model
 from sm.repository.wiring import Fault, faults
 from sm.run_state import write_atomically
 
-#: The style of each kind of node. ``nobody`` stands for a tensor that no step gives.
+#: The style of each kind of node. ``nobody``: the writer of a tensor that no step writes.
 STYLES = {
     "input": "fill:#e7f0fd,stroke:#4a7ebb,color:#111111",
     "step": "fill:#ffffff,stroke:#444444,color:#111111",
@@ -23,7 +23,7 @@ STYLES = {
     "wrong": "fill:#fdeaea,stroke:#c62828,color:#c62828",
 }
 WRONG_LINK = "stroke:#c62828,color:#c62828"
-#: Characters that Mermaid reads as its own inside a quoted label: they are written by number.
+#: Characters with a meaning inside a quoted label of Mermaid: they are written by number.
 SPECIAL = re.compile(r"""["#$%&:;<>\\`{|}]""")
 
 
@@ -55,7 +55,7 @@ def save(repository: Path, file: str) -> None:
 
 
 def flowchart(repository_models: Sequence[Model]) -> str:
-    """All ensembles among ``found``: one subgraph each, with what is wrong in red."""
+    """Return a flowchart with a subgraph for each ensemble; faults are red."""
     by_name = {model.name: model for model in repository_models}
     lines, links = ["flowchart LR"], list[bool]()
     for number, ensemble in enumerate(ensembles.read(repository_models)):
@@ -113,7 +113,7 @@ class EnsembleGraph:
         return f"[{label}]:::{style}" if node.kind == "step" else f"([{label}]):::{style}"
 
     def _text(self, edge: Edge) -> str:
-        """The tensor, its type and shape, and the models' own names where these differ."""
+        """Label an edge: the tensor, its type and shape, and the models' own names if they differ."""
         writer = self._ensemble.nodes[edge.source].writes[edge.out]
         reader = self._ensemble.nodes[edge.target].reads[edge.into]
         kind = writer.kind or reader.kind
@@ -127,7 +127,7 @@ def _edge_ends(edge: Edge) -> set[tuple[int, str]]:
 
 
 def _label(*lines: str) -> str:
-    """A quoted label. Names are text, whatever is in them."""
+    """Return a quoted label with all special characters escaped."""
     printable = (
         "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line) for line in lines
     )

@@ -21,7 +21,7 @@ from sm.tools.invoke.reply import Reply, failed
 from sm.tools.invoke.url import Url
 from sm.tools.progress import Progress
 
-#: Of a load that ends by its time.
+#: The most requests of a load test that ends after a time.
 MAX_REQUESTS = 1_000_000
 
 

@@ -22,9 +22,9 @@ from sm.tools.invoke.reply import Reply
 from sm.tools.invoke.run_lengths import decode_runs
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-#: How much of an object's pixels is its mask's colour.
+#: The share of a mask's colour in an object's pixels.
 TINT = 0.45
-#: The most classes that are written, and the pixels of one.
+#: The most classes that are drawn, and the pixels of one.
 MAX_CLASSES, CLASS_HEIGHT = 5, 26
 #: Pixels of the narrowest picture with classes under it.
 MIN_WIDTH = 360
@@ -44,7 +44,7 @@ class DrawnRow(NamedTuple):
 
     @property
     def class_id(self) -> int:
-        """The same for a label on every picture."""
+        """A number for the label, the same on every picture."""
         return zlib.crc32(self.label.encode()) % 997
 
 
@@ -94,7 +94,7 @@ def draw_result(kind: ResultKind | None, result: Any, sent: bytes) -> Pixels:
             f"the answer cannot be drawn: a row is not as its client's {type(kind).__name__} says ({error})."
         ) from None
     if isinstance(kind, Classes):
-        return with_classes(pixels, found[:MAX_CLASSES])
+        return add_class_bars(pixels, found[:MAX_CLASSES])
     # The likeliest comes first, and has to lie on top.
     for each in reversed(found):
         if each.mask is not None:
@@ -130,8 +130,8 @@ def read_rows(kind: ResultKind, rows: Sequence[Any], pixels: Pixels) -> Iterator
             yield DrawnRow(str(row.get(kind.label, "")), score, box, mask)
 
 
-def with_classes(pixels: Pixels, found: Sequence[DrawnRow]) -> Pixels:
-    """Return the picture with a bar for each class under it."""
+def add_class_bars(pixels: Pixels, found: Sequence[DrawnRow]) -> Pixels:
+    """Add a bar for each class below the picture."""
     if not found:
         return pixels
     picture = Image.fromarray(pixels)
