@@ -56,6 +56,7 @@ def stages() -> tuple[Stage, ...]:
         Stage("speed-triton", speed.speed("triton"), 120),
         Stage("mix", speed.mix, 200),
         Stage("plans", building.plans, 540),
+        Stage("served-plans", checks.served_plans, 240),
     )
 
 

@@ -24,6 +24,11 @@ from tests.gpu.stages import Check, Context, Result
 from tests.gpu.unpacking import WEIGHTS
 
 MODELS = ("resnet", "yolov5", "bert_base")
+#: Modules that the machine must have, because no wheel of the bundle brings them.
+REQUIRED_MODULES = (
+    *("torch", "onnx", "onnxruntime", "cv2", "numpy", "PIL", "tokenizers", "transformers"),
+    *("grpc", "google.protobuf", "prometheus_client", "requests", "rich", "h11", "click", "anyio"),
+)
 #: Seconds for one model, its comparison included.
 BUILD_TIMEOUT_S = 200
 
@@ -44,13 +49,19 @@ def machine(context: Context) -> Result:
         "precision": context.precision,
         "short": context.short,
     }
-    check = Check(
+    missing = [name for name in REQUIRED_MODULES if not _is_installed(name)]
+    packages_check = Check(
+        "the packages that the machine must have",
+        "failed" if missing else "passed",
+        f"not installed: {', '.join(missing)}" if missing else "all are installed",
+    )
+    gpu_check = Check(
         "a GPU that torch can use",
         "passed" if context.has_gpu else "not applicable",
         smi
         or "there is no nvidia-smi or no GPU: every check runs on the CPU, and the GPU's own rows are left out",
     )
-    return Result([check], figures)
+    return Result([packages_check, gpu_check], figures)
 
 
 def graphs(context: Context) -> Result:
@@ -212,6 +223,13 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "none"
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
 
 
 def _cuda() -> Any:

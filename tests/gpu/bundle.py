@@ -45,9 +45,9 @@ MODELS = ("resnet", "yolov5", "bert_base")
 REAL = ("yolov5",)
 PYTHON = "3.12"
 #: What the router needs and a machine for GPU work does not have. It has torch, onnx, onnxruntime, OpenCV,
-#: NumPy, Pillow, uvloop, grpcio, protobuf, tokenizers, prometheus-client, requests, h11, click, anyio and werkzeug.
+#: NumPy, Pillow, uvloop, grpcio, protobuf, tokenizers, prometheus-client, requests, h11, click and anyio.
 PACKAGES = (
-    *("flask", "blinker", "itsdangerous", "gunicorn", "wsproto"),
+    *("flask", "werkzeug", "blinker", "itsdangerous", "gunicorn", "wsproto"),
     *("tritonclient", "python-rapidjson", "simplejpeg", "orjson", "pybase64"),
     *("pydantic", "pydantic-core", "annotated-types", "typing-inspection"),
     *("fastapi", "starlette", "uvicorn", "httptools", "opentelemetry-api"),

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import requests
 from google.protobuf import text_format
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput, model_config_pb2
 
+from sm.inspection.machine import Machine
 from sm.run_state import Box
 from sm.settings import HERE
 from sm.tools.golden import differences
@@ -57,7 +59,7 @@ def serving(context: Context) -> Result:
     result = Result(figures={})
     with box(context, context.repository) as started:
         for model in MODELS:
-            result.checks += [*golden(context, started, model)]
+            result.checks += golden(context, started, model, context.repository, context.precision)
         result.checks.append(gpu_metrics(context, started))
         result.checks.append(ping_under_load(started, 8 if context.short else 30))
         result.checks.append(flat_memory(context, started, result.figures))
@@ -65,22 +67,45 @@ def serving(context: Context) -> Result:
     return result
 
 
-def golden(context: Context, started: RunningBox, model: str) -> Iterator[Check]:
-    """The served tensors against those of the same weights on ONNX Runtime, and the answer itself."""
+def served_plans(context: Context) -> Result:
+    """Serve the TensorRT plans that were built, if this Triton can, and compare them as the programs."""
+    name, repository = "the TensorRT plans served", context.work / "plans"
+    plans = [model for model in MODELS if (repository / model / "1" / "model.plan").is_file()]
+    if not plans:
+        return Result([Check(name, "not applicable", "no plan was built")])
+    if not Machine.of_this_host().has_backend("tensorrt", ()):
+        detail = "this Triton has no TensorRT backend; sm build-model compared each plan with its source"
+        return Result([Check(name, "not applicable", detail)])
+    with box(context, repository) as started:
+        checks = [check for model in plans for check in golden(context, started, model, repository, "fp16")]
+    return Result([replace(check, name=f"{check.name}, TensorRT plan") for check in checks])
+
+
+def golden(
+    context: Context, started: RunningBox, model: str, repository: Path, precision: str
+) -> Iterator[Check]:
+    """Compare the served tensors with those of the same weights on ONNX Runtime, and the answer itself."""
     folder = context.bundle / WEIGHTS / model
     kind = json.loads((folder / "about.json").read_text())["weights"]
     with np.load(folder / "golden.npz") as kept:
         inputs = {name[6:]: kept[name] for name in kept.files if name.startswith("input.")}
-        expected = {name[7:]: kept[name] for name in kept.files if name.startswith("output.")}
-    outputs = infer(started, model, inputs, list(expected))
-    record(context, model, inputs, outputs)
-    worst = max(_distance(_thinned(outputs[name], len(array)), array) for name, array in expected.items())
-    allowed = TOLERANCE[context.precision]
-    yield Check(
-        f"{model}: golden tensors",
-        "passed" if worst <= allowed else "failed",
-        f"largest difference {worst:.2g} of the largest number; {allowed:g} is allowed; weights: {kind}",
-    )
+        golden_outputs = {name[7:]: kept[name] for name in kept.files if name.startswith("output.")}
+    served = [output.name for output in _config(repository / model).output]
+    expected = {name: array for name, array in golden_outputs.items() if name in served}
+    if expected:
+        outputs = infer(started, model, inputs, list(expected))
+        if repository == context.repository:
+            record(context, model, inputs, outputs)
+        worst = max(_distance(_thinned(outputs[name], len(array)), array) for name, array in expected.items())
+        allowed = TOLERANCE[precision]
+        yield Check(
+            f"{model}: golden tensors",
+            "passed" if worst <= allowed else "failed",
+            f"largest difference {worst:.2g} of the largest number; {allowed:g} is allowed; weights: {kind}",
+        )
+    else:
+        detail = f"it has other outputs ({', '.join(served)}) than the golden graph"
+        yield Check(f"{model}: golden tensors", "not applicable", detail)
     name = f"{model}: golden answer"
     payload = json.loads((HERE / "clients" / model / "sample" / "payload.json").read_bytes())
     answer = started.invoke(model, payload)
@@ -212,9 +237,7 @@ def instances(context: Context) -> Result:
         link = repository / "resnet" / path.name
         if path.name != "config.pbtxt" and not link.exists():
             link.symlink_to(path)
-    config = text_format.Parse(
-        (context.repository / "resnet" / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
-    )
+    config = _config(context.repository / "resnet")
     config.instance_group[0].count = 2
     (repository / "resnet" / "config.pbtxt").write_text(text_format.MessageToString(config))
     with box(context, repository) as started:
@@ -321,6 +344,10 @@ def _gpu_used() -> int:
         return sum(int(line) for line in text.split()) * 2**20
     except (OSError, ValueError, subprocess.SubprocessError):
         return 0
+
+
+def _config(model: Path) -> model_config_pb2.ModelConfig:
+    return text_format.Parse((model / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
 
 
 def _thinned(array: Any, count: int) -> Any:
