@@ -1,10 +1,12 @@
 """Build an overlay: a folder of links to a repository, so that the team's files are never changed.
 
-In place of some links it has plans that were built here, or configurations for a machine without a GPU.
+In place of some links it has plans that were built here, or configurations for a machine without a GPU. For a
+path that Triton cannot use, it is one link to the whole repository.
 """
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -61,6 +63,20 @@ def merge(repository: Path, merged: Path, missing: list[Path]) -> None:
             _merge_model(entry, merged / entry.name, {version.name for version in missing})
         else:
             _link(entry, merged / entry.name)
+
+
+def for_triton(repository: Path, folder: Path, cpu_models: Collection[str]) -> Path | None:
+    """Create at ``folder`` what Triton reads in place of the repository; None if it can read that itself.
+
+    It can not if ``cpu_models`` need another configuration here, or if the shell would split the path: Triton
+    2.51 starts a Python model's process through ``bash -c`` and does not quote the path.
+    """
+    if cpu_models:
+        return overlay_cpu(repository, folder, cpu_models)
+    if shlex.quote(str(repository)) == str(repository):
+        return None
+    folder.symlink_to(repository.absolute())
+    return folder
 
 
 def overlay_cpu(repository: Path, merged: Path, names: Collection[str]) -> Path:

@@ -150,7 +150,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
                 return 0
             check_models(repository, machine, settings, log)
         box, generation = stack.enter_context(prepare_box(settings, repository, nginx, watchdog, reload))
-        box = add_cpu_overlay(box, repository, machine)
+        box = add_overlay(box, repository, machine)
         box.save()
         stack.callback(reap_all, processes, log, watchdog)
         log_notices(nginx, reload, log)
@@ -194,13 +194,12 @@ def open_listeners(
     return listener, tls_listener
 
 
-def add_cpu_overlay(box: Box, repository: Path | None, machine: Machine) -> Box:
-    """Return the box with an overlay in which models that ask for a missing GPU run on the CPU, if any do."""
-    on_cpu = problems.on_cpu(models.read(repository), machine) if repository else []
-    if repository is None or not on_cpu:
+def add_overlay(box: Box, repository: Path | None, machine: Machine) -> Box:
+    """Return the box with an overlay for Triton, if it cannot serve the repository as it is."""
+    if repository is None:
         return box
-    names = {model.name for model in on_cpu}
-    return replace(box, overlay=overlay.overlay_cpu(repository, box.run / "repository", names))
+    cpu_models = {model.name for model in problems.on_cpu(models.read(repository), machine)}
+    return replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models))
 
 
 def children_environment(settings: Settings) -> dict[str, str]:

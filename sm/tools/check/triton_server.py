@@ -14,8 +14,7 @@ from typing import cast
 
 from sm.client.base import Client, Triton
 from sm.errors import StartError
-from sm.inspection import overlay as merging
-from sm.inspection import problems
+from sm.inspection import overlay, problems
 from sm.inspection.machine import Machine
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
@@ -78,9 +77,8 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
         )
         machine = Machine.find(settings)
         wanting = {model.name for model in problems.on_cpu(models_of(repository), machine)}
-        if wanting and machine.without_gpu == "cpu":
-            overlay = merging.overlay_cpu(repository, box.run / "repository", wanting)
-            box = replace(box, overlay=overlay)
+        cpu_models = wanting if machine.without_gpu == "cpu" else set()
+        box = replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models))
         hold = shared_memory_cleanup.acquire_instance_lock(box.id)
         try:
             with _process(settings, box, models):

@@ -10,9 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import requests
+
 from bench import tree
 from sm.settings import HERE
 from tests.support.boxes import free_port, refused_start, running, until
+from tests.support.model_archives import model
 
 
 def test_a_warm_start_takes_no_more_work_than_two_cores_do_in_ten_seconds(demo: Path, tmp_path: Path) -> None:
@@ -33,6 +36,16 @@ def test_the_readmes_client_is_served_with_nothing_else_touched(
     with running(tmp_path, demo, clients=(tmp_path / "clients",)) as box:
         answer = box.send(cat, "image/png", params={"modelname": "hello"})
         assert answer.json()["result"]["cat"] > 0.5
+
+
+def test_models_are_served_from_a_path_with_spaces_and_umlauts(tmp_path: Path) -> None:
+    """Triton starts a Python model's process through a shell and does not quote the path."""
+    repository = tmp_path / "Größere Modelle (neu)"
+    model().write(repository / "same")
+    with running(tmp_path, repository) as box:
+        body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+        answer = requests.post(f"{box.url}/v2/models/same/infer", json=body, timeout=30)
+        assert answer.json()["outputs"][0]["data"] == [1.0, 2.0], answer.text
 
 
 def test_the_box_is_not_ready_before_its_models_are_and_says_why(demo: Path, tmp_path: Path) -> None:
