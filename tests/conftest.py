@@ -1,9 +1,11 @@
-"""Markers by folder, groups of tests that share a slow fixture, and the skips that are known."""
+"""Markers by folder, groups of tests that share a slow fixture, a short path, and the skips that are known."""
 
 from __future__ import annotations
 
 import os
-from pathlib import PurePosixPath
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -81,6 +83,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if is_core(file):
             item.add_marker("core")
         item.add_marker(pytest.mark.xdist_group(group_of(file)))
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for TMPDIR. That of ``tmp_path`` may be too long for a Unix socket below it."""
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 class SkipReader:

@@ -22,28 +22,26 @@ LARGE, LARGER = (b"[" + b" " * size + b"]" for size in (24 * 10**6, 36 * 10**6))
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[RunningBox]:
+def box(tmp_path: Path, short_path: Path) -> Iterator[RunningBox]:
     """A box whose run folder is on a disk of 64 MiB."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine makes no file system of its own")
     MODELS["echo"].write(tmp_path / "model" / "echo")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    through = SMALL.format(size=64, folder=disk)
+    through = SMALL.format(size=64, folder=short_path)
     with running(
         tmp_path,
         tmp_path / "model",
         clients=(),
         through=through,
-        TMPDIR=str(disk),
+        TMPDIR=str(short_path),
         SAGEMAKER_MAX_PAYLOAD_IN_MB="40",
     ) as started:
         yield started
 
 
-def test_small_requests_ping_and_metrics_are_answered_as_ever(box: RunningBox, tmp_path: Path) -> None:
+def test_small_requests_ping_and_metrics_are_answered_as_ever(box: RunningBox, short_path: Path) -> None:
     workers = box.workers()
-    with full(box, tmp_path / "disk"):
+    with full(box, short_path):
         for _ in range(20):
             assert box.send(ROWS).status_code == 200
         assert box.send(b"{").status_code == 400
@@ -53,9 +51,9 @@ def test_small_requests_ping_and_metrics_are_answered_as_ever(box: RunningBox, t
 
 
 def test_a_body_for_which_there_is_no_room_is_an_error_and_served_later(
-    box: RunningBox, tmp_path: Path
+    box: RunningBox, short_path: Path
 ) -> None:
-    with full(box, tmp_path / "disk"):
+    with full(box, short_path):
         answer = box.send(LARGER)
         assert answer.status_code == 500
         assert answer.json()["code"] == "internal_error"
@@ -65,18 +63,18 @@ def test_a_body_for_which_there_is_no_room_is_an_error_and_served_later(
     assert box.send(ROWS).status_code == 200
 
 
-def test_a_process_that_dies_meanwhile_does_not_take_the_box_along(box: RunningBox, tmp_path: Path) -> None:
-    with full(box, tmp_path / "disk"):
+def test_a_process_that_dies_meanwhile_does_not_take_the_box_along(box: RunningBox, short_path: Path) -> None:
+    with full(box, short_path):
         box.kill("nginx")
         box.wait_ready()
         assert box.send(ROWS).status_code == 200
 
 
 def test_a_worker_that_dies_meanwhile_is_replaced_by_one_without_series(
-    box: RunningBox, tmp_path: Path
+    box: RunningBox, short_path: Path
 ) -> None:
     master, workers = box.child("data")["pid"], box.workers()
-    with full(box, tmp_path / "disk"):
+    with full(box, short_path):
         os.kill(workers[0], signal.SIGKILL)
         until(lambda: len(set(box.workers()) - set(workers)) == 1, what="a new worker")
         box.wait_for_log("the series of this worker are not counted")

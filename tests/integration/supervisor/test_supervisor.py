@@ -59,22 +59,20 @@ def test_a_start_that_cannot_be_is_one_record_with_one_sentence_and_exit_1(
     assert (records[0]["process"], records[0]["level"]) == ("serve", "error")
 
 
-def test_nothing_is_left_of_a_start_that_cannot_be(tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_start_that_cannot_be(tmp_path: Path, short_path: Path) -> None:
     model = tmp_path / "models" / "m"
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").touch()
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
     before = set(SHARED_MEMORY.glob("trireme-*.lock"))
     code, records = serve(
-        TMPDIR=str(temporary),
+        TMPDIR=str(short_path),
         TRIREME_MODEL_REPOSITORY=str(model.parent),
         TRIREME_TRITON_SERVER="/nonexistent",
         SAGEMAKER_BIND_TO_PORT=free_port(),
     )
     assert code == 1
     assert "TRIREME_TRITON_SERVER='/nonexistent' is no program." in records[-1]["message"]
-    assert list(temporary.iterdir()) == []
+    assert list(short_path.iterdir()) == []
     assert not [path for path in set(SHARED_MEMORY.glob("trireme-*.lock")) - before if dead(path)]
 
 
@@ -108,17 +106,17 @@ def test_an_unknown_word_is_refused() -> None:
 
 
 def test_run_folders_of_dead_boxes_are_cleared_away_and_those_of_living_ones_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(short_path))
     for name in ("dead", "living"):
-        run = tmp_path / f"trireme-{name}"
+        run = short_path / f"trireme-{name}"
         run.mkdir()
         Box(f"test-{name}-{os.getpid()}", run, run, 1, 2, 3, "nginx", 0).save()
     living = shared_memory_cleanup.acquire_instance_lock(f"test-living-{os.getpid()}")
     mine = acquire_instance_lock(f"test-mine-{os.getpid()}")
     try:
-        assert [path.name for path in tmp_path.iterdir()] == ["trireme-living"]
+        assert [path.name for path in short_path.iterdir()] == ["trireme-living"]
     finally:
         for lock in (living, mine):
             assert lock is not None
@@ -130,10 +128,10 @@ def test_run_folders_of_dead_boxes_are_cleared_away_and_those_of_living_ones_kep
     [('{"id": "gone", "of_another_version": 1}', False), ("{}", True), ("[]", True), ("\xff", True)],
 )
 def test_a_run_folder_of_another_version_does_not_stop_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, left: bool
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, left: bool
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    other = tmp_path / "trireme-other"
+    monkeypatch.setattr("tempfile.tempdir", str(short_path))
+    other = short_path / "trireme-other"
     other.mkdir()
     (other / "box.json").write_text(text)
     mine = acquire_instance_lock(f"test-mine-{os.getpid()}")

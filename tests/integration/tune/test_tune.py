@@ -64,6 +64,8 @@ class Workplace:
     """A repository with a model, its client, and a folder to run in."""
 
     folder: Path
+    #: For what is temporary.
+    temporary: Path
 
     @property
     def config(self) -> Path:
@@ -78,7 +80,7 @@ class Workplace:
             **os.environ,
             "TRIREME_MODEL_REPOSITORY": str(self.folder / "repository"),
             "TRIREME_CLIENTS": str(self.folder / "clients"),
-            "TMPDIR": str(self.folder / "tmp"),
+            "TMPDIR": str(self.temporary),
             "MODEL_SERVER_WORKERS": "1",
         }
         return subprocess.Popen(
@@ -98,7 +100,7 @@ class Workplace:
 
     def left(self) -> list[str]:
         """Processes that work in this folder, and what is left in its temporary one."""
-        return [*processes(str(self.folder)), *(path.name for path in (self.folder / "tmp").iterdir())]
+        return [*processes(str(self.folder)), *(path.name for path in self.temporary.iterdir())]
 
 
 def processes(words: str) -> Iterator[str]:
@@ -112,9 +114,8 @@ def processes(words: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workplace:
-    made = Workplace(tmp_path)
-    (tmp_path / "tmp").mkdir()
+def place(tmp_path: Path, short_path: Path) -> Workplace:
+    made = Workplace(tmp_path, short_path)
     model = tmp_path / "repository" / "twice"
     TWICE.write(model)
     file = model / "1" / "model.py"
