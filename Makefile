@@ -152,7 +152,7 @@ bench-quick: .venv/.serve  ## count a worker's work per request, independent of 
 	@.venv/bin/python -m venv .venv/docs
 	@.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 	    > $$(.venv/docs/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/router.pth
-	@.venv/docs/bin/pip install $(QUIET) --disable-pip-version-check --retries 5 --constraint docs/_site/requirements.lock --editable '.[docs]'
+	@.venv/docs/bin/pip install $(QUIET) --disable-pip-version-check --no-warn-conflicts --retries 5 --constraint docs/_site/requirements.lock --editable '.[docs]'
 	@touch $@
 
 .venv/.bench: .venv/.serve
