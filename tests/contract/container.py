@@ -55,8 +55,6 @@ class Container:
     mode: str = "single"
     #: Our own box has to have everything: what would be a gap elsewhere is a failure.
     complete: bool = False
-    #: So many times the platform's limits of seconds may pass: our own boxes share their machine with other tests.
-    slack: float = 1.0
     model: str = ""
     given: Question | None = None
     archives: tuple[Archive, ...] = ()

@@ -12,8 +12,6 @@ from tests.support.tritons import MODELS
 
 from .container import Container, Question, archives
 
-#: See :attr:`Container.slack`.
-SLACK = 10.0
 #: What every model here takes.
 BODY = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}'
 
@@ -37,7 +35,7 @@ def single(folder: Path) -> Iterator[Container]:
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
     ) as box:
-        yield Container(box.url, complete=True, slack=SLACK, model="echo")
+        yield Container(box.url, complete=True, model="echo")
 
 
 @contextmanager
@@ -53,7 +51,7 @@ def batch(folder: Path) -> Iterator[Container]:
         SAGEMAKER_MAX_CONCURRENT_TRANSFORMS="4",
         SAGEMAKER_MAX_PAYLOAD_IN_MB="25",
     ) as box:
-        yield Container(box.url, "batch", complete=True, slack=SLACK, given=Question(BODY))
+        yield Container(box.url, "batch", complete=True, given=Question(BODY))
 
 
 @contextmanager
@@ -73,7 +71,6 @@ def multi_model(folder: Path) -> Iterator[Container]:
             box.url,
             "mme",
             complete=True,
-            slack=SLACK,
             given=Question(BODY),
             archives=tuple(archives(str(platform.home))),
         )

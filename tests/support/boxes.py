@@ -171,8 +171,8 @@ class RunningBox:
         child: dict[str, Any] = self.state()["processes"][name]
         return child
 
-    def kill(self, name: str) -> None:
-        """Kill a process that the supervisor started, and wait until the next one is ready.
+    def kill(self, name: str, seconds: float = WAIT_TIMEOUT_S) -> None:
+        """Kill a process that the supervisor started, and wait until the next one is ready within ``seconds``.
 
         The supervisor's state says when: the workers of a killed master live on for a moment, and look
         like it.
@@ -185,7 +185,7 @@ class RunningBox:
             is_another = now["pid"] != before["pid"] and now["restarts"] > before["restarts"]
             return is_another and bool(now["state"] == "ready")
 
-        until(replaced, what=f"a new {name}")
+        until(replaced, seconds, f"a new {name}")
 
 
 @contextmanager

@@ -35,10 +35,14 @@ def request_body(cat: bytes) -> bytes:
 def test_ping_answers_with_every_worker_stuck(faulty: RunningBox) -> None:
     with Load(faulty.port, dispatch("slow", {"seconds": 8.0})).start(callers=2 * 4, requests_each=1) as stuck:
         until(lambda: faulty.metric("trireme_in_flight") >= 8, what="every thread busy")
+        times = []
         for _ in range(20):
+            started = time.perf_counter()
             assert faulty.ping()[0] == 200
+            times.append(time.perf_counter() - started)
         # No ping has waited for a worker.
         assert stuck.total() == 0
+        assert sorted(times)[len(times) // 2] < 0.1
         assert stuck.join().outcomes == {"200": 8}
 
 
@@ -50,11 +54,11 @@ def test_triton_killed_under_load_is_a_503_at_once_and_back_through_shared_memor
         until(lambda: load.outcomes["200"] >= 8, what="answers under load")
         os.kill(faulty.child("triton")["pid"], signal.SIGKILL)
         status, reason = until(
-            lambda: (lambda found: found if found[0] == 503 else None)(faulty.ping()), what="/ping 503"
+            lambda: (lambda found: found if found[0] == 503 else None)(faulty.ping()), 2, "/ping 503"
         )
         assert status == 503
         assert "triton" in reason.lower()
-        faulty.wait_ready()
+        faulty.wait_ready(15)
         shared = faulty.metric("trireme_tensor_requests_total", transport="shared_memory")
         before = load.outcomes["200"]
         until(lambda: load.outcomes["200"] >= before + 8, what="answers after the restart")
@@ -87,19 +91,19 @@ def test_a_killed_worker_is_back_and_the_other_ones_requests_are_unharmed(
 
 
 @pytest.mark.parametrize("name", ["nginx", "control"])
-def test_a_killed_front_or_control_plane_is_back(faulty: RunningBox, name: str) -> None:
+def test_a_killed_front_or_control_plane_is_back_within_five_seconds(faulty: RunningBox, name: str) -> None:
     restarts = faulty.child(name)["restarts"]
-    faulty.kill(name)
-    faulty.wait_ready()
+    faulty.kill(name, seconds=5)
+    faulty.wait_ready(5)
     assert faulty.metric("trireme_restarts_total", process=name) == restarts + 1
     assert faulty.invoke("slow", {"seconds": 0}).json()["result"] == 0
 
 
 def test_the_data_planes_master_killed_is_back(faulty: RunningBox) -> None:
-    faulty.kill("data")
+    faulty.kill("data", seconds=10)
     answer = answered(lambda: faulty.invoke("slow", {"seconds": 0}))
     assert answer.json()["result"] == 0
-    faulty.wait_ready()
+    faulty.wait_ready(10)
 
 
 def test_an_overload_is_turned_away_and_the_rest_served_at_the_usual_rate(faulty: RunningBox) -> None:
@@ -109,8 +113,8 @@ def test_an_overload_is_turned_away_and_the_rest_served_at_the_usual_rate(faulty
     calm = rate(faulty, body, callers=24)
     with Load(faulty.port, body, patience=1.0).start(callers=500) as flood:
         until(lambda: flood.outcomes["429"] > 0, what="a full queue")
-        # Within a fifth of the best. It is measured until it is, as the machine may do something else meanwhile.
-        until(lambda: rate_now(flood, seconds=3) > 0.8 * calm, 90, "the usual rate under the overload")
+        # Within a fifth of the best.
+        assert rate_now(flood, seconds=5) > 0.8 * calm
         assert faulty.ping()[0] == 200
     assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes
     assert all("retry-after" in head for head in flood.headers)
