@@ -387,6 +387,7 @@ def test_while_a_model_loads_others_are_served_and_ping_answers(endpoint: Endpoi
                 assert endpoint.unload("third").status_code == 200
                 assert not loading.done()
             assert set(load.outcomes) == {"200"}
+            assert load.slowest < 3
         finally:
             go_on.touch()
         assert loading.result().status_code == 200
@@ -597,6 +598,8 @@ def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_
         assert {tuple(json.loads(body)["outputs"][0]["data"]) for body in load.bodies} == {
             (factors[name] * x, factors[name] * 2 * x)
         }
+        # They hung for over 40 s.
+        assert load.slowest < 25
     assert endpoint.names() == sorted(factors)
     assert endpoint.box.ping()[0] == 200
 
@@ -652,7 +655,12 @@ def test_two_hundred_models_are_listed_by_pages(endpoint: Endpoint) -> None:
             steps["base"] = model(2)
         endpoint.loaded(name, endpoint.platform.nested(name, steps))
     assert {tuple(endpoint.y(name)) for name in names} == {(2, 4)}
-    first = endpoint.page()
+    seconds = []
+    for _ in range(10):
+        began = time.perf_counter()
+        first = endpoint.page()
+        seconds.append(time.perf_counter() - began)
+    assert sorted(seconds)[5] < 0.05
     second = endpoint.page(next_page_token=first["nextPageToken"])
     assert "nextPageToken" not in second
     assert [row["modelName"] for row in first["models"] + second["models"]] == names
