@@ -1,4 +1,4 @@
-"""No test uses fixtures that a failed test may have broken: neither the next one nor its own second run."""
+"""No test uses fixtures that a failed test may have broken: neither the next one nor its own next run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FAILED = pytest.StashKey[bool]()
 class FreshFixtures:
     """A pytest plugin: after a failed test, its module's and its session's fixtures are made again when next used.
 
-    CI runs a failed test a second time. Without this, the second run would have the same box as the first,
+    CI runs a failed test again. Without this, the next run would have the same box as the first,
     with whatever the first has left there: a stopped process, callers that still call, a loaded model.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +71,37 @@ def test_what_the_runtime_refuses_never_reaches_a_container(
     assert error_of(caught)[0] == 413
 
 
-def test_a_stream_comes_in_parts_and_says_where_it_broke(serving: Account) -> None:
-    def parts(text: str) -> list[str]:
-        answer = serving.runtime.invoke_endpoint_with_response_stream(
-            EndpointName="plain", ContentType="text/plain", Accept="text/event-stream", Body=text.encode()
-        )
-        return [event["PayloadPart"]["Bytes"].decode() for event in answer["Body"]]
+def stream_events(serving: Account, text: str) -> Iterator[str]:
+    """Yield the events of a streamed answer. A part may hold several: HTTP keeps no borders within a body."""
+    answer = serving.runtime.invoke_endpoint_with_response_stream(
+        EndpointName="plain", ContentType="text/plain", Accept="text/event-stream", Body=text.encode()
+    )
+    received = ""
+    for part in answer["Body"]:
+        *events, received = (received + part["PayloadPart"]["Bytes"].decode()).split("\n\n")
+        yield from events
+    assert not received, "the stream ended within an event"
 
-    assert [json.loads(part.removeprefix("data: "))["result"] for part in parts("a b")] == ["A", "B"]
-    assert "event: error" in parts("a boom")[-1]
+
+def result_of(event: str) -> str:
+    result: str = json.loads(event.removeprefix("data: "))["result"]
+    return result
+
+
+def test_a_streams_first_event_arrives_before_its_second_exists(serving: Account, tmp_path: Path) -> None:
+    permission = tmp_path / "permission"
+    events = stream_events(serving, f"a {permission} b")
+    assert result_of(next(events)) == "A"
+    permission.touch()
+    assert [result_of(event) for event in events] == ["B"]
+
+
+def test_a_stream_that_breaks_ends_with_the_error(serving: Account) -> None:
+    first, last = stream_events(serving, "a boom")
+    assert result_of(first) == "A"
+    assert last.startswith("event: error")
     with pytest.raises(ClientError, match="client_failed"):
-        parts("boom")
+        list(stream_events(serving, "boom"))
 
 
 def test_the_aws_command_asks_an_endpoint_and_shows_its_error(

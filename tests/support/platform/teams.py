@@ -14,7 +14,7 @@ from tests.support.platform.host import Host
 from tests.support.platform.machines import Processes
 from tests.support.tritons import MODELS
 
-#: A team's client: the words of a text, by way of a model, one by one.
+#: A team's client: the words of a text, by way of a model, one by one. It waits for a file where a word is its path.
 CLIENT = '''
 import os
 import time
@@ -34,6 +34,10 @@ class Team(StreamingClient):
         for word in payload.text.split():
             if word == "wait":
                 time.sleep(0.5)
+            if word.startswith("/"):
+                while not os.path.exists(word):
+                    time.sleep(0.02)
+                continue
             if word == "boom":
                 raise ValueError(word)
             if word == "name":
