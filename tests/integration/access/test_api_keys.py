@@ -28,13 +28,13 @@ def resident_kb(pids: list[int]) -> int:
 
 @pytest.mark.parametrize(("method", "path"), CLOSED)
 def test_every_route_needs_a_key(locked: LockedBox, method: str, path: str) -> None:
-    answer = locked.ask(method, path, b"{}" if method == "POST" else None)
+    response = locked.ask(method, path, b"{}" if method == "POST" else None)
     if path == "//ping":  # nginx takes it for /ping, which is open
-        assert answer[0] == 200
+        assert response[0] == 200
         return
-    assert answer[0] == 401
-    assert error_of(answer)["code"] == "unauthorized"
-    assert answer[1]["www-authenticate"] == 'Bearer realm="trireme"'
+    assert response[0] == 401
+    assert error_of(response)["code"] == "unauthorized"
+    assert response[1]["www-authenticate"] == 'Bearer realm="trireme"'
 
 
 def test_ping_and_the_page_need_no_key(locked: LockedBox) -> None:
@@ -61,12 +61,12 @@ def test_a_key_is_taken_from_either_header(locked: LockedBox) -> None:
 
 @pytest.mark.parametrize("wrong", ["x", "trireme_" + "A" * 43, "A" * 5000, "'; --", "\u00e9"])
 def test_a_wrong_key_is_a_403_and_is_not_repeated(locked: LockedBox, wrong: str) -> None:
-    answer = locked.invoke(x_api_key=wrong)
-    assert answer[0] == 403
-    assert error_of(answer)["code"] == "forbidden"
-    assert 'error="invalid_token"' in answer[1]["www-authenticate"]
+    response = locked.invoke(x_api_key=wrong)
+    assert response[0] == 403
+    assert error_of(response)["code"] == "forbidden"
+    assert 'error="invalid_token"' in response[1]["www-authenticate"]
     if len(wrong) > 1:
-        assert wrong.encode() not in answer[2]
+        assert wrong.encode() not in response[2]
 
 
 def test_a_key_with_a_character_changed_is_wrong(locked: LockedBox) -> None:
@@ -134,7 +134,7 @@ def test_callers_without_a_key_take_no_place_from_those_with_one(locked: LockedB
 
 def test_the_name_is_in_the_log_and_no_key_anywhere(locked: LockedBox) -> None:
     headers = {"X_Amzn_SageMaker_Inference_Id": "who-asks", "x_api_key": locked.key}
-    answer = locked.invoke(X_Trireme_Key_Name="forged", **headers)
+    response = locked.invoke(X_Trireme_Key_Name="forged", **headers)
     metrics = locked.ask("GET", "/metrics", x_api_key=locked.key)[2].decode()
     locked.invoke(Authorization="Bearer trireme_WRONG-KEY")
     text = locked.box.wait_for_log('"who-asks"')
@@ -143,13 +143,13 @@ def test_the_name_is_in_the_log_and_no_key_anywhere(locked: LockedBox) -> None:
     for key in (locked.key, locked.limited_key, "WRONG-KEY"):
         assert key not in text
         assert key not in metrics
-        assert key.encode() not in answer[2]
+        assert key.encode() not in response[2]
 
 
 def test_a_key_over_its_rate_is_a_429_and_others_are_not(locked: LockedBox) -> None:
-    answers = ask_at_once(locked)
-    assert [answer[0] for answer in answers].count(200) >= 3
-    refused = next(answer for answer in answers if answer[0] == 429)
+    responses = ask_at_once(locked)
+    assert [response[0] for response in responses].count(200) >= 3
+    refused = next(response for response in responses if response[0] == 429)
     assert error_of(refused)["code"] == "rate_limited"
     assert 1 <= int(refused[1]["retry-after"]) <= 2
     assert locked.invoke(x_api_key=locked.key)[0] == 200
@@ -158,7 +158,7 @@ def test_a_key_over_its_rate_is_a_429_and_others_are_not(locked: LockedBox) -> N
 
 
 def test_a_forged_name_makes_no_other_rate(locked: LockedBox) -> None:
-    assert 429 in {answer[0] for answer in ask_at_once(locked, X_Trireme_Key_Name="alice")}
+    assert 429 in {response[0] for response in ask_at_once(locked, X_Trireme_Key_Name="alice")}
 
 
 def ask_at_once(locked: LockedBox, **headers: str) -> list[tuple[int, dict[str, str], bytes]]:
@@ -206,10 +206,10 @@ def test_without_the_checker_nobody_gets_in_and_it_comes_back(locked: LockedBox)
     os.kill(checker, signal.SIGSTOP)
     try:
         try:
-            answer = locked.invoke(x_api_key=locked.key)
-            assert answer[0] == 503
-            assert error_of(answer)["code"] == "not_ready"
-            assert answer[1]["retry-after"] == "1"
+            response = locked.invoke(x_api_key=locked.key)
+            assert response[0] == 503
+            assert error_of(response)["code"] == "not_ready"
+            assert response[1]["retry-after"] == "1"
             assert locked.ask("GET", "/ping")[0] == 200
         finally:
             os.kill(checker, signal.SIGKILL)

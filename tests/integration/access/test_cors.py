@@ -152,9 +152,9 @@ def test_a_preflight_is_answered_without_a_key(locked: LockedBox) -> None:
     "origin", [FOREIGN, "null", "https://app.example.com.evil.example", "http://app.example.com", "x app"]
 )
 def test_no_other_origin_is_let_in(locked: LockedBox, origin: str) -> None:
-    for answer in (preflight(locked, origin), locked.invoke(Origin=origin, x_api_key=locked.key)):
-        assert "access-control-allow-origin" not in answer[1]
-        assert answer[1]["vary"].startswith("Origin")
+    for response in (preflight(locked, origin), locked.invoke(Origin=origin, x_api_key=locked.key)):
+        assert "access-control-allow-origin" not in response[1]
+        assert response[1]["vary"].startswith("Origin")
 
 
 def test_the_boxs_own_origin_is_always_let_in(locked: LockedBox) -> None:

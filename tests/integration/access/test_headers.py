@@ -149,9 +149,9 @@ def test_two_requests_in_one_packet_are_each_asked_for_a_key(nginx: Front) -> No
 def test_an_error_behind_the_check_is_the_requests_own(nginx: Front) -> None:
     nginx.upstream.status, nginx.upstream.body = 403, b'{"error":"mine"}'
     try:
-        answer = nginx.ask("POST", "/invocations", b"{}", x_api_key=KEY)
-        assert answer[::2] == (403, b'{"error":"mine"}')
-        assert "www-authenticate" not in answer[1]
+        response = nginx.ask("POST", "/invocations", b"{}", x_api_key=KEY)
+        assert response[::2] == (403, b'{"error":"mine"}')
+        assert "www-authenticate" not in response[1]
         too_large = nginx.ask("POST", "/invocations", b"x", x_api_key=KEY, Content_Length=str(2**40))
         error(too_large, 413, "too_large")
     finally:

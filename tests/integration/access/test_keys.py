@@ -63,9 +63,9 @@ def test_a_file_has_comments_names_hashes_and_limits() -> None:
 def test_what_is_no_key_file_is_refused_with_its_line_and_without_its_content(
     text: str, sentence: str
 ) -> None:
-    with pytest.raises(KeyFileError, match=sentence) as refused:
+    with pytest.raises(KeyFileError, match=sentence) as raised:
         keys.parse(text.encode("latin-1"), FILE)
-    assert "the-key-itself" not in str(refused.value)
+    assert "the-key-itself" not in str(raised.value)
 
 
 @given(st.binary(max_size=300))

@@ -164,10 +164,10 @@ def test_a_pair_that_cannot_be_used_is_refused_and_the_one_before_stays(tmp_path
         os.mkfifo(key)
     elif fault == "missing":
         key.unlink()
-    with pytest.raises(CertificateError) as said:
+    with pytest.raises(CertificateError) as raised:
         install(tmp_path, (certificate, key))
-    assert str(tmp_path / "next") in str(said.value)
-    assert "secret" not in str(said.value)
+    assert str(tmp_path / "next") in str(raised.value)
+    assert "secret" not in str(raised.value)
     assert (tmp_path / "tls" / "certificate.pem").read_bytes() == first[0].read_bytes()
     assert len(list((tmp_path / "tls").iterdir())) == 2
 

@@ -32,15 +32,15 @@ def handshake(locked: LockedBox, *options: str) -> subprocess.CompletedProcess[s
 def curl(locked: LockedBox, path: str, *options: str) -> str:
     """A request by curl, which trusts the certificate of the box and no other."""
     trust = ["--cacert", str(locked.certificate), "--resolve", f"localhost:{locked.tls_port}:127.0.0.1"]
-    done = subprocess.run(
+    completed = subprocess.run(
         ["curl", "-sS", *trust, *options, f"https://localhost:{locked.tls_port}{path}"],
         capture_output=True,
         text=True,
         timeout=30,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def served(locked: LockedBox) -> bytes | None:
@@ -82,9 +82,9 @@ def test_http_2_is_spoken_where_it_is_on(locked: LockedBox) -> None:
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
 def test_tls_1_2_and_1_3_are_spoken(locked: LockedBox, version: str) -> None:
-    done = handshake(locked, version)
-    assert done.returncode == 0, done.stderr
-    assert "Cipher is (NONE)" not in done.stdout
+    completed = handshake(locked, version)
+    assert completed.returncode == 0, completed.stderr
+    assert "Cipher is (NONE)" not in completed.stdout
 
 
 @pytest.mark.parametrize(
@@ -97,18 +97,18 @@ def test_tls_1_2_and_1_3_are_spoken(locked: LockedBox, version: str) -> None:
     ],
 )
 def test_old_versions_and_weak_ciphers_are_refused(locked: LockedBox, options: tuple[str, ...]) -> None:
-    done = handshake(locked, *options)
-    assert done.returncode != 0
-    assert "alert" in done.stderr
+    completed = handshake(locked, *options)
+    assert completed.returncode != 0
+    assert "alert" in completed.stderr
 
 
 @pytest.mark.parametrize(("method", "path"), [row for row in CLOSED if row[1] != "//ping"] + [("GET", "/")])
 def test_without_tls_there_is_ping_alone(locked: LockedBox, method: str, path: str) -> None:
     headers = {"x-api-key": locked.key}
-    answer = requests.request(method, locked.box.url + path, headers=headers, timeout=10)
-    assert answer.status_code == 403
-    assert answer.json()["code"] == "forbidden"
-    assert str(locked.tls_port) in answer.json()["error"]
+    response = requests.request(method, locked.box.url + path, headers=headers, timeout=10)
+    assert response.status_code == 403
+    assert response.json()["code"] == "forbidden"
+    assert str(locked.tls_port) in response.json()["error"]
 
 
 def test_ping_needs_neither_tls_nor_a_key(locked: LockedBox) -> None:
@@ -117,9 +117,9 @@ def test_ping_needs_neither_tls_nor_a_key(locked: LockedBox) -> None:
 
 
 def test_plain_http_at_the_port_with_tls_is_told_so(locked: LockedBox) -> None:
-    answer = requests.get(f"http://127.0.0.1:{locked.tls_port}/ping", timeout=5)
-    assert answer.status_code == 400
-    assert answer.json()["code"] == "bad_input"
+    response = requests.get(f"http://127.0.0.1:{locked.tls_port}/ping", timeout=5)
+    assert response.status_code == 400
+    assert response.json()["code"] == "bad_input"
 
 
 def test_a_new_certificate_is_served_without_a_restart(locked: LockedBox, first: bytes) -> None:

@@ -33,8 +33,8 @@ def test_each_answer_is_counted_as_what_it_is(
         file.write_text(
             json.dumps({"port": port, "seconds": 0.5, "seed": 1, "requests": {"a": ASKED}, **plan})
         )
-        began = time.monotonic()
-        done = subprocess.run(
+        started_at = time.monotonic()
+        completed = subprocess.run(
             (sys.executable, "-m", "bench.open_loop", str(file)),
             cwd=HERE,
             capture_output=True,
@@ -42,8 +42,8 @@ def test_each_answer_is_counted_as_what_it_is(
             timeout=60,
             check=True,
         )
-        assert time.monotonic() - began >= 0.4
-        found = json.loads(done.stdout)["a"]
+        assert time.monotonic() - started_at >= 0.4
+        found = json.loads(completed.stdout)["a"]
         times = len(found.pop("seconds"))
         found["seconds"], in_time = times, found.pop("in_time")
         assert found[counted] == len(server.asked) > 0

@@ -12,10 +12,10 @@ WORDS = "--models bert_base --ways masks --batches 1 --processes 1 --draws 1 --s
 
 def test_a_way_has_a_row_with_its_speed_and_its_answers() -> None:
     command = [sys.executable, "-m", "bench.runtimes", *WORDS.split()]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
     way, batch, rate, cost, ratio, _, answers = (
-        cell.strip() for cell in done.stdout.splitlines()[-1].split("|")[1:-1]
+        cell.strip() for cell in completed.stdout.splitlines()[-1].split("|")[1:-1]
     )
     assert (way, batch, ratio, answers) == ("masks", "1", "1.00", "6 of 6 alike")
     assert float(rate) > 0

@@ -201,5 +201,5 @@ def test_a_stalled_model_process_keeps_no_other_model_waiting(flooded: Flooded) 
     # The body lacks its tensor: Triton's 400 says that it has looked at it.
     assert set(healthy.outcomes) <= {"400", "503"}
     flooded.box.wait_ready()
-    answer = answered(lambda: requests.post(f"{flooded.box.url}{path}", data=ROWS, timeout=60))
-    assert answer.json()["outputs"][0]["data"] == [1.0, 2.0]
+    response = answered(lambda: requests.post(f"{flooded.box.url}{path}", data=ROWS, timeout=60))
+    assert response.json()["outputs"][0]["data"] == [1.0, 2.0]

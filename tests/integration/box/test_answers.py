@@ -184,9 +184,9 @@ def test_boto3_gets_its_answer(runtime: Any, cat: bytes) -> None:
 
 
 def test_boto3_gets_its_typed_model_error(runtime: Any) -> None:
-    with pytest.raises(runtime.exceptions.ModelError) as caught:
+    with pytest.raises(runtime.exceptions.ModelError) as raised:
         runtime.invoke_endpoint(EndpointName="any", ContentType="application/json", Body=b"{")
-    response = caught.value.response
+    response = raised.value.response
     assert response["OriginalStatusCode"] == 400
     assert "not JSON" in json.loads(response["OriginalMessage"])["error"]
 
@@ -215,8 +215,8 @@ def test_promtool_finds_nothing_to_say_of_our_own_series(box: RunningBox, cat: b
         line for line in lines if not line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith("nv_")
     )
     assert 'trireme_invocation_duration_seconds_bucket{le="+Inf",model="resnet"' in ours
-    done = promtool("check", "metrics", text=ours)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    completed = promtool("check", "metrics", text=ours)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
 
 
 def test_the_request_id_of_the_caller_is_in_the_error(box: RunningBox) -> None:

@@ -81,8 +81,8 @@ def test_a_client_that_says_so_is_served_and_described_in_the_place_of_the_boxs(
 
 
 def test_sm_test_compares_with_the_archives_golden_answer(served: RunningBox, archive: Path) -> None:
-    done = command("test", "--url", served.url, archive=archive)
-    assert done.returncode == 0, done.stdout
-    assert [line.split()[:2] for line in done.stdout.splitlines() if "equal" in line] == [
+    completed = command("test", "--url", served.url, archive=archive)
+    assert completed.returncode == 0, completed.stdout
+    assert [line.split()[:2] for line in completed.stdout.splitlines() if "equal" in line] == [
         [name, "equal"] for name in ("one", "resnet", "two")
     ]

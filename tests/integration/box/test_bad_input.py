@@ -39,15 +39,15 @@ def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
     )
 
 
-def assert_error(answer: requests.Response, status: int, *words: str) -> dict[str, Any]:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["Content-Type"] == "application/json"
-    assert int(answer.headers["Content-Length"]) == len(answer.content)
-    body: dict[str, Any] = answer.json()
+def assert_error(response: requests.Response, status: int, *words: str) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["Content-Type"] == "application/json"
+    assert int(response.headers["Content-Length"]) == len(response.content)
+    body: dict[str, Any] = response.json()
     assert {"error", "code", "request_id"} <= body.keys()
     for word in words:
         assert word in body["error"], body
-    assert "Traceback" not in answer.text
+    assert "Traceback" not in response.text
     return body
 
 
@@ -149,9 +149,9 @@ def test_a_png_bomb_is_refused_by_its_header(box: RunningBox) -> None:
     ],
 )
 def test_pictures_of_every_kind_are_served(box: RunningBox, model: str, picture: bytes) -> None:
-    answer = box.invoke(model, base64.b64encode(picture).decode())
-    assert answer.status_code == 200, answer.text
-    assert isinstance(answer.json()["result"], list)
+    response = box.invoke(model, base64.b64encode(picture).decode())
+    assert response.status_code == 200, response.text
+    assert isinstance(response.json()["result"], list)
 
 
 def test_a_picture_turned_by_exif_is_answered_like_the_upright_one(box: RunningBox, cat: bytes) -> None:
@@ -206,19 +206,19 @@ def test_a_client_that_fails_is_a_500_without_a_traceback(box: RunningBox) -> No
 
 @pytest.mark.parametrize("path", ["/nothing", "/invocations/x", "/v3", "/%00"])
 def test_an_unknown_path_is_a_404_in_json(box: RunningBox, path: str) -> None:
-    answer = requests.get(f"{box.url}{path}", timeout=10)
-    assert answer.status_code in (400, 404)
-    assert answer.headers["Content-Type"] == "application/json"
-    assert answer.json()["error"]
+    response = requests.get(f"{box.url}{path}", timeout=10)
+    assert response.status_code in (400, 404)
+    assert response.headers["Content-Type"] == "application/json"
+    assert response.json()["error"]
 
 
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/invocations"), ("PUT", "/invocations"), ("DELETE", "/ping")]
 )
 def test_a_wrong_method_is_a_405(box: RunningBox, method: str, path: str) -> None:
-    answer = requests.request(method, f"{box.url}{path}", timeout=10)
-    assert answer.status_code == 405
-    assert answer.json()["error"] == "Method Not Allowed"
+    response = requests.request(method, f"{box.url}{path}", timeout=10)
+    assert response.status_code == 405
+    assert response.json()["error"] == "Method Not Allowed"
 
 
 def raw(box: RunningBox, content: bytes, wait: bool = True, no_more: bool = False) -> bytes:
@@ -256,13 +256,13 @@ def test_a_content_length_that_is_no_number_is_a_400(box: RunningBox) -> None:
 
 def test_a_chunked_body_is_served(box: RunningBox) -> None:
     body = json.dumps({"modelname": "slow", "payload": {"seconds": 0}}).encode()
-    answer = requests.post(
+    response = requests.post(
         f"{box.url}/invocations",
         data=iter([body[:9], body[9:]]),
         headers={"Content-Type": "application/json"},
         timeout=10,
     )
-    assert answer.json()["result"] == 0
+    assert response.json()["result"] == 0
 
 
 def test_a_caller_that_hangs_up_leaves_the_box_well(box: RunningBox, cat: bytes) -> None:

@@ -37,16 +37,16 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         yield started
 
 
-def rows(answer: requests.Response) -> list[Any]:
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["Content-Type"] == LINES
-    assert int(answer.headers["Content-Length"]) == len(answer.content)
-    return [json.loads(line) for line in answer.content.split(b"\n")]
+def rows(response: requests.Response) -> list[Any]:
+    assert response.status_code == 200, response.text
+    assert response.headers["Content-Type"] == LINES
+    assert int(response.headers["Content-Length"]) == len(response.content)
+    return [json.loads(line) for line in response.content.split(b"\n")]
 
 
 def test_the_parameters_are_what_the_settings_say(box: RunningBox) -> None:
-    answer = requests.get(f"{box.url}/execution-parameters", timeout=5)
-    assert answer.json() == {
+    response = requests.get(f"{box.url}/execution-parameters", timeout=5)
+    assert response.json() == {
         "MaxConcurrentTransforms": 2,
         "BatchStrategy": "SINGLE_RECORD",
         "MaxPayloadInMB": 6,
@@ -81,8 +81,8 @@ def test_five_thousand_lines_on_two_threads_come_back_in_order(box: RunningBox) 
 
 
 def test_where_every_line_fails_the_status_is_the_first_ones(box: RunningBox) -> None:
-    answer = box.send(b'{"modelname":"nobody","payload":1}\nnot JSON', LINES)
-    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_model")
+    response = box.send(b'{"modelname":"nobody","payload":1}\nnot JSON', LINES)
+    assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
     assert box.send(b"\n", LINES).status_code == 400
 
 
@@ -94,8 +94,8 @@ def test_a_body_over_the_real_time_limit_is_taken_in_batch(box: RunningBox) -> N
 def test_a_request_has_as_many_records_as_are_set(box: RunningBox) -> None:
     lines = b'{"numbers":[1]}\n' * 5000
     assert len(rows(box.send(lines, LINES))) == 5000
-    refused = box.send(lines + b"0\n", LINES)
-    assert (refused.status_code, refused.json()["max_records"]) == (413, 5000)
+    response = box.send(lines + b"0\n", LINES)
+    assert (response.status_code, response.json()["max_records"]) == (413, 5000)
 
 
 def test_in_batch_a_request_may_take_an_hour_and_a_hundred_mebibytes() -> None:

@@ -26,8 +26,8 @@ BACKENDS = {"cpu": "python", "onnxruntime": "onnxruntime"}
 def build(repository: Path, name: str, target: str) -> None:
     """As one types it."""
     line = [sys.executable, "-m", "sm.cli", "build-model", name, "--target", target, "--out", str(repository)]
-    done = subprocess.run(line, cwd=HERE, capture_output=True, text=True, env=dict(os.environ))
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(line, cwd=HERE, capture_output=True, text=True, env=dict(os.environ))
+    assert completed.returncode == 0, completed.stderr
 
 
 @pytest.fixture(scope="module")

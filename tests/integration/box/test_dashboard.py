@@ -41,9 +41,9 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 
 def numbers(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
-    answer = requests.get(f"{box.url}/dashboard/data", params={"since": since}, timeout=5)
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
+    response = requests.get(f"{box.url}/dashboard/data", params={"since": since}, timeout=5)
+    assert response.status_code == 200, response.text
+    return dict(response.json())
 
 
 def test_requests_are_in_the_points_and_in_the_last_minute_and_as_the_document_says(
@@ -140,5 +140,5 @@ def test_sm_top_says_what_is_not_there(sm: Sm, endpoint: Endpoint) -> None:
 
 
 def test_nonsense_for_a_moment_is_refused(endpoint: Endpoint) -> None:
-    refused = requests.get(f"{endpoint.url}/dashboard/data?since=today", timeout=5)
-    assert (refused.status_code, refused.json()["code"]) == (400, "bad_input")
+    response = requests.get(f"{endpoint.url}/dashboard/data?since=today", timeout=5)
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")

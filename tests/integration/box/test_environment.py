@@ -127,8 +127,8 @@ def test_additional_arguments_come_last_split_as_a_shell_does(line: list[str]) -
 
 def test_ping_in_live_mode_is_200_beside_a_model_that_cannot_load(opened: RunningBox) -> None:
     assert opened.ping()[0] == 200
-    answer = opened.send(json.dumps(ROWS).encode())
-    assert answer.json()["outputs"][0]["data"] == [0, 1, 2]
+    response = opened.send(json.dumps(ROWS).encode())
+    assert response.json()["outputs"][0]["data"] == [0, 1, 2]
     rows = {
         row["modelName"]: row["ready"]
         for row in requests.get(f"{opened.url}/models", headers=KEY, timeout=5).json()["models"]
@@ -138,8 +138,8 @@ def test_ping_in_live_mode_is_200_beside_a_model_that_cannot_load(opened: Runnin
 
 def test_a_restricted_api_is_a_403_without_the_header_and_200_with_it(opened: RunningBox) -> None:
     for path in ("/v2/models/echo", "/v2"):
-        refused = requests.get(opened.url + path, timeout=5)
-        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+        response = requests.get(opened.url + path, timeout=5)
+        assert (response.status_code, response.json()["code"]) == (403, "forbidden")
         assert requests.get(opened.url + path, headers=KEY, timeout=5).status_code == 200
         assert requests.get(opened.url + path, headers={"admin-key": "x"}, timeout=5).status_code == 403
     index = f"{opened.url}/v2/repository/index"
@@ -187,18 +187,18 @@ def test_the_more_specific_name_wins_and_sets_the_number_of_workers(opened: Runn
 
 
 def test_bytes_win_over_mebibytes_for_the_largest_body(opened: RunningBox) -> None:
-    answer = opened.send(b" " * 5001)
-    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
-    assert "5000 bytes" in answer.json()["error"]
+    response = opened.send(b" " * 5001)
+    assert (response.status_code, response.json()["code"]) == (413, "too_large")
+    assert "5000 bytes" in response.json()["error"]
 
 
 def test_the_default_accept_is_what_a_caller_of_anything_gets(opened: RunningBox) -> None:
     asked = json.dumps({"modelname": "probe", "payload": {"numbers": [1, 2]}}).encode()
-    answer = opened.send(asked, headers={"Accept": "*/*"})
-    assert answer.headers["Content-Type"] == "application/x-npy"
-    assert np.load(io.BytesIO(answer.content), allow_pickle=False).tolist() == [1, 2]
-    answer = opened.send(asked, headers={"Accept": "application/json"})
-    assert answer.json()["result"] == [1, 2]
+    response = opened.send(asked, headers={"Accept": "*/*"})
+    assert response.headers["Content-Type"] == "application/x-npy"
+    assert np.load(io.BytesIO(response.content), allow_pickle=False).tolist() == [1, 2]
+    response = opened.send(asked, headers={"Accept": "application/json"})
+    assert response.json()["result"] == [1, 2]
 
 
 def test_at_the_level_of_errors_an_invocation_is_not_logged(opened: RunningBox) -> None:
@@ -253,16 +253,16 @@ def test_the_public_port_is_the_only_one_that_is_open(closed: RunningBox) -> Non
 
 
 def test_a_broken_client_is_left_out_where_that_is_asked_for(closed: RunningBox) -> None:
-    answer = closed.invoke("broken", {})
-    assert answer.status_code == 404
-    assert "no_such_module" in answer.json()["error"]
+    response = closed.invoke("broken", {})
+    assert response.status_code == 404
+    assert "no_such_module" in response.json()["error"]
     assert closed.invoke("probe", {"numbers": [1]}).json()["result"] == [1]
 
 
 def test_the_endpoints_for_boto3_can_be_closed(closed: RunningBox) -> None:
     for path in ("invocations", "invocations-response-stream"):
-        answer = requests.post(f"{closed.url}/endpoints/any/{path}", json={}, timeout=5)
-        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+        response = requests.post(f"{closed.url}/endpoints/any/{path}", json={}, timeout=5)
+        assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
 def test_gunicorns_own_worker_serves_behind_nginx_where_that_is_set(closed: RunningBox) -> None:

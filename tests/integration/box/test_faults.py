@@ -101,8 +101,8 @@ def test_a_killed_front_or_control_plane_is_back_within_five_seconds(faulty: Run
 
 def test_the_data_planes_master_killed_is_back(faulty: RunningBox) -> None:
     faulty.kill("data", seconds=10)
-    answer = answered(lambda: faulty.invoke("slow", {"seconds": 0}))
-    assert answer.json()["result"] == 0
+    response = answered(lambda: faulty.invoke("slow", {"seconds": 0}))
+    assert response.json()["result"] == 0
     faulty.wait_ready(10)
 
 

@@ -54,9 +54,9 @@ def test_a_body_for_which_there_is_no_room_is_an_error_and_served_later(
     box: RunningBox, short_path: Path
 ) -> None:
     with full(box, short_path):
-        answer = box.send(LARGER)
-        assert answer.status_code == 500
-        assert answer.json()["code"] == "internal_error"
+        response = box.send(LARGER)
+        assert response.status_code == 500
+        assert response.json()["code"] == "internal_error"
         # This one needs none.
         assert box.send(LARGE).json()["code"] == "bad_input"
     assert box.send(LARGER).status_code == 400

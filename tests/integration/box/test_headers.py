@@ -56,8 +56,8 @@ def test_every_header_of_the_platform_reaches_the_client(box: RunningBox) -> Non
 
 
 def test_a_client_sets_the_answers_custom_attributes(box: RunningBox) -> None:
-    answer = box.invoke("probe", {"attributes": "took=3;tokens=17"})
-    assert answer.headers[ATTRIBUTES] == "took=3;tokens=17"
+    response = box.invoke("probe", {"attributes": "took=3;tokens=17"})
+    assert response.headers[ATTRIBUTES] == "took=3;tokens=17"
     assert ATTRIBUTES not in box.invoke("probe", {}).headers
 
 
@@ -82,10 +82,10 @@ def test_a_real_boto3_client_sends_and_gets_custom_attributes(box: RunningBox) -
 
 @pytest.mark.parametrize("text", ["a\r\nSet-Cookie: b=c", "x" * 1025, "ä"])
 def test_attributes_that_are_no_header_are_the_clients_failure(box: RunningBox, text: str) -> None:
-    answer = box.invoke("probe", {"attributes": text})
-    assert (answer.status_code, answer.json()["code"]) == (500, "client_failed")
-    assert "Set-Cookie" not in answer.headers
-    assert ATTRIBUTES not in answer.headers
+    response = box.invoke("probe", {"attributes": text})
+    assert (response.status_code, response.json()["code"]) == (500, "client_failed")
+    assert "Set-Cookie" not in response.headers
+    assert ATTRIBUTES not in response.headers
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_attributes_that_are_no_header_are_the_clients_failure(box: RunningBox, 
 def test_nothing_that_a_caller_sends_in_its_head_comes_back(box: RunningBox, path: str, body: bytes) -> None:
     sent = dict.fromkeys(("X-Random", "Cookie", "Origin", "Authorization", ATTRIBUTES), "echo-me-not")
     sent["X-Amzn-SageMaker-Enable-Explanations"] = "echo-me-not"
-    answer = requests.post(
+    response = requests.post(
         box.url + path, data=body, headers={"Content-Type": "application/json", **sent}, timeout=10
     )
-    assert "echo-me-not" not in str(answer.headers) + answer.text
+    assert "echo-me-not" not in str(response.headers) + response.text
 
 
 def test_the_callers_id_is_in_its_error_and_in_the_log(box: RunningBox) -> None:
@@ -138,9 +138,9 @@ def test_the_callers_id_is_in_its_error_and_in_the_log(box: RunningBox) -> None:
 def test_an_answer_that_is_no_stream_has_its_length(box: RunningBox, method: str, path: str) -> None:
     body = json.dumps(ROWS).encode() if method == "POST" else None
     sent = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-    answer = requests.request(method, box.url + path, data=body, headers=sent, timeout=10)
-    assert int(answer.headers["Content-Length"]) == len(answer.content)
-    assert "Transfer-Encoding" not in answer.headers
+    response = requests.request(method, box.url + path, data=body, headers=sent, timeout=10)
+    assert int(response.headers["Content-Length"]) == len(response.content)
+    assert "Transfer-Encoding" not in response.headers
 
 
 def test_a_caller_of_http_1_0_is_answered_and_its_connection_closed(box: RunningBox) -> None:

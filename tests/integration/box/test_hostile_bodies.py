@@ -134,21 +134,21 @@ def test_a_large_transparent_picture_takes_little_more_than_its_pixels(box: Runn
 
 def test_a_picture_larger_than_the_setting_is_a_413_with_the_number(box: RunningBox) -> None:
     peak = Peak(box)
-    answer = look(box, large_png(5000, 5000))
-    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
-    assert "167 MiB of memory; at most 150 MiB" in answer.json()["error"]
+    response = look(box, large_png(5000, 5000))
+    assert (response.status_code, response.json()["code"]) == (413, "too_large")
+    assert "167 MiB of memory; at most 150 MiB" in response.json()["error"]
     assert peak.bytes < MARGIN
 
 
 def test_large_pictures_at_once_wait_or_are_told_to_come_again(box: RunningBox, large: bytes) -> None:
     peak = Peak(box)
     with ThreadPoolExecutor(8) as callers:
-        answers = list(callers.map(lambda _: look(box, large), range(8)))
-    assert {answer.status_code for answer in answers} <= {200, 429}
-    assert [answer for answer in answers if answer.status_code == 200]
-    for answer in answers:
-        if answer.status_code == 429:
-            assert (answer.json()["code"], "Retry-After" in answer.headers) == ("overloaded", True)
+        responses = list(callers.map(lambda _: look(box, large), range(8)))
+    assert {response.status_code for response in responses} <= {200, 429}
+    assert [response for response in responses if response.status_code == 200]
+    for response in responses:
+        if response.status_code == 429:
+            assert (response.json()["code"], "Retry-After" in response.headers) == ("overloaded", True)
     assert peak.bytes < BUDGET + MARGIN
     assert look(box, large).status_code == 200
 
@@ -198,9 +198,9 @@ def test_the_gauge_shows_what_pictures_take(box: RunningBox, large: bytes) -> No
 def test_json_of_millions_of_lists_is_not_even_parsed(box: RunningBox, content_type: str) -> None:
     body = b'{"modelname":"flat","payload":[' + b"[]," * 5_000_000 + b"[]]}"
     peak = Peak(box)
-    answer = box.send(body, content_type, params={"modelname": "flat"})
-    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
-    assert "610 MiB of memory; at most 150 MiB" in answer.json()["error"]
+    response = box.send(body, content_type, params={"modelname": "flat"})
+    assert (response.status_code, response.json()["code"]) == (413, "too_large")
+    assert "610 MiB of memory; at most 150 MiB" in response.json()["error"]
     assert peak.bytes < 3 * len(body) + MARGIN / 2
 
 
@@ -214,15 +214,15 @@ def test_a_jpeg_of_thousands_of_scans_is_refused_and_keeps_nobody_out(box: Runni
     bomb, good = many_scans(6000, 5000), encoded(Image.new("RGB", (64, 48)), "JPEG")
     with ThreadPoolExecutor(8) as callers:
         answers = list(callers.map(lambda _: look(box, bomb, "image/jpeg"), range(16)))
-    assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(400, "bad_input")}
+    assert {(response.status_code, response.json()["code"]) for response in answers} == {(400, "bad_input")}
     assert "100 scans" in answers[0].json()["error"]
     assert look(box, good, "image/jpeg").json()["result"] == [48, 64, 3]
 
 
 def test_only_the_named_kinds_of_picture_are_opened(box: RunningBox, tmp_path: Path) -> None:
     for kind in ("TIFF", "GIF", "BMP", "ICO", "PPM", "PCX", "TGA"):
-        answer = look(box, encoded(Image.new("RGB", (32, 32)), kind), "image/png")
-        assert (answer.status_code, kind) == (400, kind)
+        response = look(box, encoded(Image.new("RGB", (32, 32)), kind), "image/png")
+        assert (response.status_code, kind) == (400, kind)
 
 
 def test_a_mutated_npy_is_answered_or_refused(box: RunningBox) -> None:
@@ -230,13 +230,13 @@ def test_a_mutated_npy_is_answered_or_refused(box: RunningBox) -> None:
     peak = Peak(box)
     with requests.Session() as session:
         for body in mutated(7, 600):
-            answer = session.post(
+            response = session.post(
                 f"{box.url}/invocations?modelname=flat",
                 data=body,
                 headers={"Content-Type": "application/x-npy"},
                 timeout=20,
             )
-            statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
+            statuses[response.status_code] = statuses.get(response.status_code, 0) + 1
     assert statuses.keys() == {200, 400}, statuses
     assert min(statuses.values()) > 50, statuses
     assert peak.bytes < MARGIN
@@ -258,18 +258,18 @@ def array(box: RunningBox, model: str, *shape: int, dtype: str = "float32") -> r
     ],
 )
 def test_a_wrong_tensor_that_a_client_makes_is_its_own_fault(box: RunningBox, model: str, words: str) -> None:
-    answer = array(box, model, 3)
-    assert (answer.status_code, answer.json()["code"]) == (500, "client_failed")
+    response = array(box, model, 3)
+    assert (response.status_code, response.json()["code"]) == (500, "client_failed")
     log = box.wait_for_log(words)
     if model != "no_datatype":
         assert "the model has the inputs x (FP32 [-1]) and the outputs y (FP32 [-1])" in log
 
 
 def test_a_picture_that_a_client_has_not_resized_is_its_own_fault(box: RunningBox) -> None:
-    answer = box.send(
+    response = box.send(
         encoded(Image.new("RGB", (8, 6)), "PNG"), "image/png", params={"modelname": "not_resized"}
     )
-    assert (answer.status_code, answer.json()["code"]) == (500, "client_failed")
+    assert (response.status_code, response.json()["code"]) == (500, "client_failed")
     box.wait_for_log("'x' as [1, 6, 8, 3], not [-1, -1]")
 
 
@@ -293,9 +293,9 @@ def test_a_wrong_tensor_that_a_caller_sends_is_the_caller_s_fault(box: RunningBo
         (array(box, "cast", 3, 1), "unexpected shape"),
         (box.invoke("cast", {"tensor": [[[1]]]}), "unexpected shape"),
     ]
-    for answer, words in refusals:
-        assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
-        assert words in answer.json()["error"]
+    for response, words in refusals:
+        assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+        assert words in response.json()["error"]
 
 
 @pytest.mark.parametrize("name", ["input", "output"])
@@ -303,6 +303,6 @@ def test_a_wrong_name_in_a_caller_s_own_v2_request_is_the_caller_s_fault(box: Ru
     row = {"name": "wrong" if name == "input" else "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}
     outputs = [{"name": "wrong" if name == "output" else "y"}]
     for path in ("v2/models/echo/infer", "invocations?modelname=echo"):
-        answer = requests.post(f"{box.url}/{path}", json={"inputs": [row], "outputs": outputs}, timeout=20)
-        assert answer.status_code == 400
-        assert f"unexpected inference {name} 'wrong'" in answer.json()["error"]
+        response = requests.post(f"{box.url}/{path}", json={"inputs": [row], "outputs": outputs}, timeout=20)
+        assert response.status_code == 400
+        assert f"unexpected inference {name} 'wrong'" in response.json()["error"]

@@ -71,7 +71,7 @@ def test_a_supervisor_that_stands_still_does_not_keep_back_answers_that_say_whos
     known = next(sample for sample in samples if sample.model == "resnet")
     os.kill(box.process.pid, signal.SIGSTOP)
     try:
-        answer = requests.post(
+        response = requests.post(
             f"{box.url}{known.path}",
             data=known.body,
             headers={"Content-Type": known.content_type},
@@ -79,17 +79,17 @@ def test_a_supervisor_that_stands_still_does_not_keep_back_answers_that_say_whos
         )
     finally:
         os.kill(box.process.pid, signal.SIGCONT)
-    assert answer.status_code == 200
-    assert known.differences(answer.content) == []
+    assert response.status_code == 200
+    assert known.differences(response.content) == []
     box.wait_ready()
 
 
 def test_callers_see_nothing_of_the_request_token(box: RunningBox) -> None:
     box.wait_ready()
     for path in ("/v2/models/resnet", "/v2/models/resnet/config", "/v2/models/resnet/versions/1"):
-        answer = requests.get(f"{box.url}{path}", timeout=10)
-        assert answer.status_code == 200
-        assert REQUEST_TOKEN not in answer.text
+        response = requests.get(f"{box.url}{path}", timeout=10)
+        assert response.status_code == 200
+        assert REQUEST_TOKEN not in response.text
     with triton_http.InferenceServerClient(f"127.0.0.1:{box.port}") as client:
         described = client.get_model_metadata("bert_base")["outputs"]
         assert described

@@ -25,12 +25,12 @@ def as_lines(records: list[bytes]) -> tuple[bytes, str]:
     return b"\n".join(records), LINES
 
 
-def codes(answer: requests.Response) -> list[str]:
+def codes(response: requests.Response) -> list[str]:
     """What became of each record."""
-    if answer.headers["Content-Type"] == LINES:
-        rows = [json.loads(line) for line in answer.content.split(b"\n")]
+    if response.headers["Content-Type"] == LINES:
+        rows = [json.loads(line) for line in response.content.split(b"\n")]
     else:
-        rows = answer.json()["result"]
+        rows = response.json()["result"]
     return [row.get("code", "ok") if isinstance(row, dict) else "ok" for row in rows]
 
 
@@ -40,8 +40,8 @@ def test_records_that_all_fail_cost_no_memory(box: RunningBox, form: object, rec
     assert callable(form)
     body, content_type = form([record] * 50_000)
     peak = Peak(box)
-    answer = box.send(body, content_type, params={"modelname": "slow"})
-    assert (answer.status_code, answer.json()["code"]) == (422, "wrong_payload")
+    response = box.send(body, content_type, params={"modelname": "slow"})
+    assert (response.status_code, response.json()["code"]) == (422, "wrong_payload")
     assert peak.bytes < len(body) + MARGIN
 
 
@@ -50,11 +50,11 @@ def test_failures_beside_one_success_cost_what_is_sent_of_them(box: RunningBox, 
     assert callable(form)
     body, content_type = form([b"0"] * 20_000 + [b'{"seconds":0}'] + [b"0"] * 20_000)
     peak = Peak(box)
-    answer = box.send(body, content_type, params={"modelname": "slow"})
-    assert answer.status_code == 200
-    assert codes(answer) == ["wrong_payload"] * 20_000 + ["ok"] + ["wrong_payload"] * 20_000
+    response = box.send(body, content_type, params={"modelname": "slow"})
+    assert response.status_code == 200
+    assert codes(response) == ["wrong_payload"] * 20_000 + ["ok"] + ["wrong_payload"] * 20_000
     # The answer is there twice while the body that it was written to grows.
-    assert peak.bytes < len(body) + 2 * len(answer.content) + MARGIN
+    assert peak.bytes < len(body) + 2 * len(response.content) + MARGIN
 
 
 @pytest.mark.parametrize("form", [as_list, as_lines])
@@ -62,10 +62,10 @@ def test_more_records_than_are_accepted_are_a_413_with_the_number(box: RunningBo
     assert callable(form)
     body, content_type = form([b"0"] * 500_000)
     peak = Peak(box)
-    answer = box.send(body, content_type, params={"modelname": "slow"})
-    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
-    assert "100,000" in answer.json()["error"]
-    assert answer.json()["max_records"] == 100_000
+    response = box.send(body, content_type, params={"modelname": "slow"})
+    assert (response.status_code, response.json()["code"]) == (413, "too_large")
+    assert "100,000" in response.json()["error"]
+    assert response.json()["max_records"] == 100_000
     assert peak.bytes < len(body) + MARGIN
 
 

@@ -66,14 +66,14 @@ def raw(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
     """There and back as form 2, a ``.npy`` body."""
     body = io.BytesIO()
     np.save(body, numbers)
-    answer = box.send(
+    response = box.send(
         body.getvalue(),
         "application/x-npy",
         params={"modelname": "plain"},
         headers={"Accept": "application/x-npy"},
     )
-    assert answer.status_code == 200, answer.text[:500]
-    numbers_back: NDArray[np.float32] = np.load(io.BytesIO(answer.content))
+    assert response.status_code == 200, response.text[:500]
+    numbers_back: NDArray[np.float32] = np.load(io.BytesIO(response.content))
     return numbers_back
 
 
@@ -86,12 +86,12 @@ def binary(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]
             "parameters": {"binary_data_output": True},
         }
     ).encode()
-    answer = box.send(
+    response = box.send(
         head + numbers.tobytes(), f"{BINARY};json-header-size={len(head)}", params={"modelname": "echo"}
     )
-    assert answer.status_code == 200, answer.text[:500]
-    size = int(answer.headers["Content-Type"].rpartition("=")[2])
-    return np.frombuffer(answer.content[size:], np.float32)
+    assert response.status_code == 200, response.text[:500]
+    size = int(response.headers["Content-Type"].rpartition("=")[2])
+    return np.frombuffer(response.content[size:], np.float32)
 
 
 def memory(box: RunningBox) -> int:

@@ -16,13 +16,13 @@ def test_one_of_the_models_served_is_shown_as_in_the_list(box: RunningBox) -> No
 
 
 def test_a_model_is_invoked_by_its_path_whatever_else_is_named(box: RunningBox, cat: bytes) -> None:
-    answer = requests.post(
+    response = requests.post(
         f"{box.url}/models/resnet/invoke?modelname=yolov5",
         data=cat,
         headers={"Content-Type": "image/png", "X-Amzn-SageMaker-Target-Model": "bert_base"},
         timeout=30,
     )
-    assert answer.json()["modelname"] == "resnet"
+    assert response.json()["modelname"] == "resnet"
     assert requests.post(f"{box.url}/models/nobody/invoke", data=cat, timeout=5).status_code == 404
 
 

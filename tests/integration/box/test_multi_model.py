@@ -102,8 +102,8 @@ def test_a_model_that_is_loaded_again_is_the_new_one(endpoint: Endpoint) -> None
     for factor in (2, 3):
         url = endpoint.platform.flat("h1", model(factor), client=CLIENT, helper=f"NAME = 'number {factor}'")
         endpoint.loaded("h1", url)
-        answer = endpoint.invoke("h1", {"payload": {"x": [1, 2]}})
-        assert answer.json()["result"] == [f"number {factor}"] * 2 + [[factor, 2 * factor]]
+        response = endpoint.invoke("h1", {"payload": {"x": [1, 2]}})
+        assert response.json()["result"] == [f"number {factor}"] * 2 + [[factor, 2 * factor]]
         endpoint.unload("h1")
 
 
@@ -127,8 +127,8 @@ def test_the_callers_name_is_tritons_and_finds_the_model_too(endpoint: Endpoint)
     endpoint.loaded("h1", endpoint.platform.flat("h1", model(2)), target="cats.tar.gz")
     assert endpoint.invoke("h1").json()["model_name"] == "cats.tar.gz"
     headers = {"X-Amzn-SageMaker-Target-Model": "cats.tar.gz"}
-    answer = requests.post(f"{endpoint.url}/invocations", json=X, headers=headers, timeout=10)
-    assert answer.json()["outputs"][0]["data"] == [2, 4]
+    response = requests.post(f"{endpoint.url}/invocations", json=X, headers=headers, timeout=10)
+    assert response.json()["outputs"][0]["data"] == [2, 4]
     assert endpoint.load("h2", endpoint.platform.flat("h2"), target="cats.tar.gz").status_code == 409
 
 
@@ -138,8 +138,8 @@ def test_clients_of_two_archives_have_modules_of_one_name(endpoint: Endpoint) ->
         endpoint.loaded(name, url)
     for _ in range(4):  # both workers
         for name, factor in (("one", 2), ("two", 3)):
-            answer = endpoint.invoke(name, {"payload": {"x": [1, 2]}})
-            assert answer.json() == {"modelname": name, "result": [name, name, [factor, 2 * factor]]}
+            response = endpoint.invoke(name, {"payload": {"x": [1, 2]}})
+            assert response.json() == {"modelname": name, "result": [name, name, [factor, 2 * factor]]}
             assert endpoint.y(name) == [factor, 2 * factor]
 
 
@@ -148,32 +148,32 @@ def test_a_toolkit_script_in_an_archive_serves_it(endpoint: Endpoint) -> None:
     url = endpoint.platform.nested("h1", {}, inference=SCRIPT)
     (Path(url) / "weights.txt").write_text("7")
     endpoint.loaded("h1", url)
-    answer = endpoint.invoke("h1", {"any": "body"})
-    assert answer.json() == {"model": 7, "length": 15}
+    response = endpoint.invoke("h1", {"any": "body"})
+    assert response.json() == {"model": 7, "length": 15}
 
 
 def test_a_client_that_cannot_be_imported_is_a_500_that_says_why_and_harms_nobody(endpoint: Endpoint) -> None:
     endpoint.loaded("bad", endpoint.platform.flat("bad", model(2), client="import no_such_module\n"))
     endpoint.loaded("good", endpoint.platform.flat("good", model(3)))
-    answer = endpoint.invoke("bad", {"payload": {"x": [1]}})
-    assert answer.status_code == 500
-    assert "no_such_module" in answer.json()["error"]
+    response = endpoint.invoke("bad", {"payload": {"x": [1]}})
+    assert response.status_code == 500
+    assert "no_such_module" in response.json()["error"]
     assert endpoint.y("good") == [3, 6]
 
 
 def test_a_model_without_a_client_says_what_it_takes(endpoint: Endpoint) -> None:
     endpoint.loaded("h1", endpoint.platform.flat("h1"))
-    answer = endpoint.invoke("h1", {"payload": 1})
+    response = endpoint.invoke("h1", {"payload": 1})
     # To the platform a 404 would mean that it is not loaded.
-    assert answer.status_code == 400
-    assert "v2" in answer.json()["error"]
+    assert response.status_code == 400
+    assert "v2" in response.json()["error"]
 
 
 def test_a_name_that_is_taken_is_a_409(endpoint: Endpoint) -> None:
     url = endpoint.platform.flat("h1")
     endpoint.loaded("h1", url)
-    answer = endpoint.load("h1", url)
-    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    response = endpoint.load("h1", url)
+    assert (response.status_code, response.json()["code"]) == (409, "conflict")
     assert endpoint.y("h1") == [1, 2]
 
 
@@ -191,9 +191,9 @@ def test_of_two_loads_of_one_name_one_wins(endpoint: Endpoint) -> None:
 def test_a_model_that_fails_to_load_says_why_and_ping_stays_200(
     endpoint: Endpoint, failing: str, status: int
 ) -> None:
-    answer = endpoint.load("h1", endpoint.platform.flat("h1", model(failing=failing)))
-    assert answer.status_code == status
-    assert "no such luck" in answer.json()["error"]
+    response = endpoint.load("h1", endpoint.platform.flat("h1", model(failing=failing)))
+    assert response.status_code == status
+    assert "no such luck" in response.json()["error"]
     assert endpoint.box.ping()[0] == 200
     assert endpoint.page() == {"models": []}
     endpoint.loaded("h1", endpoint.platform.flat("h1", model(4)))
@@ -212,8 +212,8 @@ def test_an_ensemble_whose_step_fails_leaves_no_other_step_behind(endpoint: Endp
     ["/etc", "/dev/shm", "/proc/self", "/sys/class", "relative", "{home}/../up", "{home}/missing", "{home}"],
 )
 def test_a_url_that_is_no_archive_is_a_400(endpoint: Endpoint, url: str) -> None:
-    answer = endpoint.load("h1", url.format(home=endpoint.platform.home))
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    response = endpoint.load("h1", url.format(home=endpoint.platform.home))
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
 def test_a_url_with_a_hyphen_is_taken(endpoint: Endpoint) -> None:
@@ -223,9 +223,9 @@ def test_a_url_with_a_hyphen_is_taken(endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"url": "/x"}', b'{"model_name": 1, "url": "/x"}', b"{"])
 def test_a_load_that_cannot_be_read_is_an_error_in_the_one_shape(endpoint: Endpoint, body: bytes) -> None:
-    answer = requests.post(f"{endpoint.url}/models", data=body, timeout=10)
-    assert answer.status_code in (400, 422)
-    assert {"error", "code", "request_id"} <= answer.json().keys()
+    response = requests.post(f"{endpoint.url}/models", data=body, timeout=10)
+    assert response.status_code in (400, 422)
+    assert {"error", "code", "request_id"} <= response.json().keys()
 
 
 def test_a_model_named_like_anothers_target_model_is_refused_whichever_comes_first(
@@ -240,9 +240,9 @@ def test_a_model_named_like_anothers_target_model_is_refused_whichever_comes_fir
         (targeted, named, [20, 40]),
     ):
         endpoint.loaded(*first)
-        answer = endpoint.load(*second)
-        assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
-        assert all(name in answer.json()["error"] for name in ("cats.tar.gz", "h1"))
+        response = endpoint.load(*second)
+        assert (response.status_code, response.json()["code"]) == (409, "conflict")
+        assert all(name in response.json()["error"] for name in ("cats.tar.gz", "h1"))
         assert endpoint.y("cats.tar.gz") == y
         assert endpoint.unload(first[0]).status_code == 200
         assert endpoint.invoke("cats.tar.gz").status_code == 404
@@ -250,8 +250,8 @@ def test_a_model_named_like_anothers_target_model_is_refused_whichever_comes_fir
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "/", "a\nb", "a\0b", "\x7f", "x" * 257])
 def test_a_name_that_can_be_no_models_is_a_400(endpoint: Endpoint, name: str) -> None:
-    answer = endpoint.load(name, endpoint.platform.flat("h1"))
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    response = endpoint.load(name, endpoint.platform.flat("h1"))
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert endpoint.names() == []
 
 
@@ -281,10 +281,10 @@ def test_a_file_of_an_archive_that_is_no_file_below_it_is_a_400_at_once(
     path.unlink(missing_ok=True)
     spoil(path)
     url = str(endpoint.platform.home / "odd" / "model")
-    answer = requests.post(f"{endpoint.url}/models", json={"model_name": "odd", "url": url}, timeout=10)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
-    assert said in answer.json()["error"]
-    assert "root:" not in answer.text
+    response = requests.post(f"{endpoint.url}/models", json={"model_name": "odd", "url": url}, timeout=10)
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+    assert said in response.json()["error"]
+    assert "root:" not in response.text
     # The name is free again.
     Path(url, "config.pbtxt").unlink(missing_ok=True)
     assert endpoint.load("odd", f"{url}/1").status_code == 400
@@ -331,12 +331,12 @@ def test_an_archive_that_changes_while_it_is_loaded_is_loaded_or_refused_and_nev
     changing.start()
     statuses: set[int] = set()
     try:
-        began = time.monotonic()
-        while time.monotonic() < began + (5 if 400 in statuses else 120):
-            answer = endpoint.load("moving", str(url))
-            statuses.add(answer.status_code)
-            assert answer.status_code in (200, 400), answer.text
-            if answer.status_code == 200:
+        started_at = time.monotonic()
+        while time.monotonic() < started_at + (5 if 400 in statuses else 120):
+            response = endpoint.load("moving", str(url))
+            statuses.add(response.status_code)
+            assert response.status_code in (200, 400), response.text
+            if response.status_code == 200:
                 assert endpoint.y("moving") == [2, 4]
                 assert endpoint.unload("moving").status_code == 200
     finally:
@@ -439,8 +439,8 @@ def test_models_loaded_and_unloaded_under_load_answer_rightly_or_404_and_never_5
             endpoint.loaded(name, urls[name])
             # Now before its client is made, now in the middle of it, now after it.
             time.sleep(0.4 * random.random())
-            answer = endpoint.unload(name)
-            assert answer.status_code == 200, answer.text
+            response = endpoint.unload(name)
+            assert response.status_code == 200, response.text
 
     with ExitStack() as stack:
         for load in loads:
@@ -481,8 +481,8 @@ class Late(Client):
         running_one = caller.submit(endpoint.invoke, "late", {"payload": {"text": str(begun)}})
         until(begun.exists, what="the request's beginning")
         assert endpoint.unload("late").status_code == 200
-        answer = running_one.result()
-    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_model")
+        response = running_one.result()
+    assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
 
 
 def test_an_unload_lets_running_requests_finish(endpoint: Endpoint, tmp_path: Path) -> None:
@@ -512,8 +512,8 @@ def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: st
     answered(lambda: endpoint.invoke("one"))
     assert (endpoint.names(), endpoint.y("one"), endpoint.y("two")) == (["one", "two"], [2, 4], [3, 6])
     for _ in range(4):
-        answer = endpoint.invoke("one", {"payload": {"x": [1, 2]}})
-        assert answer.json()["result"] == ["kept", "kept", [2, 4]]
+        response = endpoint.invoke("one", {"payload": {"x": [1, 2]}})
+        assert response.json()["result"] == ["kept", "kept", [2, 4]]
 
 
 def test_a_python_models_process_killed_and_its_archive_unloaded_at_once(endpoint: Endpoint) -> None:
@@ -639,8 +639,8 @@ def test_triton_killed_half_way_through_a_load_is_a_503_and_leaves_nothing(endpo
         cut_short = caller.submit(endpoint.load, "half", url)
         endpoint.begun("half", cut_short)
         endpoint.box.kill("triton")
-        answer = cut_short.result()
-    assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+        response = cut_short.result()
+    assert (response.status_code, response.json()["code"]) == (503, "not_ready")
     endpoint.box.wait_ready()
     assert endpoint.names() == []
     endpoint.loaded("half", url)
@@ -693,13 +693,13 @@ def test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507(tmp_path
         endpoint = Endpoint(box, platform)
         steps = {"pre": model(2), "whole": ensemble("pre")}
         endpoint.loaded("one", platform.nested("one", steps))
-        answer = endpoint.load("two", platform.nested("two", steps))
-        assert answer.status_code == 409
-        assert "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING" in answer.json()["error"]
+        response = endpoint.load("two", platform.nested("two", steps))
+        assert response.status_code == 409
+        assert "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING" in response.json()["error"]
         said.write_text("100, 1000\n900, 1000\n")
-        answer = endpoint.load("three", platform.flat("three", model(3)))
-        assert (answer.status_code, answer.json()["code"]) == (507, "out_of_memory")
-        assert "90% of the memory of GPU 1" in answer.json()["error"]
+        response = endpoint.load("three", platform.flat("three", model(3)))
+        assert (response.status_code, response.json()["code"]) == (507, "out_of_memory")
+        assert "90% of the memory of GPU 1" in response.json()["error"]
         said.write_text("100, 1000\n")
         endpoint.loaded("three", platform.flat("three", model(3)))
         assert (endpoint.y("one"), endpoint.y("three")) == ([2, 4], [3, 6])

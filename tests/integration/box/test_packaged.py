@@ -18,8 +18,8 @@ X = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2
 
 
 def load(url: str, name: str, folder: Path) -> None:
-    answer = requests.post(f"{url}/models", json={"model_name": name, "url": str(folder)}, timeout=120)
-    assert answer.status_code == 200, answer.text
+    response = requests.post(f"{url}/models", json={"model_name": name, "url": str(folder)}, timeout=120)
+    assert response.status_code == 200, response.text
 
 
 def test_the_demo_is_packed_unpacked_and_answers_as_before(demo: Path, tmp_path: Path) -> None:
@@ -32,9 +32,9 @@ def test_the_demo_is_packed_unpacked_and_answers_as_before(demo: Path, tmp_path:
     served = unpacked(tmp_path / "model.tar.gz", tmp_path / "served")
     with running(tmp_path, served, clients=()) as box:
         for name in ("resnet", "resnet_again"):
-            answer = box.invoke(name, json.loads((SAMPLE / "payload.json").read_text()))
-            assert answer.status_code == 200, answer.text
-            assert [row.partition(":")[2] for row in answer.json()["result"]] == [
+            response = box.invoke(name, json.loads((SAMPLE / "payload.json").read_text()))
+            assert response.status_code == 200, response.text
+            assert [row.partition(":")[2] for row in response.json()["result"]] == [
                 row.partition(":")[2] for row in json.loads((SAMPLE / "golden.json").read_text())
             ]
 
@@ -47,8 +47,8 @@ def test_copies_of_an_ensemble_are_loaded_side_by_side_in_multi_model_mode(tmp_p
         for name in ("whole-1", "whole-2"):
             load(box.url, name, unpacked(tmp_path / "archives" / f"{name}.tar.gz", home / name / "model"))
         for name in ("whole-1", "whole-2"):
-            answer = requests.post(f"{box.url}/models/{name}/invoke", json=X, timeout=30)
-            assert answer.json()["outputs"][0]["data"] == [4, 8]
+            response = requests.post(f"{box.url}/models/{name}/invoke", json=X, timeout=30)
+            assert response.json()["outputs"][0]["data"] == [4, 8]
 
 
 def test_a_models_own_client_serves_its_archive_in_multi_model_mode(demo: Path, tmp_path: Path) -> None:
@@ -61,6 +61,6 @@ def test_a_models_own_client_serves_its_archive_in_multi_model_mode(demo: Path, 
     with running(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
         load(box.url, "cats", folder)
         body = {"payload": json.loads((SAMPLE / "payload.json").read_text())}
-        answer = requests.post(f"{box.url}/models/cats/invoke", json=body, timeout=60)
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["result"][0].endswith(":espresso")
+        response = requests.post(f"{box.url}/models/cats/invoke", json=body, timeout=60)
+        assert response.status_code == 200, response.text
+        assert response.json()["result"][0].endswith(":espresso")

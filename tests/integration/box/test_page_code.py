@@ -73,11 +73,11 @@ class Shown:
             "AWS_CONFIG_FILE": "/dev/null",
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-        done = subprocess.run(
+        completed = subprocess.run(
             command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=60
         )
-        assert done.returncode == 0, f"{language}: {done.stderr}\n{self.code[language]}"
-        return done.stdout
+        assert completed.returncode == 0, f"{language}: {completed.stderr}\n{self.code[language]}"
+        return completed.stdout
 
 
 def literal(text: str) -> Any:
@@ -98,7 +98,7 @@ def shown(
     (folder / "build.js").write_text(SCRIPT)
     shutil.copy(HERE / "clients" / "resnet" / "sample" / "cat.png", folder)
     said = {"client": client, "record": record, "parameters": {}, "origin": f"{box.url}/", **more}
-    done = subprocess.run(
+    completed = subprocess.run(
         ["node", "build.js", json.dumps(said)],
         cwd=folder,
         capture_output=True,
@@ -106,8 +106,8 @@ def shown(
         check=False,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    made = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    made = json.loads(completed.stdout)
     if made["file"]:
         (folder / "request.json").write_text(made["file"])
     assert tuple(made["shown"]) == LANGUAGES

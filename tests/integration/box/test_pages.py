@@ -54,9 +54,9 @@ def test_what_the_document_refuses_the_box_refuses(document: dict[str, Any], box
         assert not schema(document, "bert_base.Request").is_valid(
             {"modelname": "bert_base", "payload": payload}
         )
-        refused = box.invoke("bert_base", payload)
-        assert refused.status_code == 422
-        schema(document, "Error").validate(refused.json())
+        response = box.invoke("bert_base", payload)
+        assert response.status_code == 422
+        schema(document, "Error").validate(response.json())
 
 
 def test_every_route_of_the_document_is_one_of_the_box(document: dict[str, Any], box: RunningBox) -> None:
@@ -117,8 +117,8 @@ def test_the_viewer_is_sent_as_the_caller_takes_it(box: RunningBox, encoding: st
     ],
 )
 def test_no_other_file_is_served(box: RunningBox, path: str) -> None:
-    refused = requests.get(f"{box.url}{path}", timeout=5)
-    assert (refused.status_code, refused.json()["code"]) == (404, "not_found"), refused.text
+    response = requests.get(f"{box.url}{path}", timeout=5)
+    assert (response.status_code, response.json()["code"]) == (404, "not_found"), response.text
 
 
 def test_a_sample_is_served_as_a_file_and_not_as_a_page(box: RunningBox) -> None:

@@ -20,7 +20,7 @@ CURLS = re.findall(r"^curl (?:.|\n)*?(?=\n(?:```|curl ))", README, re.M)
 
 
 def run(command: str, port: int) -> dict[str, object]:
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", command.replace("localhost:8080", f"127.0.0.1:{port}")],
         cwd=HERE,
         capture_output=True,
@@ -28,7 +28,7 @@ def run(command: str, port: int) -> dict[str, object]:
         check=True,
         timeout=60,
     )
-    answer: dict[str, object] = json.loads(done.stdout)
+    answer: dict[str, object] = json.loads(completed.stdout)
     return answer
 
 
@@ -55,7 +55,7 @@ def test_the_readmes_boto3_program_works_as_written(box: RunningBox) -> None:
     program = next(
         block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "import boto3" in block
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program.replace("localhost:8080", f"127.0.0.1:{box.port}")],
         cwd=HERE,
         capture_output=True,
@@ -63,7 +63,7 @@ def test_the_readmes_boto3_program_works_as_written(box: RunningBox) -> None:
         check=True,
         timeout=60,
     )
-    assert "Egyptian cat" in done.stdout
+    assert "Egyptian cat" in completed.stdout
 
 
 def test_the_demo_prints_three_commands_that_work_and_ends_with_ctrl_c(demo: Path, tmp_path: Path) -> None:

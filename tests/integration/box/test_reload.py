@@ -86,15 +86,15 @@ def word(clients: Path) -> Iterator[Path]:
 
 
 def result(box: RunningBox, model: str = "word") -> object:
-    answer = box.invoke(model, "a")
-    return answer.json()["result"] if answer.status_code == 200 else answer.json()["error"]
+    response = box.invoke(model, "a")
+    return response.json()["result"] if response.status_code == 200 else response.json()["error"]
 
 
 def wait_until_live(box: RunningBox, expected: str, model: str = "word") -> float:
     """Wait until every worker answers so; seconds it took, which are 2 on a machine with nothing else to do."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     until(lambda: all(expected in str(result(box, model)) for _ in range(6 * WORKERS)), what=expected)
-    return time.monotonic() - began
+    return time.monotonic() - started_at
 
 
 @contextmanager
@@ -151,12 +151,12 @@ def test_a_syntax_error_is_in_the_answer_and_once_in_the_terminal_until_it_is_me
         before = len(box.log.read_text())
         word.write_text(BROKEN)
         wait_until_live(box, "SyntaxError")
-        answer = box.invoke("word", "a")
+        response = box.invoke("word", "a")
         said = box.wait_for_log("def setup(self) -> None\n")[before:]
         word.write_text(WORD)
         wait_until_live(box, "cat 1")
-    assert (answer.status_code, answer.json()["code"]) == (500, "client_failed")
-    assert f"{word}: line {LINE}: SyntaxError: expected ':'" in answer.json()["error"]
+    assert (response.status_code, response.json()["code"]) == (500, "client_failed")
+    assert f"{word}: line {LINE}: SyntaxError: expected ':'" in response.json()["error"]
     assert said.count("the client 'word' is broken") == 1
     assert f'File "{word}", line {LINE}' in said
     assert "def setup(self) -> None\n" in said

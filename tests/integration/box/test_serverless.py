@@ -44,8 +44,8 @@ def test_a_box_on_a_read_only_file_system_serves_with_one_worker_in_3_gb(
         SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
         SAGEMAKER_SESSIONS_PATH="/opt/cannot/be/made",
     ) as box:
-        answer = box.send(cat, "image/png", params={"modelname": "resnet"})
-        assert answer.status_code == 200, answer.text
+        response = box.send(cat, "image/png", params={"modelname": "resnet"})
+        assert response.status_code == 200, response.text
         assert box.invoke("bert_base", {"text": "Paris is the [MASK] of France."}).status_code == 200
         large = b"\x89PNG" + b" " * (20 * 2**20)
         assert box.send(large, "image/png", params={"modelname": "resnet"}).status_code == 400
@@ -81,11 +81,11 @@ def test_a_box_with_no_network_at_all_serves(demo: Path) -> None:
     refused = subprocess.run(["unshare", "-rn", "true"], capture_output=True, text=True, check=False)
     if refused.returncode:
         pytest.skip(f"this machine makes no network of its own: {refused.stderr.strip()}")
-    done = subprocess.run(
+    completed = subprocess.run(
         ["unshare", "-rn", sys.executable, "-c", ALONE, str(demo)],
         cwd=HERE,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout == "served\n", done.stderr
+    assert completed.stdout == "served\n", completed.stderr

@@ -44,9 +44,9 @@ def box(repository: Path) -> Iterator[RunningBox]:
 
 
 def opened(box: RunningBox) -> str:
-    answer = box.send(NEW, headers={HEADER: "NEW_SESSION"})
-    assert answer.status_code == 200, answer.text
-    return answer.headers[HEADER]
+    response = box.send(NEW, headers={HEADER: "NEW_SESSION"})
+    assert response.status_code == 200, response.text
+    return response.headers[HEADER]
 
 
 def probe(box: RunningBox, session: str, **members: object) -> requests.Response:
@@ -55,9 +55,9 @@ def probe(box: RunningBox, session: str, **members: object) -> requests.Response
 
 
 def test_a_new_session_has_an_id_and_says_when_it_ends(box: RunningBox) -> None:
-    answer = box.send(NEW, headers={HEADER: "NEW_SESSION"})
-    identity, expires = answer.headers["X-Amzn-SageMaker-New-Session-Id"].split("; Expires=")
-    assert answer.headers[HEADER] == identity
+    response = box.send(NEW, headers={HEADER: "NEW_SESSION"})
+    identity, expires = response.headers["X-Amzn-SageMaker-New-Session-Id"].split("; Expires=")
+    assert response.headers[HEADER] == identity
     assert re.fullmatch(r"[0-9a-f-]{36}", identity)
     end = datetime.datetime.strptime(expires, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.timezone.utc)
     left = (end - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
@@ -93,15 +93,15 @@ def test_two_sessions_have_nothing_in_common(box: RunningBox) -> None:
 
 
 def test_a_request_outside_of_a_session_has_none(box: RunningBox) -> None:
-    answer = box.invoke("probe", {})
-    assert answer.json()["result"]["session"] is None
-    assert HEADER not in answer.headers
+    response = box.invoke("probe", {})
+    assert response.json()["result"]["session"] is None
+    assert HEADER not in response.headers
 
 
 def test_a_closed_session_is_a_400(box: RunningBox) -> None:
     session = opened(box)
-    answer = box.send(CLOSE, headers={HEADER: session})
-    assert (answer.status_code, answer.headers["X-Amzn-SageMaker-Closed-Session-Id"]) == (200, session)
+    response = box.send(CLOSE, headers={HEADER: session})
+    assert (response.status_code, response.headers["X-Amzn-SageMaker-Closed-Session-Id"]) == (200, session)
     for again in (box.send(CLOSE, headers={HEADER: session}), probe(box, session)):
         assert (again.status_code, again.json()["code"]) == (400, "bad_input")
         assert session in again.json()["error"]
@@ -110,9 +110,9 @@ def test_a_closed_session_is_a_400(box: RunningBox) -> None:
 @pytest.mark.parametrize("key", ["k" * 255, "/" * 100, "k" * 100_000])
 def test_a_key_that_is_too_long_is_the_callers_400(box: RunningBox, key: str) -> None:
     session = opened(box)
-    answer = probe(box, session, keep={key: "value"})
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
-    assert "254 bytes" in answer.json()["error"]
+    response = probe(box, session, keep={key: "value"})
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+    assert "254 bytes" in response.json()["error"]
     assert probe(box, session, keep={"k": "value"}).json()["result"]["session"] == {"k": "value"}
 
 
@@ -121,15 +121,15 @@ def test_a_key_that_is_too_long_is_the_callers_400(box: RunningBox, key: str) ->
     ["../../etc/passwd", "/dev/shm", "x" * 8000, "0" * 36, "", "new_session", "a;b=c", "%2e%2e"],
 )
 def test_what_is_no_id_is_a_400(box: RunningBox, identity: str) -> None:
-    answer = probe(box, identity)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
-    assert "there is no session" in answer.json()["error"]
+    response = probe(box, identity)
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+    assert "there is no session" in response.json()["error"]
 
 
 def test_a_new_session_needs_its_body(box: RunningBox) -> None:
-    answer = probe(box, "NEW_SESSION")
-    assert answer.status_code == 400
-    assert "requestType" in answer.json()["error"]
+    response = probe(box, "NEW_SESSION")
+    assert response.status_code == 400
+    assert "requestType" in response.json()["error"]
 
 
 def test_a_real_boto3_client_opens_uses_and_closes_one(box: RunningBox) -> None:
@@ -168,10 +168,10 @@ def test_a_session_expires_and_lies_where_it_is_told_to(repository: Path, tmp_pa
         until(lambda: probe(box, session).status_code == 400, what="its end")
         assert "expired" in probe(box, session).json()["error"] or "no session" in probe(box, session).text
         answers = [box.send(NEW, headers={HEADER: "NEW_SESSION"}) for _ in range(8)]
-        refused = [answer for answer in answers if answer.status_code != 200]
-        assert {answer.status_code for answer in refused} == {429}
-        assert all("3 sessions are open" in answer.json()["error"] for answer in refused)
-        assert all("Retry-After" in answer.headers for answer in refused)
+        refused = [response for response in answers if response.status_code != 200]
+        assert {response.status_code for response in refused} == {429}
+        assert all("3 sessions are open" in response.json()["error"] for response in refused)
+        assert all("Retry-After" in response.headers for response in refused)
         # Nobody asks for them any more.
         home = tmp_path / "deep" / "sessions"
         until(lambda: not list(home.iterdir()), what="the files of all sessions gone")
@@ -180,8 +180,8 @@ def test_a_session_expires_and_lies_where_it_is_told_to(repository: Path, tmp_pa
 
 def test_sessions_are_gone_with_the_box_and_off_unless_asked_for(repository: Path, tmp_path: Path) -> None:
     with running(tmp_path, repository, clients=(CLIENTS,), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        answer = box.send(NEW, headers={HEADER: "NEW_SESSION"})
-        assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
-        assert "SAGEMAKER_ENABLE_STATEFUL_SESSIONS" in answer.json()["error"]
+        response = box.send(NEW, headers={HEADER: "NEW_SESSION"})
+        assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+        assert "SAGEMAKER_ENABLE_STATEFUL_SESSIONS" in response.json()["error"]
         box_id = box.box_id()
     assert list(Path("/dev/shm").glob(f"trireme-{box_id}*")) == []

@@ -34,8 +34,8 @@ def test_the_readmes_client_is_served_with_nothing_else_touched(
     home.mkdir(parents=True)
     (home / "client.py").write_text(code)
     with running(tmp_path, demo, clients=(tmp_path / "clients",)) as box:
-        answer = box.send(cat, "image/png", params={"modelname": "hello"})
-        assert answer.json()["result"]["cat"] > 0.5
+        response = box.send(cat, "image/png", params={"modelname": "hello"})
+        assert response.json()["result"]["cat"] > 0.5
 
 
 def test_models_are_served_from_a_path_with_spaces_and_umlauts(tmp_path: Path) -> None:
@@ -44,8 +44,8 @@ def test_models_are_served_from_a_path_with_spaces_and_umlauts(tmp_path: Path) -
     model().write(repository / "same")
     with running(tmp_path, repository) as box:
         body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
-        answer = requests.post(f"{box.url}/v2/models/same/infer", json=body, timeout=30)
-        assert answer.json()["outputs"][0]["data"] == [1.0, 2.0], answer.text
+        response = requests.post(f"{box.url}/v2/models/same/infer", json=body, timeout=30)
+        assert response.json()["outputs"][0]["data"] == [1.0, 2.0], response.text
 
 
 def test_the_box_is_not_ready_before_its_models_are_and_says_why(demo: Path, tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_the_box_is_not_ready_before_its_models_are_and_says_why(demo: Path, tmp
         )
         assert status == 503
         assert json.loads(reason)["error"]
-        answer = box.invoke("resnet", {})
-        assert answer.status_code == 503
-        assert answer.headers["Retry-After"]
-        assert answer.json()["code"] == "not_ready"
+        response = box.invoke("resnet", {})
+        assert response.status_code == 503
+        assert response.headers["Retry-After"]
+        assert response.json()["code"] == "not_ready"
         box.wait_ready()
 
 
@@ -135,7 +135,7 @@ def test_a_model_that_cannot_load_stops_the_start_with_its_name(demo: Path, tmp_
 
 
 def test_settings_are_printed_with_where_they_came_from() -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "sm.cli", "settings"],
         capture_output=True,
         text=True,
@@ -144,12 +144,14 @@ def test_settings_are_printed_with_where_they_came_from() -> None:
         env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", "MODEL_SERVER_WORKERS": "3"},
     )
     assert re.search(
-        r"SAGEMAKER_MODEL_SERVER_WORKERS\s+3\s+\(environment: MODEL_SERVER_WORKERS\)", done.stdout
+        r"SAGEMAKER_MODEL_SERVER_WORKERS\s+3\s+\(environment: MODEL_SERVER_WORKERS\)", completed.stdout
     )
-    assert re.search(r"SAGEMAKER_BIND_TO_PORT\s+8080\s+\(default\)", done.stdout)
+    assert re.search(r"SAGEMAKER_BIND_TO_PORT\s+8080\s+\(default\)", completed.stdout)
 
 
 def test_the_router_imports_neither_torch_nor_onnx() -> None:
     code = "import sys, sm.server.worker; print([m for m in ('torch', 'onnx', 'onnxruntime', 'transformers', 'boto3') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE)
-    assert done.stdout.strip() == "[]"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE
+    )
+    assert completed.stdout.strip() == "[]"

@@ -86,32 +86,32 @@ def test_a_model_is_named_as_in_every_other_form(
     box: RunningBox, headers: dict[str, str], query: dict[str, str]
 ) -> None:
     rows = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": X.tolist()}]}
-    answer = box.send(json.dumps(rows).encode(), headers=headers, params=query)
-    assert (answer.status_code, answer.json()["code"]) == (500, "model_failed")
-    assert "no such luck" in answer.json()["error"]
+    response = box.send(json.dumps(rows).encode(), headers=headers, params=query)
+    assert (response.status_code, response.json()["code"]) == (500, "model_failed")
+    assert "no such luck" in response.json()["error"]
 
 
 def test_binary_tensors_come_back_with_their_own_header_size(box: RunningBox) -> None:
-    answer = binary(box, len(HEAD), HEAD + X.tobytes())
-    kind, _, size = answer.headers["Content-Type"].partition(";json-header-size=")
-    assert (answer.status_code, kind) == (200, BINARY)
-    assert json.loads(answer.content[: int(size)])["outputs"][0]["parameters"] == {"binary_data_size": 12}
-    assert answer.content[int(size) :] == X.tobytes()
-    assert int(answer.headers["Content-Length"]) == len(answer.content)
+    response = binary(box, len(HEAD), HEAD + X.tobytes())
+    kind, _, size = response.headers["Content-Type"].partition(";json-header-size=")
+    assert (response.status_code, kind) == (200, BINARY)
+    assert json.loads(response.content[: int(size)])["outputs"][0]["parameters"] == {"binary_data_size": 12}
+    assert response.content[int(size) :] == X.tobytes()
+    assert int(response.headers["Content-Length"]) == len(response.content)
 
 
 def test_a_binary_request_for_json_gets_json(box: RunningBox) -> None:
     head = json.dumps({"inputs": json.loads(HEAD)["inputs"]}).encode()
     head = head.replace(b'"inputs"', b'"parameters": {"binary_data_output": false}, "inputs"')
-    answer = binary(box, len(head), head + X.tobytes())
-    assert answer.headers["Content-Type"] == "application/json"
-    assert answer.json() == ANSWER
+    response = binary(box, len(head), head + X.tobytes())
+    assert response.headers["Content-Type"] == "application/json"
+    assert response.json() == ANSWER
 
 
 def test_with_no_json_the_body_is_the_one_tensor(box: RunningBox) -> None:
-    answer = binary(box, 0, X.tobytes())
-    size = int(answer.headers["Content-Type"].rpartition("=")[2])
-    assert answer.content[size:] == X.tobytes()
+    response = binary(box, 0, X.tobytes())
+    size = int(response.headers["Content-Type"].rpartition("=")[2])
+    assert response.content[size:] == X.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,15 @@ def test_with_no_json_the_body_is_the_one_tensor(box: RunningBox) -> None:
     ],
 )
 def test_a_malformed_header_size_is_a_400_and_the_server_lives_on(box: RunningBox, content_type: str) -> None:
-    answer = box.send(HEAD + X.tobytes(), content_type)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
-    assert "json-header-size" in answer.json()["error"]
+    response = box.send(HEAD + X.tobytes(), content_type)
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+    assert "json-header-size" in response.json()["error"]
     assert box.send(json.dumps(ROWS).encode()).json() == ANSWER
 
 
 def test_a_header_size_that_cuts_the_json_is_a_400(box: RunningBox) -> None:
-    answer = binary(box, 5, HEAD + X.tobytes())
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    response = binary(box, 5, HEAD + X.tobytes())
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
 @pytest.mark.parametrize(
@@ -170,16 +170,16 @@ def test_a_header_size_that_cuts_the_json_is_a_400(box: RunningBox) -> None:
 def test_a_body_that_triton_refuses_is_the_caller_s_mistake(
     box: RunningBox, body: bytes, status: int, code: str
 ) -> None:
-    answer = box.send(body)
-    assert (answer.status_code, answer.json()["code"]) == (status, code)
-    assert answer.json()["request_id"]
+    response = box.send(body)
+    assert (response.status_code, response.json()["code"]) == (status, code)
+    assert response.json()["request_id"]
     assert box.send(json.dumps(ROWS).encode()).json() == ANSWER
 
 
 def test_an_unknown_model_or_version_is_a_404(box: RunningBox) -> None:
     for query in ({"modelname": "nobody"}, {"modelname": "echo", "version": "9"}):
-        answer = box.send(json.dumps(ROWS).encode(), params=query)
-        assert (answer.status_code, answer.json()["code"]) == (404, "unknown_model")
+        response = box.send(json.dumps(ROWS).encode(), params=query)
+        assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
 
 
 def test_names_that_nobody_serves_become_no_series(box: RunningBox) -> None:
@@ -199,15 +199,15 @@ def test_a_version_may_be_named(box: RunningBox) -> None:
 
 
 def test_a_model_without_a_client_is_not_for_dispatch(box: RunningBox) -> None:
-    answer = box.invoke("echo", {"x": 1})
-    assert answer.status_code == 404
-    assert "send it the v2 protocol" in answer.json()["error"]
+    response = box.invoke("echo", {"x": 1})
+    assert response.status_code == 404
+    assert "send it the v2 protocol" in response.json()["error"]
 
 
 def test_a_picture_for_a_model_without_a_client_is_a_415(box: RunningBox) -> None:
-    answer = box.send(b"?", "image/png")
-    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_content_type")
-    assert BINARY in answer.json()["error"]
+    response = box.send(b"?", "image/png")
+    assert (response.status_code, response.json()["code"]) == (415, "unsupported_content_type")
+    assert BINARY in response.json()["error"]
 
 
 def test_triton_s_own_client_works_unchanged(client: Any) -> None:
@@ -238,9 +238,9 @@ def test_triton_s_own_client_may_compress(client: Any) -> None:
 @pytest.mark.parametrize("path", ["/invocations", "/v2/models/echo/infer"])
 def test_a_compression_that_triton_does_not_know_is_the_caller_s_mistake(box: RunningBox, path: str) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": "br"}
-    answer = requests.post(f"{box.url}{path}", data=json.dumps(ROWS), headers=headers, timeout=60)
-    assert answer.status_code == 415
-    assert answer.json()["code"] == "unsupported_content_type"
+    response = requests.post(f"{box.url}{path}", data=json.dumps(ROWS), headers=headers, timeout=60)
+    assert response.status_code == 415
+    assert response.json()["code"] == "unsupported_content_type"
 
 
 def test_triton_s_own_client_reads_our_errors(client: Any) -> None:
@@ -261,13 +261,13 @@ def test_triton_s_own_client_reads_our_errors(client: Any) -> None:
     ],
 )
 def test_what_would_change_the_server_for_everyone_is_a_403(box: RunningBox, method: str, path: str) -> None:
-    answer = requests.request(method, f"{box.url}{path}", data=b"{}", timeout=10)
-    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    response = requests.request(method, f"{box.url}{path}", data=b"{}", timeout=10)
+    assert (response.status_code, response.json()["code"]) == (403, "forbidden")
 
 
 def test_an_unknown_path_of_triton_s_is_a_404(box: RunningBox) -> None:
-    answer = requests.get(f"{box.url}/v2/nothing", timeout=10)
-    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    response = requests.get(f"{box.url}/v2/nothing", timeout=10)
+    assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/health/ready", "/v2/models/echo", "/v2/models/echo/infer"])
@@ -275,16 +275,16 @@ def test_a_request_after_head_gets_its_own_answer(box: RunningBox, path: str) ->
     for _ in range(8):
         head = requests.head(f"{box.url}{path}", timeout=10)
         assert (head.status_code, head.content) == (405 if path.endswith("infer") else 200, b"")
-        answer = box.send(json.dumps(ROWS).encode())
-        assert (answer.status_code, answer.json()) == (200, ANSWER)
+        response = box.send(json.dumps(ROWS).encode())
+        assert (response.status_code, response.json()) == (200, ANSWER)
 
 
 @pytest.mark.parametrize("value", [b"gr\xfc\xdfe", "grüße".encode(), b"\xff"])
 def test_a_header_that_is_not_ascii_changes_nothing(box: RunningBox, value: bytes) -> None:
     sent: dict[str, str | bytes] = {"X-Name": value, "Content-Type": "application/json"}
     for path in ("/invocations", "/v2/models/echo/infer"):
-        answer = requests.post(f"{box.url}{path}", data=json.dumps(ROWS), headers=sent, timeout=10)
-        assert (answer.status_code, answer.json()) == (200, ANSWER)
+        response = requests.post(f"{box.url}{path}", data=json.dumps(ROWS), headers=sent, timeout=10)
+        assert (response.status_code, response.json()) == (200, ANSWER)
     assert requests.get(f"{box.url}/v2/health/ready", headers={"X-Name": value}, timeout=10).ok
 
 
@@ -333,20 +333,20 @@ def raw(box: RunningBox, request: bytes) -> bytes:
 
 
 def test_a_flat_body_is_for_generate(box: RunningBox) -> None:
-    answer = requests.post(f"{box.url}/v2/models/echo/generate", json={"x": [1.0, 2.0]}, timeout=10)
-    assert answer.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
+    response = requests.post(f"{box.url}/v2/models/echo/generate", json={"x": [1.0, 2.0]}, timeout=10)
+    assert response.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
 
 
 @pytest.mark.parametrize("body", [b"[]", b"7", b"null", b'"x"', b"{", b'{"parameters": 1}'])
 def test_what_is_no_object_is_the_caller_s_mistake_to_generate_too(box: RunningBox, body: bytes) -> None:
-    answer = requests.post(f"{box.url}/v2/models/echo/generate", data=body, timeout=10)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    response = requests.post(f"{box.url}/v2/models/echo/generate", data=body, timeout=10)
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
 @pytest.mark.skipif(not np.__version__.startswith("1."), reason="the wheel's stubs lose strings on NumPy 2")
 def test_a_text_goes_to_generate_and_a_text_comes_back(box: RunningBox, client: Any) -> None:
-    answer = requests.post(f"{box.url}/v2/models/words/generate", json={"x": ["grüße", ""]}, timeout=10)
-    assert answer.json()["y"] == ["GRÜSSE", ""]
+    response = requests.post(f"{box.url}/v2/models/words/generate", json={"x": ["grüße", ""]}, timeout=10)
+    assert response.json()["y"] == ["GRÜSSE", ""]
     given = triton.InferInput("x", [1], "BYTES")
     given.set_data_from_numpy(np.array(["a text"], dtype=object))
     assert client.infer("words", [given]).as_numpy("y").tolist() == [b"A TEXT"]
@@ -355,16 +355,16 @@ def test_a_text_goes_to_generate_and_a_text_comes_back(box: RunningBox, client: 
 def test_a_body_of_25_mb_comes_back_whole(box: RunningBox) -> None:
     rows = np.random.default_rng(1).random((1, 6_500_000), dtype=np.float32)
     head = HEAD.replace(b"12}", b"%d}" % rows.nbytes).replace(b"[1, 3]", b"[1, %d]" % rows.size)
-    answer = binary(box, len(head), head + rows.tobytes())
-    size = int(answer.headers["Content-Type"].rpartition("=")[2])
-    assert answer.content[size:] == rows.tobytes()
+    response = binary(box, len(head), head + rows.tobytes())
+    size = int(response.headers["Content-Type"].rpartition("=")[2])
+    assert response.content[size:] == rows.tobytes()
 
 
 def test_generate_may_be_what_invocations_means(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     with running(tmp_path, tmp_path / "model", clients=(), SAGEMAKER_TRITON_INFERENCE_TYPE="generate") as box:
-        answer = box.send(b'{"x": [1.0, 2.0]}')
-        assert answer.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
+        response = box.send(b'{"x": [1.0, 2.0]}')
+        assert response.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
         assert box.send(b"{").status_code == 400
 
 

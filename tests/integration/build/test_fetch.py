@@ -49,10 +49,10 @@ def test_a_damaged_package_in_the_cache_is_fetched_again(
 
 def test_another_sha256_is_an_error_that_names_both(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
     pinned = dataclasses.replace(tiny, sha256="0" * 64)
-    with pytest.raises(StartError) as caught:
+    with pytest.raises(StartError) as raised:
         fetcher.fetch(pinned, "tiny")
-    assert "0" * 64 in str(caught.value)
-    assert tiny.sha256 in str(caught.value)
+    assert "0" * 64 in str(raised.value)
+    assert tiny.sha256 in str(raised.value)
     assert not (cache.downloads / tiny.file).exists()
 
 
@@ -77,9 +77,9 @@ def test_what_cannot_be_fetched_is_one_sentence(
     del registry.packages[kind, "thing"]
     with pytest.raises(
         StartError, match=r"thing 1\.0\.0 .* could not be fetched: .*network.*start again"
-    ) as caught:
+    ) as raised:
         fetcher.fetch(source, "tiny")
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(raised.value)
     assert len(waits) == 2
 
 
@@ -95,10 +95,10 @@ def test_too_little_room_is_said_before_anything_is_fetched(
     fetcher: Fetcher, registry: StandIn, tiny: Source, cache: Cache
 ) -> None:
     huge = dataclasses.replace(tiny, size=10**15)
-    with pytest.raises(StartError) as caught:
+    with pytest.raises(StartError) as raised:
         fetcher.fetch(huge, "tiny")
-    assert str(cache.root) in str(caught.value)
-    assert "3,000,000,000 MB" in str(caught.value)
+    assert str(cache.root) in str(raised.value)
+    assert "3,000,000,000 MB" in str(raised.value)
     assert registry.downloads == []
 
 

@@ -66,9 +66,9 @@ def stubborn(folder: Path) -> Stubborn:
 
 
 def test_in_a_terminal_it_is_a_table_with_bars(home: Path) -> None:
-    done = sm(home, "check-client", "sound")
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    completed = sm(home, "check-client", "sound")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    lines = completed.stdout.splitlines()
     assert lines[0].startswith("ok    loads alone")
     (infer,) = [line for line in lines if line.startswith("infer")]
     assert "█" in infer
@@ -100,35 +100,35 @@ def test_nobody_at_the_address_is_a_sentence(home: Path) -> None:
 
 
 def test_a_client_that_is_not_there_is_named_with_those_that_are(home: Path) -> None:
-    done = sm(home, "check-client", "nobody")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("sm: there is no client 'nobody'; there are: ")
-    assert "golden_drift" in done.stderr
+    completed = sm(home, "check-client", "nobody")
+    assert (completed.returncode, completed.stdout) == (1, "")
+    assert completed.stderr.startswith("sm: there is no client 'nobody'; there are: ")
+    assert "golden_drift" in completed.stderr
 
 
 def test_a_client_without_a_sample_is_told_so(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "bare")
     (tmp_path / "clients" / "bare" / "sample" / "golden.json").unlink()
-    done = sm(tmp_path, "check-client", "bare")
-    assert done.returncode == 1
-    assert "golden.json cannot be read (No such file or directory): a client has a sample" in done.stderr
+    completed = sm(tmp_path, "check-client", "bare")
+    assert completed.returncode == 1
+    assert "golden.json cannot be read (No such file or directory): a client has a sample" in completed.stderr
 
 
 def test_a_model_that_no_repository_has_is_named(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "sound")
-    done = sm(tmp_path, "check-client", "sound")
-    assert done.returncode == 1
-    assert "no model repository has echo" in done.stderr
+    completed = sm(tmp_path, "check-client", "sound")
+    assert completed.returncode == 1
+    assert "no model repository has echo" in completed.stderr
 
 
 def test_a_model_that_triton_cannot_load_is_named_with_the_reason(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "sound")
     shutil.copytree(home / "model", tmp_path / "model")
     (tmp_path / "model" / "echo" / "1" / "model.py").write_text("import no_such_module\n")
-    done = sm(tmp_path, "check-client", "sound")
-    assert done.returncode == 1
-    assert "Triton cannot load 'echo'" in done.stderr
-    assert "no_such_module" in done.stderr
+    completed = sm(tmp_path, "check-client", "sound")
+    assert completed.returncode == 1
+    assert "Triton cannot load 'echo'" in completed.stderr
+    assert "no_such_module" in completed.stderr
 
 
 def test_a_call_that_hangs_is_no_answer_and_no_hang_of_the_check(

@@ -65,9 +65,9 @@ def ask(client: Client, text: str, **parameters: Any) -> list[dict[str, Any]]:
 
 
 def refusal(client: Client, text: str, **parameters: Any) -> WrongPayload:
-    with pytest.raises(WrongPayload) as caught:
+    with pytest.raises(WrongPayload) as raised:
         ask(client, text, **parameters)
-    return caught.value
+    return raised.value
 
 
 def words(answer: list[dict[str, Any]], before: str = "", after: str = "") -> list[str]:

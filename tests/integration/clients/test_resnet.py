@@ -115,9 +115,9 @@ def test_as_many_rows_as_asked_for_the_best_first(client: Client, top: int) -> N
 
 @pytest.mark.parametrize("top", [0, 1001, -1, 1.5, "many", None])
 def test_another_number_of_rows_is_refused(top: object) -> None:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(ValidationError) as raised:
         classified_picture(b"x", top=top)
-    assert caught.value.errors()[0]["loc"] == ("parameters", "top")
+    assert raised.value.errors()[0]["loc"] == ("parameters", "top")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1), (3000, 2000)])

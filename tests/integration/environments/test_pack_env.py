@@ -33,8 +33,8 @@ def moved(made: Made, tmp_path: Path) -> Path:
 def test_an_environment_works_wherever_it_is_moved(moved: Path) -> None:
     checks.check(moved, STUB)
     line = f'source "{moved}/bin/activate" && greet && command -v python3'
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["ahoy", f"{moved}/bin/python3"]
+    completed = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert completed.stdout.splitlines() == ["ahoy", f"{moved}/bin/python3"]
 
 
 def test_nothing_is_made_twice(made: Made, tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_nothing_is_made_twice(made: Made, tmp_path: Path) -> None:
     assert (again.returncode, "making" in again.stderr) == (0, False)
     assert "env is what it should be" in again.stderr
     elsewhere = tmp_path / "env"
-    done = pack("env", "--requirements", made.requirements, "-o", elsewhere, cache=made.cache)
-    assert (done.returncode, "making" in done.stderr) == (0, False)
+    completed = pack("env", "--requirements", made.requirements, "-o", elsewhere, cache=made.cache)
+    assert (completed.returncode, "making" in completed.stderr) == (0, False)
     assert (elsewhere / "bin" / "activate").is_file()
 
 
@@ -52,8 +52,8 @@ def test_other_requirements_make_another_and_replace_it(made: Made, tmp_path: Pa
     place = tmp_path / "env"
     shutil.copytree(made.folder, place, symlinks=True, copy_function=os.link)
     file = requirements(tmp_path, word="hello")
-    done = pack("env", "--requirements", file, "-o", place, cache=made.cache)
-    assert (done.returncode, "making" in done.stderr) == (0, True), done.stderr
+    completed = pack("env", "--requirements", file, "-o", place, cache=made.cache)
+    assert (completed.returncode, "making" in completed.stderr) == (0, True), completed.stderr
     line = f'source "{place}/bin/activate" && greet'
     assert subprocess.run(["bash", "-c", line], capture_output=True, text=True).stdout == "hello\n"
 
@@ -61,57 +61,61 @@ def test_other_requirements_make_another_and_replace_it(made: Made, tmp_path: Pa
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="there is no older NumPy for it")
 def test_a_numpy_that_the_stub_cannot_use_is_refused(tmp_path: Path) -> None:
     file = requirements(tmp_path, "numpy>=2")
-    done = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=tmp_path / "cache")
-    assert (done.returncode, "with numpy<2, which the stub wants" in done.stderr) == (1, True), done.stderr
+    completed = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=tmp_path / "cache")
+    assert (completed.returncode, "with numpy<2, which the stub wants" in completed.stderr) == (1, True), (
+        completed.stderr
+    )
     assert not (tmp_path / "env").exists()
 
 
 def test_on_a_full_disk_it_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None:
     """A limit on the size of files is what a test can set."""
     file, cache = requirements(tmp_path), tmp_path / "cache"
-    done = pack(
+    completed = pack(
         *("env", "--requirements", file, "-o", tmp_path / "env"),
         cache=cache,
         through="prlimit --fsize=200000",
     )
-    assert (done.returncode, "the environment cannot be made in" in done.stderr) == (1, True), done.stderr
-    assert "Traceback" not in done.stderr
+    assert (completed.returncode, "the environment cannot be made in" in completed.stderr) == (1, True), (
+        completed.stderr
+    )
+    assert "Traceback" not in completed.stderr
     assert not [path for path in cache.rglob("*") if path.is_file() and path.name != "lock"]
 
 
 def test_a_package_that_is_nowhere_is_named(tmp_path: Path) -> None:
     file = requirements(tmp_path, "./no-such-package-1.0-py3-none-any.whl")
-    done = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=tmp_path / "cache")
-    assert (done.returncode, "no-such-package" in done.stderr) == (1, True)
-    assert "Traceback" not in done.stderr
+    completed = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=tmp_path / "cache")
+    assert (completed.returncode, "no-such-package" in completed.stderr) == (1, True)
+    assert "Traceback" not in completed.stderr
 
 
 def test_a_python_that_has_no_stub_is_one_sentence(made: Made) -> None:
-    done = pack("env", "--requirements", made.requirements, "--python", "3.99", cache=made.cache)
-    assert done.returncode == 1
-    assert "not for 3.99: a stub is per minor version." in done.stderr
+    completed = pack("env", "--requirements", made.requirements, "--python", "3.99", cache=made.cache)
+    assert completed.returncode == 1
+    assert "not for 3.99: a stub is per minor version." in completed.stderr
 
 
 def test_what_pythonpath_has_does_not_count_as_installed(made: Made, tmp_path: Path) -> None:
     file = requirements(tmp_path, word="bonjour")
     box = str(Path(np.__file__).parents[1])
-    done = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=made.cache, PYTHONPATH=box)
-    assert done.returncode == 0, done.stderr
+    completed = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=made.cache, PYTHONPATH=box)
+    assert completed.returncode == 0, completed.stderr
     checks.check(tmp_path / "env", STUB)
 
 
 def test_without_conda_its_file_is_one_sentence(made: Made, tmp_path: Path) -> None:
     (tmp_path / "env.yml").write_text("dependencies: [python]")
-    done = pack("env", "--conda", tmp_path / "env.yml", cache=made.cache, PATH="/nowhere")
-    assert done.returncode == 1
-    assert "There is no conda and no conda-pack on PATH" in done.stderr
+    completed = pack("env", "--conda", tmp_path / "env.yml", cache=made.cache, PATH="/nowhere")
+    assert completed.returncode == 1
+    assert "There is no conda and no conda-pack on PATH" in completed.stderr
 
 
 def test_a_folder_that_is_no_environment_is_not_touched(made: Made, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    done = pack("env", "--requirements", made.requirements, "-o", tmp_path / "mine", cache=made.cache)
-    assert (done.returncode, "nothing in it is touched" in done.stderr) == (1, True)
+    completed = pack("env", "--requirements", made.requirements, "-o", tmp_path / "mine", cache=made.cache)
+    assert (completed.returncode, "nothing in it is touched" in completed.stderr) == (1, True)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "all of it"
 
 

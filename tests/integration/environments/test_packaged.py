@@ -28,9 +28,9 @@ def repository(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield folder
 
 
-def word(answer: requests.Response) -> str:
-    assert answer.status_code == 200, answer.text
-    return str(json.loads(answer.json()["outputs"][0]["data"][0])["word"])
+def word(response: requests.Response) -> str:
+    assert response.status_code == 200, response.text
+    return str(json.loads(response.json()["outputs"][0]["data"][0])["word"])
 
 
 def test_one_archive_of_models_that_share_it(repository: Path, tmp_path: Path) -> None:

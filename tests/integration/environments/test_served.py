@@ -29,8 +29,8 @@ def greeting(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         replace(GREETS, environment=f"$$TRITON_MODEL_DIRECTORY/{where}").write(repository / name)
     shutil.copytree(made.folder, repository / "other" / "env", symlinks=True, copy_function=os.link)
     archive = repository / "packed" / "env.tar.gz"
-    done = pack("env", "--requirements", made.requirements, "-o", archive, cache=made.cache)
-    assert done.returncode == 0, done.stderr
+    completed = pack("env", "--requirements", made.requirements, "-o", archive, cache=made.cache)
+    assert completed.returncode == 0, completed.stderr
     serving.start()
     yield serving
     serving.stop()
@@ -39,9 +39,9 @@ def greeting(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 @pytest.mark.parametrize("name", ["other", "shares", "packed"])
 def test_triton_runs_a_model_with_packages_that_the_box_has_not(greeting: Serving, name: str) -> None:
     url = f"http://127.0.0.1:{greeting.box.http_port}/v2/models/{name}/infer"
-    answer = requests.post(url, json=BODY, timeout=30)
-    assert answer.status_code == 200, (answer.text, server.failures(greeting.box.http_port))
-    said, back = answer.json()["outputs"][0]["data"]
+    response = requests.post(url, json=BODY, timeout=30)
+    assert response.status_code == 200, (response.text, server.failures(greeting.box.http_port))
+    said, back = response.json()["outputs"][0]["data"]
     seen = json.loads(said)
     assert (seen["word"], back) == ("ahoy", "back")
     assert sys.version_info >= (3, 13) or seen["numpy"].startswith("1.")

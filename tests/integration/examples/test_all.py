@@ -41,11 +41,11 @@ def test_all_are_served_at_once_and_their_commands_work_as_printed(tmp_path: Pat
             if not any(name in curl for name in SAYS):
                 continue  # of the demo
             line = curl.replace(f"localhost:{port}", f"127.0.0.1:{port}")
-            done = subprocess.run(
+            completed = subprocess.run(
                 ["bash", "-c", line], capture_output=True, text=True, check=True, timeout=120
             )
             (name,) = [name for name in SAYS if name in line]
-            assert SAYS[name] in done.stdout.replace(" ", ""), done.stdout[:500]
+            assert SAYS[name] in completed.stdout.replace(" ", ""), completed.stdout[:500]
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0

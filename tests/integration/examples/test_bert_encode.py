@@ -63,11 +63,11 @@ def tensors(rows: int = 1, datatype: str = "INT32", length: int = LENGTH) -> dic
 
 
 def infer(url: str, body: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
-    answer = requests.post(url, json=body, timeout=60)
-    assert answer.status_code == 200, answer.text
+    response = requests.post(url, json=body, timeout=60)
+    assert response.status_code == 200, response.text
     return {
         output["name"]: np.array(output["data"], np.float32).reshape(output["shape"])
-        for output in answer.json()["outputs"]
+        for output in response.json()["outputs"]
     }
 
 
@@ -119,9 +119,9 @@ def test_sentences_of_one_meaning_are_nearer_than_others(box: RunningBox) -> Non
     ("text", "sentence"), [("", "payload.text"), ("word " * 200, "202 word pieces long, the model takes 128")]
 )
 def test_no_text_or_too_much_is_a_422_that_says_so(box: RunningBox, text: str, sentence: str) -> None:
-    answer = box.invoke("bert_encode", {"text": text})
-    assert (answer.status_code, answer.json()["field"]) == (422, "payload.text")
-    assert sentence in answer.json()["error"]
+    response = box.invoke("bert_encode", {"text": text})
+    assert (response.status_code, response.json()["field"]) == (422, "payload.text")
+    assert sentence in response.json()["error"]
 
 
 def test_the_references_tensors_in_and_out(box: RunningBox) -> None:
@@ -136,16 +136,16 @@ def test_the_references_tensors_in_and_out(box: RunningBox) -> None:
 
 @pytest.mark.parametrize("wrong", [{"datatype": "INT64"}, {"length": 64}, {"rows": BATCH + 1}])
 def test_other_tensors_are_a_400(box: RunningBox, wrong: dict[str, Any]) -> None:
-    answer = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=tensors(**wrong), timeout=60)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    response = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=tensors(**wrong), timeout=60)
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
 def test_a_word_piece_that_does_not_exist_is_a_400_that_says_so(box: RunningBox) -> None:
     body = tensors()
     body["inputs"][0]["data"][3] = 99_999
-    answer = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=body, timeout=60)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
-    assert "idx=99999 must be within" in answer.json()["error"]
+    response = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=body, timeout=60)
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+    assert "idx=99999 must be within" in response.json()["error"]
 
 
 def test_callers_at_once_run_as_one_and_get_their_own_answers(box: RunningBox) -> None:
@@ -154,7 +154,7 @@ def test_callers_at_once_run_as_one_and_get_their_own_answers(box: RunningBox) -
     before = executions(box)
     with ThreadPoolExecutor(BATCH) as crowd:
         answers = list(crowd.map(lambda text: box.invoke("bert_encode", {"text": text}), texts))
-    together = [answer.json()["result"]["embedding"] for answer in answers]
+    together = [response.json()["result"]["embedding"] for response in answers]
     np.testing.assert_allclose(together, alone, atol=1e-4)
     assert executions(box) - before < BATCH
 
@@ -169,10 +169,10 @@ def test_copies_in_multi_model_mode_answer_alike(repository: Path, tmp_path: Pat
     with running(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
         for name in names:
             folder = unpacked(tmp_path / "archives" / f"{name}.tar.gz", home / name / "model")
-            answer = requests.post(
+            response = requests.post(
                 f"{box.url}/models", json={"model_name": name, "url": str(folder)}, timeout=60
             )
-            assert answer.status_code == 200, answer.text
+            assert response.status_code == 200, response.text
         found = [infer(f"{box.url}/models/{name}/invoke", tensors()) for name in names]
         for copy in found[1:]:
             np.testing.assert_allclose(copy["output"], found[0]["output"], atol=1e-5)

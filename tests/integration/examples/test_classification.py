@@ -45,9 +45,9 @@ def ask(box: RunningBox, name: str, **asked: str) -> requests.Response:
     return box.send((SAMPLE / name).read_bytes(), content_type, params={"modelname": MODEL, **asked})
 
 
-def result(answer: requests.Response) -> Any:
-    assert answer.status_code == 200, answer.text
-    return answer.json()["result"]
+def result(response: requests.Response) -> Any:
+    assert response.status_code == 200, response.text
+    return response.json()["result"]
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -74,8 +74,8 @@ def test_the_raw_outputs_are_to_be_had(box: RunningBox, repository: Path) -> Non
 
 @pytest.mark.parametrize("asked", [{"k": "0"}, {"k": "1001"}, {"k": "some"}, {"output": "picture"}])
 def test_a_wrong_parameter_is_a_422_that_names_it(box: RunningBox, asked: dict[str, str]) -> None:
-    answer = ask(box, "cat.png", **asked)
-    assert (answer.status_code, answer.json()["field"]) == (422, f"parameters.{next(iter(asked))}")
+    response = ask(box, "cat.png", **asked)
+    assert (response.status_code, response.json()["field"]) == (422, f"parameters.{next(iter(asked))}")
 
 
 @pytest.mark.parametrize("output", ["logits", "probabilities"])
@@ -95,9 +95,9 @@ def test_tritons_classification_extension_knows_the_names(
         ],
         "outputs": [{"name": output, "parameters": {"classification": 3}}],
     }
-    answer = requests.post(f"{box.url}/v2/models/{MODEL}/infer", json=body, timeout=60)
-    assert answer.status_code == 200, answer.text
-    rows = [row.split(":", 2) for row in answer.json()["outputs"][0]["data"]]
+    response = requests.post(f"{box.url}/v2/models/{MODEL}/infer", json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    rows = [row.split(":", 2) for row in response.json()["outputs"][0]["data"]]
     assert [label for _, _, label in rows] == [each["label"] for each in GOLDEN["coffee.jpg"][:3]]
     assert rows[0][1] == "967"
 

@@ -73,9 +73,9 @@ def ask(box: RunningBox, picture: bytes, accept: str = "application/json", **ask
     return requests.post(url, data=picture, params=query, headers=headers, timeout=60)
 
 
-def result(answer: requests.Response) -> Any:
-    assert answer.status_code == 200, answer.text
-    return answer.json()["result"]
+def result(response: requests.Response) -> Any:
+    assert response.status_code == 200, response.text
+    return response.json()["result"]
 
 
 def jpeg(pixels: NDArray[Any]) -> bytes:
@@ -132,10 +132,10 @@ def test_only_the_classes_that_a_text_names_are_found(
 
 
 def test_an_unknown_class_is_a_422_that_lists_near_matches(box: RunningBox) -> None:
-    answer = ask(box, COLLAGE, classes="cat, motorbikes")
-    assert answer.status_code == 422
-    assert "'motorbikes'; did you mean motorcycle" in answer.json()["error"]
-    assert (answer.json()["field"], answer.json()["near"][0]) == ("parameters.classes", "motorcycle")
+    response = ask(box, COLLAGE, classes="cat, motorbikes")
+    assert response.status_code == 422
+    assert "'motorbikes'; did you mean motorcycle" in response.json()["error"]
+    assert (response.json()["field"], response.json()["near"][0]) == ("parameters.classes", "motorcycle")
 
 
 def test_each_object_has_the_mask_that_another_code_gives_it(masked: list[dict[str, Any]]) -> None:
@@ -184,14 +184,14 @@ def test_run_lengths_of_another_size_are_refused() -> None:
 
 
 def test_a_caller_of_pictures_gets_the_objects_drawn(box: RunningBox, masked: list[dict[str, Any]]) -> None:
-    answer = ask(box, COLLAGE, accept="image/png", classes="cat")
-    assert answer.headers["Content-Type"] == "image/png"
-    drawn = np.asarray(Image.open(io.BytesIO(answer.content))).astype(int)
+    response = ask(box, COLLAGE, accept="image/png", classes="cat")
+    assert response.headers["Content-Type"] == "image/png"
+    drawn = np.asarray(Image.open(io.BytesIO(response.content))).astype(int)
     changed = np.abs(drawn - np.asarray(Image.open(io.BytesIO(COLLAGE)))).sum(axis=2) > 0
     # The tint, the outline around it and the name.
     assert overlap(changed, decoded(masked[0]["mask"])) > 0.9
     in_json = result(ask(box, COLLAGE, output="picture", classes="cat"))
-    assert base64.b64decode(in_json["image"]) == answer.content
+    assert base64.b64decode(in_json["image"]) == response.content
 
 
 @pytest.mark.parametrize("output", ["boxes", "rle", "png"])
@@ -220,9 +220,9 @@ def test_a_huge_picture_has_boxes_and_masks_in_its_own_pixels(
     [(COLLAGE[:-5000], "truncated"), (b"no picture", "not a JPEG, PNG or WebP")],
 )
 def test_garbage_is_a_400_that_says_so(box: RunningBox, body: bytes, why: str) -> None:
-    answer = ask(box, body, output="rle")
-    assert answer.status_code == 400
-    assert why in answer.json()["error"]
+    response = ask(box, body, output="rle")
+    assert response.status_code == 400
+    assert why in response.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_garbage_is_a_400_that_says_so(box: RunningBox, body: bytes, why: str) -
     ],
 )
 def test_a_wrong_parameter_is_a_422_that_names_it(box: RunningBox, asked: dict[str, str], field: str) -> None:
-    answer = ask(box, COLLAGE, **asked)
-    assert (answer.status_code, answer.json()["field"]) == (422, field)
+    response = ask(box, COLLAGE, **asked)
+    assert (response.status_code, response.json()["field"]) == (422, field)
 
 
 @pytest.mark.parametrize("output", ["boxes", "rle"])
@@ -251,9 +251,9 @@ def test_the_ensemble_refuses_a_class_that_its_detector_has_not(box: RunningBox)
         {"name": "threshold", "datatype": "FP32", "shape": [1], "data": [0.5]},
         {"name": "size", "datatype": "INT32", "shape": [2], "data": [1, 1]},
     ]
-    answer = requests.post(f"{box.url}/v2/models/{MODEL}/infer", json={"inputs": inputs}, timeout=60)
-    assert answer.status_code == 400
-    assert "classes from 0 to 79" in answer.json()["error"]
+    response = requests.post(f"{box.url}/v2/models/{MODEL}/infer", json={"inputs": inputs}, timeout=60)
+    assert response.status_code == 400
+    assert "classes from 0 to 79" in response.json()["error"]
 
 
 def _client_module(name: str) -> Any:

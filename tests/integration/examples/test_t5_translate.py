@@ -85,8 +85,8 @@ def tokens(box: RunningBox, body: dict[str, Any]) -> requests.Response:
 
 
 def test_the_house_is_wonderful(box: RunningBox) -> None:
-    answer = box.invoke("t5_translate", json.loads((SAMPLE / "payload.json").read_text()))
-    assert answer.json() == {
+    response = box.invoke("t5_translate", json.loads((SAMPLE / "payload.json").read_text()))
+    assert response.json() == {
         "modelname": "t5_translate",
         "result": json.loads((SAMPLE / "golden.json").read_text()),
     }
@@ -133,11 +133,11 @@ def test_callers_at_once_get_their_own_answers(box: RunningBox) -> None:
 def test_what_it_cannot_do_is_a_4xx_that_says_so(
     box: RunningBox, text: str, parameters: dict[str, int], status: int, sentence: str
 ) -> None:
-    for answer in (
+    for response in (
         streamed(box, text, **parameters),
         box.invoke("t5_translate", {"text": text}, parameters=parameters),
     ):
-        assert (answer.status_code, sentence in answer.json()["error"]) == (status, True), answer.text
+        assert (response.status_code, sentence in response.json()["error"]) == (status, True), response.text
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_what_it_cannot_do_is_a_4xx_that_says_so(
 def test_without_its_client_the_model_says_so_itself(
     box: RunningBox, body: dict[str, object], sentence: str
 ) -> None:
-    answer = requests.post(f"{box.url}/v2/models/t5_translate/generate_stream", json=body, timeout=60)
-    assert (answer.status_code, answer.json()["error"]) == (400, sentence)
+    response = requests.post(f"{box.url}/v2/models/t5_translate/generate_stream", json=body, timeout=60)
+    assert (response.status_code, response.json()["error"]) == (400, sentence)
 
 
 def test_a_caller_that_leaves_stops_the_model_between_tokens(box: RunningBox) -> None:
@@ -215,9 +215,9 @@ def test_rows_of_different_length_end_in_padding(box: RunningBox, repository: Pa
 def test_ids_that_mean_nothing_are_a_400_that_says_so(
     box: RunningBox, rows: list[list[int]], mask: list[list[int]] | None, sentence: str
 ) -> None:
-    answer = tokens(box, tensors(rows, mask))
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
-    assert sentence in answer.json()["error"]
+    response = tokens(box, tensors(rows, mask))
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+    assert sentence in response.json()["error"]
 
 
 def test_its_shared_memory_is_as_large_as_was_said(box: RunningBox, repository: Path) -> None:

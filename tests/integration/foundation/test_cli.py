@@ -31,8 +31,8 @@ def test_other_commands_are_not_imported(word: str) -> None:
         f"with contextlib.suppress(SystemExit): cli.parser([{word!r}]).parse_args([{word!r}])\n"
         "print([name for name in sys.modules if name.startswith(('sm.', 'boto3', 'numpy')) and name != 'sm.errors'])"
     )
-    done = run("-c", code)
-    assert done.stdout.splitlines()[-1] == "['sm.cli']", done.stderr
+    completed = run("-c", code)
+    assert completed.stdout.splitlines()[-1] == "['sm.cli']", completed.stderr
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +48,17 @@ def image_without_deploy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_command_that_the_image_has_not_is_one_sentence_with_the_place_to_run_it(
     image_without_deploy: Path,
 ) -> None:
-    done = run("-m", "sm.cli", "deploy", "ships", folder=image_without_deploy)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr == f"sm: 'sm deploy' is not in this image. {cli.DEVELOPER_MACHINE}\n"
+    completed = run("-m", "sm.cli", "deploy", "ships", folder=image_without_deploy)
+    assert completed.returncode == 1
+    assert completed.stdout == ""
+    assert completed.stderr == f"sm: 'sm deploy' is not in this image. {cli.DEVELOPER_MACHINE}\n"
 
 
 def test_the_help_of_an_image_names_what_it_has_not(image_without_deploy: Path) -> None:
-    done = run("-m", "sm.cli", "--help", folder=image_without_deploy)
-    epilog = " ".join(done.stdout.split())
+    completed = run("-m", "sm.cli", "--help", folder=image_without_deploy)
+    epilog = " ".join(completed.stdout.split())
     assert f"Not in this image: deploy, status, logs, delete, images. {cli.DEVELOPER_MACHINE}" in epilog
-    assert "Make or update a SageMaker endpoint" not in done.stdout
+    assert "Make or update a SageMaker endpoint" not in completed.stdout
 
 
 def run(*words: str, folder: Path = HERE) -> subprocess.CompletedProcess[str]:

@@ -170,7 +170,7 @@ def test_a_series_is_there_with_zero_before_its_first_count(tmp_path: Path) -> N
         "MultiProcessCollector(registry)\n"
         "print(generate_latest(registry).decode())\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
         capture_output=True,
@@ -178,9 +178,9 @@ def test_a_series_is_there_with_zero_before_its_first_count(tmp_path: Path) -> N
         check=True,
         timeout=60,
     )
-    assert 'trireme_tensor_requests_total{transport="grpc"} 0.0' in done.stdout
+    assert 'trireme_tensor_requests_total{transport="grpc"} 0.0' in completed.stdout
     count = 'trireme_invocation_duration_seconds_count{model="m",stage="total",status="2xx"} 0.0'
-    assert count in done.stdout
+    assert count in completed.stdout
 
 
 def test_the_series_of_as_many_models_as_have_their_own_fit_the_reserved_room(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def repository() -> Iterator[Path]:
 def check_as_another_user(repository: Path) -> str:
     """By the check, run as a user who is not root."""
     command = [sys.executable, "-c", CODE.format(user=USER), str(repository)]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    completed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
+    return completed.stdout.strip()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that its own other user may not read")

@@ -59,8 +59,8 @@ def local(env: dict[str, str], home: Path) -> Iterator[Gateway]:
     """``chalice local``, with every model loaded."""
     with chalice_local(home / "local.log", env) as gateway:
         for name in MODELS:
-            answer = gateway.ask("POST", f"/load_model/{name}")
-            assert answer.status_code == 200, answer.text
+            response = gateway.ask("POST", f"/load_model/{name}")
+            assert response.status_code == 200, response.text
         yield gateway
 
 

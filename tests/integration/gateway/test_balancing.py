@@ -12,8 +12,8 @@ from tests.support.tritons import Serving
 
 
 def ask(gateway: Gateway) -> tuple[int, str]:
-    answer = gateway.infer("who", {"payload": {"tensor": [0]}})
-    return answer.status_code, answer.text
+    response = gateway.infer("who", {"payload": {"tensor": [0]}})
+    return response.status_code, response.text
 
 
 def test_two_tritons_share_the_work_and_when_one_dies_the_other_has_it(

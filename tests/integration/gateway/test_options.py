@@ -110,10 +110,10 @@ def test_what_is_missing_is_told_to_the_log_and_not_to_the_caller(
         "multiValueQueryStringParameters": None,
         "body": None,
     }
-    answer = Front().answer(Request(event), lambda api: api.models())
-    assert answer.status_code == 500
-    assert "its log says" in answer.body
-    assert "TRIREME_GATEWAY_KEYS" not in answer.body
+    response = Front().answer(Request(event), lambda api: api.models())
+    assert response.status_code == 500
+    assert "its log says" in response.body
+    assert "TRIREME_GATEWAY_KEYS" not in response.body
     assert "TRIREME_GATEWAY_KEYS is not set" in caplog.text
 
 

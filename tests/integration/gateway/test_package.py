@@ -28,14 +28,14 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(HERE / "gateway", project, ignore=shutil.ignore_patterns("__pycache__", "vendor"))
     (project / "requirements.txt").write_text("")
     bundle(project, HERE)
-    done = subprocess.run(
+    completed = subprocess.run(
         [Path(sys.executable).with_name("chalice"), "package", "out"],
         cwd=project,
         env={**os.environ, "AWS_DEFAULT_REGION": "eu-west-1", "PYTHONPATH": str(HERE)},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     return project / "out"
 
 
@@ -50,11 +50,11 @@ def test_the_package_runs_where_nothing_else_of_ours_is(package: Path, tmp_path:
         "folders = (sm.settings.HERE / 'clients',);"
         "print(json.dumps([sm.settings.__file__, app.__file__, [c.name for c in discover(folders)]]))"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-I", "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path
     )
-    assert done.returncode == 0, done.stderr
-    settings, app, clients = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    settings, app, clients = json.loads(completed.stdout)
     assert settings == str(tmp_path / "sm" / "settings.py")
     assert app == str(tmp_path / "app.py")
     assert clients == ["bert_base", "resnet", "yolov5"]
@@ -81,7 +81,7 @@ def test_lambda_ends_later_than_the_gateway_and_earlier_than_api_gateway() -> No
 def test_a_cold_start_imports_no_more_than_it_needs() -> None:
     code = f"import sys, app; print([name for name in {LATER!r} if name in sys.modules])"
     code += "; import time; print(time.process_time())"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code],
         cwd=HERE / "gateway",
         env={**os.environ, "PYTHONPATH": str(HERE)},
@@ -89,6 +89,6 @@ def test_a_cold_start_imports_no_more_than_it_needs() -> None:
         text=True,
         check=True,
     )
-    imported, processor_seconds = done.stdout.splitlines()
+    imported, processor_seconds = completed.stdout.splitlines()
     assert imported == "[]"
     assert float(processor_seconds) < COLD_START_PROCESSOR_S

@@ -19,10 +19,10 @@ from tests.support.gateways import BUCKET, MODELS, Cloud, Gateway
 
 
 def test_health_names_each_triton_and_wants_no_key(local: Gateway) -> None:
-    answer = local.ask("GET", "/health", key=None)
-    assert answer.status_code == 200
-    assert answer.json()["status"] == "healthy"
-    assert list(answer.json()["tritons"].values()) == ["ready", "ready"]
+    response = local.ask("GET", "/health", key=None)
+    assert response.status_code == 200
+    assert response.json()["status"] == "healthy"
+    assert list(response.json()["tritons"].values()) == ["ready", "ready"]
 
 
 def test_models_are_those_of_the_bucket_and_those_of_triton(local: Gateway) -> None:
@@ -34,9 +34,9 @@ def test_models_are_those_of_the_bucket_and_those_of_triton(local: Gateway) -> N
 
 def test_a_picture_of_the_bucket_becomes_a_stored_result(local: Gateway, cloud: Cloud) -> None:
     cloud.put("images/red.png", RED)
-    answer = local.infer("resnet", {"s3_key": "images/red.png"})
-    assert answer.status_code == 200, answer.text
-    body = answer.json()
+    response = local.infer("resnet", {"s3_key": "images/red.png"})
+    assert response.status_code == 200, response.text
+    body = response.json()
     assert {**body, "predictions": ...} == {
         "status": "success",
         "model": "resnet",
@@ -51,14 +51,14 @@ def test_a_picture_of_the_bucket_becomes_a_stored_result(local: Gateway, cloud: 
 
 
 def test_a_model_without_a_client_answers_its_five_best_labels(local: Gateway) -> None:
-    answer = local.infer("colours", {"payload": {"image": base64.b64encode(BLUE).decode()}})
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["predictions"][:2] == [
+    response = local.infer("colours", {"payload": {"image": base64.b64encode(BLUE).decode()}})
+    assert response.status_code == 200, response.text
+    assert response.json()["predictions"][:2] == [
         {"label": "teapot", "index": 2, "score": 1.0},
         {"label": "comic book", "index": 5, "score": 0.5},
     ]
-    assert len(answer.json()["predictions"]) == 5
-    assert answer.json()["result_s3_key"] is None
+    assert len(response.json()["predictions"]) == 5
+    assert response.json()["result_s3_key"] is None
 
 
 def test_a_model_may_have_an_explicit_batch_of_one(local: Gateway) -> None:
@@ -69,13 +69,13 @@ def test_a_model_may_have_an_explicit_batch_of_one(local: Gateway) -> None:
     assert answers[0] == answers[1]
     tensor = np.zeros((3, 8, 8)).tolist()
     for given in (tensor, [tensor]):
-        answer = local.infer("explicit", {"payload": {"tensor": given}})
-        assert [row["score"] for row in answer.json()["predictions"]] == [0.0] * 5
+        response = local.infer("explicit", {"payload": {"tensor": given}})
+        assert [row["score"] for row in response.json()["predictions"]] == [0.0] * 5
 
 
 def test_infer_without_a_model_is_no_path_here(local: Gateway) -> None:
-    answer = local.ask("POST", "/infer", json={})
-    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    response = local.ask("POST", "/infer", json={})
+    assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
 def test_an_object_says_what_it_is_by_its_type_or_its_ending(local: Gateway, cloud: Cloud) -> None:
@@ -99,10 +99,10 @@ def test_parameters_and_version_are_the_callers(local: Gateway, cloud: Cloud) ->
 
 
 def test_an_unknown_model_is_a_400_that_lists_the_others(local: Gateway) -> None:
-    answer = local.infer("nobody", {"payload": {"tensor": [1]}})
-    assert answer.status_code == 400
-    assert answer.json()["models"] == sorted(MODELS)
-    assert answer.json()["code"] == "unknown_model"
+    response = local.infer("nobody", {"payload": {"tensor": [1]}})
+    assert response.status_code == 400
+    assert response.json()["models"] == sorted(MODELS)
+    assert response.json()["code"] == "unknown_model"
     loading = local.ask("POST", "/load_model/nobody")
     assert loading.status_code == 400
     assert loading.json()["models"] == sorted(MODELS)
@@ -111,23 +111,23 @@ def test_an_unknown_model_is_a_400_that_lists_the_others(local: Gateway) -> None
 def test_a_model_that_is_only_in_the_bucket_is_said_to_be_there(local: Gateway, cloud: Cloud) -> None:
     cloud.put("models/waiting/config.pbtxt", b"")
     try:
-        answer = local.infer("waiting", {"payload": {"tensor": [1]}})
+        response = local.infer("waiting", {"payload": {"tensor": [1]}})
     finally:
         cloud.s3.delete_object(Bucket="trireme-test", Key="models/waiting/config.pbtxt")
-    assert answer.status_code == 400
-    assert "POST /load_model/waiting" in answer.json()["error"]
+    assert response.status_code == 400
+    assert "POST /load_model/waiting" in response.json()["error"]
 
 
 def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(local: Gateway, cloud: Cloud) -> None:
     cloud.put("models/broken/config.pbtxt", b"backend: 'python' nonsense")
     cloud.put("models/broken/1/model.py", b"raise ValueError('no such luck')")
     try:
-        answer = local.ask("POST", "/load_model/broken")
+        response = local.ask("POST", "/load_model/broken")
     finally:
         for key in ("config.pbtxt", "1/model.py"):
             cloud.s3.delete_object(Bucket="trireme-test", Key=f"models/broken/{key}")
-    assert answer.status_code == 400
-    assert "cannot load 'broken'" in answer.json()["error"]
+    assert response.status_code == 400
+    assert "cannot load 'broken'" in response.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(local: Gateway
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(local: Gateway, body: bytes, status: int, said: str) -> None:
-    answer = local.ask("POST", "/infer/resnet", data=body, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
-    assert {"error", "code", "request_id"} <= answer.json().keys()
+    response = local.ask("POST", "/infer/resnet", data=body, headers={"Content-Type": "application/json"})
+    assert (response.status_code, said in response.json()["error"]) == (status, True), response.text
+    assert {"error", "code", "request_id"} <= response.json().keys()
 
 
 def test_many_first_requests_at_once_find_one_client_whole(
@@ -173,8 +173,8 @@ def test_many_first_requests_at_once_find_one_client_whole(
 
 
 def test_what_chalice_refuses_has_the_same_shape(local: Gateway) -> None:
-    refused = local.ask("GET", "/infer/resnet")
-    assert (refused.status_code, refused.json()["code"]) == (405, "method_not_allowed")
+    response = local.ask("GET", "/infer/resnet")
+    assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")
     typed = local.ask("POST", "/infer/resnet", data=b"x", headers={"Content-Type": "image/jpeg"})
     assert (typed.status_code, typed.json()["code"]) == (415, "unsupported_content_type")
 
@@ -183,8 +183,8 @@ def test_a_key_is_wanted_and_neither_it_nor_a_wrong_one_is_ever_logged(local: Ga
     for path in ("/models", "/load_model/resnet", "/infer/resnet"):
         method = "GET" if path == "/models" else "POST"
         assert local.ask(method, path, key=None, json={}).status_code == 401
-        refused = local.ask(method, path, key="a-wrong-key", json={})
-        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+        response = local.ask(method, path, key="a-wrong-key", json={})
+        assert (response.status_code, response.json()["code"]) == (403, "forbidden")
     assert local.ask("GET", "/models").status_code == 200
     log = local.log.read_text()
     assert '"caller":"tests"' in log

@@ -14,9 +14,9 @@ from tests.support.gateways import HASH, KEY, Cloud, Gateway
 def test_the_same_app_answers(server: Gateway, cloud: Cloud) -> None:
     cloud.put("images/red.png", RED)
     assert server.ask("GET", "/health", key=None).json()["status"] == "healthy"
-    answer = server.infer("resnet", {"s3_key": "images/red.png"})
-    assert answer.json()["predictions"][0] == "1.000000:0:0:tabby"
-    assert cloud.get(answer.json()["result_s3_key"])["model"] == "resnet"
+    response = server.infer("resnet", {"s3_key": "images/red.png"})
+    assert response.json()["predictions"][0] == "1.000000:0:0:tabby"
+    assert cloud.get(response.json()["result_s3_key"])["model"] == "resnet"
 
 
 def test_keys_paths_and_methods_are_checked_here_too(server: Gateway) -> None:
@@ -28,15 +28,15 @@ def test_keys_paths_and_methods_are_checked_here_too(server: Gateway) -> None:
 
 
 def test_a_model_that_takes_longer_than_there_is_time_is_a_504(server: Gateway) -> None:
-    answer = server.infer("words", {"payload": {"tensor": ["4"]}})
-    assert (answer.status_code, answer.json()["code"]) == (504, "deadline_passed")
+    response = server.infer("words", {"payload": {"tensor": ["4"]}})
+    assert (response.status_code, response.json()["code"]) == (504, "deadline_passed")
 
 
 def test_the_same_content_is_answered_from_memory(server: Gateway) -> None:
     def answering_process(number: float) -> int:
-        answer = server.infer("who", {"payload": {"tensor": [number]}})
-        assert answer.status_code == 200, answer.text
-        return int(answer.json()["predictions"]["y"][0])
+        response = server.infer("who", {"payload": {"tensor": [number]}})
+        assert response.status_code == 200, response.text
+        return int(response.json()["predictions"]["y"][0])
 
     # Two Tritons take turns; one who remembers does not ask them.
     assert len({answering_process(1) for _ in range(6)}) == 1
@@ -44,27 +44,29 @@ def test_the_same_content_is_answered_from_memory(server: Gateway) -> None:
 
 
 def test_nothing_is_remembered_unless_it_is_asked_for(local: Gateway) -> None:
-    answers = [local.infer("who", {"payload": {"tensor": [0]}}).json()["predictions"]["y"] for _ in range(6)]
-    assert len({answer[0] for answer in answers}) == 2
+    responses = [
+        local.infer("who", {"payload": {"tensor": [0]}}).json()["predictions"]["y"] for _ in range(6)
+    ]
+    assert len({response[0] for response in responses}) == 2
 
 
 def test_without_triton_health_is_503_with_the_reason_and_so_is_an_inference(lost: Gateway) -> None:
     health = lost.ask("GET", "/health", key=None)
     assert (health.status_code, health.json()["status"]) == (503, "unhealthy")
     assert health.json()["reason"] == "Triton does not answer"
-    for answer in (
+    for response in (
         lost.infer("resnet", {"payload": {"image": base64.b64encode(RED).decode()}}),
         lost.ask("GET", "/models"),
         lost.ask("POST", "/load_model/who"),
     ):
-        assert (answer.status_code, answer.json()["code"]) == (503, "not_ready"), answer.text
+        assert (response.status_code, response.json()["code"]) == (503, "not_ready"), response.text
 
 
 def test_a_body_or_an_object_over_the_limit_is_a_413(server: Gateway, cloud: Cloud) -> None:
     cloud.put("images/large.png", bytes(200_000))
     for body in ({"payload": {"image": "A" * 200_000}}, {"s3_key": "images/large.png"}):
-        answer = server.infer("colours", body)
-        assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+        response = server.infer("colours", body)
+        assert (response.status_code, response.json()["code"]) == (413, "too_large")
 
 
 @pytest.mark.parametrize("length", ["1000000000", "ten"])

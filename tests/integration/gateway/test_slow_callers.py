@@ -64,8 +64,8 @@ def test_a_good_caller_is_answered_while_others_stall_in_their_bodies(
 ) -> None:
     with stalled(server, length, key) as connections:
         time.sleep(0.3)
-        answer = server.infer("who", {"payload": {"tensor": [length]}})
-        assert answer.status_code == 200, answer.text
+        response = server.infer("who", {"payload": {"tensor": [length]}})
+        assert response.status_code == 200, response.text
         assert server.ask("GET", "/health", key=None).status_code == 200
         if key == KEY:
             # None of those has been given up yet: nobody has waited for their end.
@@ -111,12 +111,12 @@ def test_a_caller_who_sends_too_slowly_is_told_408(server: Gateway) -> None:
 
     def send(start: bytes, piece: bytes) -> tuple[int, float]:
         with connect(server) as connection:
-            began = time.monotonic()
+            started_at = time.monotonic()
             connection.sendall(start)
             while not select.select([connection], [], [], 0.5)[0]:
                 connection.sendall(piece)
-                assert time.monotonic() - began < 60
-            return status(connection), time.monotonic() - began
+                assert time.monotonic() - started_at < 60
+            return status(connection), time.monotonic() - started_at
 
     begun = head(100_000, KEY)
     with ThreadPoolExecutor(3) as executor:
@@ -146,11 +146,11 @@ def test_requests_beyond_threads_and_queue_are_told_429_at_once(server: Gateway)
         return server.infer("words", {"payload": {"tensor": ["1", str(number)]}})
 
     with ThreadPoolExecutor(16) as executor:
-        answers = list(executor.map(infer, range(16)))
-    refused = [answer for answer in answers if answer.status_code == 429]
+        responses = list(executor.map(infer, range(16)))
+    refused = [response for response in responses if response.status_code == 429]
     assert len(refused) == 4
-    assert {answer.headers["Retry-After"] for answer in refused} == {"1"}
-    assert {answer.status_code for answer in answers} <= {200, 429, 504}
+    assert {response.headers["Retry-After"] for response in refused} == {"1"}
+    assert {response.status_code for response in responses} <= {200, 429, 504}
 
 
 def test_asking_for_health_keeps_no_other_caller_waiting(cloud: Cloud, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_model_whose_files_come_slowly_keeps_no_other_waiting(
 def test_an_answer_without_a_length_is_a_502(gateway: Gateway, proxy: DrippingProxy) -> None:
     proxy.keeps_length = False
     try:
-        answer = gateway.infer("resnet", STORED)
+        response = gateway.infer("resnet", STORED)
     finally:
         proxy.keeps_length = True
-    assert (answer.status_code, answer.json()["code"]) == (502, "storage_failed"), answer.text
+    assert (response.status_code, response.json()["code"]) == (502, "storage_failed"), response.text

@@ -156,12 +156,12 @@ def command(*words: object) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_writes_the_flowchart_and_its_status_says_whether_all_is_well(tmp_path: Path) -> None:
     good, bad = write(tmp_path / "good", good=GOOD), write(tmp_path / "bad", bad=BAD["missing"][0])
-    done = command(good, "--graph", tmp_path / "good.mmd")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    completed = command(good, "--graph", tmp_path / "good.mmd")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
     assert command(good, "--graph").stdout == (tmp_path / "good.mmd").read_text()
-    done = command(bad, "--graph", tmp_path / "bad.mmd")
-    assert done.returncode == 1
-    assert done.stderr.startswith("problem: ")
+    completed = command(bad, "--graph", tmp_path / "bad.mmd")
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("problem: ")
     assert (tmp_path / "bad.mmd").is_file()
 
 
@@ -174,9 +174,9 @@ def test_the_command_says_that_there_is_nothing_to_draw_and_that_it_cannot_write
 
 
 def test_a_name_that_ends_in_svg_is_refused_with_the_next_step(tmp_path: Path) -> None:
-    done = command(write(tmp_path / "good", good=GOOD), "--graph", tmp_path / "good.svg")
-    assert done.returncode == 1
-    assert done.stderr.startswith(
+    completed = command(write(tmp_path / "good", good=GOOD), "--graph", tmp_path / "good.svg")
+    assert completed.returncode == 1
+    assert completed.stderr.startswith(
         f"sm: {tmp_path}/good.svg: the graph is Mermaid text, not SVG. Name it {tmp_path}/good.mmd"
     )
     assert not (tmp_path / "good.svg").exists()

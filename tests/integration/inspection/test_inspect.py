@@ -220,15 +220,15 @@ def test_a_start_that_cannot_be_says_one_sentence_before_triton_is_started(
         )
     else:
         plan(model="tiny").write(folder / "1")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "serve"],
         cwd=HERE,
         env={"PATH": "/usr/bin:/bin", "TRIREME_MODEL_REPOSITORY": str(tmp_path / "models")},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1
-    (line,) = (done.stdout + done.stderr).splitlines()
+    assert completed.returncode == 1
+    (line,) = (completed.stdout + completed.stderr).splitlines()
     assert {
         "name": "names the model",
         "version": "no version folder",
@@ -239,5 +239,7 @@ def test_a_start_that_cannot_be_says_one_sentence_before_triton_is_started(
 
 def test_no_graph_library_is_loaded_to_inspect_or_to_start() -> None:
     code = "import sys, sm.server.supervisor.start, sm.tools.inspect.inspection_report; print([m for m in ('onnx', 'grpc', 'numpy') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True
+    )
+    assert completed.stdout.strip() == "[]"
