@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import requests
 
-from tests.support.boxes import RunningBox, command_line, descendants, running
-from tests.support.model_archives import Platform, ensemble, model
+from tests.support.boxes import RunningBox, command_line, descendants, running_box
+from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 
 CLIENT = """
 import numpy as np
@@ -64,11 +64,11 @@ def load(box: RunningBox, name: str, url: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def cycle(box: RunningBox, platform: Platform, name: str, processes: bool) -> None:
+def cycle(box: RunningBox, platform: ArchiveFolder, name: str, processes: bool) -> None:
     if processes:
-        url = platform.flat(name, model(2), client=CLIENT)
+        url = platform.flat(name, multiplying_model(2), client=CLIENT)
     else:
-        url = platform.nested(name, {"model": ensemble("base")}, client=CLIENT)
+        url = platform.nested(name, {"model": chain_config("base")}, client=CLIENT)
     load(box, name, url)
     for body in ({"payload": {"x": [1, 2]}}, X):
         answer = requests.post(f"{box.url}/models/{name}/invoke", json=body, timeout=60)
@@ -97,20 +97,20 @@ def main() -> None:
     arguments.add_argument("--processes", action="store_true")
     asked = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        platform = Platform(Path(folder) / "models")
-        with running(
+        platform = ArchiveFolder(Path(folder) / "models")
+        with running_box(
             Path(folder),
             None,
             SAGEMAKER_MULTI_MODEL="true",
             TRIREME_MODEL_ARCHIVES=str(platform.home),
             SAGEMAKER_MODEL_SERVER_WORKERS="1",
         ) as box:
-            load(box, "base", platform.nested("base", {"base": model(2)}))
+            load(box, "base", platform.nested("base", {"base": multiplying_model(2)}))
             over_cycles(box, platform, asked.cycles, asked.processes)
             beside_many(box, platform, asked.models)
 
 
-def over_cycles(box: RunningBox, platform: Platform, cycles: int, processes: bool) -> None:
+def over_cycles(box: RunningBox, platform: ArchiveFolder, cycles: int, processes: bool) -> None:
     print(f"{'cycles':>8} " + " ".join(f"{part:>14}" for part in PARTS.values()))
     for done in range(1, cycles + 1):
         cycle(box, platform, f"cycle{done}", processes)
@@ -119,11 +119,11 @@ def over_cycles(box: RunningBox, platform: Platform, cycles: int, processes: boo
             print(f"{done:>8} " + " ".join(f"{value:>14.1f}" for value in memory(box).values()), flush=True)
 
 
-def beside_many(box: RunningBox, platform: Platform, models: int) -> None:
+def beside_many(box: RunningBox, platform: ArchiveFolder, models: int) -> None:
     bodies = {"v2": X, "a client": {"payload": {"x": [1, 2]}}}
     for index in range(models - 1):
         name = f"many{index}"
-        load(box, name, platform.nested(name, {"model": ensemble("base")}, client=CLIENT))
+        load(box, name, platform.nested(name, {"model": chain_config("base")}, client=CLIENT))
         if index in (0, models - 2):
             for kind, body in bodies.items():
                 milliseconds(box, "many0", body, 50)

@@ -24,7 +24,7 @@ import numpy as np
 from sm.client.base import Array
 from sm.settings import Settings
 from sm.triton.transport import Transport
-from tests.support.tritons import Model, Serving, new_serving
+from tests.support.tritons import Model, TritonProcess, prepare_triton
 
 TENSOR = ("FP32", [-1])
 ASK = """
@@ -76,9 +76,9 @@ class Ways:
 
 
 @contextmanager
-def serving() -> Iterator[Serving]:
+def serving() -> Iterator[TritonProcess]:
     with tempfile.TemporaryDirectory() as folder:
-        started = new_serving(Path(folder), [])
+        started = prepare_triton(Path(folder), [])
         repository = started.box.repository
         for name, model in MODELS.items():
             model.write(repository / name)

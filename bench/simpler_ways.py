@@ -34,7 +34,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from sm.triton.channel import Channel
-from tests.support.tritons import MODELS, Serving, new_serving
+from tests.support.tritons import MODELS, TritonProcess, prepare_triton
 
 CALLERS = 8
 #: Calls of one way in one round.
@@ -80,7 +80,7 @@ def own_milliseconds(ask: Ask) -> float:
 
 @contextmanager
 def clients(folder: Path) -> Iterator[dict[str, Callable[[], float]]]:
-    serving = new_serving(folder, [])
+    serving = prepare_triton(folder, [])
     MODELS["echo"].write(serving.box.repository / "echo")
     serving.start()
     tensor = np.arange(16, dtype=np.float32)
@@ -112,7 +112,7 @@ def clients(folder: Path) -> Iterator[dict[str, Callable[[], float]]]:
         serving.stop()
 
 
-def http_call(serving: Serving, tensor: Any) -> Ask:
+def http_call(serving: TritonProcess, tensor: Any) -> Ask:
     content = tensor.tobytes()
     document = {
         "inputs": [

@@ -19,7 +19,7 @@ import numpy as np
 
 from sm.settings import Settings
 from sm.triton.transport import Transport
-from tests.support.tritons import HEAD, Model, Serving, new_serving
+from tests.support.tritons import HEAD, Model, TritonProcess, prepare_triton
 
 ROWS = Model(
     'tensor(request, "images")\nreturn {"output0": self.rows}',
@@ -33,9 +33,9 @@ WAYS = {"shared memory": "true", "gRPC bytes": "false"}
 
 
 @contextmanager
-def serving() -> Iterator[Serving]:
+def serving() -> Iterator[TritonProcess]:
     with tempfile.TemporaryDirectory() as folder:
-        started = new_serving(Path(folder), [])
+        started = prepare_triton(Path(folder), [])
         ROWS.write(started.box.repository / "rows")
         started.start()
         try:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.boxes import running
-from tests.support.model_archives import Platform, ensemble, model
+from tests.support.boxes import running_box
+from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.tritons import MODELS
 
 from .container import Container, Question, archives
@@ -28,7 +28,7 @@ def single(folder: Path) -> Iterator[Container]:
     """As a team runs it that comes from Triton: models, a default, and no client."""
     for name in ("counts", "echo"):
         MODELS[name].write(folder / "model" / name)
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(),
@@ -42,7 +42,7 @@ def single(folder: Path) -> Iterator[Container]:
 def batch(folder: Path) -> Iterator[Container]:
     """For batch transform, the platform's way of saying so."""
     MODELS["echo"].write(folder / "model" / "echo")
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(),
@@ -57,10 +57,17 @@ def batch(folder: Path) -> Iterator[Container]:
 @contextmanager
 def multi_model(folder: Path) -> Iterator[Container]:
     """With an archive of each layout, whose models all take the same body."""
-    platform = Platform(folder / "archives")
+    platform = ArchiveFolder(folder / "archives")
     platform.flat("flat")
-    platform.nested("nested", {"first": model(2), "second": model(3), "both": ensemble("first", "second")})
-    with running(
+    platform.nested(
+        "nested",
+        {
+            "first": multiplying_model(2),
+            "second": multiplying_model(3),
+            "both": chain_config("first", "second"),
+        },
+    )
+    with running_box(
         folder,
         folder / "nowhere",
         clients=(),

@@ -29,7 +29,7 @@ from tests.gpu.building import MODELS
 from tests.gpu.recording import thinned
 from tests.gpu.stages import Check, Context, Result
 from tests.gpu.unpacking import WEIGHTS
-from tests.support.boxes import RunningBox, command_line, descendants, running, until
+from tests.support.boxes import RunningBox, command_line, descendants, running_box, wait_until
 from tests.support.load import Load
 
 #: Allowed difference from the golden tensors, as a share of the largest number.
@@ -46,8 +46,8 @@ def box(context: Context, repository: Path, **variables: str) -> Iterator[Runnin
     """A box of the models, in a folder of its own."""
     with (
         tempfile.TemporaryDirectory(dir=context.work) as folder,
-        running(
-            Path(folder), repository, wait=False, clients=(), TRIREME_QUEUE="128", **variables
+        running_box(
+            Path(folder), repository, wait_until_ready=False, clients=(), TRIREME_QUEUE="128", **variables
         ) as started,
     ):
         started.wait_ready(180)
@@ -153,7 +153,7 @@ def gpu_metrics(context: Context, started: RunningBox) -> Check:
         return [line for line in text.splitlines() if line.startswith(wanted)]
 
     try:
-        found = until(lambda: lines() if len(lines()) >= len(wanted) else None, 15, "GPU metrics")
+        found = wait_until(lambda: lines() if len(lines()) >= len(wanted) else None, 15, "GPU metrics")
     except AssertionError:
         return Check(name, "failed", f"found {lines()}")
     return Check(name, "passed", "; ".join(found)[:300])
@@ -161,7 +161,7 @@ def gpu_metrics(context: Context, started: RunningBox) -> Check:
 
 def ping_under_load(started: RunningBox, seconds: float) -> Check:
     """Every /ping of a busy box, as a platform asks it."""
-    load = Load(started.port, _body("resnet"), patience=0.2).start(32)
+    load = Load(started.port, _body("resnet"), retry_delay_s=0.2).start(32)
     slowest, asked, wrong = 0.0, 0, 0
     try:
         end = time.monotonic() + seconds
@@ -197,7 +197,7 @@ def killed_process(started: RunningBox) -> Check:
         statuses.append(answer.status_code)
         if answer.status_code == 200:
             wrong = list(differences(answer.json()["result"], before))
-            ready = until(lambda: started.ping()[0] == 200, RECOVERY_S, "/ping 200")
+            ready = wait_until(lambda: started.ping()[0] == 200, RECOVERY_S, "/ping 200")
             seconds = time.monotonic() - began
             return Check(
                 name,
@@ -254,7 +254,7 @@ def load_limit(context: Context) -> Result:
         return Result([Check(name, "not applicable", "there is no GPU; the tests show it with a stand-in")])
     with (
         tempfile.TemporaryDirectory(dir=context.work) as folder,
-        running(
+        running_box(
             Path(folder),
             None,
             clients=(),
@@ -315,7 +315,7 @@ def _milliseconds(call: Any, count: int = 100) -> float:
 def _send(started: RunningBox, bodies: list[bytes], total: int) -> dict[str, int]:
     counts: dict[str, int] = {}
     for body in bodies:
-        load = Load(started.port, body, patience=0.1).start(8, total // len(bodies) // 8).join()
+        load = Load(started.port, body, retry_delay_s=0.1).start(8, total // len(bodies) // 8).join()
         for outcome, count in load.outcomes.items():
             counts[outcome] = counts.get(outcome, 0) + count
     return counts

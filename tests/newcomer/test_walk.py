@@ -21,7 +21,7 @@ import pytest
 
 from sm.settings import HERE
 from sm.tools.golden import differences
-from tests.support.boxes import free_port, until
+from tests.support.boxes import free_port, wait_until
 from tests.support.pages import blocks
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
@@ -85,7 +85,7 @@ class Newcomer:
                 assert process.poll() is None, log.read_text()[-3000:]
                 return "The page to try it" in log.read_text()
 
-            until(is_ready, SET_UP_TIMEOUT_S, "the box")
+            wait_until(is_ready, SET_UP_TIMEOUT_S, "the box")
             yield port
         finally:
             os.killpg(process.pid, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""A real box: ``serve`` with nginx, gunicorn and Triton, started and watched by a test."""
+"""Start a real box (``serve`` with nginx, gunicorn and Triton) and inspect its processes, log and state."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ import requests
 from sm.run_state import Box
 from sm.settings import HERE
 
-#: Clients for tests, a folder for each kind of box.
+#: The test clients; each subfolder has the clients of one kind of box.
 CLIENT_FOLDERS = Path(__file__).parent / "client_folders"
 CLIENTS = CLIENT_FOLDERS / "box"
 WAIT_TIMEOUT_S = 60.0
-#: For one answer of the control plane, however much else the machine has to do.
-CONTROL_TIMEOUT_S = 30.0
+CONTROL_TIMEOUT_S = 30.0  # for one answer of the control plane, on a busy machine
 
 
 def free_port() -> int:
@@ -36,31 +35,35 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def until(condition: Callable[[], Any], seconds: float = WAIT_TIMEOUT_S, what: str = "it") -> Any:
-    """Wait for something to be true, and give it back."""
-    end = time.monotonic() + seconds
+def wait_until(
+    condition: Callable[[], Any], timeout_s: float = WAIT_TIMEOUT_S, description: str = "the condition"
+) -> Any:
+    """Call ``condition`` until it returns something true, and return that. ``description`` says what is awaited."""
+    end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         found = condition()
         if found:
             return found
         time.sleep(0.02)
-    raise AssertionError(f"{what} did not come true in {seconds:g} s")
+    raise AssertionError(f"timed out after {timeout_s:g} s waiting for {description}")
 
 
-def answered(ask: Callable[[], requests.Response], seconds: float = WAIT_TIMEOUT_S) -> requests.Response:
-    """Ask until the status is 200, as a caller does who is told to come again."""
+def retry_until_ok(
+    send: Callable[[], requests.Response], timeout_s: float = WAIT_TIMEOUT_S
+) -> requests.Response:
+    """Repeat a request until its status is 200, as a caller does after 429 or 503."""
 
-    def ok() -> requests.Response | None:
-        answer = ask()
-        return answer if answer.status_code == 200 else None
+    def successful_response() -> requests.Response | None:
+        response = send()
+        return response if response.status_code == 200 else None
 
-    answer: requests.Response = until(ok, seconds, "an answer")
-    return answer
+    response: requests.Response = wait_until(successful_response, timeout_s, "an answer with status 200")
+    return response
 
 
 @dataclass
 class RunningBox:
-    """One ``serve`` process and the port it answers on."""
+    """A ``serve`` process, the public port of its box, its log file and its environment."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -72,6 +75,7 @@ class RunningBox:
         return f"http://127.0.0.1:{self.port}"
 
     def ping(self) -> tuple[int, str]:
+        """Return the status and body of ``/ping``; status 0 and the error if there is no answer."""
         try:
             answer = requests.get(f"{self.url}/ping", timeout=CONTROL_TIMEOUT_S)
         except requests.RequestException as error:
@@ -89,7 +93,7 @@ class RunningBox:
         return requests.post(f"{self.url}/invocations", data=body, headers=headers, timeout=60, **options)
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a series' samples that have these labels."""
+        """Return the sum of a metric's samples that have these labels."""
         total = 0.0
         for line in requests.get(f"{self.url}/metrics", timeout=CONTROL_TIMEOUT_S).text.splitlines():
             if line.startswith((f"{name}{{", f"{name} ")) and all(
@@ -98,37 +102,37 @@ class RunningBox:
                 total += float(line.rpartition(" ")[2])
         return total
 
-    def pids(self, words: str) -> list[int]:
-        """The processes below this box whose command line has ``words``."""
-        return [pid for pid in descendants(self.process.pid) if words in command_line(pid)]
+    def pids(self, text: str) -> list[int]:
+        """Return the descendants of ``serve`` whose command line contains ``text``."""
+        return [pid for pid in descendants(self.process.pid) if text in command_line(pid)]
 
     def workers(self) -> list[int]:
-        """The data plane's workers, without their master.
+        """Return the data plane's workers, without their master.
 
-        Process ids say nothing about who is the master: the kernel begins again at small numbers, and the
-        workers of a killed master live on for a moment with the same command line.
+        The lowest process id need not be the master's: the kernel reuses small numbers. Nor does the command
+        line tell: the workers of a killed master live on for a moment. So this asks the supervisor's state.
         """
         return [
             pid for pid in children(self.child("data")["pid"]) if "sm.server.worker data" in command_line(pid)
         ]
 
-    def wait_for_log(self, words: str) -> str:
-        """The log, once it has ``words``: a line may come after the answer that it is about."""
-        until(lambda: words in self.log.read_text(), what=f"{words!r} in the log")
+    def wait_for_log(self, text: str) -> str:
+        """Wait until the log contains ``text``, and return it. A log line may come after its response."""
+        wait_until(lambda: text in self.log.read_text(), description=f"{text!r} in the log")
         return self.log.read_text()
 
-    def wait_ready(self, seconds: float = WAIT_TIMEOUT_S) -> None:
+    def wait_ready(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         def ready() -> bool:
             assert self.process.poll() is None, (
                 f"serve ended with {self.process.returncode}:\n{self.log.read_text()[-4000:]}"
             )
             return self.ping()[0] == 200
 
-        until(ready, seconds, "/ping 200")
+        wait_until(ready, timeout_s, "/ping 200")
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
+    def stop(self, signal_number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
-            self.process.send_signal(number)
+            self.process.send_signal(signal_number)
         try:
             return self.process.wait(WAIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -136,14 +140,14 @@ class RunningBox:
             self.process.wait()
             raise
 
-    def shared_files(self) -> list[str]:
-        """What this box and its Triton have in /dev/shm."""
+    def shared_memory_files(self) -> list[str]:
+        """Return the names of the files that this box and its Triton have in /dev/shm."""
         return sorted(path.name for path in Path("/dev/shm").glob(f"trireme-{self.box_id()}*"))
 
     def run_folder(self) -> Path:
-        """The box's private folder: sockets, state."""
+        """Return the box's private folder with its sockets and state."""
         temporary = self.environment.get("TMPDIR", "/tmp").lstrip("/")
-        # The second is for a box with disks of its own.
+        # A box with its own mounts (tests.support.disks) is found through /proc.
         for root in (Path("/"), Path(f"/proc/{self.process.pid}/root")):
             for path in (root / temporary).glob("trireme-*/supervisor.pid"):
                 with contextlib.suppress(OSError, ValueError):
@@ -155,68 +159,77 @@ class RunningBox:
         return Box.load(self.run_folder()).id
 
     def state(self) -> dict[str, Any]:
-        """What the supervisor last published."""
+        """Return the state that the supervisor published last."""
         file = self.run_folder() / "state.json"
 
         def read() -> Any:
-            # On a full disk it is written in place, and may be half written.
+            # On a full disk the supervisor writes the file in place, so this may read half of it.
             with contextlib.suppress(ValueError):
                 return json.loads(file.read_text())
 
-        state: dict[str, Any] = until(read, what="a whole state.json")
+        state: dict[str, Any] = wait_until(read, description="a complete state.json")
         return state
 
     def child(self, name: str) -> dict[str, Any]:
-        """The pid, the state and the restarts of a process that the supervisor started."""
+        """Return the pid, state and restarts of a child of the supervisor."""
         child: dict[str, Any] = self.state()["processes"][name]
         return child
 
-    def kill(self, name: str, seconds: float = WAIT_TIMEOUT_S) -> None:
-        """Kill a process that the supervisor started, and wait until the next one is ready within ``seconds``.
+    def kill_and_wait_for_restart(self, name: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Kill a child of the supervisor, and wait until its replacement is ready.
 
-        The supervisor's state says when: the workers of a killed master live on for a moment, and look
-        like it.
+        This asks the supervisor's state, because the workers of a killed master live on for a moment with the
+        master's command line.
         """
         before = self.child(name)
         os.kill(before["pid"], signal.SIGKILL)
 
-        def replaced() -> bool:
+        def is_replaced() -> bool:
             now = self.child(name)
             is_another = now["pid"] != before["pid"] and now["restarts"] > before["restarts"]
             return is_another and bool(now["state"] == "ready")
 
-        until(replaced, seconds, f"a new {name}")
+        wait_until(is_replaced, timeout_s, f"a new {name}")
 
 
 @contextmanager
-def running(
+def running_box(
     folder: Path,
     repository: Path | None,
-    wait: bool = True,
+    wait_until_ready: bool = True,
     clients: tuple[Path, ...] = (CLIENTS,),
-    through: str = "",
-    words: str = "",
+    command_prefix: str = "",
+    arguments: str = "",
     **variables: str,
 ) -> Iterator[RunningBox]:
-    """Start a box, and end it by its own id whatever happens."""
-    box = start(folder, repository, clients, through, words, **variables)
+    """Start a box, and stop it when the block ends. The other parameters are those of :func:`start_box`."""
+    box = start_box(folder, repository, clients, command_prefix, arguments, **variables)
     try:
-        if wait:
+        if wait_until_ready:
             box.wait_ready()
         yield box
     finally:
         box.stop()
 
 
-def start(
+def start_box(
     folder: Path,
     repository: Path | None,
     clients: tuple[Path, ...] = (CLIENTS,),
-    through: str = "",
-    words: str = "",
+    command_prefix: str = "",
+    arguments: str = "",
     **variables: str,
 ) -> RunningBox:
-    """``through``: a command line that becomes the box in the end; ``words``: what ``serve`` is told."""
+    """Start a box and return at once.
+
+    Args:
+        folder: Where the box's log is written.
+        repository: The model repository; ``None``: the box's default.
+        clients: Folders with clients, besides the built-in ones.
+        command_prefix: A command that ends by running ``serve`` in its place, such as ``prlimit --nofile=64``.
+        arguments: The command-line arguments of ``serve``.
+        variables: Environment variables, besides those that are inherited.
+    """
     port = int(variables.pop("SAGEMAKER_BIND_TO_PORT", 0)) or free_port()
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TRIREME_"))
@@ -231,7 +244,7 @@ def start(
     log = folder / f"box-{port}.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [*shlex.split(through), sys.executable, str(HERE / "serve"), *shlex.split(words)],
+            [*shlex.split(command_prefix), sys.executable, str(HERE / "serve"), *shlex.split(arguments)],
             env=environment,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -239,21 +252,28 @@ def start(
     return RunningBox(process, port, log, environment)
 
 
-def refused_start(
+def log_of_failed_start(
     folder: Path,
     repository: Path | None,
     clients: tuple[Path, ...] = (),
-    through: str = "",
+    command_prefix: str = "",
     **variables: str,
 ) -> str:
-    """The log of a box that must end by itself before it is ready."""
-    with running(folder, repository, wait=False, clients=clients, through=through, **variables) as box:
+    """Start a box that must fail to start: exit code 1. Return its log."""
+    with running_box(
+        folder,
+        repository,
+        wait_until_ready=False,
+        clients=clients,
+        command_prefix=command_prefix,
+        **variables,
+    ) as box:
         assert box.process.wait(WAIT_TIMEOUT_S) == 1, box.log.read_text()[-4000:]
     return box.log.read_text()
 
 
 def children(pid: int) -> list[int]:
-    """The processes that ``pid`` started, by the kernel's own word."""
+    """Return the processes that ``pid`` started, from ``/proc``."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -262,11 +282,12 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process below ``pid``."""
-    return [each for child in children(pid) for each in (child, *descendants(child))]
+    """Return the children of ``pid``, their children and so on."""
+    return [descendant for child in children(pid) for descendant in (child, *descendants(child))]
 
 
 def command_line(pid: int) -> str:
+    """Return a process's command line; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -274,6 +295,6 @@ def command_line(pid: int) -> str:
 
 
 def memory_field(pid: int, name: str) -> int:
-    """A line of the kernel's account of a process's memory, in bytes."""
+    """Return a field of ``/proc/PID/smaps_rollup``, such as ``Pss:``, in bytes."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))

@@ -17,7 +17,7 @@ from typing import Any
 import requests
 
 from sm.settings import HERE
-from tests.support.boxes import free_port, until
+from tests.support.boxes import free_port, wait_until
 from tests.support.tritons import MODELS, Model
 
 PAGE = (HERE / "docs" / "run" / "image.md").read_text()
@@ -97,7 +97,7 @@ class Container:
             assert self.state("Running") == "true", self.logs()[-4000:]
             return self.ping() == 200
 
-        until(ready, what="/ping 200")
+        wait_until(ready, description="/ping 200")
 
     def state(self, name: str) -> str:
         return podman("inspect", "--format", f"{{{{.State.{name}}}}}", self.id)

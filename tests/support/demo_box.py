@@ -9,7 +9,7 @@ import pytest
 
 from sm.settings import HERE, Settings
 from sm.tools.build.prepare import prepare
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def demo() -> Path:
 @pytest.fixture(scope="session")
 def box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with the demo models and the clients of these tests; no test may break it."""
-    with running(tmp_path_factory.mktemp("box"), demo) as started:
+    with running_box(tmp_path_factory.mktemp("box"), demo) as started:
         yield started
 
 

@@ -18,8 +18,8 @@ import requests
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
-from tests.support.boxes import WAIT_TIMEOUT_S, free_port, until
-from tests.support.tritons import SETTINGS, Model, Serving
+from tests.support.boxes import WAIT_TIMEOUT_S, free_port, wait_until
+from tests.support.tritons import SETTINGS, Model, TritonProcess
 
 KEY = "the-key-of-a-test-which-is-no-secret"
 #: `printf %s "$KEY" | sha256sum`
@@ -136,7 +136,7 @@ def running(command: list[str], folder: Path, log: Path, port: int, env: dict[st
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output)
     gateway = Gateway(f"http://127.0.0.1:{port}", log, process.pid)
     try:
-        until(answers, what="the gateway")
+        wait_until(answers, description="the gateway")
         yield gateway
     finally:
         process.terminate()
@@ -168,7 +168,7 @@ def served(log: Path, env: dict[str, str]) -> Any:
     return running(command, HERE, log, port, env)
 
 
-def new_triton(folder: Path, repository: Path, settings: Settings = SETTINGS) -> Serving:
+def new_triton(folder: Path, repository: Path, settings: Settings = SETTINGS) -> TritonProcess:
     """A Triton without models, which loads what it is told to."""
     folder.mkdir()
     repository.mkdir(exist_ok=True)
@@ -181,4 +181,4 @@ def new_triton(folder: Path, repository: Path, settings: Settings = SETTINGS) ->
         0,
         multi_model=True,
     )
-    return Serving(box, settings)
+    return TritonProcess(box, settings)

@@ -20,7 +20,7 @@ class Load:
     content_type: str = "application/json"
     path: str = "/invocations"
     #: Seconds to wait after a 429 or 503, as ``Retry-After`` asks; 0 is a caller without manners.
-    patience: float = 0.0
+    retry_delay_s: float = 0.0
     #: Status to count; "refused": no connection; "lost": a connection, a whole request, no answer.
     outcomes: Counter[str] = field(default_factory=Counter)
     bodies: set[bytes] = field(default_factory=set)
@@ -72,7 +72,7 @@ class Load:
                 elif outcome in ("429", "503"):
                     self.headers.append(head)
             if outcome in ("429", "503"):
-                time.sleep(self.patience)
+                time.sleep(self.retry_delay_s)
             elif outcome == "refused":
                 time.sleep(0.05)
 
@@ -99,5 +99,5 @@ class Load:
         return top.split(b" ", 2)[1].decode(), content, top.decode("latin-1").lower()
 
 
-def dispatch(model: str, payload: object, **members: object) -> bytes:
+def dispatch_body(model: str, payload: object, **members: object) -> bytes:
     return json.dumps({"modelname": model, "payload": payload, **members}).encode()

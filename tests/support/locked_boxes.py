@@ -16,7 +16,7 @@ import pytest
 
 from sm.server.access import keys
 from tests.support import pages
-from tests.support.boxes import CLIENTS, RunningBox, free_port, running
+from tests.support.boxes import CLIENTS, RunningBox, free_port, running_box
 from tests.support.tritons import MODELS
 
 ORIGIN = "https://app.example.com"
@@ -89,7 +89,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBox]:
         file.write("\n# slow\n" + keys.format_line("bob", limited_key, rate=0.5, burst=3) + "\n")
     tls_port, page_port = free_port(), free_port()
     variables["TRIREME_CORS_ORIGINS"] += f",http://localhost:{page_port}"
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(PLATFORM,),

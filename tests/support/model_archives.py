@@ -9,14 +9,14 @@ from pathlib import Path
 from tests.support.tritons import HEAD, Model
 
 
-def model(factor: float = 1, seconds: float = 0, failing: str = "") -> Model:
+def multiplying_model(factor: float = 1, seconds: float = 0, failing: str = "") -> Model:
     """``y`` is ``x`` times ``factor``. Loading takes so long, or ends in the exception ``failing``."""
     head = f"{HEAD}        time.sleep({seconds})\n" + (f"        raise {failing}\n" if failing else "")
     answer = f'return {{"y": tensor(request, "x") * np.float32({factor})}}'
     return Model(answer, {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, batch=8, head=head)
 
 
-def ensemble(*steps: str) -> str:
+def chain_config(*steps: str) -> str:
     """The configuration of a chain of models, each from ``x`` to ``y``."""
     names = ["x", *(f"t{index}" for index in range(1, len(steps))), "y"]
     listed = ", ".join(
@@ -31,7 +31,7 @@ def ensemble(*steps: str) -> str:
     )
 
 
-class Platform:
+class ArchiveFolder:
     """The folder below which the platform unpacks, and what it does with a ``model.tar.gz``."""
 
     def __init__(self, home: Path) -> None:
@@ -41,7 +41,7 @@ class Platform:
     def flat(self, name: str, made: Model | None = None, **code: str) -> str:
         """``model/config.pbtxt`` and ``model/1/``: the url to load it from."""
         folder = self._folder(name)
-        (made or model()).write(folder)
+        (made or multiplying_model()).write(folder)
         _write(folder / "code", code)
         return str(folder)
 

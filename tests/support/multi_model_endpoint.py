@@ -7,8 +7,8 @@ from typing import Any
 
 import requests
 
-from tests.support.boxes import RunningBox, until
-from tests.support.model_archives import Platform
+from tests.support.boxes import RunningBox, wait_until
+from tests.support.model_archives import ArchiveFolder
 
 X: dict[str, Any] = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 
@@ -16,7 +16,7 @@ X: dict[str, Any] = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32
 class Endpoint:
     """A box in multi-model mode, with what the platform does."""
 
-    def __init__(self, box: RunningBox, platform: Platform) -> None:
+    def __init__(self, box: RunningBox, platform: ArchiveFolder) -> None:
         self.box, self.platform, self.url = box, platform, box.url
 
     def load(self, name: str, url: str, target: str = "") -> requests.Response:
@@ -27,7 +27,7 @@ class Endpoint:
     def begun(self, name: str, load: Future[requests.Response]) -> None:
         """Wait until a load is under way."""
         staged = self.box.run_folder() / "models" / name
-        until(lambda: staged.exists() or load.done(), what="the load begun")
+        wait_until(lambda: staged.exists() or load.done(), description="the load begun")
         assert not load.done(), load.result().text
 
     def unload(self, name: str) -> requests.Response:

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 
 KINDS = {0: "unspecified", 1: "internal", 2: "server", 3: "client"}
 #: Codes of a span's status.
@@ -68,7 +68,7 @@ class Receiver:
             services = {span.service.endswith("-triton") for span in found()}
             return len(found()) >= spans and False in services
 
-        until(whole, what=f"{spans} spans of {trace_id}")
+        wait_until(whole, description=f"{spans} spans of {trace_id}")
         return sorted(found(), key=lambda span: span.start)
 
 

@@ -11,13 +11,13 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from sm.settings import HERE
-from tests.support.model_archives import ensemble, model
+from tests.support.model_archives import chain_config, multiplying_model
 
 
 def repository(folder: Path, *names: str) -> Path:
     """Models that double."""
     for name in names:
-        model(2).write(folder / name)
+        multiplying_model(2).write(folder / name)
     return folder
 
 
@@ -25,7 +25,7 @@ def chain(folder: Path, whole: str, *steps: str) -> Path:
     """An ensemble of models that double."""
     repository(folder, *steps)
     (folder / whole / "1").mkdir(parents=True)
-    (folder / whole / "config.pbtxt").write_text(ensemble(*steps))
+    (folder / whole / "config.pbtxt").write_text(chain_config(*steps))
     return folder
 
 

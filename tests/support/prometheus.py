@@ -16,7 +16,7 @@ import requests
 import yaml  # type: ignore[import-untyped]
 
 from sm.settings import HERE
-from tests.support.boxes import free_port, until
+from tests.support.boxes import free_port, wait_until
 
 MONITORING = HERE / "examples" / "monitoring"
 DASHBOARD = MONITORING / "grafana" / "dashboards" / "trireme.json"
@@ -93,7 +93,7 @@ def scraping(folder: Path, port: int) -> Iterator[Prometheus]:
     with own.log.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        until(lambda: b"Server is ready" in own.log.read_bytes(), what="Prometheus")
+        wait_until(lambda: b"Server is ready" in own.log.read_bytes(), description="Prometheus")
         yield own
     finally:
         process.terminate()

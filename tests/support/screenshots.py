@@ -14,7 +14,7 @@ from selenium.webdriver import Chrome
 
 from sm.settings import HERE, Settings
 from sm.tools.build.prepare import prepare
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.browser import chromium
 from tests.support.dashboard import Dashboard
 from tests.support.playground import DESKTOP, PHONE, Playground, Screen
@@ -90,7 +90,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        running(Path(folder), settings.cache / "repository" / "cpu", clients=()) as box,
+        running_box(Path(folder), settings.cache / "repository" / "cpu", clients=()) as box,
         chromium() as browser,
     ):
         for shot in SHOTS:

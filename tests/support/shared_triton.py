@@ -8,30 +8,30 @@ from pathlib import Path
 import pytest
 
 from sm.triton.transport import Transport
-from tests.support.tritons import MODELS, Serving, new_serving
+from tests.support.tritons import MODELS, TritonProcess, prepare_triton
 
 
 @pytest.fixture(scope="session")
-def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
     """A Triton with all of the small models; no test may end it."""
-    serving = new_serving(tmp_path_factory.mktemp("triton"), list(MODELS))
+    serving = prepare_triton(tmp_path_factory.mktemp("triton"), list(MODELS))
     serving.start()
     yield serving
     serving.stop()
 
 
 @pytest.fixture
-def transport(triton: Serving) -> Iterator[Transport]:
+def transport(triton: TritonProcess) -> Iterator[Transport]:
     """A worker's transport; it leaves nothing behind."""
     made = Transport(triton.settings, triton.box)
     yield made
     made.close()
-    assert triton.files() == []
+    assert triton.shared_memory_files() == []
 
 
 @pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[Serving]:
+def killable_triton(tmp_path: Path) -> Iterator[TritonProcess]:
     """A Triton that a test may kill, not started yet."""
-    serving = new_serving(tmp_path, ["echo", "fixed", "counts"])
+    serving = prepare_triton(tmp_path, ["echo", "fixed", "counts"])
     yield serving
     serving.stop()

@@ -13,7 +13,7 @@ from sm import cli
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """What a command printed, and its exit status."""
 
     status: int
@@ -21,11 +21,11 @@ class Said:
     err: str
 
 
-Sm = Callable[..., Said]
+RunSm = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def sm(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Sm:
+def sm(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> RunSm:
     """Runs a command in a folder of its own, with credentials that are good nowhere."""
     monkeypatch.chdir(tmp_path)
     for name, value in {
@@ -40,10 +40,10 @@ def sm(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_p
     }.items():
         monkeypatch.setenv(name, value)
 
-    def run(*words: object) -> Said:
+    def run(*words: object) -> CommandResult:
         monkeypatch.setattr(sys, "argv", ["sm", *map(str, words)])
         status = cli.main()
         sys.stdout.flush()
-        return Said(status, *capfd.readouterr())
+        return CommandResult(status, *capfd.readouterr())
 
     return run

@@ -33,7 +33,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
     """Starts a box; takes settings."""
     clients = (CLIENTS, boxes.CLIENTS)
-    return partial(boxes.running, tmp_path_factory.mktemp("box"), repository, clients=clients)
+    return partial(boxes.running_box, tmp_path_factory.mktemp("box"), repository, clients=clients)
 
 
 @pytest.fixture(scope="session")

@@ -93,7 +93,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Decoupled(Model):
+class DecoupledModel(Model):
     """``answer`` yields any number of outputs, or of responses."""
 
     def execute(self) -> str:
@@ -151,10 +151,10 @@ MODELS: dict[str, Model] = {
         {"size": ("INT64", [1])},
         {"y": ("FP32", [-1])},
     ),
-    "counts": Decoupled(
+    "counts": DecoupledModel(
         COUNTS, {"count": ("INT64", [1]), "seconds": ("FP32", [1])}, {"number": ("INT64", [1])}
     ),
-    "refuses": Decoupled(
+    "refuses": DecoupledModel(
         'yield pb.InferenceResponse([], error=pb.TritonError("not this one", pb.TritonError.INVALID_ARG))',
         {"x": ("FP32", [1])},
         {"y": ("FP32", [1])},
@@ -174,7 +174,7 @@ MODELS: dict[str, Model] = {
 
 
 @dataclass
-class Serving:
+class TritonProcess:
     """One Triton on its own ports; :meth:`start` again after :meth:`kill` uses the same ones."""
 
     box: Box
@@ -218,7 +218,7 @@ class Serving:
             self.process.terminate()
             self.process.wait(TRITON_TIMEOUT_S)
 
-    def files(self) -> list[str]:
+    def shared_memory_files(self) -> list[str]:
         """What this box has in shared memory, the python backend's own left out."""
         mine = f"trireme-{self.box.id}-"
         return sorted(
@@ -226,13 +226,13 @@ class Serving:
         )
 
 
-def new_serving(folder: Path, models: list[str], shared_bytes: int = 256 * 2**20) -> Serving:
+def prepare_triton(folder: Path, models: list[str], shared_bytes: int = 256 * 2**20) -> TritonProcess:
     """A Triton yet to be started, with these of :data:`MODELS`."""
     (folder / "run").mkdir()
     repository = folder / "repository"
     for name in models:
         MODELS[name].write(repository / name)
     drawn = ports.choose_ports(SETTINGS)
-    return Serving(
+    return TritonProcess(
         Box(f"test{os.urandom(4).hex()}", folder / "run", repository, *drawn, "nginx", shared_bytes)
     )

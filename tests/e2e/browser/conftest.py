@@ -12,7 +12,7 @@ from sm.settings import Settings
 from sm.tools.build import example_repositories
 from sm.tools.build.prepare import prepare
 from sm.tools.scaffold.writing import NewClient
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.browser import chromium
 from tests.support.demo_box import demo
 from tests.support.playground import DESKTOP, Playground
@@ -35,7 +35,7 @@ def page_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     DOUBLES.write(repository / "doubles")
     NewClient("files", "bytes").write(folder / "team")
     (repository / "files").symlink_to(folder / "team" / "model" / "files")
-    with running(
+    with running_box(
         folder, repository, clients=(CLIENT_FOLDERS / "page", folder / "team" / "clients")
     ) as started:
         yield started
@@ -47,7 +47,9 @@ def examples_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBo
     settings = Settings.read({})
     prepare(settings)
     example_repositories.prepare(settings)
-    with running(tmp_path_factory.mktemp("all"), None, wait=False, clients=(), words="--examples") as started:
+    with running_box(
+        tmp_path_factory.mktemp("all"), None, wait_until_ready=False, clients=(), arguments="--examples"
+    ) as started:
         started.wait_ready(EXAMPLES_TIMEOUT_S)
         yield started
 

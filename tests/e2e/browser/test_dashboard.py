@@ -14,9 +14,9 @@ from selenium import webdriver
 from selenium.webdriver import Keys
 from selenium.webdriver.support.ui import Select
 
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.dashboard import Dashboard
-from tests.support.model_archives import Platform, model
+from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.multi_model_endpoint import Endpoint
 from tests.support.playground import DESKTOP, SCREENS
 
@@ -89,8 +89,8 @@ def test_it_can_be_used_with_the_keyboard_alone(dashboard: Dashboard) -> None:
 
 @pytest.fixture
 def faulty_box(tmp_path: Path) -> Iterator[Endpoint]:
-    platform = Platform(tmp_path / "models")
-    with running(
+    platform = ArchiveFolder(tmp_path / "models")
+    with running_box(
         tmp_path,
         None,
         clients=(),
@@ -105,7 +105,7 @@ def faulty_box(tmp_path: Path) -> Iterator[Endpoint]:
 def test_faults_show_and_do_not_break_the_page(browser: webdriver.Chrome, faulty_box: Endpoint) -> None:
     box = faulty_box.box
     for name in ("staying", "leaving"):
-        faulty_box.loaded(name, faulty_box.platform.flat(name, model()))
+        faulty_box.loaded(name, faulty_box.platform.flat(name, multiplying_model()))
         faulty_box.y(name)
     page = Dashboard(browser, box.url)
     page.show_on(DESKTOP)

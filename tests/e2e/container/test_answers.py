@@ -8,7 +8,7 @@ from pathlib import Path
 import requests
 
 from sm.settings import HERE
-from tests.support.boxes import running, until
+from tests.support.boxes import running_box, wait_until
 from tests.support.containers import CLIENT, Container, container, podman, team_repository
 
 GOLDEN = HERE / "clients" / "resnet" / "sample" / "golden-pictures.json"
@@ -45,7 +45,7 @@ def test_answers_are_those_of_make_serve_byte_for_byte(
         (MASKED, "application/json", ""),
         (b"no picture", "image/png", "resnet"),
     ]
-    with running(tmp_path, demo, clients=()) as box:
+    with running_box(tmp_path, demo, clients=()) as box:
         for body, kind, model in requests:
             named = {"X-Amzn-SageMaker-Inference-Id": "same"}
             direct = box.send(body, kind, headers=named, params={"modelname": model} if model else {})
@@ -143,7 +143,7 @@ def test_in_two_gigabytes_of_memory_the_demo_answers_or_says_that_it_ran_out(
             box.send(MASKED),
         ]
         if not all(answer.ok for answer in answers):
-            until(lambda: "memory ran out" in box.logs(), what="the sentence")
+            wait_until(lambda: "memory ran out" in box.logs(), description="the sentence")
         assert box.state("Running") == "true"
 
 

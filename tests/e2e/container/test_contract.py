@@ -12,7 +12,7 @@ import pytest
 from sm.settings import HERE
 from tests.contract.own import BODY
 from tests.support.containers import container
-from tests.support.model_archives import Platform, ensemble, model
+from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.tritons import MODELS
 
 BATCH = ("-e", "SAGEMAKER_BATCH=true", "-e", "SAGEMAKER_BATCH_STRATEGY=MULTI_RECORD")
@@ -59,9 +59,16 @@ def test_a_container_keeps_every_promise(
 
 @pytest.mark.exhaustive
 def test_a_multi_model_container_keeps_every_promise(image: str, tmp_path: Path) -> None:
-    platform = Platform(tmp_path / "archives")
+    platform = ArchiveFolder(tmp_path / "archives")
     platform.flat("flat")
-    platform.nested("nested", {"first": model(2), "second": model(3), "both": ensemble("first", "second")})
+    platform.nested(
+        "nested",
+        {
+            "first": multiplying_model(2),
+            "second": multiplying_model(3),
+            "both": chain_config("first", "second"),
+        },
+    )
     readable(tmp_path)
     flags = ("-e", "SAGEMAKER_MULTI_MODEL=true", "-v", f"{platform.home}:{INSIDE}:ro", "--shm-size", "256m")
     with container(image, None, *flags) as box:

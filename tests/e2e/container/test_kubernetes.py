@@ -19,9 +19,9 @@ import pytest
 import requests
 import yaml  # type: ignore[import-untyped]
 
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.containers import podman, team_repository
-from tests.support.sm_command import Sm, sm
+from tests.support.sm_command import RunSm, sm
 from tests.support.tritons import Model
 
 __all__ = ["sm"]
@@ -60,7 +60,7 @@ class Pod:
 
 
 @pytest.fixture
-def pod(image: str, sm: Sm, tmp_path: Path) -> Iterator[Pod]:
+def pod(image: str, sm: RunSm, tmp_path: Path) -> Iterator[Pod]:
     repository = tmp_path / "repository"
     repository.mkdir()
     team_repository(repository, model=PATIENT)
@@ -92,7 +92,7 @@ def options(words: str) -> list[str]:
 
 def test_a_pod_is_ready_before_it_gets_traffic_and_drains_what_it_has(pod: Pod) -> None:
     # Ready is what the readiness probe would see; the first request after that is answered.
-    until(lambda: pod.ping() == 200, what="/ping 200")
+    wait_until(lambda: pod.ping() == 200, description="/ping 200")
     assert pod.wait(0).status_code == 200
 
     inside = pod.inspect()
@@ -108,7 +108,7 @@ def test_a_pod_is_ready_before_it_gets_traffic_and_drains_what_it_has(pod: Pod) 
     answers: list[int] = []
     caller = threading.Thread(target=lambda: answers.append(pod.wait(4).status_code))
     caller.start()
-    until(lambda: in_flight(pod) >= 1, what="an invocation in flight")
+    wait_until(lambda: in_flight(pod) >= 1, description="an invocation in flight")
     sleep = pod.described["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
     podman("stop", "--time", str(pod.described["terminationGracePeriodSeconds"] - sleep), pod.container)
     caller.join()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.containers import PAGE, container, team_repository
 from tests.support.tritons import MODELS
 
@@ -34,7 +34,7 @@ def test_what_the_kernel_kills_is_one_sentence_and_the_box_lives(image: str, tmp
         assert box.send(b"10", "text/plain").json()["result"] == [10.0, 10.0, 10.0]
         assert box.send(b"2000", "text/plain").status_code in (500, 503, 507)
         # Triton is started again, and with it the model's process.
-        until(lambda: box.send(b"10", "text/plain").ok, what="an answer after the kill")
+        wait_until(lambda: box.send(b"10", "text/plain").ok, description="an answer after the kill")
         assert box.state("Running") == "true"
         lines = [json.loads(line) for line in box.logs().splitlines() if line.startswith("{")]
     said = [line["message"] for line in lines if "memory ran out" in line["message"]]

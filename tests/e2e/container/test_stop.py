@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.containers import container
-from tests.support.load import Load, dispatch
+from tests.support.load import Load, dispatch_body
 
 
 def test_a_stop_under_load_drains_and_ends_with_0(image: str, demo: Path, cat: bytes) -> None:
     with container(image, demo) as box:
-        body = dispatch("resnet", base64.b64encode(cat).decode())
+        body = dispatch_body("resnet", base64.b64encode(cat).decode())
         with Load(box.port, body).start(callers=8) as load:
-            until(lambda: load.outcomes["200"] >= 10, what="answers under load")
+            wait_until(lambda: load.outcomes["200"] >= 10, description="answers under load")
             # Podman would have killed it after 30 s, and the status would be another.
             assert box.stop() == 0
         assert set(load.outcomes) <= {"200", "429", "503", "refused"}, load.outcomes

@@ -12,7 +12,7 @@ from sm.tools.deploy.aws import ServiceUnavailable
 from sm.tools.deploy.waiting import Clock, Waiter
 from sm.tools.progress import Progress
 from tests.support.aws_proxy import error
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.deploy_account import Cloud
 
 #: A piece of rich's bar.
@@ -56,7 +56,9 @@ def test_a_terminal_has_a_bar_with_state_and_time_that_is_gone_at_the_end(
     for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
         monkeypatch.setenv(name, value)
     stream = Terminal()
-    hours = Hours(lambda: until(lambda: f"Updating {hours.now:.0f} s" in stream.getvalue(), what="the bar"))
+    hours = Hours(
+        lambda: wait_until(lambda: f"Updating {hours.now:.0f} s" in stream.getvalue(), description="the bar")
+    )
     updating(cloud, stream, hours)
     shown = stream.getvalue()
     assert "endpoint ships" in shown

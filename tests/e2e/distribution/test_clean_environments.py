@@ -12,7 +12,7 @@ import requests
 
 from sm import __version__
 from sm.settings import Settings
-from tests.support.boxes import free_port, until
+from tests.support.boxes import free_port, wait_until
 from tests.support.deploy_account import IMAGE, Cloud, cloud, proxy
 from tests.support.distribution import (
     Distribution,
@@ -61,7 +61,7 @@ def demo(installed: Installed) -> Iterator[str]:
     with log.open("w") as stream:
         process = subprocess.Popen(command, cwd=installed.home, env=environment, stdout=stream, stderr=stream)
         try:
-            until(lambda: "The box is ready" in log.read_text() or process.poll() is not None, 400)
+            wait_until(lambda: "The box is ready" in log.read_text() or process.poll() is not None, 400)
             assert process.poll() is None, log.read_text()
             assert f"trireme-serving {__version__} on Python" in log.read_text()
             yield f"http://127.0.0.1:{port}"

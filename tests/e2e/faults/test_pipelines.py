@@ -10,13 +10,13 @@ from functools import partial
 
 import pytest
 
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.faults.attack import Fault, attack, stall
 from tests.support.faults.boxes import DEADLINE_S, RESTARTS, everything, stubs
 from tests.support.faults.inputs import JSON, Sample, v2_numbers, with_golden_answers
-from tests.support.load import dispatch
-from tests.support.model_archives import ensemble
-from tests.support.tritons import Decoupled, Model
+from tests.support.load import dispatch_body
+from tests.support.model_archives import chain_config
+from tests.support.tritons import DecoupledModel, Model
 
 #: Long enough that Triton gives up on a stopped process, and has another request for it when it goes on.
 STALL_S = 3.0
@@ -48,11 +48,11 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     # With a batch dimension: Triton joins the requests of several callers.
     Model(ECHO, INPUTS, OUTPUTS, batch=8).write(repository / "echo")
     Model(ASK_ANOTHER, INPUTS, OUTPUTS, batch=8).write(repository / "relay")
-    Decoupled(SEND_PARTS, INPUTS, OUTPUTS).write(repository / "parts")
+    DecoupledModel(SEND_PARTS, INPUTS, OUTPUTS).write(repository / "parts")
     (repository / "chain" / "1").mkdir(parents=True)
-    (repository / "chain" / "config.pbtxt").write_text(ensemble("echo", "relay"))
+    (repository / "chain" / "config.pbtxt").write_text(chain_config("echo", "relay"))
     deadline, restarts = str(DEADLINE_S), str(RESTARTS)
-    with running(
+    with running_box(
         folder,
         repository,
         clients=(CLIENTS,),
@@ -68,7 +68,7 @@ def samples(box: RunningBox) -> list[Sample]:
     for number in range(24):
         row = [float(number * 1000 + place) for place in range(4)]
         made += [v2_numbers(model, row) for model in ("echo", "relay", "chain")]
-        body = dispatch("joined", {"numbers": row})
+        body = dispatch_body("joined", {"numbers": row})
         made.append(Sample(f"joined {row[0]:g}", "joined", "/invocations", JSON, body))
     return with_golden_answers(made, box.port)
 

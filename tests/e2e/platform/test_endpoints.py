@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.support.aws_command import run_aws
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.platform import runtime
 from tests.support.platform.account import BUCKET, Account
 from tests.support.platform.host import client
@@ -138,7 +138,7 @@ def test_the_aws_command_asks_an_asynchronous_endpoint(
         rows = serving.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
         return any(row["Key"] == key for row in rows)
 
-    until(answered, what="the answer in S3")
+    wait_until(answered, description="the answer in S3")
     answer = serving.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
     assert json.loads(answer)["result"] == ["AT", "LAST"]
 
@@ -158,9 +158,9 @@ def test_an_asynchronous_endpoint_answers_in_s3_and_fails_there_too(serving: Acc
         return serving.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode() if is_there else ""
 
     output, _ = invoke_async("in time")
-    assert json.loads(until(lambda: read_object(output)))["result"] == ["IN", "TIME"]
+    assert json.loads(wait_until(lambda: read_object(output)))["result"] == ["IN", "TIME"]
     output, failure = invoke_async("boom")
-    assert "client_failed" in until(lambda: read_object(failure))
+    assert "client_failed" in wait_until(lambda: read_object(failure))
     assert not read_object(output)
 
 
@@ -179,7 +179,9 @@ def scaled(platform: Platform, account: Account, count: int) -> None:
         EndpointName="plain",
         DesiredWeightsAndCapacities=[{"VariantName": "AllTraffic", "DesiredInstanceCount": count}],
     )
-    until(lambda: len(platform.host.endpoints["plain"].instances) == count, what=f"{count} instances")
+    wait_until(
+        lambda: len(platform.host.endpoints["plain"].instances) == count, description=f"{count} instances"
+    )
     account.settled("plain")
 
 
@@ -203,10 +205,10 @@ def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
     for caller in callers:
         caller.start()
     try:
-        until(lambda: victim.busy >= 2 and other.busy >= 2, what="work on both")
+        wait_until(lambda: victim.busy >= 2 and other.busy >= 2, description="work on both")
         victim.machine.kill()
         before = len(answered)
-        until(lambda: len(answered) > before + 12, what="answers of the other")
+        wait_until(lambda: len(answered) > before + 12, description="answers of the other")
     finally:
         over.set()
     for caller in callers:
@@ -214,7 +216,9 @@ def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
     # Those that it was working on, and those that came before its sockets were gone.
     assert 0 < len(lost) <= 12
     assert all(victim.id in arn for arn in lost), lost
-    until(lambda: len(platform.host.endpoints["plain"].instances) == 2, what="another in its place")
+    wait_until(
+        lambda: len(platform.host.endpoints["plain"].instances) == 2, description="another in its place"
+    )
 
 
 def test_fewer_instances_are_wanted_and_the_others_go(platform: Platform, serving: Account) -> None:
@@ -260,6 +264,6 @@ def test_a_deleted_endpoint_leaves_no_process(platform: Platform, serving: Accou
     serving.settled("short")
     instance = platform.host.endpoints["short"].instances[0]
     serving.sagemaker.delete_endpoint(EndpointName="short")
-    until(lambda: not instance.machine.alive() and not instance.home.exists(), what="its end")
+    wait_until(lambda: not instance.machine.alive() and not instance.home.exists(), description="its end")
     with pytest.raises(ClientError, match="not found"):
         serving.ask("short", "x")

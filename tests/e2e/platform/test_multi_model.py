@@ -8,7 +8,7 @@ import shutil
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.support.model_archives import model
+from tests.support.model_archives import multiplying_model
 from tests.support.platform.account import BUCKET, Account
 from tests.support.platform.teams import Platform
 from tests.support.tritons import HEAD, Model
@@ -34,7 +34,10 @@ def large(factor: int) -> Model:
 def shared(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Account:
     """The endpoint ``shared``, with three models of which two fit, and one that does not load."""
     folder, room = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("room")
-    made = {**{f"m{number}": large(number) for number in (2, 3, 5)}, "bad": model(failing="ValueError('no')")}
+    made = {
+        **{f"m{number}": large(number) for number in (2, 3, 5)},
+        "bad": multiplying_model(failing="ValueError('no')"),
+    }
     for name, one in made.items():
         one.write(folder / name)
         platform.account.upload(f"shared/{name}.tar.gz", folder / name)

@@ -16,7 +16,7 @@ import websocket
 
 from sm.server.access import keys
 from tests.support.access_routes import CLOSED
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.locked_boxes import LockedBox, error_of
 
 
@@ -154,7 +154,9 @@ def test_a_key_over_its_rate_is_a_429_and_others_are_not(locked: LockedBox) -> N
     assert 1 <= int(refused[1]["retry-after"]) <= 2
     assert locked.invoke(x_api_key=locked.key)[0] == 200
     locked.box.wait_for_log('"api_key_name":"bob"')
-    until(lambda: locked.invoke(x_api_key=locked.limited_key)[0] == 200, what="the end of the wait")
+    wait_until(
+        lambda: locked.invoke(x_api_key=locked.limited_key)[0] == 200, description="the end of the wait"
+    )
 
 
 def test_a_forged_name_makes_no_other_rate(locked: LockedBox) -> None:
@@ -172,9 +174,9 @@ def test_a_key_that_is_added_works_and_one_that_is_removed_does_not(locked: Lock
     before = locked.keys_file.read_text()
     with locked.keys_file.open("a") as file:
         file.write(keys.format_line("carol", key) + "\n")
-    until(lambda: locked.invoke(x_api_key=key)[0] == 200, what="the new key")
+    wait_until(lambda: locked.invoke(x_api_key=key)[0] == 200, description="the new key")
     locked.keys_file.write_text(before)
-    until(lambda: locked.invoke(x_api_key=key)[0] == 403, what="the end of the key")
+    wait_until(lambda: locked.invoke(x_api_key=key)[0] == 403, description="the end of the key")
     assert locked.invoke(x_api_key=locked.key)[0] == 200
     locked.box.wait_for_log("the API keys were read again: 3")
 
@@ -188,9 +190,9 @@ def test_a_file_that_is_broken_later_changes_nothing(locked: LockedBox, broken: 
             locked.keys_file.unlink()
         else:
             locked.keys_file.write_text(broken)
-        until(
+        wait_until(
             lambda: locked.box.log.read_text().count("the API keys stay as they were") > reported,
-            what="a word of it",
+            description="a word of it",
         )
         assert locked.invoke(x_api_key=locked.key)[0] == 200
         assert locked.invoke()[0] == 401
@@ -213,7 +215,7 @@ def test_without_the_checker_nobody_gets_in_and_it_comes_back(locked: LockedBox)
             assert locked.ask("GET", "/ping")[0] == 200
         finally:
             os.kill(checker, signal.SIGKILL)
-        until(lambda: locked.invoke(x_api_key=locked.key)[0] == 200, what="the checker")
+        wait_until(lambda: locked.invoke(x_api_key=locked.key)[0] == 200, description="the checker")
         assert locked.invoke(x_api_key="x")[0] == 403
     finally:
         locked.keys_file.write_text(content)

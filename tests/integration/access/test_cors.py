@@ -14,7 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.browser import chromium
 from tests.support.locked_boxes import ORIGIN, LockedBox
 
@@ -92,11 +92,11 @@ def test_it_can_read_errors_too(browser: webdriver.Chrome, locked: LockedBox, pa
     refused = invoke(browser, locked, "")
     assert (refused["status"], refused["body"]["code"]) == (401, "unauthorized")
     assert refused["challenge"].startswith("Bearer")
-    limited = until(
+    limited = wait_until(
         lambda: (lambda answer: answer if answer["status"] != 200 else None)(
             invoke(browser, locked, locked.limited_key)
         ),
-        what="the limit",
+        description="the limit",
     )
     assert (limited["status"], limited["body"]["code"]) == (429, "rate_limited")
     assert int(limited["retry"]) >= 1

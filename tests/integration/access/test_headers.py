@@ -16,7 +16,7 @@ from sm.server.access import keys, setup
 from sm.server.supervisor import front
 from sm.settings import HERE, Settings
 from tests.support import certificates as certificate_files
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.nginx_front import NGINX, Front, error, make_box, running
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
@@ -38,7 +38,7 @@ def nginx() -> Iterator[Front]:
             env={**os.environ, "TRIREME_RUN_DIR": name, "TRIREME_API_KEYS_FILE": str(file)},
         )
         try:
-            until(box.keys_socket.exists)
+            wait_until(box.keys_socket.exists)
             with running(run, api_keys_file=file) as started:
                 yield started
         finally:

@@ -20,7 +20,7 @@ from sm.server.access.certificates import CertificateError
 from sm.server.supervisor import front
 from sm.settings import Settings
 from tests.support import certificates as certificate_files
-from tests.support.boxes import free_port, refused_start
+from tests.support.boxes import free_port, log_of_failed_start
 from tests.support.tritons import MODELS
 
 
@@ -32,7 +32,7 @@ def model(tmp_path: Path) -> Path:
 
 def refusal(folder: Path, repository: Path, **variables: str) -> str:
     """The one sentence of a box that does not start."""
-    (line,) = refused_start(
+    (line,) = log_of_failed_start(
         folder, repository, (), TRIREME_TLS_PORT=str(free_port()), **variables
     ).splitlines()
     return str(json.loads(line)["message"])
@@ -54,7 +54,7 @@ def test_a_port_with_tls_that_is_taken_is_named_by_its_variable(tmp_path: Path, 
     certificate, key = certificate_files.write(tmp_path)
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
-        log = refused_start(
+        log = log_of_failed_start(
             tmp_path,
             model,
             TRIREME_TLS_PORT=str(port),

@@ -12,7 +12,7 @@ import requests
 
 from tests.support import certificates as certificate_files
 from tests.support.access_routes import CLOSED
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.locked_boxes import LockedBox
 
 
@@ -51,7 +51,7 @@ def served(locked: LockedBox) -> bytes | None:
 
 def wait_for(locked: LockedBox, certificate: bytes) -> None:
     """Until it is served by every worker: for a moment there are old and new ones."""
-    until(lambda: all(served(locked) == certificate for _ in range(10)), what="the certificate")
+    wait_until(lambda: all(served(locked) == certificate for _ in range(10)), description="the certificate")
 
 
 @pytest.fixture
@@ -147,10 +147,10 @@ def test_a_broken_pair_changes_nothing_not_even_when_nginx_is_started_again(
         locked.certificate_key.write_bytes(other[1].read_bytes())
     else:
         locked.certificate.unlink()
-    until(
+    wait_until(
         lambda: locked.box.log.read_text().count("the certificate stays as it was") > reported,
-        what="a word of it",
+        description="a word of it",
     )
-    locked.box.kill("nginx")
+    locked.box.kill_and_wait_for_restart("nginx")
     assert served(locked) == first
     assert "PRIVATE KEY" not in locked.box.log.read_text()

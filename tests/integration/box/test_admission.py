@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, answered, command_line, running, until
-from tests.support.load import Load, dispatch
+from tests.support.boxes import RunningBox, command_line, retry_until_ok, running_box, wait_until
+from tests.support.load import Load, dispatch_body
 from tests.support.tritons import MODELS
 
 WORKERS, THREADS, QUEUE = 2, 2, 4
@@ -87,10 +87,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flooded]:
         )
     (folder / "clients" / "pipeline").mkdir()
     (folder / "clients" / "pipeline" / "client.py").write_text(PIPELINE)
-    with running(
+    with running_box(
         folder,
         folder / "model",
-        wait=False,
+        wait_until_ready=False,
         clients=(folder / "clients",),
         SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
         TRIREME_THREADS=str(THREADS),
@@ -109,17 +109,20 @@ def flooded(served: Flooded) -> Iterator[Flooded]:
     (served.folder / "go").unlink(missing_ok=True)
     yield served
     served.release()
-    until(lambda: served.box.metric("trireme_model_in_flight") == 0, what="no invocation at work")
-    until(lambda: served.box.metric("trireme_model_queue_length") == 0, what="empty queues")
+    wait_until(lambda: served.box.metric("trireme_model_in_flight") == 0, description="no invocation at work")
+    wait_until(lambda: served.box.metric("trireme_model_queue_length") == 0, description="empty queues")
 
 
 @contextmanager
 def flood(flooded: Flooded, callers: int) -> Iterator[Load]:
     """Callers that come again as soon as they are refused, once the model's queue is full; released in the end."""
-    with Load(flooded.box.port, dispatch("flooded", "wait"), patience=0.05).start(callers) as load:
+    with Load(flooded.box.port, dispatch_body("flooded", "wait"), retry_delay_s=0.05).start(callers) as load:
         try:
-            until(lambda: load.outcomes["429"] > 0, what="a 429")
-            until(lambda: flooded.gauge("in_flight", "flooded") == SHARE, what="the model's share at work")
+            wait_until(lambda: load.outcomes["429"] > 0, description="a 429")
+            wait_until(
+                lambda: flooded.gauge("in_flight", "flooded") == SHARE,
+                description="the model's share at work",
+            )
             yield load
         finally:
             flooded.release()
@@ -128,9 +131,13 @@ def flood(flooded: Flooded, callers: int) -> Iterator[Load]:
 def test_a_flooded_model_alone_is_refused_and_no_other_waits_for_it(flooded: Flooded) -> None:
     refused_before = flooded.gauge("rejected_total", "quiet")
     with flood(flooded, callers=60) as load:
-        quiet = Load(flooded.box.port, dispatch("quiet", "four")).start(callers=3, requests_each=20).join()
+        quiet = (
+            Load(flooded.box.port, dispatch_body("quiet", "four")).start(callers=3, requests_each=20).join()
+        )
         assert quiet.outcomes == {"200": 60}
-        pipeline = Load(flooded.box.port, dispatch("pipeline", "x")).start(callers=2, requests_each=5).join()
+        pipeline = (
+            Load(flooded.box.port, dispatch_body("pipeline", "x")).start(callers=2, requests_each=5).join()
+        )
         assert pipeline.outcomes == {"200": 10}
         listed = flooded.box.invoke("quiet", ["four"] * 100)
         assert listed.json()["result"] == [4] * 100
@@ -148,12 +155,12 @@ def test_a_flooded_model_alone_is_refused_and_no_other_waits_for_it(flooded: Flo
 
 
 def test_who_hangs_up_in_the_queue_leaves_it(flooded: Flooded) -> None:
-    body = dispatch("flooded", "wait")
+    body = dispatch_body("flooded", "wait")
     head = f"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\nContent-Type: application/json\r\n\r\n"
     callers = [socket.create_connection(("127.0.0.1", flooded.box.port), timeout=10) for _ in range(8)]
     for caller in callers:
         caller.sendall(head.encode() + body)
-    until(lambda: flooded.gauge("queue_length", "flooded") >= 8 - SHARE, what="a queue")
+    wait_until(lambda: flooded.gauge("queue_length", "flooded") >= 8 - SHARE, description="a queue")
 
     def cancelled() -> float:
         return flooded.box.metric("trireme_invocations_total", model="flooded", status="499")
@@ -161,17 +168,19 @@ def test_who_hangs_up_in_the_queue_leaves_it(flooded: Flooded) -> None:
     before = cancelled()
     for caller in callers:
         caller.close()
-    until(lambda: flooded.gauge("queue_length", "flooded") == 0, what="an empty queue")
-    until(lambda: cancelled() - before >= 8 - SHARE, what="a 499 for each that waited")
+    wait_until(lambda: flooded.gauge("queue_length", "flooded") == 0, description="an empty queue")
+    wait_until(lambda: cancelled() - before >= 8 - SHARE, description="a 499 for each that waited")
 
 
 def test_two_hundred_models_at_once_have_bounded_threads_and_series(flooded: Flooded) -> None:
     before = flooded.threads()
     loads = [
-        Load(flooded.box.port, dispatch(f"many{number}", "wait")).start(callers=1, requests_each=1)
+        Load(flooded.box.port, dispatch_body(f"many{number}", "wait")).start(callers=1, requests_each=1)
         for number in range(MANY)
     ]
-    until(lambda: sum(load.total() for load in loads) == MANY - IN_HAND, what="as many as are in hand")
+    wait_until(
+        lambda: sum(load.total() for load in loads) == MANY - IN_HAND, description="as many as are in hand"
+    )
     assert flooded.threads() <= before + 2 * THREADS + QUEUE + 2 * THREADS
     assert flooded.box.ping()[0] == 200
     flooded.release()
@@ -187,9 +196,11 @@ def test_a_stalled_model_process_keeps_no_other_model_waiting(flooded: Flooded) 
     [stub] = [pid for pid in flooded.box.pids("triton_python_backend_stub") if "/echo/" in command_line(pid)]
     os.kill(stub, signal.SIGSTOP)
     path = "/v2/models/echo/infer"
-    with Load(flooded.box.port, ROWS, path=path, patience=0.05).start(callers=40, requests_each=2) as stalled:
+    with Load(flooded.box.port, ROWS, path=path, retry_delay_s=0.05).start(
+        callers=40, requests_each=2
+    ) as stalled:
         try:
-            quiet = Load(flooded.box.port, dispatch("quiet", "four")).start(2, requests_each=50).join()
+            quiet = Load(flooded.box.port, dispatch_body("quiet", "four")).start(2, requests_each=50).join()
             healthy = (
                 Load(flooded.box.port, b'{"inputs":[]}', path="/v2/models/fixed/infer").start(1, 5).join()
             )
@@ -201,5 +212,5 @@ def test_a_stalled_model_process_keeps_no_other_model_waiting(flooded: Flooded) 
     # The body lacks its tensor: Triton's 400 says that it has looked at it.
     assert set(healthy.outcomes) <= {"400", "503"}
     flooded.box.wait_ready()
-    response = answered(lambda: requests.post(f"{flooded.box.url}{path}", data=ROWS, timeout=60))
+    response = retry_until_ok(lambda: requests.post(f"{flooded.box.url}{path}", data=ROWS, timeout=60))
     assert response.json()["outputs"][0]["data"] == [1.0, 2.0]

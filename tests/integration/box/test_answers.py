@@ -17,7 +17,7 @@ import requests
 from PIL import Image
 
 from sm.settings import HERE, Settings
-from tests.support.boxes import RunningBox
+from tests.support.boxes import RunningBox, running_box
 from tests.support.prometheus import promtool
 
 SAMPLES = {name: HERE / "clients" / name / "sample" for name in ("resnet", "yolov5", "bert_base")}
@@ -229,9 +229,7 @@ def test_the_request_id_of_the_caller_is_in_the_error(box: RunningBox) -> None:
 def test_an_answer_without_nginx_in_front_is_the_same(
     demo: Path, tmp_path: Path, cat: bytes, box: RunningBox
 ) -> None:
-    from tests.support.boxes import running
-
-    with running(tmp_path, demo, TRIREME_NGINX="off") as alone:
+    with running_box(tmp_path, demo, TRIREME_NGINX="off") as alone:
         options: dict[str, Any] = {"params": {"modelname": "resnet"}}
         assert alone.send(cat, "image/png", **options).json() == box.send(cat, "image/png", **options).json()
         assert alone.invoke("nobody", {}).status_code == 404

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.tritons import MODELS
 
 CLIENT = """
@@ -57,7 +57,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running(tmp_path_factory.mktemp("box"), archive, clients=()) as box:
+    with running_box(tmp_path_factory.mktemp("box"), archive, clients=()) as box:
         yield box
 
 

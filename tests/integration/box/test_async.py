@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.tritons import MODELS
 
 CLIENTS = CLIENT_FOLDERS / "patient"
@@ -33,7 +33,7 @@ def test_a_request_may_take_longer_than_a_minute_wherever_it_spends_it(tmp_path:
     config = tmp_path / "model" / "slow" / "config.pbtxt"
     config.write_text(config.read_text() + "instance_group [{count: 2, kind: KIND_CPU}]\n")
     (tmp_path / "notes").mkdir()
-    with running(
+    with running_box(
         tmp_path,
         tmp_path / "model",
         clients=(CLIENTS,),

@@ -11,7 +11,7 @@ import requests
 
 from sm.router.routes.execution_parameters import parameters
 from sm.settings import Settings
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.tritons import MODELS
 
 LINES = "application/jsonlines"
@@ -23,7 +23,7 @@ ROWS = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("batch")
     MODELS["echo"].write(folder / "model" / "echo")
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(CLIENTS,),

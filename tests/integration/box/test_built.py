@@ -16,7 +16,7 @@ from tritonclient.grpc import model_config_pb2
 from sm.inspection import problems
 from sm.repository.manifest import Manifest
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 
 MODELS = ("resnet", "yolov5", "bert_base")
 #: Targets, and Triton's backend of each.
@@ -43,7 +43,7 @@ def built(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rebuilt(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """The wheel's Triton has no backend for the other target."""
-    with running(tmp_path_factory.mktemp("rebuilt"), built / "cpu") as box:
+    with running_box(tmp_path_factory.mktemp("rebuilt"), built / "cpu") as box:
         yield box
 
 

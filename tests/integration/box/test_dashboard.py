@@ -16,10 +16,10 @@ from openapi_schema_validator import OAS31Validator
 
 from sm.run_state import Box
 from sm.server.history.recorder import Recorder
-from tests.support.boxes import RunningBox, running, until
-from tests.support.model_archives import Platform, model
+from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.multi_model_endpoint import Endpoint
-from tests.support.sm_command import Sm, sm
+from tests.support.sm_command import RunSm, sm
 
 __all__ = ["sm"]
 
@@ -28,8 +28,8 @@ __all__ = ["sm"]
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """A box whose models come and go, and whose processes a test may end."""
     folder = tmp_path_factory.mktemp("dashboard")
-    platform = Platform(folder / "models")
-    with running(
+    platform = ArchiveFolder(folder / "models")
+    with running_box(
         folder,
         None,
         clients=(),
@@ -47,10 +47,10 @@ def numbers(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
 
 
 def test_requests_are_in_the_points_and_in_the_last_minute_and_as_the_document_says(
-    endpoint: Endpoint, sm: Sm
+    endpoint: Endpoint, sm: RunSm
 ) -> None:
     box = endpoint.box
-    endpoint.loaded("asked", endpoint.platform.flat("asked", model(2)))
+    endpoint.loaded("asked", endpoint.platform.flat("asked", multiplying_model(2)))
     for _ in range(3):
         endpoint.y("asked")
     assert endpoint.invoke("asked", {"inputs": []}).status_code == 400
@@ -60,7 +60,7 @@ def test_requests_are_in_the_points_and_in_the_last_minute_and_as_the_document_s
         answers = found["box"]["last_minute"]["models"].get("asked", {}).get("answers", {})
         return found if sum(answers.values()) == 4 and found["box"]["models"] else None
 
-    found = until(recorded, what="the requests in the numbers")
+    found = wait_until(recorded, description="the requests in the numbers")
     recent = found["box"]["last_minute"]
     assert recent["models"]["asked"]["answers"] == recent["all"]["answers"] == {"2xx": 3, "4xx": 1}
     assert 0 < recent["all"]["p50_ms"] <= recent["all"]["p99_ms"] < 60_000
@@ -99,7 +99,7 @@ def test_faults_and_loads_are_events_and_show_in_the_tables(endpoint: Endpoint) 
     def row(name: str) -> dict[str, Any]:
         return next(dict(row) for row in look()["box"]["processes"] if row["name"] == name)
 
-    endpoint.loaded("leaving", endpoint.platform.flat("leaving", model()))
+    endpoint.loaded("leaving", endpoint.platform.flat("leaving", multiplying_model()))
     look()
     endpoint.unload("leaving")
     assert "the model leaving was unloaded" in texts()
@@ -109,27 +109,30 @@ def test_faults_and_loads_are_events_and_show_in_the_tables(endpoint: Endpoint) 
     stalled = box.workers()[0]
     os.kill(stalled, signal.SIGSTOP)
     try:
-        until(lambda: row("data")["stopped"] == 1, what="a stopped worker")
+        wait_until(lambda: row("data")["stopped"] == 1, description="a stopped worker")
     finally:
         os.kill(stalled, signal.SIGCONT)
-    until(lambda: "all processes of data run again" in texts(), what="its return")
+    wait_until(lambda: "all processes of data run again" in texts(), description="its return")
     os.kill(stalled, signal.SIGKILL)
-    until(lambda: "1 worker of data ended" in texts(), what="its end")
-    until(lambda: row("data")["restarts"] == 1, what="the count")
+    wait_until(lambda: "1 worker of data ended" in texts(), description="its end")
+    wait_until(lambda: row("data")["restarts"] == 1, description="the count")
 
     triton = row("triton")["pid"]
     os.kill(triton, signal.SIGKILL)
-    until(lambda: row("triton")["state"] != "ready", what="a Triton that is gone")
-    assert all(model["state"] in ("unknown", "not ready") for model in look()["box"]["models"])
-    until(lambda: row("triton")["state"] == "ready", what="a new Triton")
+    wait_until(lambda: row("triton")["state"] != "ready", description="a Triton that is gone")
+    assert all(
+        multiplying_model["state"] in ("unknown", "not ready")
+        for multiplying_model in look()["box"]["models"]
+    )
+    wait_until(lambda: row("triton")["state"] == "ready", description="a new Triton")
     assert row("triton")["restarts"] == 1
     assert "triton was started again" in texts()
     # The box's own numbers go on.
     at = numbers(box)["box"]["at"]
-    until(lambda: numbers(box)["box"]["at"] > at, what="a later look of the box itself")
+    wait_until(lambda: numbers(box)["box"]["at"] > at, description="a later look of the box itself")
 
 
-def test_sm_top_says_what_is_not_there(sm: Sm, endpoint: Endpoint) -> None:
+def test_sm_top_says_what_is_not_there(sm: RunSm, endpoint: Endpoint) -> None:
     said = sm("top", "--once", "--url", "http://127.0.0.1:1")
     assert (said.status, said.out) == (1, "")
     assert said.err.startswith("sm: no box answers at http://127.0.0.1:1: ")

@@ -29,9 +29,9 @@ from tests.support.boxes import (
     RunningBox,
     command_line,
     descendants,
-    refused_start,
-    running,
-    until,
+    log_of_failed_start,
+    running_box,
+    wait_until,
 )
 from tests.support.listening import listening
 from tests.support.tritons import MODELS
@@ -55,7 +55,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     MODELS["echo"].write(folder / "model" / "echo")
     broken = replace(MODELS["fixed"], head="import no_such_module\n" + MODELS["fixed"].head)
     broken.write(folder / "model" / "broken")
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(CLIENTS,),
@@ -219,7 +219,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     (folder / "clients").mkdir()
     (folder / "clients" / "broken.py").write_text("import no_such_module\n")
     http, grpc, metrics = ports.choose_ports(Settings())
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(CLIENTS, folder / "clients"),
@@ -294,13 +294,13 @@ def test_a_port_outside_of_the_range_stops_the_start_naming_both(closed: Running
 def test_a_model_that_loads_longer_than_the_start_may_take_stops_it(tmp_path: Path) -> None:
     slow = MODELS["fixed"].head + "        time.sleep(60)\n"
     replace(MODELS["fixed"], head=slow).write(tmp_path / "model" / "lazy")
-    log = refused_start(tmp_path, tmp_path / "model", clients=(CLIENTS,), SAGEMAKER_STARTUP_TIMEOUT="3")
+    log = log_of_failed_start(tmp_path, tmp_path / "model", clients=(CLIENTS,), SAGEMAKER_STARTUP_TIMEOUT="3")
     assert "was not ready within 3 s (set by SAGEMAKER_STARTUP_TIMEOUT)." in log
 
 
 def refused_like(box: RunningBox, folder: Path, **variables: str) -> str:
     """The log of a box with the models of another that cannot start."""
-    return refused_start(
+    return log_of_failed_start(
         folder, Path(box.environment["TRIREME_MODEL_REPOSITORY"]), clients=(CLIENTS,), **variables
     )
 
@@ -313,16 +313,16 @@ def test_a_default_model_that_is_not_there_stops_the_start(closed: RunningBox, t
 def test_a_short_drain_cuts_a_long_request_short(closed: RunningBox, tmp_path: Path) -> None:
     repository = Path(closed.environment["TRIREME_MODEL_REPOSITORY"])
     patient: dict[str, Any] = {"TRIREME_DRAIN_SECONDS": "1", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "600"}
-    with ThreadPoolExecutor(1) as pool, running(tmp_path, repository, **patient) as box:
+    with ThreadPoolExecutor(1) as pool, running_box(tmp_path, repository, **patient) as box:
         # Longer than the test waits for the end of the box.
         late = pool.submit(box.invoke, "slow", {"seconds": 500}, timeout=600)
-        until(lambda: box.metric("trireme_in_flight"), what="its beginning")
+        wait_until(lambda: box.metric("trireme_in_flight"), description="its beginning")
         assert box.stop() == 0
         assert late.exception() or late.result().status_code == 503
 
 
 def test_a_box_that_may_restart_nothing_ends_with_what_died(closed: RunningBox, tmp_path: Path) -> None:
     repository = Path(closed.environment["TRIREME_MODEL_REPOSITORY"])
-    with running(tmp_path, repository, TRIREME_RESTARTS="0") as box:
+    with running_box(tmp_path, repository, TRIREME_RESTARTS="0") as box:
         os.kill(box.child("triton")["pid"], signal.SIGKILL)
         assert box.process.wait(WAIT_TIMEOUT_S) != 0

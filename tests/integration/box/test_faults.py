@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, answered, command_line, running, until
-from tests.support.load import Load, dispatch
+from tests.support.boxes import RunningBox, command_line, retry_until_ok, running_box, wait_until
+from tests.support.load import Load, dispatch_body
 
 
 @pytest.fixture(scope="module")
 def faulty(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box of this module's own, which may restart often enough for all its tests."""
     folder = tmp_path_factory.mktemp("faulty")
-    with running(
+    with running_box(
         folder, demo, TRIREME_RESTARTS="50", SAGEMAKER_MODEL_SERVER_WORKERS="2", TRIREME_THREADS="4"
     ) as box:
         yield box
@@ -29,12 +29,14 @@ def faulty(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
 
 @pytest.fixture
 def request_body(cat: bytes) -> bytes:
-    return dispatch("resnet", base64.b64encode(cat).decode())
+    return dispatch_body("resnet", base64.b64encode(cat).decode())
 
 
 def test_ping_answers_with_every_worker_stuck(faulty: RunningBox) -> None:
-    with Load(faulty.port, dispatch("slow", {"seconds": 8.0})).start(callers=2 * 4, requests_each=1) as stuck:
-        until(lambda: faulty.metric("trireme_in_flight") >= 8, what="every thread busy")
+    with Load(faulty.port, dispatch_body("slow", {"seconds": 8.0})).start(
+        callers=2 * 4, requests_each=1
+    ) as stuck:
+        wait_until(lambda: faulty.metric("trireme_in_flight") >= 8, description="every thread busy")
         times = []
         for _ in range(20):
             started = time.perf_counter()
@@ -51,9 +53,9 @@ def test_triton_killed_under_load_is_a_503_at_once_and_back_through_shared_memor
 ) -> None:
     expected = faulty.send(request_body).content
     with Load(faulty.port, request_body).start(callers=4) as load:
-        until(lambda: load.outcomes["200"] >= 8, what="answers under load")
+        wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
         os.kill(faulty.child("triton")["pid"], signal.SIGKILL)
-        status, reason = until(
+        status, reason = wait_until(
             lambda: (lambda found: found if found[0] == 503 else None)(faulty.ping()), 2, "/ping 503"
         )
         assert status == 503
@@ -61,7 +63,7 @@ def test_triton_killed_under_load_is_a_503_at_once_and_back_through_shared_memor
         faulty.wait_ready(15)
         shared = faulty.metric("trireme_tensor_requests_total", transport="shared_memory")
         before = load.outcomes["200"]
-        until(lambda: load.outcomes["200"] >= before + 8, what="answers after the restart")
+        wait_until(lambda: load.outcomes["200"] >= before + 8, description="answers after the restart")
     # None has waited until its time was over, which is a 504.
     assert set(load.outcomes) <= {"200", "503"}
     assert load.bodies == {expected}
@@ -75,44 +77,52 @@ def test_a_killed_worker_is_back_and_the_other_ones_requests_are_unharmed(
     expected = faulty.send(request_body).content
     restarts = faulty.metric("trireme_restarts_total", process="worker")
     with Load(faulty.port, request_body).start(callers=4) as load:
-        until(lambda: load.outcomes["200"] >= 8, what="answers under load")
+        wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
         victim, _ = faulty.workers()
         os.kill(victim, signal.SIGKILL)
-        until(lambda: victim not in faulty.workers() and len(faulty.workers()) == 2, what="a new worker")
+        wait_until(
+            lambda: victim not in faulty.workers() and len(faulty.workers()) == 2, description="a new worker"
+        )
         before = load.outcomes["200"]
-        until(lambda: load.outcomes["200"] >= before + 8, what="answers after it")
+        wait_until(lambda: load.outcomes["200"] >= before + 8, description="answers after it")
     assert load.bodies == {expected}
     # The requests of the dead worker are answered by the front; the rest is right.
     failed = load.total() - load.outcomes["200"]
     assert failed <= 4, load.outcomes
     assert "lost" not in load.outcomes
-    until(lambda: not [name for name in faulty.shared_files() if f"-{victim}-" in name], what="no file of it")
-    until(lambda: faulty.metric("trireme_restarts_total", process="worker") == restarts + 1, what="the count")
+    wait_until(
+        lambda: not [name for name in faulty.shared_memory_files() if f"-{victim}-" in name],
+        description="no file of it",
+    )
+    wait_until(
+        lambda: faulty.metric("trireme_restarts_total", process="worker") == restarts + 1,
+        description="the count",
+    )
 
 
 @pytest.mark.parametrize("name", ["nginx", "control"])
 def test_a_killed_front_or_control_plane_is_back_within_five_seconds(faulty: RunningBox, name: str) -> None:
     restarts = faulty.child(name)["restarts"]
-    faulty.kill(name, seconds=5)
+    faulty.kill_and_wait_for_restart(name, timeout_s=5)
     faulty.wait_ready(5)
     assert faulty.metric("trireme_restarts_total", process=name) == restarts + 1
     assert faulty.invoke("slow", {"seconds": 0}).json()["result"] == 0
 
 
 def test_the_data_planes_master_killed_is_back(faulty: RunningBox) -> None:
-    faulty.kill("data", seconds=10)
-    response = answered(lambda: faulty.invoke("slow", {"seconds": 0}))
+    faulty.kill_and_wait_for_restart("data", timeout_s=10)
+    response = retry_until_ok(lambda: faulty.invoke("slow", {"seconds": 0}))
     assert response.json()["result"] == 0
     faulty.wait_ready(10)
 
 
 def test_an_overload_is_turned_away_and_the_rest_served_at_the_usual_rate(faulty: RunningBox) -> None:
     before = sum(resident_bytes(pid) for pid in faulty.workers())
-    body = dispatch("slow", {"seconds": 0.05})
+    body = dispatch_body("slow", {"seconds": 0.05})
     # Fewer than one worker takes at once, as the kernel may give it all of them.
     calm = rate(faulty, body, callers=24)
-    with Load(faulty.port, body, patience=1.0).start(callers=500) as flood:
-        until(lambda: flood.outcomes["429"] > 0, what="a full queue")
+    with Load(faulty.port, body, retry_delay_s=1.0).start(callers=500) as flood:
+        wait_until(lambda: flood.outcomes["429"] > 0, description="a full queue")
         # Within a fifth of the best.
         assert rate_now(flood, seconds=5) > 0.8 * calm
         assert faulty.ping()[0] == 200
@@ -127,7 +137,9 @@ def test_callers_that_send_their_bodies_slowly_keep_nobody_out(faulty: RunningBo
     slow = [socket.create_connection(("127.0.0.1", faulty.port), timeout=10) for _ in range(120)]
     for caller in slow:
         caller.sendall(head)
-    load = Load(faulty.port, dispatch("slow", {"seconds": 0.01})).start(callers=8, requests_each=25).join()
+    load = (
+        Load(faulty.port, dispatch_body("slow", {"seconds": 0.01})).start(callers=8, requests_each=25).join()
+    )
     for caller in slow:
         caller.sendall(b" ")
     assert load.outcomes == {"200": 200}
@@ -137,7 +149,9 @@ def test_callers_that_send_their_bodies_slowly_keep_nobody_out(faulty: RunningBo
 
 
 def test_callers_without_manners_do_not_stop_the_box(faulty: RunningBox) -> None:
-    flood = Load(faulty.port, dispatch("slow", {"seconds": 0.05})).start(callers=200, requests_each=8).join()
+    flood = (
+        Load(faulty.port, dispatch_body("slow", {"seconds": 0.05})).start(callers=200, requests_each=8).join()
+    )
     assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes
     assert flood.outcomes["200"] > 0
     assert faulty.ping()[0] == 200
@@ -164,8 +178,8 @@ def resident_bytes(pid: int) -> float:
 
 
 def test_a_deadline_that_passes_is_a_504(demo: Path, tmp_path: Path) -> None:
-    with running(tmp_path, demo, SAGEMAKER_MODEL_SERVER_TIMEOUT="1") as box:
-        load = Load(box.port, dispatch("slow", {"seconds": 2.0})).start(16, requests_each=1)
+    with running_box(tmp_path, demo, SAGEMAKER_MODEL_SERVER_TIMEOUT="1") as box:
+        load = Load(box.port, dispatch_body("slow", {"seconds": 2.0})).start(16, requests_each=1)
         load.join()
         assert set(load.outcomes) <= {"200", "504"}
         assert requests.get(f"{box.url}/ping", timeout=5).status_code == 200
@@ -173,20 +187,20 @@ def test_a_deadline_that_passes_is_a_504(demo: Path, tmp_path: Path) -> None:
 
 def test_a_caller_that_hangs_up_cancels_its_work(faulty: RunningBox, cat: bytes) -> None:
     """Eight pictures queue for a model that takes one at a time; nobody waits for the answers."""
-    body = dispatch("yolov5", base64.b64encode(cat).decode())
+    body = dispatch_body("yolov5", base64.b64encode(cat).decode())
     head = f"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     before = faulty.metric("trireme_invocations_total", model="yolov5", status="499")
     callers = [socket.create_connection(("127.0.0.1", faulty.port), timeout=10) for _ in range(8)]
     for caller in callers:
         caller.sendall(head.encode() + body)
-    until(lambda: faulty.metric("trireme_in_flight") >= 4, what="the requests at work")
+    wait_until(lambda: faulty.metric("trireme_in_flight") >= 4, description="the requests at work")
     for caller in callers:
         caller.close()
-    until(
+    wait_until(
         lambda: faulty.metric("trireme_invocations_total", model="yolov5", status="499") > before,
-        what="a 499",
+        description="a 499",
     )
-    until(lambda: faulty.metric("trireme_in_flight") == 0, what="idle workers")
+    wait_until(lambda: faulty.metric("trireme_in_flight") == 0, description="idle workers")
     assert faulty.invoke("yolov5", base64.b64encode(cat).decode()).status_code == 200
 
 
@@ -194,4 +208,4 @@ def test_a_killed_model_process_is_revived_by_triton(faulty: RunningBox, request
     expected = faulty.send(request_body).content
     stubs = [pid for pid in faulty.pids("triton_python_backend_stub") if "/resnet/" in command_line(pid)]
     os.kill(stubs[0], signal.SIGKILL)
-    assert answered(lambda: faulty.send(request_body)).content == expected
+    assert retry_until_ok(lambda: faulty.send(request_body)).content == expected

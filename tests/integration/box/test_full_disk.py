@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, running, until
+from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.disks import SMALL, full
 from tests.support.tritons import MODELS
 
@@ -28,11 +28,11 @@ def box(tmp_path: Path, short_path: Path) -> Iterator[RunningBox]:
         pytest.skip("this machine makes no file system of its own")
     MODELS["echo"].write(tmp_path / "model" / "echo")
     through = SMALL.format(size=64, folder=short_path)
-    with running(
+    with running_box(
         tmp_path,
         tmp_path / "model",
         clients=(),
-        through=through,
+        command_prefix=through,
         TMPDIR=str(short_path),
         SAGEMAKER_MAX_PAYLOAD_IN_MB="40",
     ) as started:
@@ -65,7 +65,7 @@ def test_a_body_for_which_there_is_no_room_is_an_error_and_served_later(
 
 def test_a_process_that_dies_meanwhile_does_not_take_the_box_along(box: RunningBox, short_path: Path) -> None:
     with full(box, short_path):
-        box.kill("nginx")
+        box.kill_and_wait_for_restart("nginx")
         box.wait_ready()
         assert box.send(ROWS).status_code == 200
 
@@ -76,7 +76,7 @@ def test_a_worker_that_dies_meanwhile_is_replaced_by_one_without_series(
     master, workers = box.child("data")["pid"], box.workers()
     with full(box, short_path):
         os.kill(workers[0], signal.SIGKILL)
-        until(lambda: len(set(box.workers()) - set(workers)) == 1, what="a new worker")
+        wait_until(lambda: len(set(box.workers()) - set(workers)) == 1, description="a new worker")
         box.wait_for_log("the series of this worker are not counted")
         for _ in range(40):
             assert box.send(ROWS).status_code == 200

@@ -11,7 +11,7 @@ import botocore.config
 import pytest
 import requests
 
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.tritons import MODELS
 
 CLIENTS = CLIENT_FOLDERS / "platform"
@@ -24,7 +24,7 @@ ASKED = b'{"modelname":"probe","payload":{}}'
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("headers")
     MODELS["echo"].write(folder / "model" / "echo")
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(CLIENTS,),

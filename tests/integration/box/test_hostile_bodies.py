@@ -15,7 +15,7 @@ import pytest
 import requests
 from PIL import Image
 
-from tests.support.boxes import RunningBox, running, until
+from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.hostile_pictures import encoded, large_png, many_scans
 from tests.support.memory import Peak
 from tests.support.npy_bodies import mutated, npy
@@ -106,7 +106,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         outputs = ["wrong"] if name == "wrong_output" else None
         client = ECHO.format(payload=payload, inputs=inputs, outputs=outputs)
         (folder / "clients" / f"{name}.py").write_text(client)
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(folder / "clients",),
@@ -163,9 +163,9 @@ def test_a_flood_of_large_pictures_leaves_room_for_a_neighbours_small_one(box: R
             callers.submit(box.send, large, "image/jpeg", params={"modelname": "holding"}) for _ in range(6)
         ]
         try:
-            until(lambda: box.metric("trireme_decoded_bytes") > BUDGET / 2, what="a flood")
+            wait_until(lambda: box.metric("trireme_decoded_bytes") > BUDGET / 2, description="a flood")
             # The rest of the flood waits for room now, or has been told to come again.
-            until(lambda: box.metric("trireme_model_in_flight", model="holding") >= 3)
+            wait_until(lambda: box.metric("trireme_model_in_flight", model="holding") >= 3)
             assert look(box, small, "image/jpeg").json() == {"modelname": "look", "result": [1000, 1000, 3]}
         finally:
             go.touch()
@@ -187,11 +187,13 @@ def test_the_gauge_shows_what_pictures_take(box: RunningBox, large: bytes) -> No
     with ThreadPoolExecutor(1) as caller:
         statuses = caller.submit(look_until_seen)
         try:
-            until(lambda: box.metric("trireme_decoded_bytes") >= 40 * MIB, what="the memory in the gauge")
+            wait_until(
+                lambda: box.metric("trireme_decoded_bytes") >= 40 * MIB, description="the memory in the gauge"
+            )
         finally:
             seen.set()
         assert statuses.result() == {200}
-    until(lambda: box.metric("trireme_decoded_bytes") == 0, what="an empty gauge")
+    wait_until(lambda: box.metric("trireme_decoded_bytes") == 0, description="an empty gauge")
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/jsonlines"])

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from sm.run_state import Box
-from tests.support.boxes import RunningBox, running, until
+from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.tritons import MODELS
 
 CLIENT = """
@@ -43,11 +43,11 @@ def test_a_worker_that_starts_without_its_model_serves_it_later(tmp_path: Path, 
     MODELS["echo"].write(tmp_path / "model" / "echo")
     (tmp_path / "clients").mkdir()
     (tmp_path / "clients" / "late.py").write_text(CLIENT)
-    with running(
+    with running_box(
         tmp_path,
         tmp_path / "model",
         clients=(tmp_path / "clients",),
-        words=words,
+        arguments=words,
         SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
         SAGEMAKER_TRITON_ADDITIONAL_ARGS="--model-control-mode=explicit --load-model=*",
         TRIREME_BROKEN_CLIENTS="skip",
@@ -57,8 +57,10 @@ def test_a_worker_that_starts_without_its_model_serves_it_later(tmp_path: Path, 
         before = set(box.pids("sm.server.worker data"))
         # The arbiter has the lowest pid, its workers come after it.
         os.kill(max(before), signal.SIGKILL)
-        until(lambda: len(set(box.pids("sm.server.worker data")) - before) == 1, what="a new worker")
+        wait_until(
+            lambda: len(set(box.pids("sm.server.worker data")) - before) == 1, description="a new worker"
+        )
         # It has looked for its model: without one, it does not serve the client.
-        until(lambda: statuses(box) != {200}, what="the new worker's answer")
+        wait_until(lambda: statuses(box) != {200}, description="the new worker's answer")
         control(box, "load")
-        until(lambda: statuses(box) == {200}, what="answers of all workers")
+        wait_until(lambda: statuses(box) == {200}, description="answers of all workers")

@@ -9,7 +9,7 @@ import time
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, until
+from tests.support.boxes import RunningBox, wait_until
 from tests.support.memory import Peak
 
 LINES = "application/jsonlines"
@@ -86,6 +86,6 @@ def test_nobody_works_for_a_caller_that_has_hung_up(box: RunningBox, form: objec
     )
     with socket.create_connection(("127.0.0.1", box.port), timeout=20) as connection:
         connection.sendall(head.encode() + body)
-        until(lambda: box.metric("trireme_in_flight") > 0, what="the request in the router")
+        wait_until(lambda: box.metric("trireme_in_flight") > 0, description="the request in the router")
         time.sleep(0.5)  # some records are done
-    until(lambda: box.metric("trireme_in_flight") == 0, 30, "the end of the work")
+    wait_until(lambda: box.metric("trireme_in_flight") == 0, 30, "the end of the work")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.support.boxes import RunningBox, descendants, memory_field, running, until
+from tests.support.boxes import RunningBox, descendants, memory_field, running_box, wait_until
 from tests.support.tritons import MODELS
 
 BINARY = "application/vnd.sagemaker-triton.binary+json"
@@ -50,7 +50,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running
     MODELS["echo"].write(folder / "model" / "echo")
     (folder / "clients").mkdir()
     (folder / "clients" / "plain.py").write_text(CLIENT)
-    with running(folder, folder / "model", clients=(folder / "clients",)) as started:
+    with running_box(folder, folder / "model", clients=(folder / "clients",)) as started:
         for _ in range(20):
             raw(started, LARGE[:100])
             binary(started, LARGE[:100])
@@ -125,7 +125,7 @@ def test_idle_workers_have_their_memory_back(measured: tuple[RunningBox, int]) -
     box, before = measured
     round_of(box, raw)
     round_of(box, binary)
-    until(lambda: own_bytes(box) <= before + IDLE_MARGIN, what="the workers' memory back")
+    wait_until(lambda: own_bytes(box) <= before + IDLE_MARGIN, description="the workers' memory back")
 
 
 def own_bytes(box: RunningBox) -> int:

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.boxes import answered, refused_start, running, until
+from tests.support.boxes import log_of_failed_start, retry_until_ok, running_box, wait_until
 from tests.support.load import Load
-from tests.support.model_archives import Platform, ensemble, model
+from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.multi_model_endpoint import Endpoint, X
 
 log = logging.getLogger(__name__)
@@ -61,8 +61,8 @@ def transform_fn(model, data, content_type, accept):
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     folder = tmp_path_factory.mktemp("multi")
-    platform = Platform(folder / "models")
-    with running(
+    platform = ArchiveFolder(folder / "models")
+    with running_box(
         folder,
         None,
         SAGEMAKER_MULTI_MODEL="true",
@@ -87,7 +87,7 @@ def test_a_box_without_a_model_is_ready_and_lists_none(endpoint: Endpoint) -> No
 
 
 def test_a_model_is_loaded_shown_invoked_and_unloaded(endpoint: Endpoint) -> None:
-    url = endpoint.platform.flat("h1", model(2))
+    url = endpoint.platform.flat("h1", multiplying_model(2))
     assert endpoint.load("h1", url).status_code == 200
     shown = {"modelName": "h1", "modelUrl": str(endpoint.platform.home / "h1")}
     assert endpoint.page() == {"models": [shown]}
@@ -100,7 +100,9 @@ def test_a_model_is_loaded_shown_invoked_and_unloaded(endpoint: Endpoint) -> Non
 
 def test_a_model_that_is_loaded_again_is_the_new_one(endpoint: Endpoint) -> None:
     for factor in (2, 3):
-        url = endpoint.platform.flat("h1", model(factor), client=CLIENT, helper=f"NAME = 'number {factor}'")
+        url = endpoint.platform.flat(
+            "h1", multiplying_model(factor), client=CLIENT, helper=f"NAME = 'number {factor}'"
+        )
         endpoint.loaded("h1", url)
         response = endpoint.invoke("h1", {"payload": {"x": [1, 2]}})
         assert response.json()["result"] == [f"number {factor}"] * 2 + [[factor, 2 * factor]]
@@ -108,7 +110,7 @@ def test_a_model_that_is_loaded_again_is_the_new_one(endpoint: Endpoint) -> None
 
 
 def test_an_archive_of_one_folder_is_registered_as_it_lies(endpoint: Endpoint) -> None:
-    url = endpoint.platform.nested("h1", {"inner": model(3)})
+    url = endpoint.platform.nested("h1", {"inner": multiplying_model(3)})
     endpoint.loaded("h1", url)
     assert endpoint.get("h1").json()["modelUrl"] == str(Path(url).parent)
     assert endpoint.y("h1") == [3, 6]
@@ -116,7 +118,11 @@ def test_an_archive_of_one_folder_is_registered_as_it_lies(endpoint: Endpoint) -
 
 def test_ensembles_with_steps_of_one_name_do_not_mix(endpoint: Endpoint) -> None:
     for name, factor in (("e1", 2), ("e2", 3)):
-        models = {"pre": model(factor), "post": model(10), "whole": ensemble("pre", "post")}
+        models = {
+            "pre": multiplying_model(factor),
+            "post": multiplying_model(10),
+            "whole": chain_config("pre", "post"),
+        }
         endpoint.loaded(name, endpoint.platform.nested(name, models))
     assert (endpoint.y("e1"), endpoint.y("e2")) == ([20, 40], [30, 60])
     assert endpoint.unload("e1").status_code == 200
@@ -124,7 +130,7 @@ def test_ensembles_with_steps_of_one_name_do_not_mix(endpoint: Endpoint) -> None
 
 
 def test_the_callers_name_is_tritons_and_finds_the_model_too(endpoint: Endpoint) -> None:
-    endpoint.loaded("h1", endpoint.platform.flat("h1", model(2)), target="cats.tar.gz")
+    endpoint.loaded("h1", endpoint.platform.flat("h1", multiplying_model(2)), target="cats.tar.gz")
     assert endpoint.invoke("h1").json()["model_name"] == "cats.tar.gz"
     headers = {"X-Amzn-SageMaker-Target-Model": "cats.tar.gz"}
     response = requests.post(f"{endpoint.url}/invocations", json=X, headers=headers, timeout=10)
@@ -134,7 +140,9 @@ def test_the_callers_name_is_tritons_and_finds_the_model_too(endpoint: Endpoint)
 
 def test_clients_of_two_archives_have_modules_of_one_name(endpoint: Endpoint) -> None:
     for name, factor in (("one", 2), ("two", 3)):
-        url = endpoint.platform.flat(name, model(factor), client=CLIENT, helper=f"NAME = {name!r}")
+        url = endpoint.platform.flat(
+            name, multiplying_model(factor), client=CLIENT, helper=f"NAME = {name!r}"
+        )
         endpoint.loaded(name, url)
     for _ in range(4):  # both workers
         for name, factor in (("one", 2), ("two", 3)):
@@ -153,8 +161,10 @@ def test_a_toolkit_script_in_an_archive_serves_it(endpoint: Endpoint) -> None:
 
 
 def test_a_client_that_cannot_be_imported_is_a_500_that_says_why_and_harms_nobody(endpoint: Endpoint) -> None:
-    endpoint.loaded("bad", endpoint.platform.flat("bad", model(2), client="import no_such_module\n"))
-    endpoint.loaded("good", endpoint.platform.flat("good", model(3)))
+    endpoint.loaded(
+        "bad", endpoint.platform.flat("bad", multiplying_model(2), client="import no_such_module\n")
+    )
+    endpoint.loaded("good", endpoint.platform.flat("good", multiplying_model(3)))
     response = endpoint.invoke("bad", {"payload": {"x": [1]}})
     assert response.status_code == 500
     assert "no_such_module" in response.json()["error"]
@@ -178,7 +188,7 @@ def test_a_name_that_is_taken_is_a_409(endpoint: Endpoint) -> None:
 
 
 def test_of_two_loads_of_one_name_one_wins(endpoint: Endpoint) -> None:
-    url = endpoint.platform.flat("h1", model(seconds=1))
+    url = endpoint.platform.flat("h1", multiplying_model(seconds=1))
     with ThreadPoolExecutor(4) as callers:
         answers = list(callers.map(lambda _: endpoint.load("h1", url).status_code, range(4)))
     assert sorted(answers) == [200, 409, 409, 409]
@@ -191,17 +201,21 @@ def test_of_two_loads_of_one_name_one_wins(endpoint: Endpoint) -> None:
 def test_a_model_that_fails_to_load_says_why_and_ping_stays_200(
     endpoint: Endpoint, failing: str, status: int
 ) -> None:
-    response = endpoint.load("h1", endpoint.platform.flat("h1", model(failing=failing)))
+    response = endpoint.load("h1", endpoint.platform.flat("h1", multiplying_model(failing=failing)))
     assert response.status_code == status
     assert "no such luck" in response.json()["error"]
     assert endpoint.box.ping()[0] == 200
     assert endpoint.page() == {"models": []}
-    endpoint.loaded("h1", endpoint.platform.flat("h1", model(4)))
+    endpoint.loaded("h1", endpoint.platform.flat("h1", multiplying_model(4)))
     assert endpoint.y("h1") == [4, 8]
 
 
 def test_an_ensemble_whose_step_fails_leaves_no_other_step_behind(endpoint: Endpoint) -> None:
-    models = {"a": model(2), "b": model(failing="ValueError('no')"), "whole": ensemble("a", "b")}
+    models = {
+        "a": multiplying_model(2),
+        "b": multiplying_model(failing="ValueError('no')"),
+        "whole": chain_config("a", "b"),
+    }
     assert endpoint.load("e1", endpoint.platform.nested("e1", models)).status_code == 400
     index = requests.post(f"{endpoint.url}/v2/repository/index", json={"ready": True}, timeout=10)
     assert index.json() == []
@@ -217,7 +231,7 @@ def test_a_url_that_is_no_archive_is_a_400(endpoint: Endpoint, url: str) -> None
 
 
 def test_a_url_with_a_hyphen_is_taken(endpoint: Endpoint) -> None:
-    endpoint.loaded("a-b", endpoint.platform.flat("a-b-c", model(2)))
+    endpoint.loaded("a-b", endpoint.platform.flat("a-b-c", multiplying_model(2)))
     assert endpoint.y("a-b") == [2, 4]
 
 
@@ -232,8 +246,8 @@ def test_a_model_named_like_anothers_target_model_is_refused_whichever_comes_fir
     endpoint: Endpoint,
 ) -> None:
     """Two models with different answers: who asks for one never gets the other's."""
-    targeted = ("h1", endpoint.platform.flat("h1", model(20)), "cats.tar.gz")
-    named = ("cats.tar.gz", endpoint.platform.flat("h2", model(25)), "dogs.tar.gz")
+    targeted = ("h1", endpoint.platform.flat("h1", multiplying_model(20)), "cats.tar.gz")
+    named = ("cats.tar.gz", endpoint.platform.flat("h2", multiplying_model(25)), "dogs.tar.gz")
     for first, second, y in (
         (targeted, named, [20, 40]),
         (named, targeted, [25, 50]),
@@ -277,7 +291,7 @@ def test_a_file_of_an_archive_that_is_no_file_below_it_is_a_400_at_once(
     endpoint: Endpoint, file: str, spoil: Callable[[Path], None], said: str
 ) -> None:
     """A pipe hung the load, /dev/zero took all memory, and /etc/passwd was quoted to the caller."""
-    path = Path(endpoint.platform.flat("odd", model(2), helper="")) / file
+    path = Path(endpoint.platform.flat("odd", multiplying_model(2), helper="")) / file
     path.unlink(missing_ok=True)
     spoil(path)
     url = str(endpoint.platform.home / "odd" / "model")
@@ -299,12 +313,12 @@ def test_pipes_in_more_archives_than_load_at_once_hold_up_no_other(endpoint: End
         statuses = set(callers.map(lambda url: endpoint.load(Path(url).parent.name, url).status_code, urls))
     # 429: more at once than are loaded at once.
     assert 400 in statuses <= {400, 429}
-    endpoint.loaded("good", endpoint.platform.flat("good", model(3)))
+    endpoint.loaded("good", endpoint.platform.flat("good", multiplying_model(3)))
     assert endpoint.y("good") == [3, 6]
 
 
 def test_an_archive_may_link_to_its_own_files(endpoint: Endpoint) -> None:
-    url = Path(endpoint.platform.flat("linked", model(2)))
+    url = Path(endpoint.platform.flat("linked", multiplying_model(2)))
     (url / "1" / "model.py").rename(url / "shared.py")
     (url / "1" / "model.py").symlink_to("../shared.py")
     endpoint.loaded("linked", str(url))
@@ -315,7 +329,7 @@ def test_an_archive_that_changes_while_it_is_loaded_is_loaded_or_refused_and_nev
     endpoint: Endpoint,
 ) -> None:
     """Loads that met the change ended in a 500, or never: Triton waits for ever for a model.py that is gone."""
-    url = Path(endpoint.platform.flat("moving", model(2)))
+    url = Path(endpoint.platform.flat("moving", multiplying_model(2)))
     (url / "labels.txt").write_text("cat")
     over = threading.Event()
 
@@ -349,11 +363,11 @@ def test_an_archive_that_changes_while_it_is_loaded_is_loaded_or_refused_and_nev
 
 def test_a_served_model_does_not_change_with_its_archive(endpoint: Endpoint) -> None:
     """The box works on a copy: what it read at the load is what it serves, also to a Triton started again."""
-    url = Path(endpoint.platform.flat("kept", model(2)))
+    url = Path(endpoint.platform.flat("kept", multiplying_model(2)))
     endpoint.loaded("kept", str(url))
-    model(5).write(url / "other")
+    multiplying_model(5).write(url / "other")
     (url / "other" / "1" / "model.py").replace(url / "1" / "model.py")
-    endpoint.box.kill("triton")
+    endpoint.box.kill_and_wait_for_restart("triton")
     endpoint.box.wait_ready()
     assert endpoint.y("kept") == [2, 4]
 
@@ -367,8 +381,8 @@ def test_unknown_names_are_404s(endpoint: Endpoint) -> None:
 
 def test_while_a_model_loads_others_are_served_and_ping_answers(endpoint: Endpoint, tmp_path: Path) -> None:
     """It is loaded when the test says so: nothing here has waited for that."""
-    endpoint.loaded("quick", endpoint.platform.flat("quick", model(2)))
-    slow, go_on = model(3), tmp_path / "go-on"
+    endpoint.loaded("quick", endpoint.platform.flat("quick", multiplying_model(2)))
+    slow, go_on = multiplying_model(3), tmp_path / "go-on"
     head = f"{slow.head}        while not os.path.exists({str(go_on)!r}):\n            time.sleep(0.02)\n"
     url = endpoint.platform.flat("slow", replace(slow, head=head))
     with ThreadPoolExecutor(1) as caller:
@@ -377,12 +391,12 @@ def test_while_a_model_loads_others_are_served_and_ping_answers(endpoint: Endpoi
             endpoint.begun("slow", loading)
             body = json.dumps(X).encode()
             with Load(endpoint.box.port, body, path="/models/quick/invoke").start(callers=4) as load:
-                until(lambda: load.outcomes["200"] >= 20, what="invocations beside the load")
+                wait_until(lambda: load.outcomes["200"] >= 20, description="invocations beside the load")
                 for _ in range(10):
                     assert endpoint.box.ping()[0] == 200
                     assert endpoint.names() == ["quick"]
                 assert endpoint.unload("slow").status_code == 409
-                endpoint.loaded("third", endpoint.platform.flat("third", model(5)))
+                endpoint.loaded("third", endpoint.platform.flat("third", multiplying_model(5)))
                 assert endpoint.y("third") == [5, 10]
                 assert endpoint.unload("third").status_code == 200
                 assert not loading.done()
@@ -395,12 +409,12 @@ def test_while_a_model_loads_others_are_served_and_ping_answers(endpoint: Endpoi
 
 
 def test_models_come_and_go_beside_invocations_that_are_all_right(endpoint: Endpoint) -> None:
-    endpoint.loaded("steady", endpoint.platform.flat("steady", model(2)))
+    endpoint.loaded("steady", endpoint.platform.flat("steady", multiplying_model(2)))
     expected = endpoint.invoke("steady").content
 
     def comes_and_goes(index: int) -> list[float]:
         name = f"passing{index}"
-        endpoint.loaded(name, endpoint.platform.flat(name, model(index)))
+        endpoint.loaded(name, endpoint.platform.flat(name, multiplying_model(index)))
         found = endpoint.y(name)
         assert endpoint.unload(name).status_code == 200
         assert endpoint.invoke(name).status_code == 404
@@ -422,12 +436,15 @@ def test_models_loaded_and_unloaded_under_load_answer_rightly_or_404_and_never_5
     endpoint: Endpoint,
 ) -> None:
     """A client that was being made while its archive was unloaded was a 500 to its callers."""
-    endpoint.loaded("base", endpoint.platform.nested("base", {"base": model(2), "whole": ensemble("base")}))
+    endpoint.loaded(
+        "base",
+        endpoint.platform.nested("base", {"base": multiplying_model(2), "whole": chain_config("base")}),
+    )
     client = CLIENT.replace('model, payload = "model"', 'model, payload = "whole"')
     code = {"client": client, "helper": "import time\ntime.sleep(0.05)\nNAME = 1"}
     urls = {
-        "plain": endpoint.platform.nested("plain", {"whole": ensemble("base")}),
-        "client": endpoint.platform.nested("client", {"whole": ensemble("base", "base")}, **code),
+        "plain": endpoint.platform.nested("plain", {"whole": chain_config("base")}),
+        "client": endpoint.platform.nested("client", {"whole": chain_config("base", "base")}, **code),
     }
     payload = json.dumps({"payload": {"x": [1, 2]}}).encode()
     kinds = (("plain", json.dumps(X).encode()), ("client", json.dumps(X).encode()), ("client", payload))
@@ -479,19 +496,19 @@ class Late(Client):
     begun = tmp_path / "begun"
     with ThreadPoolExecutor(1) as caller:
         running_one = caller.submit(endpoint.invoke, "late", {"payload": {"text": str(begun)}})
-        until(begun.exists, what="the request's beginning")
+        wait_until(begun.exists, description="the request's beginning")
         assert endpoint.unload("late").status_code == 200
         response = running_one.result()
     assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
 
 
 def test_an_unload_lets_running_requests_finish(endpoint: Endpoint, tmp_path: Path) -> None:
-    doubling, begun = model(2), tmp_path / "begun"
+    doubling, begun = multiplying_model(2), tmp_path / "begun"
     slow = replace(doubling, answer=f"open({str(begun)!r}, 'w').close()\ntime.sleep(2)\n{doubling.answer}")
     endpoint.loaded("slow", endpoint.platform.flat("slow", slow))
     with ThreadPoolExecutor(1) as caller:
         running_one = caller.submit(endpoint.invoke, "slow")
-        until(begun.exists, what="the request's beginning")
+        wait_until(begun.exists, description="the request's beginning")
         assert endpoint.unload("slow").status_code == 200
         assert running_one.result().json()["outputs"][0]["data"] == [2, 4]
 
@@ -499,17 +516,20 @@ def test_an_unload_lets_running_requests_finish(endpoint: Endpoint, tmp_path: Pa
 @pytest.mark.parametrize("victim", ["worker", "data", "control", "triton"])
 def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: str) -> None:
     client = {"client": CLIENT, "helper": "NAME = 'kept'"}
-    endpoint.loaded("one", endpoint.platform.flat("one", model(2), **client))
-    steps = {"pre": model(3), "whole": ensemble("pre")}
+    endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2), **client))
+    steps = {"pre": multiplying_model(3), "whole": chain_config("pre")}
     endpoint.loaded("two", endpoint.platform.nested("two", steps))
     if victim == "worker":
         workers = endpoint.box.workers()
         os.kill(workers[0], signal.SIGKILL)
-        until(lambda: len(set(endpoint.box.workers()) - {workers[0]}) == len(workers), what="a new worker")
+        wait_until(
+            lambda: len(set(endpoint.box.workers()) - {workers[0]}) == len(workers),
+            description="a new worker",
+        )
     else:
-        endpoint.box.kill(victim)
+        endpoint.box.kill_and_wait_for_restart(victim)
     endpoint.box.wait_ready()
-    answered(lambda: endpoint.invoke("one"))
+    retry_until_ok(lambda: endpoint.invoke("one"))
     assert (endpoint.names(), endpoint.y("one"), endpoint.y("two")) == (["one", "two"], [2, 4], [3, 6])
     for _ in range(4):
         response = endpoint.invoke("one", {"payload": {"x": [1, 2]}})
@@ -518,28 +538,28 @@ def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: st
 
 def test_a_python_models_process_killed_and_its_archive_unloaded_at_once(endpoint: Endpoint) -> None:
     """Triton would wait for the dead process for ever."""
-    endpoint.loaded("one", endpoint.platform.flat("one", model(2)))
-    endpoint.loaded("two", endpoint.platform.flat("two", model(3)))
+    endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2)))
+    endpoint.loaded("two", endpoint.platform.flat("two", multiplying_model(3)))
     (stub,) = endpoint.box.pids("/models/one/1/model.py")
     os.kill(stub, signal.SIGKILL)
     # It may be just being loaded again.
-    until(lambda: endpoint.unload("one").status_code == 200, what="the unload")
+    wait_until(lambda: endpoint.unload("one").status_code == 200, description="the unload")
     assert (endpoint.names(), endpoint.y("two")) == (["two"], [3, 6])
-    endpoint.loaded("one", endpoint.platform.flat("one", model(4)))
+    endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(4)))
     assert endpoint.y("one") == [4, 8]
 
 
 def test_a_python_model_whose_process_is_killed_is_back_and_no_other_notices(endpoint: Endpoint) -> None:
-    endpoint.loaded("one", endpoint.platform.flat("one", model(2)))
-    endpoint.loaded("two", endpoint.platform.flat("two", model(3)))
+    endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2)))
+    endpoint.loaded("two", endpoint.platform.flat("two", multiplying_model(3)))
     triton = endpoint.process("triton")
     time.sleep(2)  # until the control plane has seen them
     with Load(endpoint.box.port, json.dumps(X).encode(), path="/models/two/invoke").start(callers=2) as load:
         for _ in range(2):
             (stub,) = endpoint.box.pids("/models/one/1/model.py")
             os.kill(stub, signal.SIGKILL)
-            until(lambda: endpoint.invoke("one").status_code != 200, what="the death noticed")
-            answered(lambda: endpoint.invoke("one"))
+            wait_until(lambda: endpoint.invoke("one").status_code != 200, description="the death noticed")
+            retry_until_ok(lambda: endpoint.invoke("one"))
             time.sleep(2)
     assert set(load.outcomes) == {"200"}
     assert endpoint.process("triton") == triton
@@ -549,11 +569,11 @@ def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_
     endpoint: Endpoint,
 ) -> None:
     """Triton is replaced with all that is loaded. Until then everybody gets a 503 that says when to come again."""
-    chain = {"pre": model(2), "whole": ensemble("pre")}
+    chain = {"pre": multiplying_model(2), "whole": chain_config("pre")}
     factors = {
-        endpoint.loaded("stalled", endpoint.platform.flat("stalled", model(3))): 3,
+        endpoint.loaded("stalled", endpoint.platform.flat("stalled", multiplying_model(3))): 3,
         endpoint.loaded(
-            "python", endpoint.platform.flat("python", model(5), client=CLIENT, helper="NAME = 1")
+            "python", endpoint.platform.flat("python", multiplying_model(5), client=CLIENT, helper="NAME = 1")
         ): 5,
         endpoint.loaded("chain", endpoint.platform.nested("chain", chain)): 2,
     }
@@ -564,12 +584,13 @@ def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_
         for x in (1.0, 7.0):
             body = json.dumps({"inputs": [{**X["inputs"][0], "data": [x, 2 * x]}]}).encode()
             path = f"/models/{name}/invoke"
-            loads[name, x] = Load(endpoint.box.port, body, path=path, patience=0.2)
+            loads[name, x] = Load(endpoint.box.port, body, path=path, retry_delay_s=0.2)
     with ExitStack() as stack:
         for load in loads.values():
             stack.enter_context(load.start(callers=2))
-        until(
-            lambda: all(load.outcomes["200"] > 5 for load in loads.values()), what="answers before the stall"
+        wait_until(
+            lambda: all(load.outcomes["200"] > 5 for load in loads.values()),
+            description="answers before the stall",
         )
         os.kill(stub, signal.SIGSTOP)
         time.sleep(1.5)
@@ -577,9 +598,9 @@ def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_
         with contextlib.suppress(ProcessLookupError):
             os.kill(stub, signal.SIGCONT)
         stalled = time.monotonic()
-        until(lambda: endpoint.process("triton") not in (0, triton), what="another Triton")
+        wait_until(lambda: endpoint.process("triton") not in (0, triton), description="another Triton")
         before = {each: load.outcomes["200"] for each, load in loads.items()}
-        until(
+        wait_until(
             lambda: all(load.outcomes["200"] > before[each] + 5 for each, load in loads.items()),
             90,
             "answers again",
@@ -607,11 +628,11 @@ def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_
 def test_an_archive_that_is_gone_when_triton_is_started_again_is_missed_by_nobody_else(
     endpoint: Endpoint,
 ) -> None:
-    endpoint.loaded("one", endpoint.platform.flat("one", model(2)))
-    url = endpoint.platform.flat("two", model(3))
+    endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2)))
+    url = endpoint.platform.flat("two", multiplying_model(3))
     endpoint.loaded("two", url)
     Path(url).rename(f"{url}.away")
-    endpoint.box.kill("triton")
+    endpoint.box.kill_and_wait_for_restart("triton")
     endpoint.box.wait_ready()
     assert endpoint.y("one") == [2, 4]
     assert endpoint.invoke("two").status_code == 404
@@ -621,24 +642,24 @@ def test_an_archive_that_is_gone_when_triton_is_started_again_is_missed_by_nobod
 
 
 def test_a_control_plane_killed_half_way_through_a_load_clears_it_away(endpoint: Endpoint) -> None:
-    url = endpoint.platform.flat("half", model(2, seconds=4))
+    url = endpoint.platform.flat("half", multiplying_model(2, seconds=4))
     with ThreadPoolExecutor(1) as caller:
         cut_short = caller.submit(endpoint.load, "half", url)
         endpoint.begun("half", cut_short)
-        endpoint.box.kill("control")
+        endpoint.box.kill_and_wait_for_restart("control")
         assert cut_short.result().status_code in (502, 503)
     endpoint.box.wait_ready()
     assert endpoint.names() == []
-    answered(lambda: endpoint.load("half", url))
+    retry_until_ok(lambda: endpoint.load("half", url))
     assert endpoint.y("half") == [2, 4]
 
 
 def test_triton_killed_half_way_through_a_load_is_a_503_and_leaves_nothing(endpoint: Endpoint) -> None:
-    url = endpoint.platform.flat("half", model(2, seconds=4))
+    url = endpoint.platform.flat("half", multiplying_model(2, seconds=4))
     with ThreadPoolExecutor(1) as caller:
         cut_short = caller.submit(endpoint.load, "half", url)
         endpoint.begun("half", cut_short)
-        endpoint.box.kill("triton")
+        endpoint.box.kill_and_wait_for_restart("triton")
         response = cut_short.result()
     assert (response.status_code, response.json()["code"]) == (503, "not_ready")
     endpoint.box.wait_ready()
@@ -650,9 +671,9 @@ def test_two_hundred_models_are_listed_by_pages(endpoint: Endpoint) -> None:
     """Ensembles of one step: they need no process of their own."""
     names = [f"m{index:03}" for index in range(200)]
     for name in names:
-        steps: dict[str, Any] = {"whole": ensemble("base")}
+        steps: dict[str, Any] = {"whole": chain_config("base")}
         if name == names[0]:
-            steps["base"] = model(2)
+            steps["base"] = multiplying_model(2)
         endpoint.loaded(name, endpoint.platform.nested(name, steps))
     assert {tuple(endpoint.y(name)) for name in names} == {(2, 4)}
     seconds = []
@@ -679,8 +700,8 @@ def test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507(tmp_path
     stand_in.parent.mkdir()
     stand_in.write_text(f"#!/bin/sh\ncat {said}\n")
     stand_in.chmod(0o755)
-    platform = Platform(tmp_path / "models")
-    with running(
+    platform = ArchiveFolder(tmp_path / "models")
+    with running_box(
         tmp_path,
         None,
         SAGEMAKER_MULTI_MODEL="true",
@@ -691,20 +712,20 @@ def test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507(tmp_path
         PATH=f"{stand_in.parent}:{os.environ['PATH']}",
     ) as box:
         endpoint = Endpoint(box, platform)
-        steps = {"pre": model(2), "whole": ensemble("pre")}
+        steps = {"pre": multiplying_model(2), "whole": chain_config("pre")}
         endpoint.loaded("one", platform.nested("one", steps))
         response = endpoint.load("two", platform.nested("two", steps))
         assert response.status_code == 409
         assert "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING" in response.json()["error"]
         said.write_text("100, 1000\n900, 1000\n")
-        response = endpoint.load("three", platform.flat("three", model(3)))
+        response = endpoint.load("three", platform.flat("three", multiplying_model(3)))
         assert (response.status_code, response.json()["code"]) == (507, "out_of_memory")
         assert "90% of the memory of GPU 1" in response.json()["error"]
         said.write_text("100, 1000\n")
-        endpoint.loaded("three", platform.flat("three", model(3)))
+        endpoint.loaded("three", platform.flat("three", multiplying_model(3)))
         assert (endpoint.y("one"), endpoint.y("three")) == ([2, 4], [3, 6])
 
 
 def test_multi_model_mode_without_nginx_does_not_start_and_says_so(tmp_path: Path) -> None:
-    log = refused_start(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_NGINX="off")
+    log = log_of_failed_start(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_NGINX="off")
     assert "needs nginx" in log

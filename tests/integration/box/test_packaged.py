@@ -9,7 +9,7 @@ from pathlib import Path
 import requests
 
 from sm.settings import HERE
-from tests.support.boxes import running
+from tests.support.boxes import running_box
 from tests.support.package_repositories import chain, packed, unpacked
 
 SAMPLE = HERE / "clients" / "resnet" / "sample"
@@ -30,7 +30,7 @@ def test_the_demo_is_packed_unpacked_and_answers_as_before(demo: Path, tmp_path:
     client.write_text(client.read_text())
     packed(repository, cwd=tmp_path)
     served = unpacked(tmp_path / "model.tar.gz", tmp_path / "served")
-    with running(tmp_path, served, clients=()) as box:
+    with running_box(tmp_path, served, clients=()) as box:
         for name in ("resnet", "resnet_again"):
             response = box.invoke(name, json.loads((SAMPLE / "payload.json").read_text()))
             assert response.status_code == 200, response.text
@@ -43,7 +43,7 @@ def test_copies_of_an_ensemble_are_loaded_side_by_side_in_multi_model_mode(tmp_p
     chain(tmp_path / "repository", "whole", "pre", "post")
     packed("repository", "--mme", "--copies", 2, cwd=tmp_path)
     home = tmp_path / "models"
-    with running(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
+    with running_box(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
         for name in ("whole-1", "whole-2"):
             load(box.url, name, unpacked(tmp_path / "archives" / f"{name}.tar.gz", home / name / "model"))
         for name in ("whole-1", "whole-2"):
@@ -58,7 +58,7 @@ def test_a_models_own_client_serves_its_archive_in_multi_model_mode(demo: Path, 
     packed("repository", "--mme", cwd=tmp_path)
     home = tmp_path / "models"
     folder = unpacked(tmp_path / "archives" / "resnet.tar.gz", home / "cats" / "model")
-    with running(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
+    with running_box(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
         load(box.url, "cats", folder)
         body = {"payload": json.loads((SAMPLE / "payload.json").read_text())}
         response = requests.post(f"{box.url}/models/cats/invoke", json=body, timeout=60)

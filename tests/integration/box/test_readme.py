@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from tests.support.boxes import WAIT_TIMEOUT_S, RunningBox, free_port, until
+from tests.support.boxes import WAIT_TIMEOUT_S, RunningBox, free_port, wait_until
 
 README = (HERE / "README.md").read_text()
 CURLS = re.findall(r"^curl (?:.|\n)*?(?=\n(?:```|curl ))", README, re.M)
@@ -74,7 +74,7 @@ def test_the_demo_prints_three_commands_that_work_and_ends_with_ctrl_c(demo: Pat
             [sys.executable, str(HERE / "serve"), "--demo"], env=environment, stdout=stream, stderr=stream
         )
     try:
-        until(lambda: "The page to try it" in log.read_text(), what="the commands")
+        wait_until(lambda: "The page to try it" in log.read_text(), description="the commands")
         assert f"The page to try it: http://localhost:{port}/\n" in log.read_text()
         curls = re.findall(r"^curl .*", log.read_text(), re.M)
         answers = [run(curl.replace(f"localhost:{port}", f"127.0.0.1:{port}"), port) for curl in curls]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, running, until
+from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.tritons import MODELS
 
 WORKERS = 2
@@ -66,11 +66,11 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def box(clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("box")
     MODELS["echo"].write(folder / "repository" / "echo")
-    with running(
+    with running_box(
         folder,
         folder / "repository",
         clients=(clients,),
-        words="--reload",
+        arguments="--reload",
         SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
         TRIREME_LOG_FORMAT="text",
     ) as started:
@@ -93,7 +93,9 @@ def result(box: RunningBox, model: str = "word") -> object:
 def wait_until_live(box: RunningBox, expected: str, model: str = "word") -> float:
     """Wait until every worker answers so; seconds it took, which are 2 on a machine with nothing else to do."""
     started_at = time.monotonic()
-    until(lambda: all(expected in str(result(box, model)) for _ in range(6 * WORKERS)), what=expected)
+    wait_until(
+        lambda: all(expected in str(result(box, model)) for _ in range(6 * WORKERS)), description=expected
+    )
     return time.monotonic() - started_at
 
 
@@ -176,7 +178,7 @@ def test_a_request_under_way_ends_with_the_code_it_began_with(box: RunningBox, w
     asking = threading.Thread(target=lambda: answers.append(box.invoke("word", "slowly")))
     asking.start()
     clients = word.parent.parent
-    until((clients / "begun").exists, what="the request's beginning")
+    wait_until((clients / "begun").exists, description="the request's beginning")
     word.write_text(BROKEN)
     wait_until_live(box, "SyntaxError")
     (clients / "go-on").touch()
@@ -191,7 +193,7 @@ def test_a_new_client_appears_and_a_removed_one_goes(box: RunningBox, clients: P
         new.mkdir()
         (new / "client.py").write_text(STEADY.replace('"steady"', '"hello"'))
         wait_until_live(box, "hello", "fresh")
-        until(lambda: "fresh.Request" in requests.get(f"{box.url}/openapi.json", timeout=30).text)
+        wait_until(lambda: "fresh.Request" in requests.get(f"{box.url}/openapi.json", timeout=30).text)
         shutil.rmtree(new)
         wait_until_live(box, "no model 'fresh'", "fresh")
     assert box.invoke("fresh", "a").status_code == 404
@@ -212,11 +214,13 @@ def test_a_client_that_tries_to_exit_at_a_reload_is_shown_and_the_next_edit_is_l
     before = len(box.log.read_text())
     with undisturbed(box):
         word.write_text(WORD.replace("        self.labels", f"        {ends}\n        self.labels"))
-        until(lambda: "the old version of 'word' serves" in box.log.read_text()[before:], what="the log")
-        until(lambda: reload_errors()["word"], what="/models")
+        wait_until(
+            lambda: "the old version of 'word' serves" in box.log.read_text()[before:], description="the log"
+        )
+        wait_until(lambda: reload_errors()["word"], description="/models")
         wait_until_live(box, "cat 1")
         assert ends.split()[1].split("(")[0] in str(reload_errors()["word"])
         assert reload_errors()["steady"] is None
         word.write_text(WORD.replace("VERSION = 1", "VERSION = 2"))
         wait_until_live(box, "cat 2")
-    until(lambda: reload_errors()["word"] is None, what="/models without it")
+    wait_until(lambda: reload_errors()["word"] is None, description="/models without it")

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from sm.triton import health
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, command_line, running, until
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, command_line, running_box, wait_until
 from tests.support.tritons import MODELS
 
 ALL = "health,metadata,inference,shared-memory,model-config,model-repository,statistics,trace,logging"
@@ -24,7 +24,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("restricted")
     for name in ("echo", "fixed"):
         MODELS[name].write(folder / "model" / name)
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(CLIENT_FOLDERS / "locked",),
@@ -63,10 +63,18 @@ def test_a_caller_of_triton_needs_the_key(box: RunningBox) -> None:
 
 def test_the_memory_of_a_killed_worker_is_let_go_of(box: RunningBox) -> None:
     assert box.invoke("doubling", {"value": 1}).status_code == 200
-    (worker,) = {found[1] for name in box.shared_files() if (found := re.match(r"trireme-\w+-(\d+)-", name))}
+    (worker,) = {
+        found[1] for name in box.shared_memory_files() if (found := re.match(r"trireme-\w+-(\d+)-", name))
+    }
     os.kill(int(worker), signal.SIGKILL)
-    until(lambda: not [name for name in box.shared_files() if f"-{worker}-" in name], what="no file of it")
+    wait_until(
+        lambda: not [name for name in box.shared_memory_files() if f"-{worker}-" in name],
+        description="no file of it",
+    )
     (triton,) = box.pids("--http-port=")
     port = int(re.findall(r"--http-port=(\d+)", command_line(triton))[0])
-    until(lambda: not [name for name in health.regions(port, KEY) if f"-{worker}-" in name], what="no region")
-    until(lambda: box.invoke("doubling", {"value": 3}).status_code == 200, what="another worker")
+    wait_until(
+        lambda: not [name for name in health.regions(port, KEY) if f"-{worker}-" in name],
+        description="no region",
+    )
+    wait_until(lambda: box.invoke("doubling", {"value": 3}).status_code == 200, description="another worker")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, descendants, running
+from tests.support.boxes import RunningBox, descendants, running_box
 
 #: Of the three demo models with one worker, in bytes; the platform's largest has twice that.
 MEMORY = 3 * 2**30
@@ -36,10 +36,10 @@ def test_a_box_on_a_read_only_file_system_serves_with_one_worker_in_3_gb(
     )
     if "Read-only file system" not in refused.stderr:
         pytest.skip(f"this machine makes no read-only file system: {refused.stderr.strip()}")
-    with running(
+    with running_box(
         tmp_path,
         demo,
-        through=READ_ONLY,
+        command_prefix=READ_ONLY,
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
         SAGEMAKER_SESSIONS_PATH="/opt/cannot/be/made",

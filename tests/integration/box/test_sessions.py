@@ -15,7 +15,7 @@ import botocore.config
 import pytest
 import requests
 
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running, until
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box, wait_until
 from tests.support.tritons import MODELS
 
 CLIENTS = CLIENT_FOLDERS / "platform"
@@ -32,7 +32,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(repository: Path) -> Iterator[RunningBox]:
-    with running(
+    with running_box(
         repository.parent,
         repository,
         clients=(CLIENTS,),
@@ -75,14 +75,14 @@ def test_any_worker_has_what_another_kept(box: RunningBox) -> None:
         seen.add(result["process"])
         return len(seen) > 1
 
-    until(another, what="a second worker")
+    wait_until(another, description="a second worker")
 
 
 def test_a_session_outlives_a_worker_that_is_killed(box: RunningBox) -> None:
     session = opened(box)
     process = probe(box, session, keep={"a": "1"}).json()["result"]["process"]
     os.kill(process, signal.SIGKILL)
-    until(lambda: process not in box.workers(), what="its end")
+    wait_until(lambda: process not in box.workers(), description="its end")
     assert probe(box, session).json()["result"]["session"] == {"a": "1"}
 
 
@@ -152,7 +152,7 @@ def test_a_real_boto3_client_opens_uses_and_closes_one(box: RunningBox) -> None:
 
 
 def test_a_session_expires_and_lies_where_it_is_told_to(repository: Path, tmp_path: Path) -> None:
-    with running(
+    with running_box(
         tmp_path,
         repository,
         clients=(CLIENTS,),
@@ -165,7 +165,7 @@ def test_a_session_expires_and_lies_where_it_is_told_to(repository: Path, tmp_pa
     ) as box:
         session = opened(box)
         assert (tmp_path / "deep" / "sessions" / session).is_dir()
-        until(lambda: probe(box, session).status_code == 400, what="its end")
+        wait_until(lambda: probe(box, session).status_code == 400, description="its end")
         assert "expired" in probe(box, session).json()["error"] or "no session" in probe(box, session).text
         answers = [box.send(NEW, headers={HEADER: "NEW_SESSION"}) for _ in range(8)]
         refused = [response for response in answers if response.status_code != 200]
@@ -174,12 +174,12 @@ def test_a_session_expires_and_lies_where_it_is_told_to(repository: Path, tmp_pa
         assert all("Retry-After" in response.headers for response in refused)
         # Nobody asks for them any more.
         home = tmp_path / "deep" / "sessions"
-        until(lambda: not list(home.iterdir()), what="the files of all sessions gone")
+        wait_until(lambda: not list(home.iterdir()), description="the files of all sessions gone")
         opened(box)
 
 
 def test_sessions_are_gone_with_the_box_and_off_unless_asked_for(repository: Path, tmp_path: Path) -> None:
-    with running(tmp_path, repository, clients=(CLIENTS,), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
+    with running_box(tmp_path, repository, clients=(CLIENTS,), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
         response = box.send(NEW, headers={HEADER: "NEW_SESSION"})
         assert (response.status_code, response.json()["code"]) == (400, "bad_input")
         assert "SAGEMAKER_ENABLE_STATEFUL_SESSIONS" in response.json()["error"]

@@ -14,13 +14,13 @@ import requests
 
 from bench import tree
 from sm.settings import HERE
-from tests.support.boxes import free_port, refused_start, running, until
-from tests.support.model_archives import model
+from tests.support.boxes import free_port, log_of_failed_start, running_box, wait_until
+from tests.support.model_archives import multiplying_model
 
 
 def test_a_warm_start_takes_no_more_work_than_two_cores_do_in_ten_seconds(demo: Path, tmp_path: Path) -> None:
     """Processor time, as the time on the clock depends on what else the machine does."""
-    with running(tmp_path, demo) as box:
+    with running_box(tmp_path, demo) as box:
         assert tree.processor_seconds(box.process.pid) < 2 * 10
 
 
@@ -33,7 +33,7 @@ def test_the_readmes_client_is_served_with_nothing_else_touched(
     home = tmp_path / "clients" / "hello"
     home.mkdir(parents=True)
     (home / "client.py").write_text(code)
-    with running(tmp_path, demo, clients=(tmp_path / "clients",)) as box:
+    with running_box(tmp_path, demo, clients=(tmp_path / "clients",)) as box:
         response = box.send(cat, "image/png", params={"modelname": "hello"})
         assert response.json()["result"]["cat"] > 0.5
 
@@ -41,17 +41,17 @@ def test_the_readmes_client_is_served_with_nothing_else_touched(
 def test_models_are_served_from_a_path_with_spaces_and_umlauts(tmp_path: Path) -> None:
     """Triton starts a Python model's process through a shell and does not quote the path."""
     repository = tmp_path / "Größere Modelle (neu)"
-    model().write(repository / "same")
-    with running(tmp_path, repository) as box:
+    multiplying_model().write(repository / "same")
+    with running_box(tmp_path, repository) as box:
         body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
         response = requests.post(f"{box.url}/v2/models/same/infer", json=body, timeout=30)
         assert response.json()["outputs"][0]["data"] == [1.0, 2.0], response.text
 
 
 def test_the_box_is_not_ready_before_its_models_are_and_says_why(demo: Path, tmp_path: Path) -> None:
-    with running(tmp_path, demo, wait=False) as box:
-        status, reason = until(
-            lambda: (lambda found: found if found[0] else None)(box.ping()), what="an answer"
+    with running_box(tmp_path, demo, wait_until_ready=False) as box:
+        status, reason = wait_until(
+            lambda: (lambda found: found if found[0] else None)(box.ping()), description="an answer"
         )
         assert status == 503
         assert json.loads(reason)["error"]
@@ -63,13 +63,13 @@ def test_the_box_is_not_ready_before_its_models_are_and_says_why(demo: Path, tmp
 
 
 def test_a_bad_value_stops_the_start_naming_variable_and_value(demo: Path, tmp_path: Path) -> None:
-    log = refused_start(tmp_path, demo, SAGEMAKER_MODEL_SERVER_WORKERS="many")
+    log = log_of_failed_start(tmp_path, demo, SAGEMAKER_MODEL_SERVER_WORKERS="many")
     assert "SAGEMAKER_MODEL_SERVER_WORKERS='many' is not a number" in log
     assert "Traceback" not in log
 
 
 def test_a_folder_of_clients_that_is_not_there_stops_the_start(demo: Path, tmp_path: Path) -> None:
-    log = refused_start(tmp_path, demo, (tmp_path / "clinets",))
+    log = log_of_failed_start(tmp_path, demo, (tmp_path / "clinets",))
     assert f"TRIREME_CLIENTS names {tmp_path}/clinets, which is no folder" in log
 
 
@@ -80,7 +80,7 @@ def test_a_typo_in_a_configuration_is_named_with_its_line_before_triton_starts(
     shutil.copytree(demo / "resnet", model, copy_function=shutil.copy)
     text = (model / "config.pbtxt").read_text()
     (model / "config.pbtxt").write_text(f"max_batch_sizes: 8\n{text}")
-    log = refused_start(tmp_path, tmp_path / "models")
+    log = log_of_failed_start(tmp_path, tmp_path / "models")
     assert "line 1: there is no field 'max_batch_sizes' (is 'max_batch_size' meant?)" in log.splitlines()[0]
     assert '"process":"triton"' not in log
 
@@ -88,27 +88,27 @@ def test_a_typo_in_a_configuration_is_named_with_its_line_before_triton_starts(
 def test_a_port_in_use_stops_the_start(demo: Path, tmp_path: Path) -> None:
     with socket.create_server(("0.0.0.0", free_port())) as taken:
         port = taken.getsockname()[1]
-        log = refused_start(tmp_path, demo, SAGEMAKER_BIND_TO_PORT=str(port))
+        log = log_of_failed_start(tmp_path, demo, SAGEMAKER_BIND_TO_PORT=str(port))
     assert str(port) in log
 
 
 def test_a_repository_without_models_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    log = refused_start(tmp_path, tmp_path / "empty")
+    log = log_of_failed_start(tmp_path, tmp_path / "empty")
     assert str(tmp_path / "empty") in log
     assert "Traceback" not in log
 
 
 def test_a_config_at_the_root_stops_the_start_with_the_contracts_sentence(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").write_text('name: "m"\n')
-    assert "Model directory needs to contain the top level folder" in refused_start(tmp_path, tmp_path)
+    assert "Model directory needs to contain the top level folder" in log_of_failed_start(tmp_path, tmp_path)
 
 
 def test_a_broken_client_stops_the_start_with_its_file_and_reason(demo: Path, tmp_path: Path) -> None:
     home = tmp_path / "clients" / "broken"
     home.mkdir(parents=True)
     (home / "client.py").write_text("import nothing_of_this_name\n")
-    log = refused_start(tmp_path, demo, (tmp_path / "clients",))
+    log = log_of_failed_start(tmp_path, demo, (tmp_path / "clients",))
     assert log.count("client.py: line 1: ModuleNotFoundError") == 1
     assert "Traceback" not in log
 
@@ -122,7 +122,7 @@ def test_a_client_that_names_other_tensors_than_its_model_has_stops_the_start(
     home.mkdir(parents=True)
     named = 'ImagePayload\n    inputs = {"pixels": ("FP32", (3, 224, 224))}\n'
     (home / "client.py").write_text(code.replace("ImagePayload\n    def", f"{named}    def"))
-    assert "it names the input 'pixels', but 'resnet' has input" in refused_start(
+    assert "it names the input 'pixels', but 'resnet' has input" in log_of_failed_start(
         tmp_path, demo, (tmp_path / "clients",)
     )
 
@@ -131,7 +131,7 @@ def test_a_model_that_cannot_load_stops_the_start_with_its_name(demo: Path, tmp_
     broken = tmp_path / "models" / "resnet"
     shutil.copytree(demo / "resnet", broken, copy_function=shutil.copy)
     (broken / "1" / "model.onnx").write_bytes(b"no model")
-    assert "resnet" in refused_start(tmp_path, tmp_path / "models")
+    assert "resnet" in log_of_failed_start(tmp_path, tmp_path / "models")
 
 
 def test_settings_are_printed_with_where_they_came_from() -> None:

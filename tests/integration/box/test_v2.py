@@ -15,7 +15,7 @@ import tritonclient.http as triton
 
 from sm import __version__
 from sm.router.invocation import BINARY
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.tritons import MODELS
 
 NAMES = ("echo", "fixed", "raises", "words")
@@ -42,7 +42,9 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("v2")
     for name in NAMES:
         MODELS[name].write(folder / "model" / name)
-    with running(folder, folder / "model", clients=(), SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo") as started:
+    with running_box(
+        folder, folder / "model", clients=(), SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo"
+    ) as started:
         yield started
 
 
@@ -362,7 +364,9 @@ def test_a_body_of_25_mb_comes_back_whole(box: RunningBox) -> None:
 
 def test_generate_may_be_what_invocations_means(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
-    with running(tmp_path, tmp_path / "model", clients=(), SAGEMAKER_TRITON_INFERENCE_TYPE="generate") as box:
+    with running_box(
+        tmp_path, tmp_path / "model", clients=(), SAGEMAKER_TRITON_INFERENCE_TYPE="generate"
+    ) as box:
         response = box.send(b'{"x": [1.0, 2.0]}')
         assert response.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
         assert box.send(b"{").status_code == 400
@@ -370,7 +374,7 @@ def test_generate_may_be_what_invocations_means(tmp_path: Path) -> None:
 
 def test_generate_stream_comes_as_server_sent_events(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
-    with running(
+    with running_box(
         tmp_path, tmp_path / "model", clients=(), SAGEMAKER_TRITON_INFERENCE_TYPE="generate_stream"
     ) as box:
         answer = box.send(b'{"x": [[1.0]]}')

@@ -16,7 +16,7 @@ from sm.tools.build.build_request import BuildRequest
 from sm.tools.build.model_builder import ModelBuilder
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.progress import Progress
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.onnx_graphs import branches, plus_row, same_text, scaled, strided
 
 GRAPHS: dict[str, Callable[[Path], Graph]] = {
@@ -41,7 +41,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running(tmp_path_factory.mktemp("box"), repository, clients=()) as started:
+    with running_box(tmp_path_factory.mktemp("box"), repository, clients=()) as started:
         yield started
 
 

@@ -24,7 +24,7 @@ from sm.settings import Settings
 from sm.tools.build import download_plan, recipes
 from sm.tools.build.package_sources import Source
 from sm.tools.build.prepare import prepare
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.package_registry import StandIn
 
 #: Runs prepare in a process of its own: arguments are the cache and the folder of models.
@@ -179,10 +179,10 @@ def test_after_a_kill_half_way_the_next_run_is_whole(
     registry.flowing.clear()
     process = started(root, models, registry)
     assert registry.halfway.wait(60)
-    until(lambda: len(at_work_in(root)) >= 2, what="the download's process")
+    wait_until(lambda: len(at_work_in(root)) >= 2, description="the download's process")
     process.kill()
     process.communicate()
-    until(lambda: at_work_in(root) == [], what="the end of the download's process")
+    wait_until(lambda: at_work_in(root) == [], description="the end of the download's process")
     assert list((root / "scratch").iterdir())
     assert not (root / "downloads").exists()
     registry.flowing.set()
@@ -200,7 +200,7 @@ def test_a_signal_ends_it_at_once_with_its_download(
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode != 0
-    until(lambda: at_work_in(root) == [], what="the end of every process")
+    wait_until(lambda: at_work_in(root) == [], description="the end of every process")
     assert not (root / "downloads").exists()
 
 

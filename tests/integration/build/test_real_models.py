@@ -30,7 +30,7 @@ from sm.tools.build.model_builder import ModelBuilder
 from sm.tools.build.package_registries import Registries
 from sm.tools.build.package_sources import Source
 from sm.tools.progress import Progress
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 
 pytestmark = pytest.mark.exhaustive
 
@@ -79,7 +79,7 @@ def repository(graphs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running(tmp_path_factory.mktemp("box"), repository, clients=()) as started:
+    with running_box(tmp_path_factory.mktemp("box"), repository, clients=()) as started:
         yield started
 
 

@@ -21,7 +21,7 @@ from sm.tools.check.check_report import Report, chart
 from sm.tools.check.client_checks import Sample, mutations
 from sm.tools.check.examination import run_check
 from tests.support import faulty_clients as faulty
-from tests.support.boxes import RunningBox, free_port, running
+from tests.support.boxes import RunningBox, free_port, running_box
 from tests.support.check_client import check, sm
 
 
@@ -38,7 +38,7 @@ def box(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
     folder = tmp_path_factory.mktemp("box")
     for name in ("sound", "unhandled_null"):
         shutil.copytree(home / "clients" / name, folder / "clients" / name)
-    with running(folder, home / "model", clients=(folder / "clients",)) as started:
+    with running_box(folder, home / "model", clients=(folder / "clients",)) as started:
         yield started
 
 

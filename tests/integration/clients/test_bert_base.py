@@ -28,7 +28,7 @@ from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
 from sm.tools.build.prepare import prepare
 from sm.triton.transport import Transport
-from tests.support.tritons import Serving
+from tests.support.tritons import TritonProcess
 
 FOLDER = HERE / "clients" / "bert_base"
 SETTINGS = Settings.read({})
@@ -45,7 +45,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     (folder / "run").mkdir()
     name = f"test{os.urandom(4).hex()}"
     box = Box(name, folder / "run", repository, *ports.choose_ports(SETTINGS), "nginx", 256 * MIB)
-    serving = Serving(box)
+    serving = TritonProcess(box)
     serving.start()
     transport = Transport(SETTINGS, box)
     found = ClientSource("bert_base", FOLDER / "client.py")

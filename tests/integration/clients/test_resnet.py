@@ -27,7 +27,7 @@ from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.prepare import prepare
 from sm.tools.build.samples import InProcess
 from sm.triton.transport import Transport
-from tests.support.tritons import SETTINGS, Serving
+from tests.support.tritons import SETTINGS, TritonProcess
 
 FOLDER = HERE / "clients" / "resnet"
 SAMPLE = FOLDER / "sample"
@@ -50,7 +50,7 @@ def transport(repository: Path) -> Iterator[Transport]:
     box = Box(
         f"test{os.urandom(4).hex()}", run, repository, *ports.choose_ports(SETTINGS), "nginx", 64 * 2**20
     )
-    serving = Serving(box)
+    serving = TritonProcess(box)
     try:
         serving.start()
         made = Transport(SETTINGS, box)

@@ -14,7 +14,7 @@ from sm.settings import HERE
 from sm.tools import plots
 from sm.tools.cost.prices import FILE, dated_prices
 from tests.support.answering_server import answering
-from tests.support.sm_command import Sm, sm
+from tests.support.sm_command import RunSm, sm
 
 __all__ = ["sm"]
 
@@ -25,12 +25,12 @@ PLAN: dict[str, Any] = {
 }
 
 
-def run_cost(sm: Sm, folder: Path, plan: object, *words: str) -> Any:
+def run_cost(sm: RunSm, folder: Path, plan: object, *words: str) -> Any:
     (folder / "plan.json").write_text(plan if isinstance(plan, str) else json.dumps(plan))
     return sm("cost", "--plan", "plan.json", *words)
 
 
-def test_the_references_example_comes_out_to_the_cent(sm: Sm) -> None:
+def test_the_references_example_comes_out_to_the_cent(sm: RunSm) -> None:
     said = sm("cost")
     assert said.status == 0, said.err
     assert "each model on its own endpoint     971.52" in said.out
@@ -38,7 +38,7 @@ def test_the_references_example_comes_out_to_the_cent(sm: Sm) -> None:
     assert "saving 294.72 (30.3%)" in said.out
 
 
-def test_every_cost_has_a_bar_and_a_plot(sm: Sm, tmp_path: Path) -> None:
+def test_every_cost_has_a_bar_and_a_plot(sm: RunSm, tmp_path: Path) -> None:
     said = sm("cost", "--plot", "cost.svg")
     assert said.status == 0, said.err
     bars = {
@@ -51,32 +51,32 @@ def test_every_cost_has_a_bar_and_a_plot(sm: Sm, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "sentence"), [("cost.png", "is no SVG file"), ("none/cost.svg", "there is no folder none")]
 )
-def test_a_plot_that_cannot_be_drawn_is_said_first(sm: Sm, file: str, sentence: str) -> None:
+def test_a_plot_that_cannot_be_drawn_is_said_first(sm: RunSm, file: str, sentence: str) -> None:
     said = sm("cost", "--plot", file)
     assert (said.status, said.out) == (1, "")
     assert sentence in said.err
 
 
 def test_without_matplotlib_the_command_to_install_it_is_named(
-    sm: Sm, monkeypatch: pytest.MonkeyPatch
+    sm: RunSm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda _name: None)
     said = sm("cost", "--plot", "cost.svg")
     assert said.err == "sm: --plot needs matplotlib: pip install 'trireme-serving[tune]'\n"
 
 
-def test_a_model_that_runs_more_hours_on_more_instances_costs_more(sm: Sm, tmp_path: Path) -> None:
+def test_a_model_that_runs_more_hours_on_more_instances_costs_more(sm: RunSm, tmp_path: Path) -> None:
     models = [{"name": "one", "instance": "ml.m5.xlarge", "count": 2, "hours": 7.5}]
     said = run_cost(sm, tmp_path, {**PLAN, "days": 31, "models": models})
     assert "own endpoint     106.95\n" in said.out  # 0.23 × 2 × 7.5 × 31
 
 
-def test_a_shared_endpoint_that_costs_more_is_no_saving(sm: Sm, tmp_path: Path) -> None:
+def test_a_shared_endpoint_that_costs_more_is_no_saving(sm: RunSm, tmp_path: Path) -> None:
     said = run_cost(sm, tmp_path, PLAN)
     assert "the shared endpoint costs more by 682.85 (206.2%)" in said.out
 
 
-def test_each_region_has_its_own_table_and_prices(sm: Sm, tmp_path: Path) -> None:
+def test_each_region_has_its_own_table_and_prices(sm: RunSm, tmp_path: Path) -> None:
     plan = {
         "regions": ["us-east-1", "us-east-2"],
         "models": [{"instance": "ml.g4dn.2xlarge"}],
@@ -89,7 +89,7 @@ def test_each_region_has_its_own_table_and_prices(sm: Sm, tmp_path: Path) -> Non
     ]
 
 
-def test_the_plans_prices_are_for_its_own_region_only(sm: Sm) -> None:
+def test_the_plans_prices_are_for_its_own_region_only(sm: RunSm) -> None:
     said = sm("cost", "--region", "eu-west-1")
     assert said.status == 1
     assert "have no ml.g4dn.xlarge in eu-west-1. Ask AWS with --live" in said.err
@@ -113,7 +113,7 @@ def test_the_plans_prices_are_for_its_own_region_only(sm: Sm) -> None:
         ),
     ],
 )
-def test_a_wrong_plan_says_where(sm: Sm, tmp_path: Path, plan: object, sentence: str) -> None:
+def test_a_wrong_plan_says_where(sm: RunSm, tmp_path: Path, plan: object, sentence: str) -> None:
     said = run_cost(sm, tmp_path, plan)
     assert (said.status, said.out) == (1, "")
     assert sentence in said.err
@@ -147,7 +147,7 @@ def price_list(*rows: str) -> Any:
 
 
 def test_live_prices_are_those_of_real_time_inference(
-    sm: Sm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sm: RunSm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [
         product("EU-AsyncInf:ml.g5.xlarge", "9"),
@@ -174,7 +174,7 @@ def test_live_prices_are_those_of_real_time_inference(
 
 
 def test_a_price_that_aws_does_not_have_or_give_is_a_sentence(
-    sm: Sm, monkeypatch: pytest.MonkeyPatch
+    sm: RunSm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with price_list(product("EU-Train:ml.g4dn.xlarge", "8")) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
@@ -186,7 +186,7 @@ def test_a_price_that_aws_does_not_have_or_give_is_a_sentence(
     assert said.err.endswith("Without --live the file's prices hold.\n")
 
 
-def test_the_page_shows_the_example_as_the_command_does(sm: Sm) -> None:
+def test_the_page_shows_the_example_as_the_command_does(sm: RunSm) -> None:
     page = (HERE / "docs" / "deploy" / "invoke-and-cost.md").read_text()
     for line in sm("cost").out.splitlines():
         assert line in page

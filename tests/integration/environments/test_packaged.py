@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import running
+from tests.support.boxes import running_box
 from tests.support.greeting_model import BODY, GREETS
 from tests.support.package_repositories import packed, unpacked
 from tests.support.packed_environments import Made
@@ -36,7 +36,7 @@ def word(response: requests.Response) -> str:
 def test_one_archive_of_models_that_share_it(repository: Path, tmp_path: Path) -> None:
     packed(repository, cwd=tmp_path)
     served = unpacked(tmp_path / "model.tar.gz", tmp_path / "served")
-    with running(tmp_path, served, clients=()) as box:
+    with running_box(tmp_path, served, clients=()) as box:
         for name in ("other", "shares"):
             answer = requests.post(f"{box.url}/v2/models/{name}/infer", json=BODY, timeout=60)
             assert word(answer) == "ahoy"
@@ -46,7 +46,7 @@ def test_in_multi_model_mode_each_archive_has_its_own(repository: Path, tmp_path
     packed(repository, "--mme", cwd=tmp_path)
     home = tmp_path / "models"
     folder = unpacked(tmp_path / "archives" / "shares.tar.gz", home / "h1" / "model")
-    with running(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
+    with running_box(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
         body = {"model_name": "h1", "url": str(folder)}
         loaded = requests.post(f"{box.url}/models", json=body, timeout=120)
         assert loaded.status_code == 200, loaded.text

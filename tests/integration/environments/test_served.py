@@ -17,13 +17,13 @@ from sm.triton import server
 from tests.support.environments import pack
 from tests.support.greeting_model import BODY, GREETS
 from tests.support.packed_environments import Made
-from tests.support.tritons import Serving, new_serving
+from tests.support.tritons import TritonProcess, prepare_triton
 
 
 @pytest.fixture(scope="module")
-def greeting(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def greeting(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
     """``other`` has the environment, ``shares`` uses it, ``packed`` has it as an archive."""
-    serving = new_serving(tmp_path_factory.mktemp("greeting"), [])
+    serving = prepare_triton(tmp_path_factory.mktemp("greeting"), [])
     repository = serving.box.repository
     for name, where in {"other": "env", "shares": "../other/env", "packed": "env.tar.gz"}.items():
         replace(GREETS, environment=f"$$TRITON_MODEL_DIRECTORY/{where}").write(repository / name)
@@ -37,7 +37,7 @@ def greeting(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.mark.parametrize("name", ["other", "shares", "packed"])
-def test_triton_runs_a_model_with_packages_that_the_box_has_not(greeting: Serving, name: str) -> None:
+def test_triton_runs_a_model_with_packages_that_the_box_has_not(greeting: TritonProcess, name: str) -> None:
     url = f"http://127.0.0.1:{greeting.box.http_port}/v2/models/{name}/infer"
     response = requests.post(url, json=BODY, timeout=30)
     assert response.status_code == 200, (response.text, server.failures(greeting.box.http_port))

@@ -13,7 +13,7 @@ import pytest
 
 from sm.settings import HERE, Settings
 from sm.tools.build import example_repositories
-from tests.support.boxes import free_port, until
+from tests.support.boxes import free_port, wait_until
 
 #: What the command of each example must print.
 SAYS = {
@@ -35,7 +35,7 @@ def test_all_are_served_at_once_and_their_commands_work_as_printed(tmp_path: Pat
             [sys.executable, str(HERE / "serve"), "--examples"], env=environment, stdout=stream, stderr=stream
         )
     try:
-        curls = until(lambda: re.findall(r"^curl .*", log.read_text(), re.M), 120, "the commands")
+        curls = wait_until(lambda: re.findall(r"^curl .*", log.read_text(), re.M), 120, "the commands")
         assert len(curls) == 3 + len(SAYS)
         for curl in curls:
             if not any(name in curl for name in SAYS):

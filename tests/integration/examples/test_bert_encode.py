@@ -23,7 +23,7 @@ from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_registries import Registries
 from sm.tools.build.recipes import Recipe
 from sm.tools.progress import Progress
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.package_repositories import packed, unpacked
 
 EXAMPLE = HERE / "examples" / "bert_encode"
@@ -46,7 +46,7 @@ def repository(example_repository: Callable[[str], Path]) -> Path:
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """The example alone."""
-    with running(tmp_path_factory.mktemp("bert"), repository, clients=()) as started:
+    with running_box(tmp_path_factory.mktemp("bert"), repository, clients=()) as started:
         yield started
 
 
@@ -166,7 +166,7 @@ def executions(box: RunningBox) -> float:
 def test_copies_in_multi_model_mode_answer_alike(repository: Path, tmp_path: Path) -> None:
     packed(repository, "--mme", "--copies", 2, "-o", tmp_path / "archives", cwd=tmp_path)
     home, names = tmp_path / "models", [f"bert_encode-{number}" for number in (1, 2)]
-    with running(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
+    with running_box(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
         for name in names:
             folder = unpacked(tmp_path / "archives" / f"{name}.tar.gz", home / name / "model")
             response = requests.post(

@@ -19,7 +19,7 @@ from sm.client.preprocessing import Preprocessing
 from sm.settings import HERE
 from sm.tools.build.recipes import PACKAGE, Recipe
 from sm.tools.golden import differences
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 
 MODEL = "efficientnet_lite"
 EXAMPLE = HERE / "examples" / MODEL
@@ -35,7 +35,7 @@ def repository(example_repository: Callable[[str], Path]) -> Path:
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("classification")
-    with running(folder, repository, TRIREME_CLIENTS="") as box:
+    with running_box(folder, repository, TRIREME_CLIENTS="") as box:
         yield box
 
 

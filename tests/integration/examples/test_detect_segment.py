@@ -21,7 +21,7 @@ from PIL import Image
 
 from sm.settings import HERE
 from sm.tools.golden import differences
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 
 MODEL = "detect_segment"
 SAMPLE = HERE / "examples/detect_segment/repository/code/detect_segment/sample"
@@ -55,7 +55,7 @@ def repository(example_repository: Callable[[str], Path]) -> Path:
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("detect_segment")
-    with running(folder, repository, TRIREME_CLIENTS="") as box:
+    with running_box(folder, repository, TRIREME_CLIENTS="") as box:
         yield box
 
 

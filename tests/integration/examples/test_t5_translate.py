@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from examples.t5_translate.recipe.unsigned import unsigned
 from sm.settings import HERE, Settings
 from sm.tools.check.triton_server import triton
-from tests.support.boxes import RunningBox, command_line, descendants, running, until
+from tests.support.boxes import RunningBox, command_line, descendants, running_box, wait_until
 
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 13), reason="the wheel's python backend reads no strings on NumPy 2"
@@ -43,7 +43,7 @@ def repository(example_repository: Callable[[str], Path]) -> Path:
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """The example alone; each of its models has a small pool of shared memory."""
     folder = tmp_path_factory.mktemp("t5")
-    with running(
+    with running_box(
         folder, repository, clients=(), SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE=str(2**20)
     ) as started:
         yield started
@@ -158,7 +158,7 @@ def test_a_caller_that_leaves_stops_the_model_between_tokens(box: RunningBox) ->
     answer = streamed(box, LONG, max_tokens=256)
     assert next(answer.iter_lines(chunk_size=1)).startswith(b"data: ")
     answer.close()
-    said = until(
+    said = wait_until(
         lambda: re.search(r"caller went away after (\d+) tokens", box.log.read_text()), 20, "the line"
     )
     assert int(said[1]) < 256

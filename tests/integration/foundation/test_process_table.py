@@ -8,7 +8,7 @@ import subprocess
 import threading
 
 from sm import process_table
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 
 
 def test_a_child_of_any_thread_is_found_with_its_words_and_its_state() -> None:
@@ -21,16 +21,18 @@ def test_a_child_of_any_thread_is_found_with_its_words_and_its_state() -> None:
 
     thread = threading.Thread(target=start)
     thread.start()
-    until(lambda: started, what="the child")
+    wait_until(lambda: started, description="the child")
     child = started[0]
     try:
         assert child.pid in process_table.children(os.getpid())
-        until(lambda: process_table.command_line(child.pid)[:2] == ["sleep", "600"], what="its words")
+        wait_until(
+            lambda: process_table.command_line(child.pid)[:2] == ["sleep", "600"], description="its words"
+        )
         fields = process_table.status_fields(child.pid)
         assert fields[0] in b"SR"
         assert int(fields[1]) == os.getpid()
         child.send_signal(signal.SIGKILL)
-        until(lambda: process_table.status_fields(child.pid)[0] == b"Z", what="its end")
+        wait_until(lambda: process_table.status_fields(child.pid)[0] == b"Z", description="its end")
         assert child.pid in process_table.children(os.getpid())
         assert process_table.command_line(child.pid) == [""]
     finally:

@@ -18,7 +18,7 @@ from tests.support.gateways import (
     new_triton,
     served,
 )
-from tests.support.tritons import Serving
+from tests.support.tritons import TritonProcess
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def cloud(home: Path) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="session")
-def tritons(home: Path) -> Iterator[list[Serving]]:
+def tritons(home: Path) -> Iterator[list[TritonProcess]]:
     """Two, with one repository between them."""
     servings = [new_triton(home / name, home / "repository") for name in ("first", "second")]
     try:
@@ -49,7 +49,7 @@ def tritons(home: Path) -> Iterator[list[Serving]]:
 
 
 @pytest.fixture(scope="session")
-def env(cloud: Cloud, tritons: list[Serving], home: Path) -> dict[str, str]:
+def env(cloud: Cloud, tritons: list[TritonProcess], home: Path) -> dict[str, str]:
     addresses = ",".join(f"127.0.0.1:{serving.box.grpc_port}" for serving in tritons)
     return environment(cloud.address, addresses, TRIREME_GATEWAY_REPOSITORY=str(home / "repository"))
 

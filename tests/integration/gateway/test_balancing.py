@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sm.triton.channel import Channel
 from sm.triton.model_control import ModelControl
 from tests.support.gateways import MODELS, Gateway
-from tests.support.tritons import Serving
+from tests.support.tritons import TritonProcess
 
 
 def ask(gateway: Gateway) -> tuple[int, str]:
@@ -17,7 +17,7 @@ def ask(gateway: Gateway) -> tuple[int, str]:
 
 
 def test_two_tritons_share_the_work_and_when_one_dies_the_other_has_it(
-    local: Gateway, tritons: list[Serving]
+    local: Gateway, tritons: list[TritonProcess]
 ) -> None:
     second = tritons[1]
     before = Counter(ask(local)[1] for _ in range(10))

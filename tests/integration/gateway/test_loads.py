@@ -12,7 +12,7 @@ from chalicelib.loads import Loads
 
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, DeadlinePassed
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 
 
 def test_all_who_wait_share_one_load() -> None:
@@ -26,7 +26,7 @@ def test_all_who_wait_share_one_load() -> None:
     with ThreadPoolExecutor(8) as callers:
         waiting = [callers.submit(loads.share, "m", load) for _ in range(8)]
         assert began.wait(10)
-        until(lambda: not any(future.done() for future in waiting))
+        wait_until(lambda: not any(future.done() for future in waiting))
         # Another model does not wait for it.
         loads.share("other", lambda: seen.append(2))
         end.set()

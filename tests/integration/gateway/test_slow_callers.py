@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.gateways import KEY, Cloud, Gateway, environment, served
 
 #: Bytes of a body that no caller may send here.
@@ -134,7 +134,7 @@ def test_bodies_together_have_a_limit_and_small_ones_are_always_taken(server: Ga
         for connection in connections:
             connection.sendall(b" " * 97_000)
         # 100 KiB hold what three of the bodies have above their first 64 KiB.
-        until(lambda: sum(map(has_answer, connections)) >= CONNECTIONS - 3, 7, "the refusals")
+        wait_until(lambda: sum(map(has_answer, connections)) >= CONNECTIONS - 3, 7, "the refusals")
         refused = [connection for connection in connections if has_answer(connection)]
         assert {status(connection) for connection in refused} == {429}
         assert len(refused) == CONNECTIONS - 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.dripping_proxy import DrippingProxy, dripping
 from tests.support.gateway_requests import RED
 from tests.support.gateways import Cloud, Gateway, served
@@ -49,7 +49,7 @@ def test_a_dripping_s3_keeps_nobody_else_waiting_and_is_left_in_time(
     proxy.slow_from = slow_from
     with ThreadPoolExecutor(6) as executor:
         waiting = [executor.submit(gateway.infer, "resnet", STORED) for _ in range(6)]
-        until(lambda: proxy.open, what="a connection to S3")
+        wait_until(lambda: proxy.open, description="a connection to S3")
         time.sleep(0.3)
         assert [gateway.infer("who", INLINE).status_code for _ in range(4)] == [200] * 4
         assert not all(future.done() for future in waiting)
@@ -58,7 +58,7 @@ def test_a_dripping_s3_keeps_nobody_else_waiting_and_is_left_in_time(
     assert statuses.count(504) >= 2
     assert {429, 503, 504} >= set(statuses)
     proxy.slow_from = None
-    until(lambda: not proxy.open, what="all connections to S3 to be closed")
+    wait_until(lambda: not proxy.open, description="all connections to S3 to be closed")
     assert gateway.infer("resnet", STORED).status_code == 200
 
 
@@ -69,7 +69,7 @@ def test_a_model_whose_files_come_slowly_keeps_no_other_waiting(
     with ThreadPoolExecutor(4) as executor:
         # Nobody has asked this gateway for it before: its labels are in S3.
         waiting = [executor.submit(gateway.infer, "colours", INLINE) for _ in range(4)]
-        until(lambda: proxy.open, what="a connection to S3")
+        wait_until(lambda: proxy.open, description="a connection to S3")
         time.sleep(0.3)
         assert [gateway.infer("who", INLINE).status_code for _ in range(4)] == [200] * 4
         assert not all(future.done() for future in waiting)

@@ -10,7 +10,7 @@ import requests
 
 from sm.inspection import problems
 from tests.support.ensemble_repositories import ANY_SIZE, BAD, GOOD, write
-from tests.support.tritons import TRITON_TIMEOUT_S, new_serving
+from tests.support.tritons import TRITON_TIMEOUT_S, prepare_triton
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -41,7 +41,7 @@ def test_ensembles_that_ask_each_other_are_said(tmp_path: Path) -> None:
 
 
 def test_triton_refuses_each_of_them_and_loads_the_good_ones(tmp_path: Path) -> None:
-    triton = new_serving(tmp_path, [])
+    triton = prepare_triton(tmp_path, [])
     write(
         triton.box.repository, good=GOOD, any_size=ANY_SIZE, **{name: text for name, (text, _) in BAD.items()}
     )

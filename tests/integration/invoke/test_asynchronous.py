@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from tests.support.aws import fake_aws
-from tests.support.sm_command import Sm
+from tests.support.sm_command import RunSm
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,18 @@ def make(account: Account) -> None:
 
 
 @pytest.fixture(autouse=True)
-def there(account: Account, monkeypatch: pytest.MonkeyPatch, sm: Sm) -> None:
+def there(account: Account, monkeypatch: pytest.MonkeyPatch, sm: RunSm) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", account.url)
 
 
-def test_an_answer_is_fetched_from_s3_and_the_request_is_not_left_there(account: Account, sm: Sm) -> None:
+def test_an_answer_is_fetched_from_s3_and_the_request_is_not_left_there(account: Account, sm: RunSm) -> None:
     account.answers('{"modelname": "resnet", "result": []}')
     said = sm("invoke", "slow", "--model", "resnet", "--text", "a", "--async")
     assert (said.status, said.out) == (0, '{"modelname": "resnet", "result": []}\n')
     assert account.left() == []
 
 
-def test_a_failure_is_the_words_that_the_endpoint_left_in_s3(account: Account, sm: Sm) -> None:
+def test_a_failure_is_the_words_that_the_endpoint_left_in_s3(account: Account, sm: RunSm) -> None:
     account.answers("the container gave up", is_failure=True)
     said = sm("invoke", "slow", "--text", "a", "--async")
     assert said.status == 1
@@ -93,12 +93,12 @@ def test_a_failure_is_the_words_that_the_endpoint_left_in_s3(account: Account, s
     assert account.left() == []
 
 
-def test_an_endpoint_that_is_not_asynchronous_says_so(sm: Sm) -> None:
+def test_an_endpoint_that_is_not_asynchronous_says_so(sm: RunSm) -> None:
     said = sm("invoke", "quick", "--text", "a", "--async")
     assert said.err.endswith("sm: the endpoint quick is not asynchronous: ask it without --async.\n")
 
 
-def test_an_endpoint_that_is_not_there_is_a_sentence(sm: Sm) -> None:
+def test_an_endpoint_that_is_not_there_is_a_sentence(sm: RunSm) -> None:
     said = sm("invoke", "nobody", "--text", "a", "--async")
     assert said.status == 1
     assert "sm: cannot ask the endpoint nobody: " in said.err

@@ -11,7 +11,7 @@ from sm.errors import StartError
 from sm.tools.invoke.reply import Reply
 from sm.tools.invoke.showing import save_body
 from tests.support.answering_server import answering
-from tests.support.sm_command import Sm
+from tests.support.sm_command import RunSm
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from tests.support.sm_command import Sm
     ],
 )
 def test_a_refusal_of_aws_is_a_sentence(
-    sm: Sm, monkeypatch: pytest.MonkeyPatch, status: int, code: str, sentence: str
+    sm: RunSm, monkeypatch: pytest.MonkeyPatch, status: int, code: str, sentence: str
 ) -> None:
     words = {"message": "Endpoint my-endpoint of account 1 not found"}
     with answering(status, words, code) as aws:
@@ -34,7 +34,7 @@ def test_a_refusal_of_aws_is_a_sentence(
     assert said.err.startswith(f"sm: cannot ask the endpoint my-endpoint: {sentence}")
 
 
-def test_what_is_throttled_is_counted_not_tried_again(sm: Sm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_throttled_is_counted_not_tried_again(sm: RunSm, monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(429, {"message": "slow down"}, "ThrottlingException") as aws:
         monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
         said = sm("invoke", "my-endpoint", "--text", "a", "-n", 6, "-c", 2)
@@ -44,7 +44,7 @@ def test_what_is_throttled_is_counted_not_tried_again(sm: Sm, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("by", ["url", "name"])
-def test_an_answer_that_is_cut_off_is_none(sm: Sm, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+def test_an_answer_that_is_cut_off_is_none(sm: RunSm, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     with answering(200, {"result": "half"}, missing=10) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         said = sm("invoke", server.url if by == "url" else "my-endpoint", "--text", "a")

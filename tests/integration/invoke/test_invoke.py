@@ -16,8 +16,8 @@ from PIL import Image, ImageChops
 from sm.settings import HERE, Settings
 from sm.tools.build.prepare import prepare
 from sm.tools.invoke.result_picture import CLASS_HEIGHT
-from tests.support.boxes import RunningBox, free_port, running
-from tests.support.sm_command import Sm
+from tests.support.boxes import RunningBox, free_port, running_box
+from tests.support.sm_command import RunSm
 
 CAT = HERE / "clients" / "resnet" / "sample" / "cat.png"
 WORDS = HERE / "tests" / "support" / "client_folders" / "streaming" / "words"
@@ -31,12 +31,14 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("invoke")
     shutil.copytree(WORDS, folder / "clients" / "words")
     repository = settings.cache / "repository" / "cpu"
-    with running(folder, repository, clients=(folder / "clients",)) as started:
+    with running_box(folder, repository, clients=(folder / "clients",)) as started:
         yield started
 
 
 @pytest.fixture(params=["url", "endpoint"])
-def target(request: pytest.FixtureRequest, box: RunningBox, monkeypatch: pytest.MonkeyPatch, sm: Sm) -> str:
+def target(
+    request: pytest.FixtureRequest, box: RunningBox, monkeypatch: pytest.MonkeyPatch, sm: RunSm
+) -> str:
     """The same box by its URL, and by a name through boto3."""
     if request.param == "url":
         return box.url
@@ -44,19 +46,19 @@ def target(request: pytest.FixtureRequest, box: RunningBox, monkeypatch: pytest.
     return "my-endpoint"
 
 
-def test_a_picture_is_answered_with_its_rows_and_the_time_it_took(target: str, sm: Sm) -> None:
+def test_a_picture_is_answered_with_its_rows_and_the_time_it_took(target: str, sm: RunSm) -> None:
     said = sm("invoke", target, "--model", "resnet", "--image", CAT)
     assert said.status == 0, said.err
     assert json.loads(said.out)["result"][0].endswith(":Egyptian cat")
     assert re.match(r"200 in \d+\.\d ms, \d+ bytes of application/json\n", said.err)
 
 
-def test_a_text_is_sent_as_it_is(box: RunningBox, sm: Sm) -> None:
+def test_a_text_is_sent_as_it_is(box: RunningBox, sm: RunSm) -> None:
     said = sm("invoke", box.url, "--model", "bert_base", "--text", "Paris is the [MASK] of France.")
     assert json.loads(said.out)["result"][0]["token"] == "Paris is the capital of France."
 
 
-def test_any_file_is_sent_with_its_type(box: RunningBox, sm: Sm, tmp_path: Path) -> None:
+def test_any_file_is_sent_with_its_type(box: RunningBox, sm: RunSm, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("a b")
     by_name = sm("invoke", box.url, "--model", "words", "--file", "words.txt")
     assert json.loads(by_name.out)["result"] == ["a", "b"]
@@ -65,7 +67,7 @@ def test_any_file_is_sent_with_its_type(box: RunningBox, sm: Sm, tmp_path: Path)
     assert "415" in named.err
 
 
-def test_boxes_are_drawn_on_the_picture_that_was_sent(target: str, sm: Sm, tmp_path: Path) -> None:
+def test_boxes_are_drawn_on_the_picture_that_was_sent(target: str, sm: RunSm, tmp_path: Path) -> None:
     """By a URL the client says what its result is; of an endpoint the answer shows it."""
     picture = HERE / "clients" / "yolov5" / "sample" / "chelsea.jpg"
     if target.startswith("http"):
@@ -90,7 +92,7 @@ def test_boxes_are_drawn_on_the_picture_that_was_sent(target: str, sm: Sm, tmp_p
     assert changed.mean() < 0.2
 
 
-def test_classes_are_drawn_as_bars_under_the_picture(box: RunningBox, sm: Sm, tmp_path: Path) -> None:
+def test_classes_are_drawn_as_bars_under_the_picture(box: RunningBox, sm: RunSm, tmp_path: Path) -> None:
     said = sm("invoke", box.url, "--model", "resnet", "--image", CAT, "--save-picture", "cat.jpg")
     assert said.status == 0, said.err
     with Image.open(tmp_path / "cat.jpg") as drawn, Image.open(CAT) as sent:
@@ -107,7 +109,7 @@ def test_classes_are_drawn_as_bars_under_the_picture(box: RunningBox, sm: Sm, tm
     ],
 )
 def test_what_cannot_be_drawn_is_one_sentence(
-    box: RunningBox, sm: Sm, words: tuple[object, ...], sentence: str
+    box: RunningBox, sm: RunSm, words: tuple[object, ...], sentence: str
 ) -> None:
     said = sm("invoke", box.url, *words, "--save-picture", "drawn.png")
     assert said.status == 1
@@ -115,7 +117,9 @@ def test_what_cannot_be_drawn_is_one_sentence(
     assert not Path("drawn.png").exists()
 
 
-def test_a_load_of_some_seconds_shows_bars_and_draws_a_plot(box: RunningBox, sm: Sm, tmp_path: Path) -> None:
+def test_a_load_of_some_seconds_shows_bars_and_draws_a_plot(
+    box: RunningBox, sm: RunSm, tmp_path: Path
+) -> None:
     words = ("--model", "words", "--text", "a b", "-c", "2", "--plot", "load.svg")
     said = sm("invoke", box.url, *words, "--load", "0.5")
     assert said.status == 0, said.err
@@ -127,7 +131,7 @@ def test_a_load_of_some_seconds_shows_bars_and_draws_a_plot(box: RunningBox, sm:
     assert "<svg" in drawn
 
 
-def test_json_is_a_request_or_just_a_models_payload(box: RunningBox, sm: Sm, tmp_path: Path) -> None:
+def test_json_is_a_request_or_just_a_models_payload(box: RunningBox, sm: RunSm, tmp_path: Path) -> None:
     payload = {"text": "a b"}
     (tmp_path / "payload.json").write_text(json.dumps(payload))
     (tmp_path / "request.json").write_text(json.dumps({"modelname": "words", "payload": payload}))
@@ -138,13 +142,13 @@ def test_json_is_a_request_or_just_a_models_payload(box: RunningBox, sm: Sm, tmp
     assert [json.loads(said.out)["result"] for said in answers] == [["a", "b"], ["a", "b"]]
 
 
-def test_raw_is_the_answers_bytes_and_nothing_else(box: RunningBox, sm: Sm) -> None:
+def test_raw_is_the_answers_bytes_and_nothing_else(box: RunningBox, sm: RunSm) -> None:
     said = sm("invoke", box.url, "--model", "words", "--text", "a b", "--raw")
     assert (said.out, said.err) == ('{"modelname":"words","result":["a","b"]}', "")
 
 
 def test_a_picture_in_the_answer_becomes_a_file_that_overwrites_none(
-    target: str, sm: Sm, tmp_path: Path
+    target: str, sm: RunSm, tmp_path: Path
 ) -> None:
     body = {"payload": json.loads((HERE / "clients/yolov5/sample/payload.json").read_text())}
     request = {"modelname": "yolov5", **body, "parameters": {"format": "image"}}
@@ -157,31 +161,31 @@ def test_a_picture_in_the_answer_becomes_a_file_that_overwrites_none(
     assert (tmp_path / "yolov5.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_error_of_the_container_is_its_own_sentence(target: str, sm: Sm) -> None:
+def test_an_error_of_the_container_is_its_own_sentence(target: str, sm: RunSm) -> None:
     said = sm("invoke", target, "--model", "rasnet", "--image", CAT)
     assert (said.status, said.out) == (1, "")
     assert said.err.startswith("sm: the answer is 404 unknown_model: ")
     assert "rasnet" in said.err
 
 
-def test_parts_are_shown_as_they_come(target: str, sm: Sm) -> None:
+def test_parts_are_shown_as_they_come(target: str, sm: RunSm) -> None:
     said = sm("invoke", target, "--model", "words", "--text", "one two", "--stream")
     assert [json.loads(line)["result"] for line in said.out.splitlines()] == ["one", "two"]
 
 
-def test_a_stream_that_breaks_is_an_error_after_what_came(target: str, sm: Sm) -> None:
+def test_a_stream_that_breaks_is_an_error_after_what_came(target: str, sm: RunSm) -> None:
     said = sm("invoke", target, "--model", "words", "--text", "one bad three", "--stream")
     assert said.status == 1
     assert [json.loads(line)["result"] for line in said.out.splitlines()] == ["one"]
     assert said.err == "sm: the stream broke: a bad word\n"
 
 
-def test_an_error_before_the_stream_is_the_usual_one(target: str, sm: Sm) -> None:
+def test_an_error_before_the_stream_is_the_usual_one(target: str, sm: RunSm) -> None:
     said = sm("invoke", target, "--model", "rasnet", "--text", "one", "--stream")
     assert said.err.startswith("sm: the answer is 404 unknown_model: ")
 
 
-def test_many_requests_are_a_table_and_a_histogram(target: str, sm: Sm) -> None:
+def test_many_requests_are_a_table_and_a_histogram(target: str, sm: RunSm) -> None:
     said = sm("invoke", target, "--model", "words", "--text", "a", "-n", 40, "-c", 4)
     assert said.status == 0, said.out
     assert re.match(r"40 of 40 answered in [\d.]+ s: [\d.]+ a second\n", said.out)
@@ -192,28 +196,28 @@ def test_many_requests_are_a_table_and_a_histogram(target: str, sm: Sm) -> None:
     assert "█" * 40 in said.out
 
 
-def test_errors_of_many_requests_are_counted_by_their_code(target: str, sm: Sm) -> None:
+def test_errors_of_many_requests_are_counted_by_their_code(target: str, sm: RunSm) -> None:
     said = sm("invoke", target, "--model", "rasnet", "--text", "a", "-n", 6, "-c", 2)
     assert said.status == 1
     assert said.out.startswith("0 of 6 answered")
     assert "6 × 404 unknown_model: " in said.out
 
 
-def test_nobody_there_is_a_sentence_that_says_what_to_do(sm: Sm) -> None:
+def test_nobody_there_is_a_sentence_that_says_what_to_do(sm: RunSm) -> None:
     said = sm("invoke", f"http://127.0.0.1:{free_port()}", "--text", "a")
     assert said.status == 1
     assert said.err.startswith("sm: nobody answers at http://127.0.0.1:")
     assert said.err.endswith("Start a box with: make serve\n")
 
 
-def test_what_is_neither_a_url_nor_a_name_is_said(sm: Sm) -> None:
+def test_what_is_neither_a_url_nor_a_name_is_said(sm: RunSm) -> None:
     said = sm("invoke", "localhost:8080", "--text", "a")
     assert (
         said.err == "sm: 'localhost:8080' is no endpoint's name, and a URL begins with http:// or https://.\n"
     )
 
 
-def test_a_network_that_is_away_is_a_sentence(sm: Sm) -> None:
+def test_a_network_that_is_away_is_a_sentence(sm: RunSm) -> None:
     said = sm("invoke", "my-endpoint", "--text", "a")
     assert said.status == 1
     assert said.err.startswith("sm: cannot ask the endpoint my-endpoint: ")
@@ -233,7 +237,7 @@ def test_a_network_that_is_away_is_a_sentence(sm: Sm) -> None:
     ],
 )
 def test_what_cannot_be_asked_is_not_sent(
-    sm: Sm, tmp_path: Path, words: tuple[str, ...], sentence: str
+    sm: RunSm, tmp_path: Path, words: tuple[str, ...], sentence: str
 ) -> None:
     (tmp_path / "garbage").write_text("garbage")
     said = sm("invoke", *words)

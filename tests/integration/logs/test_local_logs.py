@@ -15,8 +15,8 @@ import pytest
 from sm import hardware
 from sm.server.supervisor.gpu_lines import SENTENCE
 from tests.support import embedded_metric_format
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running
-from tests.support.sm_command import Sm
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
+from tests.support.sm_command import RunSm
 from tests.support.tritons import MODELS
 
 ASKED = b'{"modelname":"probe","payload":{"numbers":[1]}}'
@@ -27,7 +27,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log of a box that has stopped, a day after its requests."""
     folder = tmp_path_factory.mktemp("logs")
     MODELS["echo"].write(folder / "model" / "echo")
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(CLIENT_FOLDERS / "platform",),
@@ -61,14 +61,14 @@ def _a_day_earlier(text: str) -> Iterator[str]:
         yield json.dumps({**record, "time": moment.isoformat(timespec="milliseconds")}) + "\n"
 
 
-def found(sm: Sm, log: Path, *words: str) -> list[dict[str, object]]:
+def found(sm: RunSm, log: Path, *words: str) -> list[dict[str, object]]:
     said = sm("logs", "--local", "--file", str(log), "--json", *words)
     assert said.status == (0 if said.out else 1)
     return [json.loads(line) for line in said.out.splitlines()]
 
 
 def test_the_request_that_was_refused_yesterday_is_found_with_its_reason_in_one_command(
-    sm: Sm, log: Path
+    sm: RunSm, log: Path
 ) -> None:
     said = sm("logs", "--local", "--file", str(log), "--since", "yesterday", "--status", "4xx")
     assert said.status == 0
@@ -81,7 +81,7 @@ def test_the_request_that_was_refused_yesterday_is_found_with_its_reason_in_one_
     assert "code=too_large reason=the body is larger than the 100000 bytes" in lines["nginx-refused"]
 
 
-def test_lines_are_chosen_by_model_code_id_and_time(sm: Sm, log: Path) -> None:
+def test_lines_are_chosen_by_model_code_id_and_time(sm: RunSm, log: Path) -> None:
     assert [line["request_id"] for line in found(sm, log, "--model", "probe")] == ["fine", "refused"]
     assert [line["request_id"] for line in found(sm, log, "--code", "unknown_model")] == ["unknown"]
     assert [line["process"] for line in found(sm, log, "--request-id", "nginx-refused")] == ["nginx"]
@@ -90,7 +90,7 @@ def test_lines_are_chosen_by_model_code_id_and_time(sm: Sm, log: Path) -> None:
     assert found(sm, log, "--since", "1h") == []
 
 
-def test_a_line_says_how_long_each_part_took_and_never_what_was_sent(sm: Sm, log: Path) -> None:
+def test_a_line_says_how_long_each_part_took_and_never_what_was_sent(sm: RunSm, log: Path) -> None:
     (line,) = found(sm, log, "--request-id", "fine")
     stages = line["stages_ms"]
     assert isinstance(stages, dict)
@@ -100,7 +100,7 @@ def test_a_line_says_how_long_each_part_took_and_never_what_was_sent(sm: Sm, log
 
 
 def test_other_commands_output_is_read_from_standard_input(
-    sm: Sm, log: Path, monkeypatch: pytest.MonkeyPatch
+    sm: RunSm, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_stamps = "".join(f"2026-11-22T10:00:00Z stdout F {line}\n" for line in log.read_text().splitlines())
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"not a line\n{{broken\n{with_stamps}"))
@@ -109,7 +109,7 @@ def test_other_commands_output_is_read_from_standard_input(
 
 
 def test_the_log_of_the_box_here_is_found_by_itself(
-    sm: Sm, log: Path, monkeypatch: pytest.MonkeyPatch
+    sm: RunSm, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRIREME_LOG_FILE", str(log))
     said = sm("logs", "--local", "--status", "404")

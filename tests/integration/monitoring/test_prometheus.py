@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running, until
-from tests.support.load import Load, dispatch
+from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.load import Load, dispatch_body
 from tests.support.prometheus import DASHBOARD, Prometheus, alert_rules, panels, scraping
 
 pytestmark = pytest.mark.exhaustive
@@ -41,16 +41,16 @@ def busy(demo: Path, cat: bytes, tmp_path_factory: pytest.TempPathFactory) -> It
     if shutil.which("prometheus") is None:
         pytest.skip("promtool is not installed")
     folder = tmp_path_factory.mktemp("busy")
-    with running(
+    with running_box(
         folder, demo, SAGEMAKER_MODEL_SERVER_WORKERS="2", TRIREME_THREADS="2", TRIREME_QUEUE="2"
     ) as box:
         picture = base64.b64encode(cat).decode()
         loads = [
-            Load(box.port, dispatch("resnet", picture)).start(callers=1),
-            Load(box.port, dispatch("bert_base", "A [MASK] sat on the mat.")).start(callers=1),
-            Load(box.port, dispatch("resnet", {"no": "picture"}), patience=0.1).start(callers=1),
-            Load(box.port, dispatch("fragile", {}), patience=0.1).start(callers=1),
-            Load(box.port, dispatch("slow", {"seconds": 0.5}), patience=0.2).start(callers=16),
+            Load(box.port, dispatch_body("resnet", picture)).start(callers=1),
+            Load(box.port, dispatch_body("bert_base", "A [MASK] sat on the mat.")).start(callers=1),
+            Load(box.port, dispatch_body("resnet", {"no": "picture"}), retry_delay_s=0.1).start(callers=1),
+            Load(box.port, dispatch_body("fragile", {}), retry_delay_s=0.1).start(callers=1),
+            Load(box.port, dispatch_body("slow", {"seconds": 0.5}), retry_delay_s=0.2).start(callers=16),
         ]
         try:
             yield box
@@ -147,9 +147,11 @@ def test_a_restart_fires_its_alert_and_the_end_of_the_box_another(
         assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
         return {rule["name"]: rule["state"] for group in groups for rule in group["rules"]}
 
-    until(lambda: states()["TriremeProcessRestarted"] == "firing", what="the alert of the restart")
+    wait_until(
+        lambda: states()["TriremeProcessRestarted"] == "firing", description="the alert of the restart"
+    )
     assert states()["TriremeDown"] == states()["TriremeNotReady"] == "inactive"
     assert states()["TriremeQueueFull"] == "pending"
     assert prometheus.query('ALERTS{alertname=~"Trireme.*", alertstate="firing"}')
     busy.stop()
-    until(lambda: states()["TriremeDown"] == "pending", what="the alert of a box that is down")
+    wait_until(lambda: states()["TriremeDown"] == "pending", description="the alert of a box that is down")

@@ -15,8 +15,8 @@ from sm.client.base import Client, ModelMetadata
 from sm.errors import BadInput, ClientFailed, NotReady, UnknownModel
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
 from sm.multimodel.load_records import Record, Records
-from tests.support.boxes import until
-from tests.support.model_archives import Platform
+from tests.support.boxes import wait_until
+from tests.support.model_archives import ArchiveFolder
 
 CLIENT = """
 from sm.client.base import Client
@@ -53,7 +53,7 @@ class Worker:
     """The clients of one worker, and the records that it looks at."""
 
     def __init__(self, folder: Path) -> None:
-        self.platform = Platform(folder / "archives")
+        self.platform = ArchiveFolder(folder / "archives")
         self.records = Records(folder / "models.json")
         self.triton = Served()
         # Only what a client needs of the real one.
@@ -120,8 +120,8 @@ def test_an_archive_that_is_gone_is_gone_with_its_client_and_its_modules(worker:
         worker.registry.get("one")
     assert worker.triton.forgotten == ["one-in-triton"]
     # It happens beside the requests.
-    until(lambda: client() is None, what="the end of the client")
-    until(lambda: not modules_in(str(worker.platform.home)), what="its modules gone")
+    wait_until(lambda: client() is None, description="the end of the client")
+    wait_until(lambda: not modules_in(str(worker.platform.home)), description="its modules gone")
 
 
 def test_an_archive_that_is_loaded_anew_has_a_new_client(worker: Worker) -> None:
@@ -177,14 +177,14 @@ def test_a_client_that_is_made_while_its_archive_is_unloaded_is_unknown_and_leav
     asking = threading.Thread(target=ask)
     asking.start()
     begun = worker.platform.home / "one" / "model" / "code" / "begun"
-    until(begun.exists, what="the client begun")
+    wait_until(begun.exists, description="the client begun")
     worker.records.remove("one")
     with pytest.raises(UnknownModel):
         worker.registry.get("one")
     (begun.parents[3] / "go-on").touch()
     asking.join()
     assert [type(error) for error in caught] == [UnknownModel]
-    until(lambda: not modules_in(str(worker.platform.home)), what="its modules gone")
+    wait_until(lambda: not modules_in(str(worker.platform.home)), description="its modules gone")
 
 
 def test_while_triton_is_away_a_client_is_not_ready_and_then_it_is(worker: Worker) -> None:

@@ -18,7 +18,7 @@ from sm.multimodel.model_loader import Loader
 from sm.multimodel.stub_failures import DEAD_GRACE_S, RELOAD_RETRY_S, ImportWatch, StubFailureWatch, Stubs
 from sm.run_state import Box, write_atomically
 from sm.triton.stub_processes import DeadStub, StubWatch, instance_is_running
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 
 
 class Told(Stubs):
@@ -96,7 +96,7 @@ def test_old_processes_that_end_after_a_reload_are_no_deaths(tmp_path: Path) -> 
         nurse.poll()
         return bool(loader.again)
 
-    until(loaded_again)
+    wait_until(loaded_again)
     assert loader.again == ["one"]
 
 
@@ -150,7 +150,7 @@ def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
         assert len(children) == 2
         # The kernel may leave it out of the list for a moment; here it does for good.
         parent.kill()
-        until(lambda: not Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text())
+        wait_until(lambda: not Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text())
         assert stubs.alive(parent.pid) == {"one": 1}
         # A new Triton has none of the old one's.
         assert stubs.alive(os.getpid()) == {}

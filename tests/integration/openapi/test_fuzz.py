@@ -19,7 +19,7 @@ from sm.router.invocation import BINARY, JSON_LINES
 from sm.router.openapi.document import document
 from sm.settings import Settings
 from sm.tools.build.prepare import prepare
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 
 #: Requests for each operation and kind. The same at every run.
 EXAMPLES = 20
@@ -71,7 +71,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     settings = Settings.read({})
     prepare(settings)
     repository = settings.cache / "repository" / "cpu"
-    with running(tmp_path_factory.mktemp("box"), repository, clients=()) as started:
+    with running_box(tmp_path_factory.mktemp("box"), repository, clients=()) as started:
         yield started
 
 

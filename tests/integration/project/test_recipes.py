@@ -16,7 +16,7 @@ import pytest
 
 from sm.settings import HERE
 from sm.tools.golden import differences
-from tests.support.boxes import free_port, running
+from tests.support.boxes import free_port, running_box
 from tests.support.pages import blocks, run
 from tests.support.toolkit_libraries import EXPORT
 
@@ -108,6 +108,6 @@ def test_a_checkpoint_of_hugging_face_is_built_and_served_as_the_page_says(tmp_p
     tokenizer = re.findall(r"`tokenizers\.(Tokenizer\.from_file\(.*?\))`", page)
     (tmp_path / "clients").mkdir()
     (tmp_path / "clients" / "sentiment.py").write_text(CLIENT.format(tokenizer=tokenizer[0]))
-    with running(tmp_path, tmp_path / "model", clients=(tmp_path / "clients",)) as box:
+    with running_box(tmp_path, tmp_path / "model", clients=(tmp_path / "clients",)) as box:
         answer = box.invoke("sentiment", {"text": TEXT}).json()
     assert answer["result"] == pytest.approx(expected, abs=1e-4), answer

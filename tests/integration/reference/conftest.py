@@ -9,7 +9,7 @@ import pytest
 
 from sm.settings import Settings
 from sm.tools.build.prepare import prepare
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.reference import official
 
 
@@ -38,5 +38,5 @@ def demo() -> Path:
 @pytest.fixture(scope="session")
 def demo_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with the demo models; no test may break it."""
-    with running(tmp_path_factory.mktemp("box"), demo, clients=()) as started:
+    with running_box(tmp_path_factory.mktemp("box"), demo, clients=()) as started:
         yield started

@@ -12,7 +12,7 @@ import yaml  # type: ignore[import-untyped]
 from tests.support.deploy_account import IMAGE, Cloud, cloud, proxy
 from tests.support.push_checkout import Checkout, checkout
 from tests.support.push_commands import commands
-from tests.support.sm_command import Sm, sm
+from tests.support.sm_command import RunSm, sm
 
 __all__ = ["checkout", "cloud", "proxy", "sm"]
 
@@ -41,13 +41,13 @@ def test_what_a_multi_model_endpoint_needs_is_still_asked_for(cloud: Cloud) -> N
     assert cloud.proxy.changes == []
 
 
-def template(sm: Sm, form: str) -> Any:
+def template(sm: RunSm, form: str) -> Any:
     said = sm("template", "cats", "--format", form, "--image", IMAGE)
     assert said.status == 0, said.err
     return json.loads(said.out)
 
 
-def test_every_template_does_without_model_data(sm: Sm) -> None:
+def test_every_template_does_without_model_data(sm: RunSm) -> None:
     stack = template(sm, "cloudformation")["Resources"]
     assert "ModelDataUrl" not in stack["Model"]["Properties"]["PrimaryContainer"]
     [policy] = stack["Role"]["Properties"]["Policies"]
@@ -62,7 +62,7 @@ def test_every_template_does_without_model_data(sm: Sm) -> None:
     assert "storageUri" not in service["spec"]["predictor"]["model"]
 
 
-def test_iam_names_no_bucket_where_the_image_has_the_models(sm: Sm) -> None:
+def test_iam_names_no_bucket_where_the_image_has_the_models(sm: RunSm) -> None:
     said = sm("iam", "cats", "--image", IMAGE)
     assert said.status == 0 and "s3:" not in said.out, said.err
 

@@ -26,7 +26,7 @@ from sm.run_state import Box
 from sm.settings import HERE, Settings
 from sm.triton import server
 from tests.support.aws import fake_aws
-from tests.support.boxes import RunningBox, free_port, running, until
+from tests.support.boxes import RunningBox, free_port, running_box, wait_until
 from tests.support.pages import blocks
 from tests.support.platform.account import IMAGE, ROLE, Account
 from tests.support.platform.host import REGION, Host
@@ -67,7 +67,7 @@ def repository(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ours(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running(tmp_path_factory.mktemp("ours"), repository, clients=()) as box:
+    with running_box(tmp_path_factory.mktemp("ours"), repository, clients=()) as box:
         yield box
 
 
@@ -105,7 +105,7 @@ def theirs(folder: Path, repository: Path) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        until(lambda: is_ready() or process.poll() is not None, LONG, "its Triton")
+        wait_until(lambda: is_ready() or process.poll() is not None, LONG, "its Triton")
         assert process.poll() is None, (folder / "log").read_text()[-3000:]
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -113,7 +113,7 @@ def theirs(folder: Path, repository: Path) -> Iterator[str]:
         process.wait(30)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
-        until(are_free, LONG, "the end of its Triton")
+        wait_until(are_free, LONG, "the end of its Triton")
 
 
 def shared(folder: str) -> Path:
@@ -160,7 +160,7 @@ def test_the_articles_service_and_ours_give_the_same_answer(repository: Path, ou
         tempfile.TemporaryDirectory(prefix="article-") as made,
         theirs(shared(made), repository) as url,
     ):
-        assert until(lambda: requests.get(f"{url}/ping", timeout=5).status_code == 200)
+        assert wait_until(lambda: requests.get(f"{url}/ping", timeout=5).status_code == 200)
         answer = requests.post(
             f"{url}/invocations", data=body, headers={"Content-Type": JSON, "Accept": JSON}, timeout=60
         )
@@ -178,7 +178,7 @@ def test_the_articles_client_works_as_it_is_on_our_open_ports(
     client.write_text(FILES["there/resnet/inference.py"])
     program = "import json, sys, cv2; from inference import Resnet; "
     program += "print(json.dumps(Resnet().inference(cv2.imread(sys.argv[1]))))"
-    with usual_ports(), running(tmp_path, repository, clients=(), TRIREME_TRITON_PORTS="loopback"):
+    with usual_ports(), running_box(tmp_path, repository, clients=(), TRIREME_TRITON_PORTS="loopback"):
         done = subprocess.run(
             [sys.executable, "-c", program, str(PICTURES["resnet"])],
             cwd=tmp_path,
@@ -243,7 +243,7 @@ def test_the_notebooks_calls_run_on_the_played_platform(repository: Path, tmp_pa
                 timeout=300,
             )
             assert done.returncode == 0, done.stderr
-            until(lambda: not account.sagemaker.list_endpoints()["Endpoints"], what="no endpoint")
+            wait_until(lambda: not account.sagemaker.list_endpoints()["Endpoints"], description="no endpoint")
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["modelname"] for answer in answers] == ["resnet", "yolov5", "bert_base"]
     assert len(answers[0]["result"]) == 3

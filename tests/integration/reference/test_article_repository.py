@@ -19,7 +19,7 @@ import pytest
 import requests
 from PIL import Image
 
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.reference.article import JSON, PICTURES, picture, request, runtime
 from tests.support.reference.repositories import write_bert, write_ensemble, write_resnet, write_yolov5
 
@@ -35,7 +35,7 @@ def repository(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running(tmp_path_factory.mktemp("box"), repository, clients=()) as started:
+    with running_box(tmp_path_factory.mktemp("box"), repository, clients=()) as started:
         yield started
 
 
@@ -135,7 +135,7 @@ def test_a_config_names_its_client_and_other_models_are_left_to_v2(
     config = folder / "four" / "config.pbtxt"
     config.write_text(config.read_text() + names.replace("yolov5", "resnet"))
     write_yolov5(folder / "bert_base")
-    with running(tmp_path, folder, clients=()) as other:
+    with running_box(tmp_path, folder, clients=()) as other:
         assert rows(other, "yolov5", {"img": picture("yolov5")}) == rows(
             box, "yolov5", {"img": picture("yolov5")}
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.reference.tokenizing import OTHER_CLIENT, TEXT, TOKENS, write_client
 
 
@@ -18,7 +18,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     write_client(folder / "model")
     # No proxy leads out, and the hub's own switch is off, so whatever asks the network fails.
     offline = {"HF_HUB_OFFLINE": "1", "HTTPS_PROXY": "http://127.0.0.1:9"}
-    with running(folder, folder / "model", True, (), **offline) as started:
+    with running_box(folder, folder / "model", True, (), **offline) as started:
         yield started
 
 
@@ -38,7 +38,7 @@ def test_nothing_imports_transformers_unless_a_client_does(tmp_path: Path) -> No
     client = tmp_path / "model" / "code" / "other" / "client.py"
     client.parent.mkdir(parents=True)
     client.write_text(OTHER_CLIENT)
-    with running(tmp_path, tmp_path / "model", clients=()) as box:
+    with running_box(tmp_path, tmp_path / "model", clients=()) as box:
         loaded = set(box.invoke("other", {}).json()["result"])
     assert {"sm", "flask", "tokenizers"} <= loaded
     assert loaded.isdisjoint({"transformers", "huggingface_hub", "safetensors", "torch", "typer", "yaml"})

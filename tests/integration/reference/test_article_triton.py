@@ -17,7 +17,7 @@ import tritonclient.http
 from PIL import Image
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, free_port, refused_start, running
+from tests.support.boxes import RunningBox, free_port, log_of_failed_start, running_box
 from tests.support.listening import listening
 from tests.support.reference.article import PICTURES
 from tests.support.reference.usual_ports import PORTS, usual_ports
@@ -32,7 +32,7 @@ def opened(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
     """The demo with Triton's ports on loopback, as the documented one word opens them."""
     with (
         usual_ports(),
-        running(
+        running_box(
             tmp_path_factory.mktemp("opened"), demo, clients=(), TRIREME_TRITON_PORTS="loopback"
         ) as started,
     ):
@@ -149,7 +149,7 @@ def test_all_opens_them_on_every_address(echo: Path, tmp_path: Path) -> None:
     ports: dict[str, Any] = {
         f"SAGEMAKER_TRITON_{name}_PORT": str(free_port()) for name in ("HTTP", "GRPC", "METRICS")
     }
-    with running(tmp_path, echo, clients=(), TRIREME_TRITON_PORTS="all", **ports) as box:
+    with running_box(tmp_path, echo, clients=(), TRIREME_TRITON_PORTS="all", **ports) as box:
         assert triton_ports(box) == dict.fromkeys(map(int, ports.values()), "all")
 
 
@@ -159,7 +159,9 @@ def test_they_are_closed_unless_asked_for(demo_box: RunningBox) -> None:
 
 
 def test_the_safe_range_is_not_left(echo: Path, tmp_path: Path) -> None:
-    log = refused_start(tmp_path, echo, TRIREME_TRITON_PORTS="all", SAGEMAKER_SAFE_PORT_RANGE="21000-21400")
+    log = log_of_failed_start(
+        tmp_path, echo, TRIREME_TRITON_PORTS="all", SAGEMAKER_SAFE_PORT_RANGE="21000-21400"
+    )
     assert (
         "TRIREME_TRITON_PORTS=all opens 8000, which is outside SAGEMAKER_SAFE_PORT_RANGE=21000-21400" in log
     )

@@ -17,7 +17,7 @@ from PIL import Image
 
 from sm.settings import HERE
 from tests.support.aws import fake_aws
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.dripping_proxy import dripping
 from tests.support.gateways import (
     BUCKET,
@@ -29,7 +29,7 @@ from tests.support.gateways import (
     new_triton,
     served,
 )
-from tests.support.tritons import HEAD, Model, Serving
+from tests.support.tritons import HEAD, Model, TritonProcess
 
 SHAPE = [1, 3, 224, 224]
 #: The reference's own names and shapes, and a few more.
@@ -152,7 +152,7 @@ class Reference:
 
     gateway: Gateway
     cloud: Cloud
-    triton: Serving
+    triton: TritonProcess
     env: dict[str, str]
     notes: Path
 
@@ -408,12 +408,14 @@ def test_a_model_that_a_new_triton_has_not_is_loaded_again(reference: Reference)
     status, told = reference.ask("POST", "/infer/resnet50", X)
     assert (status, list(told)) == (500, ["status", "model", "message"])
     unhealthy = reference.gateway.ask("GET", "/health", key=None)
-    until(lambda: reference.gateway.ask("GET", "/health").status_code == 503, what="an unhealthy gateway")
+    wait_until(
+        lambda: reference.gateway.ask("GET", "/health").status_code == 503, description="an unhealthy gateway"
+    )
     assert list(reference.gateway.ask("GET", "/health").json()) == ["status", "error"]
     assert unhealthy.json()["status"] in ("healthy", "unhealthy")
     reference.triton.start()
-    until(lambda: reference.ask("GET", "/health")[0] == 200, what="a healthy gateway")
-    until(lambda: reference.ask("POST", "/infer/resnet50", X)[0] == 200, what="the model back")
+    wait_until(lambda: reference.ask("GET", "/health")[0] == 200, description="a healthy gateway")
+    wait_until(lambda: reference.ask("POST", "/infer/resnet50", X)[0] == 200, description="the model back")
     assert reference.loads("resnet50_onnx") == before + 1
 
 
@@ -436,7 +438,7 @@ def test_where_s3_is_away_or_slow_the_caller_is_told_in_time(reference: Referenc
             proxy.slow_from = 0
             with ThreadPoolExecutor(8) as callers:
                 waiting = [callers.submit(gateway.ask, "POST", "/infer/densenet", json=X) for _ in range(8)]
-                until(lambda: proxy.open, what="a connection to S3")
+                wait_until(lambda: proxy.open, description="a connection to S3")
                 assert gateway.ask("POST", "/infer", json={}).status_code == 200
                 assert {future.result().status_code for future in waiting} == {500}
 
@@ -449,7 +451,9 @@ def test_a_load_that_takes_longer_than_a_request_goes_on_and_keeps_nobody_else_w
     with served(tmp_path / "hasty.log", hasty) as gateway, ThreadPoolExecutor(8) as callers:
         assert gateway.ask("POST", "/infer/densenet", json=X).status_code == 200
         waiting = [callers.submit(gateway.ask, "POST", "/infer/slow", json=X) for _ in range(4)]
-        until(lambda: (reference.triton.box.repository / "slow_onnx").is_dir(), what="the load begun")
+        wait_until(
+            lambda: (reference.triton.box.repository / "slow_onnx").is_dir(), description="the load begun"
+        )
         for path in ("/infer/densenet", "/infer"):
             assert gateway.ask("POST", path, json=X).status_code == 200
         assert gateway.ask("GET", "/health").json() == {"status": "healthy"}
@@ -458,7 +462,9 @@ def test_a_load_that_takes_longer_than_a_request_goes_on_and_keeps_nobody_else_w
             assert future.result().status_code == 500
             assert "still being loaded" in future.result().json()["message"]
         # A request of its own time begins no second load.
-        until(lambda: gateway.ask("POST", "/infer/slow", json=X).status_code == 200, what="the model")
+        wait_until(
+            lambda: gateway.ask("POST", "/infer/slow", json=X).status_code == 200, description="the model"
+        )
     assert reference.loads("slow_onnx") == 1
 
 

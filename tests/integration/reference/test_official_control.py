@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, memory_field, refused_start, running, until
-from tests.support.model_archives import Platform, ensemble, model
+from tests.support.boxes import RunningBox, log_of_failed_start, memory_field, running_box, wait_until
+from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.reference.official import ADMIN, MultiModel
 from tests.support.tritons import MODELS
 
@@ -64,9 +64,11 @@ def test_the_url_of_every_kind_of_archive_is_its_folder(multi_model: MultiModel,
     if kind == "flat":
         url = platform.flat(name)
     elif kind == "nested":
-        url = platform.nested(name, {"inner": model(3)})
+        url = platform.nested(name, {"inner": multiplying_model(3)})
     elif kind == "ensemble":
-        url = platform.nested(name, {"a": model(), "b": model(), "all": ensemble("a", "b")})
+        url = platform.nested(
+            name, {"a": multiplying_model(), "b": multiplying_model(), "all": chain_config("a", "b")}
+        )
     else:
         url = platform.nested(name, {}, inference=SCRIPT)
     loaded = multi_model.load(name, url)
@@ -82,8 +84,8 @@ def test_the_url_of_every_kind_of_archive_is_its_folder(multi_model: MultiModel,
 def open_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModel]:
     """Multi-model mode with nothing restricted."""
     folder = tmp_path_factory.mktemp("open")
-    platform = Platform(folder / "archives")
-    with running(
+    platform = ArchiveFolder(folder / "archives")
+    with running_box(
         folder,
         folder / "nowhere",
         clients=(),
@@ -151,7 +153,9 @@ def test_what_the_control_plane_read_is_given_back(open_box: MultiModel) -> None
         )
         assert set(posted) == {422}
     # Python keeps some of what many small objects took; it does not grow with further requests.
-    until(lambda: control_memory(open_box.box) - before < 2 * LEEWAY, what="the memory given back")
+    wait_until(
+        lambda: control_memory(open_box.box) - before < 2 * LEEWAY, description="the memory given back"
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +173,7 @@ def test_a_body_under_the_limit_is_read(open_box: MultiModel) -> None:
 
 def test_without_nginx_the_limit_is_the_same(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
-    with running(tmp_path, tmp_path / "model", clients=(), TRIREME_NGINX="off") as box:
+    with running_box(tmp_path, tmp_path / "model", clients=(), TRIREME_NGINX="off") as box:
         for path in ("/models", "/ping", "/execution-parameters", "/"):
             refused = requests.request("GET", f"{box.url}{path}", data=b"x" * (2**20 + 1), timeout=30)
             assert (refused.status_code, refused.json()["code"]) == (413, "too_large"), path
@@ -179,7 +183,7 @@ def test_without_nginx_the_limit_is_the_same(tmp_path: Path) -> None:
 def test_a_default_model_that_is_not_there_stops_the_start_before_anything_is_loaded(tmp_path: Path) -> None:
     for name in ("echo", "words"):
         MODELS[name].write(tmp_path / "model" / name)
-    log = refused_start(
+    log = log_of_failed_start(
         tmp_path,
         tmp_path / "model",
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="ecco",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sm.tools.deploy import triton_images
-from tests.support.sm_command import Sm, sm
+from tests.support.sm_command import RunSm, sm
 
 __all__ = ["sm"]
 
@@ -43,13 +43,13 @@ def reference_uri(region: str, version: str) -> str:
 
 
 @pytest.mark.parametrize("version", ["23.02", "23.12"])
-def test_every_region_of_the_notebooks_has_their_image(sm: Sm, version: str) -> None:
+def test_every_region_of_the_notebooks_has_their_image(sm: RunSm, version: str) -> None:
     for region in ACCOUNTS:
         said = sm("images", "--region", region, "--version", version)
         assert (said.status, said.out) == (0, f"{reference_uri(region, version)}\n"), said.err
 
 
-def test_where_two_accounts_may_hold_a_release_both_are_said(sm: Sm) -> None:
+def test_where_two_accounts_may_hold_a_release_both_are_said(sm: RunSm) -> None:
     other = "763104351884.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:23.12-py3"
     # One line for a script, the other account beside it.
     said = sm("images", "--region", "us-east-1", "--version", "23.12")

@@ -18,9 +18,9 @@ from sm.inspection.machine import Machine
 from sm.repository import models
 from sm.settings import HERE
 from sm.tools.check.triton_server import served
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.fake_gpu import standin_nvidia_smi
-from tests.support.model_archives import Platform
+from tests.support.model_archives import ArchiveFolder
 from tests.support.multi_model_endpoint import Endpoint
 from tests.support.reference.official_repositories import (
     KIND_GPU,
@@ -67,16 +67,16 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running(tmp_path_factory.mktemp("box"), repository) as started:
+    with running_box(tmp_path_factory.mktemp("box"), repository) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     folder = tmp_path_factory.mktemp("endpoint")
-    platform = Platform(folder / "archives")
+    platform = ArchiveFolder(folder / "archives")
     home = str(platform.home)
-    with running(folder, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=home) as started:
+    with running_box(folder, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=home) as started:
         yield Endpoint(started, platform)
 
 

@@ -15,7 +15,7 @@ import pytest
 import requests
 from botocore.config import Config
 
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 
 SCRIPT = """
 import numpy as np
@@ -34,7 +34,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("batch")
     (folder / "model" / "code").mkdir(parents=True)
     (folder / "model" / "code" / "inference.py").write_text(SCRIPT)
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(),
@@ -124,6 +124,6 @@ def test_a_strategy_that_is_set_is_announced_as_containers_spell_it(tmp_path: Pa
     (tmp_path / "model" / "code").mkdir(parents=True)
     (tmp_path / "model" / "code" / "inference.py").write_text(SCRIPT)
     variables = {"SAGEMAKER_BATCH": "true", "SAGEMAKER_BATCH_STRATEGY": "SingleRecord"}
-    with running(tmp_path, tmp_path / "model", True, (), **variables) as started:
+    with running_box(tmp_path, tmp_path / "model", True, (), **variables) as started:
         found = requests.get(f"{started.url}/execution-parameters", timeout=10).json()
         assert found["BatchStrategy"] == "SINGLE_RECORD"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.recordio import record
 from tests.support.toolkit_libraries import TOOLKIT as libraries
 
@@ -205,7 +205,7 @@ def box(tmp_path_factory: pytest.TempPathFactory, made: tuple[Path, dict[str, An
             (site / path.name).symlink_to(path)
     variables = {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": str(folder)}
     variables |= {"PYTHONPATH": str(site), "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
-    with running(folder, None, True, (), **variables) as started:
+    with running_box(folder, None, True, (), **variables) as started:
         for name in ARCHIVES:
             url = str(write(folder / name / "model", name, made[0]))
             answer = requests.post(f"{started.url}/models", json={"model_name": name, "url": url}, timeout=60)
@@ -343,7 +343,7 @@ def test_with_torch_out_of_its_requirements_a_script_harms_no_client_beside_it(
             "    def inference(self, payload):\n        return [words.WORD, str(torch.classes)]\n"
         )
     variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(libraries.home)}
-    with running(tmp_path, home, True, (), SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables) as started:
+    with running_box(tmp_path, home, True, (), SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables) as started:
         for name in ("first", "second"):
             assert started.invoke(name, {}).json()["result"][0] == name
         answer = started.send(b"[1.0, 2.0, 3.0]", "application/octet-stream")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sm.plugins.toolkit.script_modules import STAND_IN
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 
 #: Every public name of the toolkit that an inference script can use.
 PUBLIC = {
@@ -107,7 +107,9 @@ def write(folder: Path, script: str) -> Path:
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("errors")
-    with running(folder, write(folder, SCRIPT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1") as started:
+    with running_box(
+        folder, write(folder, SCRIPT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1"
+    ) as started:
         yield started
 
 
@@ -125,7 +127,7 @@ def test_an_error_chooses_its_status_and_message(box: RunningBox) -> None:
 
 
 def test_what_a_script_does_not_catch_has_its_status(tmp_path: Path) -> None:
-    with running(
+    with running_box(
         tmp_path, write(tmp_path, NOT_CAUGHT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1"
     ) as box:
         statuses = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 
 #: What ``torch.classes`` does: it answers every attribute, with an object that cannot be iterated over.
 ODD_MODULE = """
@@ -78,7 +78,7 @@ def single(tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[R
         client.mkdir(parents=True)
         (client / "client.py").write_text(CLIENT.format(imports=imports))
         (client / "words.py").write_text(f"WORD = {name!r}\n")
-    with running(
+    with running_box(
         folder, folder / "model", clients=(), PYTHONPATH=library, SAGEMAKER_MODEL_SERVER_WORKERS="1"
     ) as box:
         yield box
@@ -95,7 +95,7 @@ def multi(tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[Ru
     folder = tmp_path_factory.mktemp("multi")
     variables = {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": str(folder)}
     variables |= {"PYTHONPATH": library, "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
-    with running(folder, None, True, (), **variables) as box:
+    with running_box(folder, None, True, (), **variables) as box:
         for name, imports in (("first", "import odd"), ("second", ""), ("third", "")):
             archive = write_archive(folder / name / "model", name, imports)
             answer = requests.post(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sm.triton.server import MAX_STUCK_LOADS
-from tests.support.boxes import answered, running, until
-from tests.support.model_archives import Platform, model
+from tests.support.boxes import retry_until_ok, running_box, wait_until
+from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.multi_model_endpoint import Endpoint
 
 EXIT = "import os\nos._exit(3)\n"
@@ -22,7 +22,7 @@ ENDED = "cannot be loaded: the process of its model.py ended with exit code 3 wh
 
 def write_ending(folder: Path, first: str = EXIT) -> None:
     """A model whose ``model.py`` begins with these lines."""
-    model().write(folder)
+    multiplying_model().write(folder)
     script = folder / "1" / "model.py"
     script.write_text(first + script.read_text())
 
@@ -38,8 +38,8 @@ def flat(endpoint: Endpoint, name: str, first: str = "") -> str:
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     folder = tmp_path_factory.mktemp("endpoint")
-    platform = Platform(folder / "archives")
-    with running(
+    platform = ArchiveFolder(folder / "archives")
+    with running_box(
         folder,
         None,
         SAGEMAKER_MULTI_MODEL="true",
@@ -51,9 +51,9 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 def test_a_repository_with_a_model_that_ends_while_it_is_imported_stops_the_start(tmp_path: Path) -> None:
     write_ending(tmp_path / "repository" / "resnet")
-    model().write(tmp_path / "repository" / "good")
-    with running(tmp_path, tmp_path / "repository", wait=False) as box:
-        until(lambda: ENDED in box.ping()[1] or box.process.poll() is not None, what="the reason")
+    multiplying_model().write(tmp_path / "repository" / "good")
+    with running_box(tmp_path, tmp_path / "repository", wait_until_ready=False) as box:
+        wait_until(lambda: ENDED in box.ping()[1] or box.process.poll() is not None, description="the reason")
         assert box.process.wait(60) == 1
     assert f"the model 'resnet' {ENDED}" in box.log.read_text()
 
@@ -92,7 +92,7 @@ def test_an_archive_without_model_py_is_refused_before_triton_is_asked(endpoint:
 
 
 def test_a_load_that_takes_too_long_is_a_504_and_its_name_is_free(endpoint: Endpoint) -> None:
-    answer = endpoint.load("slow", endpoint.platform.flat("slow", model(seconds=3 * LIMIT)))
+    answer = endpoint.load("slow", endpoint.platform.flat("slow", multiplying_model(seconds=3 * LIMIT)))
     assert answer.status_code == 504
     assert (
         f"Triton has not loaded 'slow' within {LIMIT} s (set by TRIREME_LOAD_TIMEOUT)"
@@ -112,7 +112,7 @@ def test_a_triton_full_of_loads_that_hang_is_replaced_and_keeps_its_models(endpo
     assert {answer.status_code for answer in answers} <= {400, 503, 504}
     endpoint.box.wait_for_log("loads do not end in Triton: it is started again")
 
-    answer = answered(lambda: endpoint.invoke("kept"), 120)
+    answer = retry_until_ok(lambda: endpoint.invoke("kept"), 120)
     assert answer.json()["outputs"][0]["data"] == [1.0, 2.0]
     assert endpoint.load("hanging0", flat(endpoint, "hanging0")).status_code == 200
     assert endpoint.invoke("hanging0").status_code == 200

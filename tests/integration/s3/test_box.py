@@ -12,7 +12,7 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.s3 import CREDENTIALS, SECRET, client
 from tests.support.s3_client_source import CLIENT
 from tests.support.tritons import MODELS
@@ -47,7 +47,7 @@ def box(aws: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningB
         "AWS_ENDPOINT_URL": aws,
         **CREDENTIALS,
     }
-    with running(folder, folder / "model", clients=(folder / "clients",), **variables) as started:
+    with running_box(folder, folder / "model", clients=(folder / "clients",), **variables) as started:
         yield started
 
 

@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running, until
+from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.dripping_proxy import DrippingProxy, dripping
 from tests.support.s3 import CREDENTIALS, client
 from tests.support.s3_client_source import CLIENT
@@ -58,7 +58,7 @@ def box(aws: str, proxy: DrippingProxy, tmp_path_factory: pytest.TempPathFactory
         "AWS_ENDPOINT_URL": proxy.url,
         **CREDENTIALS,
     }
-    with running(folder, folder / "model", clients=(folder / "clients",), **variables) as started:
+    with running_box(folder, folder / "model", clients=(folder / "clients",), **variables) as started:
         yield started
 
 
@@ -76,7 +76,7 @@ def waiting_callers(
     try:
         with ThreadPoolExecutor(CALLERS) as executor:
             waiting = [executor.submit(box.send, body, content_type) for _ in range(CALLERS)]
-            until(lambda: proxy.open, what="a connection to S3")
+            wait_until(lambda: proxy.open, description="a connection to S3")
             time.sleep(0.3)
             yield waiting
     finally:
@@ -98,7 +98,7 @@ def test_a_dripping_s3_keeps_nobody_else_waiting_and_is_left_in_time(
     # A 504 is the box's own word: the caller waits much longer.
     assert {answer.status_code for answer in answers} <= {429, 504}, [answer.text for answer in answers]
     assert 504 in {answer.status_code for answer in answers}
-    until(lambda: not proxy.open, what="all connections to S3 to be closed")
+    wait_until(lambda: not proxy.open, description="all connections to S3 to be closed")
     assert box.invoke("look", STORED).status_code == 200
 
 
@@ -109,12 +109,12 @@ def test_a_caller_who_hangs_up_is_not_read_for_any_longer(box: RunningBox, proxy
     with socket.create_connection((host, int(port))) as caller:
         head = f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\n"
         caller.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        until(lambda: proxy.open, what="a connection to S3")
+        wait_until(lambda: proxy.open, description="a connection to S3")
         timed_out = box.metric("trireme_invocations_total", status="504")
-    until(lambda: not proxy.open, what="the connection to S3 to be closed")
+    wait_until(lambda: not proxy.open, description="the connection to S3 to be closed")
     proxy.slow_from = None
     # It was closed because the caller was gone, and not because the time was over.
-    until(lambda: box.metric("trireme_in_flight") == 0, what="the end of the work")
+    wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the work")
     assert box.metric("trireme_invocations_total", status="504") == timed_out
 
 

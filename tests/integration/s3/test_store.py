@@ -29,7 +29,7 @@ from sm.router.s3.store import Store, open_store
 from sm.router.s3.transfers import Transfer
 from sm.s3_uri import S3Uri
 from sm.settings import Settings
-from tests.support.boxes import free_port, until
+from tests.support.boxes import free_port, wait_until
 from tests.support.dripping_proxy import dripping
 from tests.support.s3 import client
 
@@ -144,7 +144,7 @@ def test_an_s3_that_never_ends_an_answer_is_given_up_without_a_deadline_too(aws:
         with pytest.raises(NotReady, match=r"longer than 0\.5 s"):
             there.read(PLACE)
         one.submit(lambda: None).result(60)
-        until(lambda: not proxy.open, what="the connection to be closed")
+        wait_until(lambda: not proxy.open, description="the connection to be closed")
 
 
 def test_a_length_that_is_no_number_is_a_502(executor: Executor) -> None:

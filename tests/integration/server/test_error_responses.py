@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.tritons import MODELS
 
 POST = b"POST /invocations HTTP/1.1\r\nHost: box\r\n"
@@ -19,7 +19,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box without nginx."""
     folder = tmp_path_factory.mktemp("refusals")
     MODELS["echo"].write(folder / "model" / "echo")
-    with running(
+    with running_box(
         folder, folder / "model", clients=(), TRIREME_NGINX="off", MODEL_SERVER_WORKERS="1"
     ) as started:
         yield started

@@ -14,7 +14,7 @@ import pytest
 
 from sm.settings import HERE, Settings
 from sm.tools.build.prepare import prepare
-from tests.support.boxes import RunningBox, free_port, running
+from tests.support.boxes import RunningBox, free_port, running_box
 from tests.support.containers import team_repository
 
 
@@ -22,7 +22,7 @@ from tests.support.containers import team_repository
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     settings = Settings.read({})
     prepare(settings)
-    with running(tmp_path_factory.mktemp("box"), settings.cache / "repository" / "cpu") as started:
+    with running_box(tmp_path_factory.mktemp("box"), settings.cache / "repository" / "cpu") as started:
         yield started
 
 

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from sm.run_state import Box
-from tests.support.boxes import RunningBox, running
+from tests.support.boxes import RunningBox, running_box
 from tests.support.tritons import MODELS
 
 LEAVES = """
@@ -37,7 +37,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     client: Path = folder / "clients" / "leaves" / "client.py"
     client.parent.mkdir(parents=True)
     client.write_text(LEAVES)
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(folder / "clients",),

@@ -16,7 +16,7 @@ import pytest
 from sm.client.sessions import SWEEP_INTERVAL_S, Sessions
 from sm.errors import BadInput, OutOfMemory, Overloaded
 from sm.settings import HERE
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 
 SECONDS, LIMIT = 100.0, 20_000
 
@@ -173,7 +173,7 @@ def test_ended_sessions_are_removed_though_nobody_opens_another(tmp_path: Path) 
     sessions = Sessions((tmp_path / "first",), 1.0, LIMIT)
     sessions.open()["key"] = b"value"
     sessions.start_sweeping()
-    until(lambda: not list((tmp_path / "first").iterdir()), what="an empty folder")
+    wait_until(lambda: not list((tmp_path / "first").iterdir()), description="an empty folder")
 
 
 @pytest.mark.parametrize(

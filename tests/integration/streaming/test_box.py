@@ -16,7 +16,7 @@ import requests
 from botocore.exceptions import EventStreamError
 from urllib3.exceptions import ProtocolError
 
-from tests.support.boxes import RunningBox, answered, until
+from tests.support.boxes import RunningBox, retry_until_ok, wait_until
 from tests.support.streaming_box import Start, runtime
 
 
@@ -158,12 +158,12 @@ def test_a_caller_that_leaves_cancels_the_work_in_triton(box: RunningBox, reposi
     answer = ask(box, "numbers", count=1000, seconds=0.2)
     assert next(answer.iter_lines(chunk_size=1)) == b'data: {"number":0}'
     answer.close()
-    until(note.exists, what="is_cancelled in the model")
-    until(
+    wait_until(note.exists, description="is_cancelled in the model")
+    wait_until(
         lambda: box.metric("trireme_invocations_total", model="numbers", status="499") == left + 1,
-        what="a 499",
+        description="a 499",
     )
-    until(lambda: box.metric("trireme_in_flight") == 0, what="an idle worker")
+    wait_until(lambda: box.metric("trireme_in_flight") == 0, description="an idle worker")
 
 
 def test_a_caller_that_leaves_ends_a_clients_own_work(box: RunningBox) -> None:
@@ -171,9 +171,9 @@ def test_a_caller_that_leaves_ends_a_clients_own_work(box: RunningBox) -> None:
     answer = ask(box, "words", text="word " * 1000, seconds=0.1)
     next(answer.iter_lines(chunk_size=1))
     answer.close()
-    until(
+    wait_until(
         lambda: box.metric("trireme_invocations_total", model="words", status="499") == left + 1,
-        what="a 499",
+        description="a 499",
     )
 
 
@@ -188,8 +188,8 @@ def test_tritons_own_stream_leaves_as_it_is_made_and_ends_with_its_caller(
     first = next(line for line in answer.iter_lines(chunk_size=1) if line)
     assert json.loads(first.removeprefix(b"data: "))["number"] == 0
     answer.close()
-    until(note.exists, what="is_cancelled in the model")
-    until(lambda: box.metric("trireme_in_flight") == 0, what="the end of the stream")
+    wait_until(note.exists, description="is_cancelled in the model")
+    wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the stream")
 
 
 def test_a_slow_reader_stops_nobody_else(box: RunningBox) -> None:
@@ -204,8 +204,11 @@ def test_a_slow_reader_stops_nobody_else(box: RunningBox) -> None:
         for _ in range(5):
             assert len(data(ask(box, "words", text="a b c"))) == 3
         # The text of /metrics may be a moment old.
-        until(lambda: box.metric("trireme_in_flight") == 1, what="the slow reader's request alone in flight")
-    until(lambda: box.metric("trireme_in_flight") == 0, what="the end of the stream nobody reads")
+        wait_until(
+            lambda: box.metric("trireme_in_flight") == 1,
+            description="the slow reader's request alone in flight",
+        )
+    wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the stream nobody reads")
 
 
 def test_the_log_tells_of_a_stream_at_its_end(box: RunningBox) -> None:
@@ -220,7 +223,7 @@ def test_the_log_tells_of_a_stream_at_its_end(box: RunningBox) -> None:
         found = [text for text in box.log.read_text().splitlines() if "told-at-its-end" in text]
         return json.loads(found[0]) if found else None
 
-    record = until(line, what="the line")
+    record = wait_until(line, description="the line")
     assert (record["model"], record["status"], record["parts"]) == ("words", 200, 3)
 
 
@@ -246,7 +249,7 @@ def test_a_worker_that_dies_half_way_leaves_no_stream_that_looks_whole(start: St
             list(lines)
         with closing(frames["Body"]) as body, pytest.raises(ProtocolError):
             list(body)
-        answered(lambda: ask(box, "words", text="a b"))
+        retry_until_ok(lambda: ask(box, "words", text="a b"))
 
 
 def test_a_stream_has_its_own_time_and_says_when_it_is_over(start: Start) -> None:

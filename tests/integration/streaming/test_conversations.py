@@ -11,7 +11,7 @@ import pytest
 import requests
 import websocket
 
-from tests.support.boxes import RunningBox, until
+from tests.support.boxes import RunningBox, wait_until
 from tests.support.streaming_box import Start
 
 Dial = Callable[..., websocket.WebSocket]
@@ -95,9 +95,9 @@ def test_a_caller_that_hangs_up_cancels_the_work(box: RunningBox, dial: Dial) ->
     assert line.recv() == b'{"number":0}\n'
     assert line.sock is not None
     line.sock.close()
-    until(
+    wait_until(
         lambda: box.metric("trireme_invocations_total", model="numbers", status="499") == left + 1,
-        what="a 499",
+        description="a 499",
     )
 
 
@@ -115,7 +115,7 @@ def test_conversations_leave_a_thread_to_other_callers(box: RunningBox, dial: Di
             return False
         return True
 
-    until(room, what="room for another conversation")
+    wait_until(room, description="room for another conversation")
 
 
 def test_a_message_over_the_limit_ends_the_conversation_with_the_reason(start: Start) -> None:

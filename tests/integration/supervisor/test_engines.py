@@ -13,7 +13,7 @@ import pytest
 from sm.inspection.overlay import find_missing_plans, fits, merge, same_source
 from sm.repository.manifest import NAME, Manifest
 from sm.server.supervisor.engines import progress
-from tests.support.boxes import CLIENTS, RunningBox, refused_start, running, until
+from tests.support.boxes import CLIENTS, RunningBox, log_of_failed_start, running_box, wait_until
 from tests.support.fake_gpu import standin_nvidia_smi
 from tests.support.fake_trtexec import standin
 from tests.support.plans import plan
@@ -89,9 +89,9 @@ def test_progress_is_told_in_minutes(spent: float, usual: float | None, said: st
 
 def test_standin_ping_says_what_is_being_built_and_a_stop_stops_it(repository: Path, tmp_path: Path) -> None:
     record = standin(tmp_path / "bin", seconds=60)
-    with running(tmp_path, repository, False, (CLIENTS,), **variables(tmp_path)) as box:
-        until(record.exists)
-        status, text = until(lambda: said_building(box))
+    with running_box(tmp_path, repository, False, (CLIENTS,), **variables(tmp_path)) as box:
+        wait_until(record.exists)
+        status, text = wait_until(lambda: said_building(box))
         assert status == 503
         assert json.loads(text)["error"] == "building tiny: 0 of 7 min"
         assert box.stop() == 0
@@ -110,7 +110,7 @@ def test_standin_a_build_that_fails_ends_the_start_with_its_sentence(
     repository: Path, tmp_path: Path
 ) -> None:
     standin(tmp_path / "bin", "out of memory")
-    last = refused_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path)).splitlines()[-1]
+    last = log_of_failed_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path)).splitlines()[-1]
     assert "tiny: the GPU's memory is too small: stop what else uses it" in last
 
 
@@ -118,7 +118,7 @@ def test_standin_a_plan_that_was_built_fits_and_is_not_built_again(repository: P
     """The wheel's Triton has no backend for plans, so such a box goes no further than Triton."""
     record = standin(tmp_path / "bin")
     for number in range(2):
-        log = refused_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
+        log = log_of_failed_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
         assert record.exists() is (number == 0)
         record.unlink(missing_ok=True)
     (built,) = (tmp_path / "cache" / "engines").glob("*/tiny/1")
@@ -143,11 +143,11 @@ def test_a_plan_of_another_graph_is_not_the_one(repository: Path, tmp_path: Path
 
 def test_a_plan_without_its_graph_says_how_to_get_one(repository: Path, tmp_path: Path) -> None:
     (repository / "tiny" / "1" / "model.onnx").unlink()
-    log = refused_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
+    log = log_of_failed_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
     assert "has no model.onnx and manifest.json to build a plan from: sm build-model tiny" in log
 
 
 def test_a_cache_that_cannot_be_written_is_a_sentence(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     chosen = {**variables(tmp_path), "TRIREME_CACHE": str(tmp_path / "file")}
-    assert "plans cannot be built into" in refused_start(tmp_path, repository, (CLIENTS,), **chosen)
+    assert "plans cannot be built into" in log_of_failed_start(tmp_path, repository, (CLIENTS,), **chosen)

@@ -21,7 +21,7 @@ from sm.errors import StartError
 from sm.server.supervisor import front
 from sm.server.supervisor.capacity import capacity
 from sm.settings import Settings
-from tests.support.boxes import descendants, until
+from tests.support.boxes import descendants, wait_until
 from tests.support.nginx_front import NGINX, Front, error, make_box, running
 from tests.support.request_id_examples import ACCEPTED, REFUSED, ROOT
 
@@ -105,7 +105,7 @@ def test_callers_beyond_what_the_workers_can_look_at_get_429_and_ping_is_unharme
     ]
     for caller in callers:
         caller.start()
-    until(lambda: len(nginx.upstream.seen) == 4)
+    wait_until(lambda: len(nginx.upstream.seen) == 4)
     answer = nginx.ask("POST", "/invocations", b"{}")
     error(answer, 429, "overloaded")
     assert answer[1]["retry-after"] == "1"
@@ -124,7 +124,7 @@ def test_a_flood_of_scrapes_is_turned_away_and_ping_is_unharmed(nginx: Front) ->
     ]
     for caller in callers:
         caller.start()
-    until(lambda: len(nginx.upstream.seen) == 8 and len(statuses) == 4)
+    wait_until(lambda: len(nginx.upstream.seen) == 8 and len(statuses) == 4)
     answer = nginx.ask("GET", "/metrics")
     error(answer, 429, "overloaded")
     assert answer[1]["retry-after"] == "1"
@@ -173,7 +173,7 @@ def test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other(run: Path
             assert caller.recv(65536) == b""
         head.close()
         assert nginx.ask("POST", "/invocations", b"{}")[0] == 200
-        until(lambda: nginx.log.read_text().count("POST /invocations 408") == 4)
+        wait_until(lambda: nginx.log.read_text().count("POST /invocations 408") == 4)
 
 
 def test_a_body_that_goes_on_may_take_longer_than_one_piece_of_it(run: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_killed_worker_of_nginx_leaves_no_request_counted(narrow: Front) -> No
     nginx = narrow
     nginx.upstream.holding = True
     with slow_callers(nginx, 4, 1) as callers:
-        until(lambda: len(nginx.upstream.seen) == 4)
+        wait_until(lambda: len(nginx.upstream.seen) == 4)
         assert nginx.ask("POST", "/invocations", b"{}")[0] == 429
         (worker,) = descendants(nginx.process.pid)
         os.kill(worker, signal.SIGKILL)
@@ -355,7 +355,7 @@ def test_a_quit_finishes_what_runs(nginx: Front) -> None:
     answers: list[int] = []
     caller = threading.Thread(target=lambda: answers.append(nginx.ask("POST", "/invocations", b"{}")[0]))
     caller.start()
-    until(lambda: nginx.upstream.seen)
+    wait_until(lambda: nginx.upstream.seen)
     nginx.process.send_signal(signal.SIGQUIT)
     nginx.upstream.hold.set()
     caller.join(60)
@@ -368,7 +368,7 @@ def test_only_what_the_router_did_not_answer_is_logged_and_no_query(run: Path) -
         nginx.ask("GET", "/ping")
         nginx.ask("POST", "/invocations", b"{}")
         nginx.ask("POST", "/invocations?key=secret", b" " * 5000)
-        until(lambda: b"413" in nginx.log.read_bytes())
+        wait_until(lambda: b"413" in nginx.log.read_bytes())
         lines = [json.loads(line) for line in nginx.log.read_text().splitlines() if line.startswith("{")]
         assert [line["message"] for line in lines] == ["POST /invocations 413"]
         assert (lines[0]["status"], lines[0]["code"]) == (413, "too_large")

@@ -14,7 +14,7 @@ import pytest
 from sm.server.supervisor.processes import Command, Processes
 from sm.server.supervisor.watchdog import remove
 from sm.settings import HERE
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def processes() -> Iterator[Processes]:
         list(started.reap())
         return not started._running
 
-    until(all_reaped)
+    wait_until(all_reaped)
 
 
 def python(code: str, **environment: str) -> Command:
@@ -46,7 +46,7 @@ def output_of(descriptor: int) -> str:
         received += part
         return not part
 
-    until(over)
+    wait_until(over)
     os.close(descriptor)
     return received.decode()
 
@@ -60,7 +60,7 @@ def gone(pid: int) -> bool:
 
 def ends(processes: Processes) -> dict[int, int]:
     found: dict[int, int] = {}
-    until(lambda: found.update(processes.reap()) or found)
+    wait_until(lambda: found.update(processes.reap()) or found)
     return found
 
 
@@ -103,7 +103,7 @@ def first_line(descriptor: int) -> str:
         except BlockingIOError:
             return ""
 
-    return str(until(line))
+    return str(wait_until(line))
 
 
 def test_what_a_dead_child_started_dies_before_its_end_is_told(processes: Processes) -> None:
@@ -111,7 +111,7 @@ def test_what_a_dead_child_started_dies_before_its_end_is_told(processes: Proces
     grandchild = int(first_line(output))
     processes.signal(pid, signal.SIGKILL)
     assert ends(processes) == {pid: -9}
-    until(lambda: gone(grandchild))
+    wait_until(lambda: gone(grandchild))
     os.close(output)
 
 
@@ -164,7 +164,7 @@ def kill_parent(parent: subprocess.Popen[str]) -> None:
 def test_children_die_with_their_parent_however_it_ends() -> None:
     parent, pid = start_parent("import time; time.sleep(60)")
     kill_parent(parent)
-    until(lambda: gone(pid))
+    wait_until(lambda: gone(pid))
 
 
 def test_the_guard_ends_what_the_children_started_and_removes_what_is_left(tmp_path: Path) -> None:
@@ -176,10 +176,10 @@ def test_the_guard_ends_what_the_children_started_and_removes_what_is_left(tmp_p
         "print(child.pid, flush=True)", f"open({str(note)!r}, 'w').write(str(child.pid))"
     )
     parent, _ = start_parent(code, "guard", str(run))
-    grandchild = int(until(lambda: note.exists() and note.read_text()))
+    grandchild = int(wait_until(lambda: note.exists() and note.read_text()))
     kill_parent(parent)
-    until(lambda: gone(grandchild) and not run.exists())
-    until(lambda: not (tmp_path / "run-1").exists())
+    wait_until(lambda: gone(grandchild) and not run.exists())
+    wait_until(lambda: not (tmp_path / "run-1").exists())
 
 
 def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from sm.server.supervisor.stub_monitor import StubCondition, StubMonitor
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 
 #: Starts a child for each line it reads, tells its process id, and never asks how it ended: Python would, of one
 #: that nothing refers to any more.
@@ -56,7 +56,7 @@ def parent() -> Iterator[Parent]:
 
 
 def becomes(monitor: StubMonitor, condition: StubCondition) -> bool:
-    return bool(until(lambda: monitor.poll() is condition, what=f"{condition}"))
+    return bool(wait_until(lambda: monitor.poll() is condition, description=f"{condition}"))
 
 
 def test_a_dead_child_that_nobody_waited_for_is_seen(parent: Parent) -> None:

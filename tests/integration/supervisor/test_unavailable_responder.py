@@ -18,7 +18,7 @@ from sm.server.access import certificates
 from sm.server.supervisor import ports
 from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, UnavailableResponder
 from tests.support import certificates as certificate_files
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 
 
 class Post:
@@ -58,7 +58,7 @@ class Post:
         """Leave callers to somebody else from now on: after the loop's present turn."""
         self.wanted = False
         turns = self.turns
-        until(lambda: self.turns > turns + 1)
+        wait_until(lambda: self.turns > turns + 1)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_caller_who_says_nothing_is_let_go(post: Post) -> None:
         while part := silent.recv(1000):
             received += part
         assert json.loads(received.partition(b"\r\n\r\n")[2])["code"] == "not_ready"
-        until(lambda: not post.doorman.busy)
+        wait_until(lambda: not post.doorman.busy)
 
 
 def test_a_closed_door_leaves_callers_to_the_front(post: Post) -> None:
@@ -159,4 +159,4 @@ def test_a_caller_who_does_not_finish_the_handshake_is_let_go(encrypted: Post, s
             while part := caller.recv(1000):
                 received += part
         assert b"HTTP/1.1" not in received
-        until(lambda: not encrypted.doorman.busy)
+        wait_until(lambda: not encrypted.doorman.busy)

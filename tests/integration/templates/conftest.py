@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.sm_command import Sm, sm
+from tests.support.sm_command import RunSm, sm
 
-__all__ = ["Sm", "sm"]
+__all__ = ["RunSm", "sm"]

@@ -16,14 +16,14 @@ import pytest
 
 from sm.settings import HERE
 from tests.support.aws import fake_aws
-from tests.support.sm_command import Sm
+from tests.support.sm_command import RunSm
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
 GIVEN = ("--image", IMAGE, "--model-data", DATA)
 
 
-def policies(sm: Sm, *given: str) -> Any:
+def policies(sm: RunSm, *given: str) -> Any:
     said = sm("iam", "Cats", *given)
     assert said.status == 0, said.err
     return json.loads(said.out)
@@ -46,7 +46,7 @@ def role(document: Any, policy: Any) -> Any:
     }
 
 
-def test_iam_knows_every_action_and_form(sm: Sm, tmp_path: Path) -> None:
+def test_iam_knows_every_action_and_form(sm: RunSm, tmp_path: Path) -> None:
     """cfn-lint knows IAM's actions and the forms of policies, so it is asked about a stack that has them all."""
     whole = policies(sm, *GIVEN, "--account", "210987654321", "--async", "s3://answers/out")
     many = policies(sm, *GIVEN[:2], "--model-data", "s3://models/many", "--mme")
@@ -85,7 +85,7 @@ def group(rules: Any) -> Any:
     }
 
 
-def test_the_role_reads_one_archive_pulls_one_image_and_writes_its_own_logs(sm: Sm) -> None:
+def test_the_role_reads_one_archive_pulls_one_image_and_writes_its_own_logs(sm: RunSm) -> None:
     policy = policies(sm, *GIVEN)["role"]["policy"]
     assert statement(policy, "ReadModels")["Resource"] == "arn:aws:s3:::models/cats/model.tar.gz"
     assert statement(policy, "PullImage")["Resource"] == (
@@ -99,7 +99,7 @@ def test_the_role_reads_one_archive_pulls_one_image_and_writes_its_own_logs(sm: 
     assert not any("*" in action for row in policy["Statement"] for action in row["Action"])
 
 
-def test_a_multi_model_role_reads_and_lists_its_prefix(sm: Sm) -> None:
+def test_a_multi_model_role_reads_and_lists_its_prefix(sm: RunSm) -> None:
     policy = policies(sm, "--image", IMAGE, "--model-data", "s3://models/many/", "--mme")["role"]["policy"]
     assert statement(policy, "ReadModels")["Resource"] == "arn:aws:s3:::models/many/*"
     assert statement(policy, "ListModels")["Condition"] == {"StringLike": {"s3:prefix": ["many/", "many/*"]}}
@@ -109,7 +109,7 @@ def test_a_multi_model_role_reads_and_lists_its_prefix(sm: Sm) -> None:
     ("given", "bucket"), [((), "sagemaker-eu-west-1-123456789012"), (("--bucket", "own"), "own")]
 )
 def test_a_folders_archives_may_be_read_whatever_their_hash_is(
-    sm: Sm, given: tuple[str, ...], bucket: str
+    sm: RunSm, given: tuple[str, ...], bucket: str
 ) -> None:
     found = policies(sm, "--image", IMAGE, "--model-data", "model", *given)
     place = f"arn:aws:s3:::{bucket}/trireme/Cats/*"
@@ -117,31 +117,31 @@ def test_a_folders_archives_may_be_read_whatever_their_hash_is(
     assert statement(found["deployer"], "Archives")["Resource"] == [place]
 
 
-def test_an_asynchronous_role_reads_and_writes_below_the_output_path(sm: Sm) -> None:
+def test_an_asynchronous_role_reads_and_writes_below_the_output_path(sm: RunSm) -> None:
     policy = policies(sm, *GIVEN, "--async", "s3://answers/out")["role"]["policy"]
     assert statement(policy, "ReadRequestsWriteAnswers")["Resource"] == "arn:aws:s3:::answers/out/*"
 
 
-def test_an_image_in_another_account_needs_that_accounts_word(sm: Sm) -> None:
+def test_an_image_in_another_account_needs_that_accounts_word(sm: RunSm) -> None:
     assert "repository" not in policies(sm, *GIVEN)
     found = policies(sm, *GIVEN, "--account", "210987654321")
     assert found["repository"]["Statement"][0]["Principal"] == {"AWS": "arn:aws:iam::210987654321:root"}
     assert found["role"]["arn"] == "arn:aws:iam::210987654321:role/Cats-execution"
 
 
-def test_aws_own_image_is_anybodys_to_pull(sm: Sm) -> None:
+def test_aws_own_image_is_anybodys_to_pull(sm: RunSm) -> None:
     image = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3"
     found = policies(sm, "--image", image, "--model-data", DATA, "--account", "210987654321")
     assert "repository" not in found
 
 
-def test_china_has_its_own_partition(sm: Sm) -> None:
+def test_china_has_its_own_partition(sm: RunSm) -> None:
     image = "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/trireme:1"
     policy = policies(sm, "--image", image, "--model-data", DATA)["role"]["policy"]
     assert statement(policy, "ReadModels")["Resource"].startswith("arn:aws-cn:s3:::")
 
 
-def test_who_deploys_may_touch_only_the_deployments_own_things(sm: Sm) -> None:
+def test_who_deploys_may_touch_only_the_deployments_own_things(sm: RunSm) -> None:
     deployer = policies(sm, *GIVEN)["deployer"]
     assert statement(deployer, "OwnThings")["Resource"] == [
         "arn:aws:sagemaker:eu-west-1:123456789012:endpoint/cats",
@@ -163,7 +163,7 @@ NAMED = {
 }
 
 
-def test_who_deploys_may_make_every_call_that_deploying_makes(sm: Sm) -> None:
+def test_who_deploys_may_make_every_call_that_deploying_makes(sm: RunSm) -> None:
     verbs = "get|put|list|describe|create|delete|update|add|register|deregister|head|invoke|abort|filter"
     code = "".join(file.read_text() for file in sorted((HERE / "sm" / "tools" / "deploy").glob("*.py")))
     calls = set(re.findall(rf'"((?:{verbs})_[a-z0-9_]+)"', code))
@@ -175,7 +175,7 @@ def test_who_deploys_may_make_every_call_that_deploying_makes(sm: Sm) -> None:
         assert action is None or action in allowed or call.replace("_", "") in without, call
 
 
-def test_the_gateway_reaches_its_prefixes_and_triton_only(sm: Sm) -> None:
+def test_the_gateway_reaches_its_prefixes_and_triton_only(sm: RunSm) -> None:
     given = ("--bucket", "pictures", "--inputs", "a/,b/", "--results", "out/", "--triton-port", "9001")
     found = policies(sm, "--gateway", *given)
     assert statement(found["policy"], "ReadInputsAndModels")["Resource"] == [
@@ -196,7 +196,7 @@ def test_the_gateway_reaches_its_prefixes_and_triton_only(sm: Sm) -> None:
         (("--image", IMAGE, "--model-data", "s3://"), "'s3://' is no place on S3"),
     ],
 )
-def test_what_is_missing_is_said(sm: Sm, given: tuple[str, ...], sentence: str) -> None:
+def test_what_is_missing_is_said(sm: RunSm, given: tuple[str, ...], sentence: str) -> None:
     said = sm("iam", "cats", *given)
     assert (said.status, said.out) == (1, "")
     assert said.err.startswith(f"sm: {sentence}")
@@ -227,7 +227,7 @@ def account() -> Iterator[str]:
 
 
 def test_an_endpoint_that_is_there_needs_no_more_words(
-    account: str, sm: Sm, monkeypatch: pytest.MonkeyPatch
+    account: str, sm: RunSm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", account)
     said = sm("iam", "cats")

@@ -23,7 +23,7 @@ from sm.tools.build.package_registries import Registries
 from sm.tools.build.package_sources import Source
 from sm.tools.progress import Progress
 from sm.tools.templates import kubernetes
-from tests.support.sm_command import Sm
+from tests.support.sm_command import RunSm
 
 IMAGE = "registry.example/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
@@ -56,7 +56,7 @@ EXTENSIONS = {"minReplicas": int, "maxReplicas": int, "scaleTarget": int, "scale
 MODEL = {"modelFormat", "runtime", "storageUri", "protocolVersion"}
 
 
-def made(sm: Sm, form: str, *given: str) -> dict[str, Any]:
+def made(sm: RunSm, form: str, *given: str) -> dict[str, Any]:
     """The documents by their kind."""
     said = sm("template", "cats", "--format", form, "--image", IMAGE, *given)
     assert said.status == 0, said.err
@@ -73,7 +73,7 @@ def pod_of(documents: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["plain", "all"])
-def test_the_last_three_releases_take_every_document(sm: Sm, kind: str) -> None:
+def test_the_last_three_releases_take_every_document(sm: RunSm, kind: str) -> None:
     assert len(RELEASES) == 3
     documents = made(sm, "kubernetes", *KINDS[kind])
     monitor = documents.pop("ServiceMonitor")
@@ -84,7 +84,7 @@ def test_the_last_three_releases_take_every_document(sm: Sm, kind: str) -> None:
     assert monitor["spec"]["endpoints"][0].keys() <= ENDPOINT
 
 
-def test_every_document_means_the_same_pods(sm: Sm) -> None:
+def test_every_document_means_the_same_pods(sm: RunSm) -> None:
     documents = made(sm, "kubernetes", *SCALED)
     labels = documents["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert documents["Service"]["spec"]["selector"] == labels
@@ -95,7 +95,7 @@ def test_every_document_means_the_same_pods(sm: Sm) -> None:
     assert documents["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == "cats"
 
 
-def test_pods_are_added_by_a_metric_that_the_box_has(sm: Sm) -> None:
+def test_pods_are_added_by_a_metric_that_the_box_has(sm: RunSm) -> None:
     spec = made(sm, "kubernetes", *SCALED)["HorizontalPodAutoscaler"]["spec"]
     pods, cpu = spec["metrics"]
     assert f'"{pods["pods"]["metric"]["name"]}"' in (HERE / "sm" / "metrics.py").read_text()
@@ -104,14 +104,14 @@ def test_pods_are_added_by_a_metric_that_the_box_has(sm: Sm) -> None:
     assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 6)
 
 
-def test_an_autoscaler_and_a_number_of_replicas_are_never_both_there(sm: Sm) -> None:
+def test_an_autoscaler_and_a_number_of_replicas_are_never_both_there(sm: RunSm) -> None:
     assert "replicas" not in made(sm, "kubernetes", *SCALED)["Deployment"]["spec"]
     documents = made(sm, "kubernetes", "--count", "3")
     assert documents["Deployment"]["spec"]["replicas"] == 3
     assert "HorizontalPodAutoscaler" not in documents
 
 
-def test_a_pod_has_time_for_the_sleep_and_the_drain_of_its_settings(sm: Sm) -> None:
+def test_a_pod_has_time_for_the_sleep_and_the_drain_of_its_settings(sm: RunSm) -> None:
     pod = pod_of(made(sm, "kubernetes", *SLOW))
     (container,) = pod["containers"]
     sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -122,7 +122,7 @@ def test_a_pod_has_time_for_the_sleep_and_the_drain_of_its_settings(sm: Sm) -> N
     assert container["ports"][0]["containerPort"] == 9090
 
 
-def test_a_pod_writes_to_its_volumes_alone_as_a_user_without_rights(sm: Sm) -> None:
+def test_a_pod_writes_to_its_volumes_alone_as_a_user_without_rights(sm: RunSm) -> None:
     pod = pod_of(made(sm, "kubernetes"))
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -139,14 +139,14 @@ def test_a_pod_writes_to_its_volumes_alone_as_a_user_without_rights(sm: Sm) -> N
     assert pod["enableServiceLinks"] is False
 
 
-def test_a_box_that_calls_nobody_is_let_out_to_nobody(sm: Sm) -> None:
+def test_a_box_that_calls_nobody_is_let_out_to_nobody(sm: RunSm) -> None:
     assert "egress" not in made(sm, "kubernetes")["NetworkPolicy"]["spec"]
     ports = made(sm, "kubernetes", *OUT)["NetworkPolicy"]["spec"]["egress"][0]["ports"]
     assert {443, 53} <= {port["port"] for port in ports}
 
 
 @pytest.mark.parametrize("extra", [(), ("--autoscale", "1:4"), ("--instance-type", "ml.g5.12xlarge")])
-def test_kserves_documents_are_pods_that_kubernetes_takes(sm: Sm, extra: tuple[str, ...]) -> None:
+def test_kserves_documents_are_pods_that_kubernetes_takes(sm: RunSm, extra: tuple[str, ...]) -> None:
     documents = made(sm, "kserve", "--model-data", DATA, "--env", "A=b", *extra)
     runtime, service = documents["ServingRuntime"], documents["InferenceService"]
     assert runtime["apiVersion"] == "serving.kserve.io/v1alpha1"
@@ -167,7 +167,7 @@ def test_kserves_documents_are_pods_that_kubernetes_takes(sm: Sm, extra: tuple[s
     validate({"apiVersion": "v1", "kind": "Pod", "metadata": service["metadata"], "spec": whole})
 
 
-def test_a_serving_runtime_reads_the_models_where_kserve_puts_them(sm: Sm) -> None:
+def test_a_serving_runtime_reads_the_models_where_kserve_puts_them(sm: RunSm) -> None:
     given = ("--model-data", DATA, "--instance-type", "ml.g5.12xlarge", "--startup-timeout", "601")
     (container,) = made(sm, "kserve", *given)["ServingRuntime"]["spec"]["containers"]
     assert container["name"] == "kserve-container"
@@ -179,12 +179,12 @@ def test_a_serving_runtime_reads_the_models_where_kserve_puts_them(sm: Sm) -> No
     assert "/opt/ml/model" not in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
-def test_an_instance_without_a_gpu_asks_for_none(sm: Sm) -> None:
+def test_an_instance_without_a_gpu_asks_for_none(sm: RunSm) -> None:
     runtime = made(sm, "kserve", "--model-data", DATA, "--instance-type", "ml.c5.xlarge")["ServingRuntime"]
     assert "limits" not in runtime["spec"]["containers"][0]["resources"]
 
 
-def test_the_commands_of_the_page_work_as_they_are_written(sm: Sm) -> None:
+def test_the_commands_of_the_page_work_as_they_are_written(sm: RunSm) -> None:
     page = (HERE / "docs" / "deploy" / "kubernetes.md").read_text()
     commands = re.findall(r"^sm (template .*?)(?: > cats.yaml)?$", page, re.MULTILINE)
     assert len(commands) == 4
@@ -193,14 +193,14 @@ def test_the_commands_of_the_page_work_as_they_are_written(sm: Sm) -> None:
         assert said.status == 0, said.err
 
 
-def chart(sm: Sm, folder: Path, *given: str) -> Path:
+def chart(sm: RunSm, folder: Path, *given: str) -> Path:
     said = sm("template", "cats", "--format", "helm", "--out", str(folder), "--image", IMAGE, *given)
     assert said.status == 0, said.err
     return folder
 
 
 def test_a_chart_has_a_template_for_each_document_and_a_comment_for_each_value(
-    sm: Sm, tmp_path: Path
+    sm: RunSm, tmp_path: Path
 ) -> None:
     folder = chart(sm, tmp_path / "chart")
     kinds = {kind.lower() for kind in made(sm, "kubernetes", *SCALED)}
@@ -213,7 +213,7 @@ def test_a_chart_has_a_template_for_each_document_and_a_comment_for_each_value(
             assert lines[place - 1].startswith("# "), line
 
 
-def test_a_folder_of_something_else_gets_no_chart(sm: Sm, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_gets_no_chart(sm: RunSm, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear reader")
     said = sm("template", "cats", "--format", "helm", "--out", str(tmp_path), "--image", IMAGE)
     assert said.status == 1
@@ -258,14 +258,16 @@ def documents_of(said: Any) -> dict[str, Any]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
-def test_helm_renders_the_documents_of_the_other_form(sm: Sm, helm: Path, tmp_path: Path, kind: str) -> None:
+def test_helm_renders_the_documents_of_the_other_form(
+    sm: RunSm, helm: Path, tmp_path: Path, kind: str
+) -> None:
     said = rendered(helm, chart(sm, tmp_path / "chart", *KINDS[kind]), {})
     assert said["lint"]["errors"] == []
     assert documents_of(said) == made(sm, "kubernetes", *KINDS[kind])
 
 
 @pytest.mark.exhaustive
-def test_helms_values_change_the_documents_as_the_options_do(sm: Sm, helm: Path, tmp_path: Path) -> None:
+def test_helms_values_change_the_documents_as_the_options_do(sm: RunSm, helm: Path, tmp_path: Path) -> None:
     folder = chart(sm, tmp_path / "chart")
     values = {
         "env": {"B": '"{{ }}" #', "TRIREME_S3_BUCKETS": "pictures"},
@@ -281,6 +283,6 @@ def test_helms_values_change_the_documents_as_the_options_do(sm: Sm, helm: Path,
 
 
 @pytest.mark.exhaustive
-def test_helm_refuses_a_misspelt_value(sm: Sm, helm: Path, tmp_path: Path) -> None:
+def test_helm_refuses_a_misspelt_value(sm: RunSm, helm: Path, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="replica"):
         rendered(helm, chart(sm, tmp_path / "chart"), {"replica": 3})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sm.tools.deploy.deployment_plan import Plan
-from tests.support.sm_command import Sm
+from tests.support.sm_command import RunSm
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
@@ -61,13 +61,13 @@ def words(kind: str) -> tuple[str, ...]:
     return ("--image", IMAGE) if kind == BAKED else (*GIVEN, *KINDS[kind])
 
 
-def made(sm: Sm, form: str, *given: str) -> Any:
+def made(sm: RunSm, form: str, *given: str) -> Any:
     said = sm("template", "cats", "--format", form, *given)
     assert said.status == 0, said.err
     return json.loads(said.out)
 
 
-def test_cfn_lint_finds_nothing_in_any_cloudformation_template(sm: Sm, tmp_path: Path) -> None:
+def test_cfn_lint_finds_nothing_in_any_cloudformation_template(sm: RunSm, tmp_path: Path) -> None:
     for kind in (*KINDS, BAKED):
         template = made(sm, "cloudformation", *words(kind))
         (tmp_path / f"{kind}.yaml").write_text(json.dumps(template, indent=2))
@@ -78,7 +78,7 @@ def test_cfn_lint_finds_nothing_in_any_cloudformation_template(sm: Sm, tmp_path:
     assert (lint.returncode, lint.stdout) == (0, ""), lint.stdout + lint.stderr
 
 
-def test_a_stack_is_what_deploy_makes(sm: Sm) -> None:
+def test_a_stack_is_what_deploy_makes(sm: RunSm) -> None:
     resources = made(sm, "cloudformation", *words("role"))["Resources"]
     plan = Plan("cats", IMAGE, DATA, ROLE)
     assert resources["Model"]["Properties"] == plan.model()
@@ -91,7 +91,7 @@ def test_a_stack_is_what_deploy_makes(sm: Sm) -> None:
     assert resources["Configuration"]["Properties"] == wanted
 
 
-def test_without_a_role_the_stack_makes_the_least_one(sm: Sm) -> None:
+def test_without_a_role_the_stack_makes_the_least_one(sm: RunSm) -> None:
     resources = made(sm, "cloudformation", *GIVEN)["Resources"]
     policy = resources["Role"]["Properties"]["Policies"][0]["PolicyDocument"]
     assert {row["Sid"] for row in policy["Statement"]} >= {"ReadModels", "PullImage", "WriteLogs"}
@@ -204,7 +204,7 @@ def foreign(given: Any, known: Any, place: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, BAKED])
-def test_terraform_knows_every_argument_and_reference(sm: Sm, kind: str) -> None:
+def test_terraform_knows_every_argument_and_reference(sm: RunSm, kind: str) -> None:
     resources = made(sm, "terraform", *words(kind))["resource"]
     for name, named in resources.items():
         for each in named.values():
@@ -218,7 +218,7 @@ def test_terraform_knows_every_argument_and_reference(sm: Sm, kind: str) -> None
         assert name in resources[target], reference
 
 
-def test_a_text_that_looks_like_a_reference_stays_a_text(sm: Sm) -> None:
+def test_a_text_that_looks_like_a_reference_stays_a_text(sm: RunSm) -> None:
     resources = made(sm, "terraform", *words("all"))["resource"]
     container = resources["aws_sagemaker_model"]["this"]["primary_container"]
     assert container["environment"] == {"A": "$${x}", "B": "%%{y}"}
@@ -268,7 +268,7 @@ def test_a_text_that_looks_like_a_reference_stays_a_text(sm: Sm) -> None:
         (("Cats", *GIVEN, "--format", "kserve"), "'Cats' is no name for Kubernetes"),
     ],
 )
-def test_what_cannot_be_is_no_template(sm: Sm, given: tuple[str, ...], sentence: str) -> None:
+def test_what_cannot_be_is_no_template(sm: RunSm, given: tuple[str, ...], sentence: str) -> None:
     said = sm("template", *given)
     assert (said.status, said.out) == (1, "")
     assert said.err.startswith(f"sm: {sentence}")

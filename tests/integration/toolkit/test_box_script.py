@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, refused_start, running, until
+from tests.support.boxes import RunningBox, log_of_failed_start, running_box, wait_until
 from tests.support.tritons import MODELS
 from tests.support.wheels import wheel
 
@@ -88,7 +88,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     home = repository(folder, FOUR, helpers=HELPERS, lazy="SIGN = -1")
     (home / "model.pkl").write_bytes(SCALER)
     (home / "assets").mkdir()
-    with running(folder, home, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="2") as box:
+    with running_box(folder, home, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="2") as box:
         yield box
 
 
@@ -179,7 +179,7 @@ def defaults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("defaults")
     home = repository(folder, DEFAULTS)
     MODELS["echo"].write(home / "echo")
-    with running(folder, home, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
+    with running_box(folder, home, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
         yield box
 
 
@@ -279,14 +279,14 @@ def test_transform_fn_alone_and_a_package_out_of_a_wheel_beside_it(tmp_path: Pat
         "SAGEMAKER_MODEL_SERVER_WORKERS": "1",
         "SAGEMAKER_MODEL_SERVER_TIMEOUT": "2",
     }
-    with running(tmp_path, home, True, (), **variables) as box:
+    with running_box(tmp_path, home, True, (), **variables) as box:
         answer = box.send(b"\x00\x01", "application/octet-stream")
         assert answer.text == "installed application/octet-stream text/csv 2"
         assert answer.headers["Content-Type"].partition(";")[0] == "text/plain"
         # One request at a time: what waits behind a slow one in vain is told so.
         slow = threading.Thread(target=box.send, args=(b"sleep", "text/plain"))
         slow.start()
-        until(lambda: box.metric("trireme_in_flight") >= 1, what="the slow request to be there")
+        wait_until(lambda: box.metric("trireme_in_flight") >= 1, description="the slow request to be there")
         late = box.send(b"late", "text/plain")
         assert (late.status_code, late.json()["code"]) == (504, "deadline_passed")
         slow.join()
@@ -297,9 +297,11 @@ def test_a_script_that_never_comes_back_costs_its_worker_and_not_the_box(tmp_pat
     script = TRANSFORM.replace("import trireme_tiny\n", "").replace("trireme_tiny.WORD", "'hung'")
     home = repository(tmp_path, script.replace("time.sleep(3)", "time.sleep(1000)"))
     variables = {"SAGEMAKER_MODEL_SERVER_WORKERS": "1", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"}
-    with running(tmp_path, home, True, (), **variables) as box:
+    with running_box(tmp_path, home, True, (), **variables) as box:
         assert box.send(b"sleep", "text/plain").status_code == 504
-        until(lambda: box.send(b"", "text/plain").status_code == 200, what="the script to answer again")
+        wait_until(
+            lambda: box.send(b"", "text/plain").status_code == 200, description="the script to answer again"
+        )
         assert box.wait_for_log("is still busy with a request after its deadline")
         assert box.ping()[0] == 200
 
@@ -337,6 +339,6 @@ def test_a_program_that_is_not_there_stops_the_start_naming_it(tmp_path: Path) -
 
 def refused(folder: Path, home: Path, **variables: str) -> str:
     """The log of a start that must fail."""
-    log = refused_start(folder, home, (), **variables)
+    log = log_of_failed_start(folder, home, (), **variables)
     assert "Traceback" not in log
     return log

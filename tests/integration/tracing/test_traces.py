@@ -35,7 +35,7 @@ def box(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     (folder / "notes").mkdir()
     for name in ("echo", "counts"):
         MODELS[name].write(folder / "repository" / name)
-    with boxes.running(
+    with boxes.running_box(
         folder,
         folder / "repository",
         clients=CLIENTS,
@@ -292,7 +292,7 @@ def test_no_payload_and_no_query_is_in_anything_that_was_sent(box: RunningBox, r
 
 def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> None:
     with receiving() as receiver:
-        with boxes.running(
+        with boxes.running_box(
             tmp_path,
             None,
             SAGEMAKER_MULTI_MODEL="true",
@@ -322,7 +322,7 @@ def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> No
 def test_a_collector_that_never_answers_delays_no_request_and_no_stop(tmp_path: Path) -> None:
     with stalled() as port:
         MODELS["echo"].write(tmp_path / "repository" / "echo")
-        with boxes.running(
+        with boxes.running_box(
             tmp_path,
             tmp_path / "repository",
             clients=CLIENTS[1:],

@@ -1,5 +1,5 @@
 """The Triton that most of these tests share."""
 
-from tests.support.shared_triton import mortal, transport, triton
+from tests.support.shared_triton import killable_triton, transport, triton
 
-__all__ = ["mortal", "transport", "triton"]
+__all__ = ["killable_triton", "transport", "triton"]

@@ -13,8 +13,8 @@ from sm.errors import CallerGone, DeadlinePassed
 from sm.settings import Settings
 from sm.triton import health
 from sm.triton.transport import Transport
-from tests.support.boxes import until
-from tests.support.tritons import Serving
+from tests.support.boxes import wait_until
+from tests.support.tritons import TritonProcess
 
 SIZE = 60_000
 
@@ -26,13 +26,15 @@ def slow(transport: Transport, seconds: float) -> Any:
 
 
 @pytest.fixture
-def notes(triton: Serving) -> Path:
+def notes(triton: TritonProcess) -> Path:
     for note in triton.notes.iterdir():
         note.unlink()
     return triton.notes
 
 
-def test_a_late_writer_reaches_nobodys_answer(transport: Transport, triton: Serving, notes: Path) -> None:
+def test_a_late_writer_reaches_nobodys_answer(
+    transport: Transport, triton: TritonProcess, notes: Path
+) -> None:
     slow(transport, 0)
     notes.joinpath("finished").unlink()
     with running(Deadline(time.monotonic() + 0.3)), pytest.raises(DeadlinePassed):
@@ -50,7 +52,7 @@ def test_a_late_writer_reaches_nobodys_answer(transport: Transport, triton: Serv
 
 
 def test_what_a_late_writer_had_is_free_in_the_end(
-    transport: Transport, triton: Serving, notes: Path
+    transport: Transport, triton: TritonProcess, notes: Path
 ) -> None:
     slow(transport, 0)
     notes.joinpath("finished").unlink()
@@ -58,23 +60,23 @@ def test_what_a_late_writer_had_is_free_in_the_end(
     notes.joinpath("finished").unlink()
     with running(Deadline(time.monotonic() + 0.2)), pytest.raises(DeadlinePassed):
         slow(transport, 1.0)
-    assert triton.files() == []
+    assert triton.shared_memory_files() == []
     assert len([name for name in health.regions(triton.box.http_port) if triton.box.id in name]) == 1
-    until((notes / "cancelled").exists)
+    wait_until((notes / "cancelled").exists)
     time.sleep(0.5)
     transport.infer("fixed", {"x": np.zeros((1, 100_000), np.float32)})
-    assert health.regions(triton.box.http_port) == triton.files()
+    assert health.regions(triton.box.http_port) == triton.shared_memory_files()
 
 
 def test_a_region_in_use_at_the_end_is_let_go_of_when_its_request_has_ended(
-    triton: Serving, notes: Path
+    triton: TritonProcess, notes: Path
 ) -> None:
     transport = Transport(triton.settings, triton.box)
     slow(transport, 0)
     notes.joinpath("began").unlink()
     asking = threading.Thread(target=slow, args=(transport, 0.15))
     asking.start()
-    until((notes / "began").exists)
+    wait_until((notes / "began").exists)
     transport.close()
     asking.join()
     assert health.regions(triton.box.http_port) == []
@@ -86,7 +88,7 @@ def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, notes: Path)
     with running(Deadline(time.monotonic() + 60, gone.is_set)), pytest.raises(CallerGone):
         slow(transport, 2.0)
     # The model writes it at its end, if nobody has cancelled it.
-    until((notes / "cancelled").exists)
+    wait_until((notes / "cancelled").exists)
     assert not (notes / "finished").exists()
 
 
@@ -96,12 +98,12 @@ def test_no_call_begins_when_the_time_is_over(transport: Transport, notes: Path)
     assert not (notes / "began").exists()
 
 
-def test_without_a_deadline_the_setting_ends_the_call(triton: Serving, notes: Path) -> None:
+def test_without_a_deadline_the_setting_ends_the_call(triton: TritonProcess, notes: Path) -> None:
     transport = Transport(Settings.read({"MODEL_SERVER_TIMEOUT": "0.3"}), triton.box)
     with pytest.raises(DeadlinePassed):
         slow(transport, 1.0)
     transport.close()
-    until((notes / "cancelled").exists)
+    wait_until((notes / "cancelled").exists)
 
 
 def test_a_request_given_up_in_the_queue_reaches_the_model_as_cancelled(
@@ -109,8 +111,8 @@ def test_a_request_given_up_in_the_queue_reaches_the_model_as_cancelled(
 ) -> None:
     occupied = threading.Thread(target=slow, args=(transport, 1.0))
     occupied.start()
-    until((notes / "began").exists)
+    wait_until((notes / "began").exists)
     with running(Deadline(time.monotonic() + 0.2)), pytest.raises(DeadlinePassed):
         slow(transport, 0)
     occupied.join()
-    until((notes / "skipped").exists)
+    wait_until((notes / "skipped").exists)

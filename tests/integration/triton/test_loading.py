@@ -14,14 +14,14 @@ import pytest
 from sm.errors import BadInput, DeadlinePassed, NotReady, OutOfMemory
 from sm.triton.channel import Channel
 from sm.triton.model_control import ModelControl
-from tests.support.model_archives import model
-from tests.support.tritons import Serving, new_serving
+from tests.support.model_archives import multiplying_model
+from tests.support.tritons import TritonProcess, prepare_triton
 
 
 @pytest.fixture(scope="module")
-def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
     """A Triton that loads when it is told to; without a model."""
-    serving = new_serving(tmp_path_factory.mktemp("explicit"), [])
+    serving = prepare_triton(tmp_path_factory.mktemp("explicit"), [])
     serving.box.repository.mkdir()
     serving.box = replace(serving.box, multi_model=True)
     serving.start()
@@ -30,13 +30,13 @@ def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 @pytest.fixture
-def loading(explicit: Serving) -> Iterator[ModelControl]:
+def loading(explicit: TritonProcess) -> Iterator[ModelControl]:
     channel = Channel(explicit.box.grpc_port, 60)
     yield ModelControl(channel, 60)
     channel.close()
 
 
-def state(serving: Serving, name: str) -> str:
+def state(serving: TritonProcess, name: str) -> str:
     connection = HTTPConnection("127.0.0.1", serving.box.http_port, timeout=10)
     connection.request("POST", "/v2/repository/index")
     rows = json.loads(connection.getresponse().read())
@@ -44,8 +44,10 @@ def state(serving: Serving, name: str) -> str:
     return next((str(row.get("state", "")) for row in rows if row["name"] == name), "")
 
 
-def test_a_loaded_model_is_ready_and_an_unloaded_one_gone(explicit: Serving, loading: ModelControl) -> None:
-    model().write(explicit.box.repository / "comes")
+def test_a_loaded_model_is_ready_and_an_unloaded_one_gone(
+    explicit: TritonProcess, loading: ModelControl
+) -> None:
+    multiplying_model().write(explicit.box.repository / "comes")
     loading.load("comes")
     assert state(explicit, "comes") == "READY"
     assert loading.ready("comes")
@@ -63,10 +65,10 @@ def test_unloading_what_is_not_loaded_is_no_error(loading: ModelControl) -> None
     ("failing", "kind"), [("ValueError('no luck')", BadInput), ("MemoryError('no luck')", OutOfMemory)]
 )
 def test_tritons_reason_is_told_without_its_traceback(
-    explicit: Serving, loading: ModelControl, failing: str, kind: type[Exception]
+    explicit: TritonProcess, loading: ModelControl, failing: str, kind: type[Exception]
 ) -> None:
     name = f"fails-{kind.__name__}"
-    model(failing=failing).write(explicit.box.repository / name)
+    multiplying_model(failing=failing).write(explicit.box.repository / name)
     with pytest.raises(kind, match="no luck") as caught:
         loading.load(name)
     assert "At:" not in str(caught.value)
@@ -78,12 +80,12 @@ def test_a_folder_that_is_not_there_is_the_archives_fault(loading: ModelControl)
 
 
 def test_a_long_load_holds_up_neither_other_loads_nor_a_kept_connection(
-    explicit: Serving, loading: ModelControl
+    explicit: TritonProcess, loading: ModelControl
 ) -> None:
-    slow, go_on = model(), explicit.notes / "go-on"
+    slow, go_on = multiplying_model(), explicit.notes / "go-on"
     head = f"{slow.head}        while not os.path.exists({str(go_on)!r}):\n            time.sleep(0.02)\n"
     replace(slow, head=head).write(explicit.box.repository / "slow")
-    model().write(explicit.box.repository / "quick")
+    multiplying_model().write(explicit.box.repository / "quick")
     kept = [HTTPConnection("127.0.0.1", explicit.box.http_port, timeout=10) for _ in range(8)]
     for connection in kept:
         connection.request("GET", "/v2/health/live")
@@ -101,8 +103,8 @@ def test_a_long_load_holds_up_neither_other_loads_nor_a_kept_connection(
     assert state(explicit, "slow") == "READY"
 
 
-def test_a_load_that_takes_too_long_is_a_504_and_can_be_taken_back(explicit: Serving) -> None:
-    model(seconds=3).write(explicit.box.repository / "late")
+def test_a_load_that_takes_too_long_is_a_504_and_can_be_taken_back(explicit: TritonProcess) -> None:
+    multiplying_model(seconds=3).write(explicit.box.repository / "late")
     hasty = Channel(explicit.box.grpc_port, 0.5)
     with pytest.raises(DeadlinePassed, match="'late' within 0.5 s"):
         ModelControl(hasty, 0.5).load("late")
@@ -114,7 +116,7 @@ def test_a_load_that_takes_too_long_is_a_504_and_can_be_taken_back(explicit: Ser
 
 
 def test_without_triton_loading_is_not_ready(tmp_path: Path) -> None:
-    serving = new_serving(tmp_path, [])
+    serving = prepare_triton(tmp_path, [])
     channel = Channel(serving.box.grpc_port, 5)
     with pytest.raises(NotReady):
         ModelControl(channel, 5).load("any")

@@ -21,7 +21,7 @@ from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.tools.build.repository_assembly import CpuRepository
 from sm.triton.transport import Transport
-from tests.support.tritons import SETTINGS, Serving
+from tests.support.tritons import SETTINGS, TritonProcess
 
 #: ``at`` picks one of four rows: an index over 3 fails inside ONNX Runtime. ``twice`` is 2 * ``at``.
 TENSORS = """
@@ -57,7 +57,7 @@ def write_graph(path: Path, leading: list[str | int | None]) -> None:
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
     """A Triton on a repository that was assembled as set-up does it."""
     folder = tmp_path_factory.mktemp("onnx")
     cache, built = Cache(folder / "cache"), {}
@@ -79,7 +79,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         "nginx",
         2**24,
     )
-    started = Serving(box)
+    started = TritonProcess(box)
     try:
         started.start()
         yield started
@@ -88,7 +88,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 @pytest.fixture
-def transport(serving: Serving) -> Iterator[Transport]:
+def transport(serving: TritonProcess) -> Iterator[Transport]:
     made = Transport(SETTINGS, serving.box)
     yield made
     made.close()
@@ -98,14 +98,14 @@ def pick(transport: Transport, *at: int, model: str = "batched") -> Any:
     return transport.infer(model, {"at": np.array(at, np.int64).reshape(-1, 1)}, outputs=["row"])["row"]
 
 
-def executions(serving: Serving, model: str) -> int:
+def executions(serving: TritonProcess, model: str) -> int:
     url = f"http://127.0.0.1:{serving.box.http_port}/v2/models/{model}/stats"
     with urllib.request.urlopen(url, timeout=5) as answer:
         return int(json.load(answer)["model_stats"][0]["execution_count"])
 
 
 def test_requests_that_wait_are_run_as_one_and_each_gets_its_own(
-    transport: Transport, serving: Serving
+    transport: Transport, serving: TritonProcess
 ) -> None:
     before = executions(serving, "batched")
     with ThreadPoolExecutor(8) as callers:
@@ -160,7 +160,7 @@ def test_a_model_without_batches_is_run_request_by_request(transport: Transport)
 
 
 def test_a_configuration_may_ask_for_more_instances_with_fewer_threads(
-    serving: Serving, transport: Transport
+    serving: TritonProcess, transport: Transport
 ) -> None:
     """Triton names each instance as it starts it."""
     log = (serving.box.run / "triton.log").read_text()

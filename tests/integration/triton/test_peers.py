@@ -19,7 +19,7 @@ from sm.settings import Settings
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
 from sm.triton.remote_servers import RemoteServers, Tls
-from tests.support.tritons import Serving, new_serving
+from tests.support.tritons import TritonProcess, prepare_triton
 
 NAME = "triton.test"
 
@@ -102,9 +102,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def secured(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def secured(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
     """A Triton that speaks TLS and wants its callers' certificates."""
-    serving = new_serving(tmp_path_factory.mktemp("secured"), [])
+    serving = prepare_triton(tmp_path_factory.mktemp("secured"), [])
     serving.box.repository.mkdir()
     words = (
         f"--grpc-use-ssl-mutual=true --grpc-server-cert={certificates}/server.pem "
@@ -116,7 +116,7 @@ def secured(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     serving.kill()
 
 
-def ready(serving: Serving, tls: Tls | None) -> bool:
+def ready(serving: TritonProcess, tls: Tls | None) -> bool:
     channel = Channel(RemoteServers.parse([f"127.0.0.1:{serving.box.grpc_port}"], tls), 10)
     try:
         return bool(channel.call("ServerReady", pb.ServerReadyRequest()).ready)
@@ -124,7 +124,7 @@ def ready(serving: Serving, tls: Tls | None) -> bool:
         channel.close()
 
 
-def test_triton_is_reached_by_tls_and_by_nothing_less(secured: Serving, certificates: Path) -> None:
+def test_triton_is_reached_by_tls_and_by_nothing_less(secured: TritonProcess, certificates: Path) -> None:
     authority, certificate, key = (
         (certificates / name).read_bytes() for name in ("ca.pem", "caller.pem", "caller.key")
     )
@@ -135,7 +135,7 @@ def test_triton_is_reached_by_tls_and_by_nothing_less(secured: Serving, certific
         assert failure.value.kind is NotReady
 
 
-def test_a_certificate_of_another_name_is_refused(secured: Serving, certificates: Path) -> None:
+def test_a_certificate_of_another_name_is_refused(secured: TritonProcess, certificates: Path) -> None:
     authority, certificate, key = (
         (certificates / name).read_bytes() for name in ("ca.pem", "caller.pem", "caller.key")
     )

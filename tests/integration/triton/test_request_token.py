@@ -19,7 +19,7 @@ from sm.metrics import MISMATCHED_ANSWERS
 from sm.tools.build.repository_assembly import RUNNER
 from sm.triton.inference_plan import REQUEST_TOKEN
 from sm.triton.transport import Transport
-from tests.support.tritons import HEAD, Decoupled, Model, Serving, new_serving
+from tests.support.tritons import HEAD, DecoupledModel, Model, TritonProcess, prepare_triton
 
 #: As a team adds it to its own Python model. ``lie``: answer with the token of another request.
 TOKEN_HEAD = HEAD.replace("import triton", "import request_token\nimport triton").replace(
@@ -62,7 +62,7 @@ class TokenModel(Model):
 
 
 @dataclass(frozen=True)
-class DecoupledTokenModel(Decoupled):
+class DecoupledTokenModel(DecoupledModel):
     head: str = TOKEN_HEAD
 
     def write(self, folder: Path) -> None:
@@ -84,8 +84,8 @@ TOKEN_MODELS = {
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    started = new_serving(tmp_path_factory.mktemp("token"), [])
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
+    started = prepare_triton(tmp_path_factory.mktemp("token"), [])
     for name, model in TOKEN_MODELS.items():
         model.write(started.box.repository / name)
     started.start()
@@ -94,7 +94,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 @pytest.fixture
-def transport(serving: Serving) -> Iterator[Transport]:
+def transport(serving: TritonProcess) -> Iterator[Transport]:
     made = Transport(serving.settings, serving.box)
     yield made
     made.close()
@@ -133,7 +133,7 @@ def test_the_parts_of_a_stream_say_whose_they_are_too(transport: Transport) -> N
     assert parts == [[1.0], [2.0], [3.0]]
 
 
-def test_a_caller_of_triton_s_own_port_gets_no_token(serving: Serving) -> None:
+def test_a_caller_of_triton_s_own_port_gets_no_token(serving: TritonProcess) -> None:
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [2.0]}]}
     url = f"http://127.0.0.1:{serving.box.http_port}/v2/models/plain/infer"
     with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10) as answer:

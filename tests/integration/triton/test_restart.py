@@ -18,8 +18,8 @@ from sm.triton import server
 from sm.triton.http_proxy import Upstream
 from sm.triton.regions import Lease
 from sm.triton.transport import Transport
-from tests.support.boxes import until
-from tests.support.tritons import Serving
+from tests.support.boxes import wait_until
+from tests.support.tritons import TritonProcess
 
 X = np.arange(100_000, dtype=np.float32)[None]
 
@@ -32,16 +32,16 @@ def by_message() -> float:
     return float(TENSORS.labels("grpc").value)
 
 
-def test_a_killed_triton_is_found_again_by_the_same_transport(mortal: Serving) -> None:
-    mortal.start()
-    transport = Transport(mortal.settings, mortal.box)
+def test_a_killed_triton_is_found_again_by_the_same_transport(killable_triton: TritonProcess) -> None:
+    killable_triton.start()
+    transport = Transport(killable_triton.settings, killable_triton.box)
     for _ in range(3):
         transport.infer("fixed", {"x": X})
-    mortal.kill()
+    killable_triton.kill()
     for _ in range(20):
         with pytest.raises(NotReady):
             transport.infer("fixed", {"x": X})
-    mortal.start()
+    killable_triton.start()
     before = shared()
 
     def found_again() -> bool:
@@ -50,26 +50,26 @@ def test_a_killed_triton_is_found_again_by_the_same_transport(mortal: Serving) -
         except NotReady:
             return False
 
-    until(found_again, what="an answer of the new Triton")
+    wait_until(found_again, description="an answer of the new Triton")
     assert shared() == before + 1
     transport.close()
-    assert mortal.files() == []
+    assert killable_triton.shared_memory_files() == []
 
 
-def test_a_model_that_a_new_triton_has_not_loaded_is_a_503_and_no_404(mortal: Serving) -> None:
-    mortal.start()
-    transport = Transport(mortal.settings, mortal.box)
+def test_a_model_that_a_new_triton_has_not_loaded_is_a_503_and_no_404(killable_triton: TritonProcess) -> None:
+    killable_triton.start()
+    transport = Transport(killable_triton.settings, killable_triton.box)
     transport.infer("fixed", {"x": X})
-    mortal.kill()
-    code = mortal.box.repository / "fixed" / "1" / "model.py"
+    killable_triton.kill()
+    code = killable_triton.box.repository / "fixed" / "1" / "model.py"
     code.write_text("raise MemoryError('no room for it')")
-    mortal.launch()
-    until(lambda: server.live(mortal.box.http_port), 60, "Triton's answer")
-    until(lambda: server.failures(mortal.box.http_port), 60, "the model's failure")
+    killable_triton.launch()
+    wait_until(lambda: server.live(killable_triton.box.http_port), 60, "Triton's answer")
+    wait_until(lambda: server.failures(killable_triton.box.http_port), 60, "the model's failure")
     with pytest.raises(NotReady):
         transport.infer("fixed", {"x": X})
     # The same for a caller of the v2 protocol.
-    upstream = Upstream(mortal.box.http_port, 5.0)
+    upstream = Upstream(killable_triton.box.http_port, 5.0)
     v2 = Triton(upstream, Registry({}, models=("fixed",)))
     with contextlib.closing(upstream), pytest.raises(NotReady):
         v2.run(TritonRequest(Message(b'{"inputs": []}', {}, {}, "id"), "fixed"))
@@ -82,16 +82,18 @@ def test_a_model_that_a_new_triton_has_not_loaded_is_a_503_and_no_404(mortal: Se
     transport.close()
 
 
-def test_a_failed_request_keeps_no_shared_memory_until_the_garbage_collector_comes(mortal: Serving) -> None:
-    mortal.start()
-    transport = Transport(mortal.settings, mortal.box)
+def test_a_failed_request_keeps_no_shared_memory_until_the_garbage_collector_comes(
+    killable_triton: TritonProcess,
+) -> None:
+    killable_triton.start()
+    transport = Transport(killable_triton.settings, killable_triton.box)
     transport.infer("fixed", {"x": X})
     gc.collect()
     gc.disable()
     try:
         with pytest.raises(BadInput):
             transport.infer("fixed", {"x": X[:, None]})
-        mortal.kill()
+        killable_triton.kill()
         for _ in range(5):
             with pytest.raises(NotReady):
                 transport.infer("fixed", {"x": X})
@@ -101,10 +103,10 @@ def test_a_failed_request_keeps_no_shared_memory_until_the_garbage_collector_com
     transport.close()
 
 
-def test_killed_under_load_no_answer_is_wrong_and_no_memory_is_lost(mortal: Serving) -> None:
-    mortal.start()
+def test_killed_under_load_no_answer_is_wrong_and_no_memory_is_lost(killable_triton: TritonProcess) -> None:
+    killable_triton.start()
     # Just enough for four callers that each keep an answer until the next: a lost region would be missed.
-    transport = Transport(mortal.settings, replace(mortal.box, shared_bytes=8 * 851_968))
+    transport = Transport(killable_triton.settings, replace(killable_triton.box, shared_bytes=8 * 851_968))
     over = threading.Event()
     wrong: list[int] = []
     refused: list[str] = []
@@ -127,16 +129,16 @@ def test_killed_under_load_no_answer_is_wrong_and_no_memory_is_lost(mortal: Serv
     for caller in callers:
         caller.start()
     try:
-        until(lambda: shared() >= started + 20, what="answers under load")
-        mortal.kill()
-        until(lambda: refused, what="a refusal")
-        mortal.start()
+        wait_until(lambda: shared() >= started + 20, description="answers under load")
+        killable_triton.kill()
+        wait_until(lambda: refused, description="a refusal")
+        killable_triton.start()
         restarted = shared()
         # Each caller has had answers of the new Triton, and its regions are registered there.
-        until(lambda: shared() >= restarted + 40, what="answers through shared memory again")
+        wait_until(lambda: shared() >= restarted + 40, description="answers through shared memory again")
         before = by_message()
         again = shared()
-        until(lambda: shared() >= again + 40, what="more of them")
+        wait_until(lambda: shared() >= again + 40, description="more of them")
         assert by_message() == before
     finally:
         over.set()

@@ -10,15 +10,15 @@ import pytest
 from sm.errors import StartError
 from sm.settings import Settings
 from sm.triton import server, wheel
-from tests.support.boxes import until
-from tests.support.tritons import MODELS, SETTINGS, Model, Serving, new_serving
+from tests.support.boxes import wait_until
+from tests.support.tritons import MODELS, SETTINGS, Model, TritonProcess, prepare_triton
 
 
-def arguments(serving: Serving, **environment: str) -> tuple[str, ...]:
+def arguments(serving: TritonProcess, **environment: str) -> tuple[str, ...]:
     return server.command(Settings.read(environment), serving.box, os.environ).arguments
 
 
-def test_every_port_is_on_loopback_only(triton: Serving) -> None:
+def test_every_port_is_on_loopback_only(triton: TritonProcess) -> None:
     listening = [
         line.split()[1]
         for table in ("/proc/net/tcp", "/proc/net/tcp6")
@@ -32,11 +32,11 @@ def test_every_port_is_on_loopback_only(triton: Serving) -> None:
         assert addresses[0].partition(":")[0].endswith("0100007F")
 
 
-def test_the_python_backend_uses_the_boxs_prefix(triton: Serving) -> None:
+def test_the_python_backend_uses_the_boxs_prefix(triton: TritonProcess) -> None:
     assert list(Path("/dev/shm").glob(f"trireme-{triton.box.id}-py*"))
 
 
-def test_settings_reach_the_command_line(triton: Serving) -> None:
+def test_settings_reach_the_command_line(triton: TritonProcess) -> None:
     line = arguments(
         triton,
         SAGEMAKER_TRITON_THREAD_COUNT="3",
@@ -64,7 +64,7 @@ def test_the_server_of_nvidia_s_image_comes_before_the_wheel_s(
 
 
 def test_only_a_server_that_knows_the_option_is_told_that_clients_share_memory(tmp_path: Path) -> None:
-    serving = new_serving(tmp_path, [])
+    serving = prepare_triton(tmp_path, [])
     for said, told in (("--allow-client-shm <boolean>", True), ("--allow-grpc <boolean>", False)):
         program = tmp_path / f"tritonserver{told}"
         program.write_text(f"#!/bin/sh\necho '{said}'\n")
@@ -94,12 +94,12 @@ def test_the_pools_of_many_models_leave_room_in_shared_memory() -> None:
 
 
 def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) -> None:
-    serving = new_serving(tmp_path, ["echo"])
+    serving = prepare_triton(tmp_path, ["echo"])
     broken = replace(MODELS["echo"], head="import no_such_module\n" + MODELS["echo"].head)
     broken.write(serving.box.repository / "broken")
     try:
         serving.launch()
-        found = until(lambda: server.failures(serving.box.http_port), what="the failure")
+        found = wait_until(lambda: server.failures(serving.box.http_port), description="the failure")
         assert list(found) == ["broken"]
         assert "No module named 'no_such_module'" in found["broken"]
         assert "\n" not in found["broken"]
@@ -109,13 +109,13 @@ def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) ->
 
 
 def test_without_triton_nothing_is_ready_and_nothing_has_failed(tmp_path: Path) -> None:
-    box = new_serving(tmp_path, []).box
+    box = prepare_triton(tmp_path, []).box
     assert not server.ready(box.http_port)
     assert server.failures(box.http_port) == {}
 
 
 def test_triton_can_be_started_again_from_the_same_run_folder(tmp_path: Path) -> None:
-    serving = new_serving(tmp_path, [])
+    serving = prepare_triton(tmp_path, [])
     first = server.command(SETTINGS, serving.box, os.environ)
     assert server.command(SETTINGS, serving.box, os.environ) == first
 
@@ -123,7 +123,7 @@ def test_triton_can_be_started_again_from_the_same_run_folder(tmp_path: Path) ->
 def test_python_models_run_with_the_packages_of_this_interpreter(tmp_path: Path) -> None:
     import onnxruntime
 
-    serving = new_serving(tmp_path, [])
+    serving = prepare_triton(tmp_path, [])
     Model(
         "import onnxruntime\nraise ValueError(onnxruntime.__file__)",
         {"x": ("FP32", [1])},

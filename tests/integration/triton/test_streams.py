@@ -15,8 +15,8 @@ from sm.client.base import Array
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, DeadlinePassed, ModelFailed, NotReady, UnknownModel
 from sm.triton.transport import Transport
-from tests.support.boxes import until
-from tests.support.tritons import Serving
+from tests.support.boxes import wait_until
+from tests.support.tritons import TritonProcess
 
 
 def counting(
@@ -27,7 +27,7 @@ def counting(
 
 
 @pytest.fixture
-def cancelled(triton: Serving) -> Path:
+def cancelled(triton: TritonProcess) -> Path:
     note = triton.notes / "cancelled"
     note.unlink(missing_ok=True)
     return note
@@ -60,7 +60,7 @@ def test_a_stream_that_is_closed_is_cancelled_in_triton(transport: Transport, ca
     answers = transport.stream("counts", {"count": np.array([1000]), "seconds": np.array([0.05], np.float32)})
     next(answers)
     answers.close()
-    until(cancelled.exists)
+    wait_until(cancelled.exists)
 
 
 def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, cancelled: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, cancelled: P
     with running(Deadline(time.monotonic() + 60, gone.is_set)), pytest.raises(CallerGone):
         for _ in counting(transport, 10, seconds=1.0):
             gone.set()
-    until(cancelled.exists)
+    wait_until(cancelled.exists)
 
 
 def test_a_stream_ends_with_its_time(transport: Transport, cancelled: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_stream_ends_with_its_time(transport: Transport, cancelled: Path) -> N
             seen.append(answer["number"].item())
     assert seen
     assert seen == list(range(len(seen)))
-    until(cancelled.exists)
+    wait_until(cancelled.exists)
 
 
 def test_a_failure_in_the_midst_comes_behind_what_came_before(transport: Transport) -> None:
@@ -109,12 +109,12 @@ def test_an_unknown_model_is_told(transport: Transport) -> None:
         next(transport.stream("nobody", {}))
 
 
-def test_a_triton_that_dies_ends_the_stream(mortal: Serving) -> None:
-    mortal.start()
-    transport = Transport(mortal.settings, mortal.box)
+def test_a_triton_that_dies_ends_the_stream(killable_triton: TritonProcess) -> None:
+    killable_triton.start()
+    transport = Transport(killable_triton.settings, killable_triton.box)
     answers = counting(transport, 100, seconds=0.1)
     next(answers)
-    mortal.kill()
+    killable_triton.kill()
     with pytest.raises(NotReady):
         list(answers)
     transport.close()

@@ -10,7 +10,7 @@ import pytest
 
 from sm.triton.tensors import DTYPES
 from sm.triton.transport import Transport
-from tests.support.tritons import Model, Serving, new_serving
+from tests.support.tritons import Model, TritonProcess, prepare_triton
 
 ANSWER = """
 assert all(isinstance(t, pb.Tensor) for t in request.inputs())
@@ -19,8 +19,8 @@ return {"of_" + t.name(): t.as_numpy()[::-1] for t in request.inputs()}
 
 
 @pytest.fixture
-def typed(tmp_path: Path) -> Iterator[Serving]:
-    serving = new_serving(tmp_path, [])
+def typed(tmp_path: Path) -> Iterator[TritonProcess]:
+    serving = prepare_triton(tmp_path, [])
     inputs = {name: (name, [-1]) for name in DTYPES}
     outputs = {f"of_{name}": (name, [-1]) for name in DTYPES}
     Model(ANSWER, inputs, outputs).write(serving.box.repository / "typed")
@@ -29,7 +29,7 @@ def typed(tmp_path: Path) -> Iterator[Serving]:
     serving.stop()
 
 
-def test_every_datatype_comes_through_at_any_size(typed: Serving) -> None:
+def test_every_datatype_comes_through_at_any_size(typed: TritonProcess) -> None:
     transport = Transport(typed.settings, typed.box)
     for size in (5, 70_001, 0):
         inputs = {name: (np.arange(size) % 100).astype(dtype) for name, dtype in DTYPES.items()}

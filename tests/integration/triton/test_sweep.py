@@ -12,7 +12,7 @@ import pytest
 
 from sm.triton import health, shared_memory_cleanup
 from sm.triton.transport import Transport, remove_worker_files
-from tests.support.tritons import Serving
+from tests.support.tritons import TritonProcess
 
 
 def names(folder: Path) -> list[str]:
@@ -51,7 +51,7 @@ def test_a_box_whose_name_begins_like_anothers_keeps_its_files(tmp_path: Path) -
     assert names(tmp_path) == ["trireme-ab-1-x-0"]
 
 
-def test_a_killed_worker_leaves_nothing(triton: Serving, tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_nothing(triton: TritonProcess, tmp_path: Path) -> None:
     script = f"""
         import os, signal
         import numpy as np
@@ -68,10 +68,10 @@ def test_a_killed_worker_leaves_nothing(triton: Serving, tmp_path: Path) -> None
     worker = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=Path.cwd())
     worker.wait()
     mine = Transport(triton.settings, box)
-    assert len(triton.files()) == 2
+    assert len(triton.shared_memory_files()) == 2
     (Path("/dev/shm") / f"trireme-{box.id}-{os.getpid()}-other-0").touch()
     remove_worker_files(box.id, worker.pid, box.http_port)
-    assert triton.files() == [f"trireme-{box.id}-{os.getpid()}-other-0"]
+    assert triton.shared_memory_files() == [f"trireme-{box.id}-{os.getpid()}-other-0"]
     assert not [name for name in health.regions(box.http_port) if f"-{worker.pid}-" in name]
     shared_memory_cleanup.remove_files(f"trireme-{box.id}-{os.getpid()}-other")
     mine.close()

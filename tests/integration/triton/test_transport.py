@@ -19,7 +19,7 @@ from sm.metrics import TENSORS
 from sm.settings import Settings
 from sm.triton import health
 from sm.triton.transport import Transport
-from tests.support.tritons import Serving, new_serving
+from tests.support.tritons import TritonProcess, prepare_triton
 
 NUMPY_1 = np.__version__.startswith("1.")
 
@@ -58,17 +58,19 @@ def test_large_tensors_go_through_shared_memory(transport: Transport, counted: C
     assert (counted.shared, counted.grpc) == (1, 0)
 
 
-def test_small_tensors_go_in_the_message(transport: Transport, triton: Serving, counted: Counted) -> None:
+def test_small_tensors_go_in_the_message(
+    transport: Transport, triton: TritonProcess, counted: Counted
+) -> None:
     assert np.array_equal(transport.infer("echo", {"x": row(4)})["y"], row(4))
     assert (counted.shared, counted.grpc) == (0, 1)
-    assert triton.files() == []
+    assert triton.shared_memory_files() == []
 
 
-def test_a_region_is_used_again(transport: Transport, triton: Serving) -> None:
+def test_a_region_is_used_again(transport: Transport, triton: TritonProcess) -> None:
     for number in range(20):
         x = row(100_000, number)
         assert np.array_equal(transport.infer("fixed", {"x": x})["y"], x * 2)
-    assert len(triton.files()) == 1
+    assert len(triton.shared_memory_files()) == 1
 
 
 def test_an_answer_stays_as_it_was_while_it_is_referenced(transport: Transport) -> None:
@@ -158,7 +160,7 @@ def test_a_model_that_raises_is_named_without_its_traceback(transport: Transport
     assert caught.value.sentence == "model 'raises' failed: ValueError: no such luck"
 
 
-def test_sixteen_threads_get_their_own_answers(transport: Transport, triton: Serving) -> None:
+def test_sixteen_threads_get_their_own_answers(transport: Transport, triton: TritonProcess) -> None:
     def ask(number: int) -> bool:
         size = (10, 30_000, 100_000)[number % 3]
         x = row(size, number)
@@ -167,10 +169,12 @@ def test_sixteen_threads_get_their_own_answers(transport: Transport, triton: Ser
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(ask, range(1500)))
-    assert sum((Path("/dev/shm") / name).stat().st_size for name in triton.files()) <= 256 * 2**20
+    assert (
+        sum((Path("/dev/shm") / name).stat().st_size for name in triton.shared_memory_files()) <= 256 * 2**20
+    )
 
 
-def test_ten_thousand_requests_leave_nothing(triton: Serving) -> None:
+def test_ten_thousand_requests_leave_nothing(triton: TritonProcess) -> None:
     transport = Transport(triton.settings, triton.box)
     kept = []
 
@@ -182,15 +186,15 @@ def test_ten_thousand_requests_leave_nothing(triton: Serving) -> None:
     with ThreadPoolExecutor(8) as pool:
         for _ in pool.map(ask, range(10_000)):
             pass
-    assert triton.files()
+    assert triton.shared_memory_files()
     transport.close()
-    assert triton.files() == []
+    assert triton.shared_memory_files() == []
     assert all(np.array_equal(y, row(y.shape[1])) for y in kept)
     assert not [name for name in health.regions(triton.box.http_port) if f"-{os.getpid()}-" in name]
 
 
 def test_over_the_budget_tensors_go_in_the_message(
-    triton: Serving, counted: Counted, caplog: pytest.LogCaptureFixture
+    triton: TritonProcess, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport = Transport(triton.settings, replace(triton.box, shared_bytes=1_000_000))
     kept = [transport.infer("fixed", {"x": row(100_000, n)})["y"] for n in range(4)]
@@ -204,17 +208,17 @@ def test_over_the_budget_tensors_go_in_the_message(
     transport.close()
 
 
-def test_an_idle_region_makes_room_for_a_larger_one(triton: Serving, counted: Counted) -> None:
+def test_an_idle_region_makes_room_for_a_larger_one(triton: TritonProcess, counted: Counted) -> None:
     transport = Transport(triton.settings, replace(triton.box, shared_bytes=2_500_000))
     for size in (20_000, 20_000, 100_000, 100_000, 200_000, 200_000):
         assert np.array_equal(transport.infer("echo", {"x": row(size)})["y"], row(size))
     assert counted.grpc == 0
-    total = sum((Path("/dev/shm") / name).stat().st_size for name in triton.files())
+    total = sum((Path("/dev/shm") / name).stat().st_size for name in triton.shared_memory_files())
     assert total <= 2_500_000
     transport.close()
 
 
-def test_shared_memory_can_be_off(triton: Serving, counted: Counted) -> None:
+def test_shared_memory_can_be_off(triton: TritonProcess, counted: Counted) -> None:
     for settings, budget in (
         (Settings.read({"TRIREME_SHARED_MEMORY": "false"}), 2**28),
         (triton.settings, 0),
@@ -238,7 +242,7 @@ def small_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_folder_means_the_message(
-    triton: Serving, small_folder: Path, counted: Counted, caplog: pytest.LogCaptureFixture
+    triton: TritonProcess, small_folder: Path, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport = Transport(triton.settings, triton.box, small_folder)
     x = np.ones((4, 100_000), np.float32)
@@ -250,7 +254,7 @@ def test_a_full_folder_means_the_message(
 
 
 def test_a_region_that_triton_refuses_means_the_message(
-    triton: Serving, tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
+    triton: TritonProcess, tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Triton looks in /dev/shm, and there is nothing of that name.
     transport = Transport(triton.settings, triton.box, tmp_path)
@@ -263,7 +267,7 @@ def test_a_region_that_triton_refuses_means_the_message(
 
 
 def test_without_triton_it_is_not_ready(tmp_path: Path) -> None:
-    transport = Transport(Settings.read({}), new_serving(tmp_path, []).box)
+    transport = Transport(Settings.read({}), prepare_triton(tmp_path, []).box)
     with pytest.raises(NotReady):
         transport.infer("echo", {"x": row(4)})
     with pytest.raises(NotReady):

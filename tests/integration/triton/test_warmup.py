@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tritons import MODELS, Model, new_serving
+from tests.support.tritons import MODELS, Model, prepare_triton
 
 #: What a first call costs.
 SLOW = """
@@ -26,7 +26,7 @@ def test_ready_is_after_the_first_slow_call(
 ) -> None:
     tensors = {"x": ("FP32", [-1])}
     monkeypatch.setitem(MODELS, "cold", Model(SLOW, tensors, {"y": ("FP32", [-1])}, batch=8))
-    serving = new_serving(tmp_path, ["cold"])
+    serving = prepare_triton(tmp_path, ["cold"])
     if warmed:
         with (serving.box.repository / "cold" / "config.pbtxt").open("a") as config:
             config.write(WARMUP)

@@ -30,7 +30,7 @@ from sm.triton.wire import (
     Unreadable,
     frame,
 )
-from tests.support.tritons import Serving
+from tests.support.tritons import TritonProcess
 
 #: Status 0 by a name and a value as they are, and by Huffman's code of the value.
 STATUS, CODED = b"\x00\x0bgrpc-status\x010", b"\x00\x0bgrpc-status\x81\x07"
@@ -47,7 +47,7 @@ UNREADABLE = {
 PATH = "/inference.GRPCInferenceService/"
 
 
-def call_repeatedly(triton: Serving, method: str, message: bytes, times: int = 3) -> bytes | None:
+def call_repeatedly(triton: TritonProcess, method: str, message: bytes, times: int = 3) -> bytes | None:
     """The last of several answers, from the second on by the connection of the first."""
     line, answer = ConnectionPool(triton.box.grpc_port, PATH + method, triton.box.grpc_keys), None
     for _ in range(times):
@@ -62,7 +62,7 @@ def call_repeatedly(triton: Serving, method: str, message: bytes, times: int = 3
     return answer
 
 
-def test_an_answer_of_megabytes_comes_whole_again_and_again(triton: Serving) -> None:
+def test_an_answer_of_megabytes_comes_whole_again_and_again(triton: TritonProcess) -> None:
     request = pb.ModelInferRequest(model_name="slow")
     request.inputs.add(name="seconds", datatype="FP32", shape=(1, 1))
     request.inputs.add(name="size", datatype="INT64", shape=(1, 1))
@@ -73,7 +73,7 @@ def test_an_answer_of_megabytes_comes_whole_again_and_again(triton: Serving) -> 
     assert np.array_equal(np.frombuffer(y, np.float32), np.full(1_000_000, 7))
 
 
-def test_a_refusal_has_its_code_and_its_sentence(triton: Serving) -> None:
+def test_a_refusal_has_its_code_and_its_sentence(triton: TritonProcess) -> None:
     request = pb.ModelMetadataRequest(name="nobody's ä %")
     with pytest.raises(Failed) as refused:
         call_repeatedly(triton, "ModelMetadata", request.SerializeToString())
@@ -152,7 +152,7 @@ def test_an_answer_is_read_whatever_comes_behind_it() -> None:
     assert refused.value.kind is Overloaded
 
 
-def test_a_method_that_is_not_there_is_a_refusal(triton: Serving) -> None:
+def test_a_method_that_is_not_there_is_a_refusal(triton: TritonProcess) -> None:
     with pytest.raises(Failed) as refused:
         call_repeatedly(triton, "Nobody", b"x" * 10_000)
     assert refused.value.kind is Unsupported
@@ -165,7 +165,7 @@ def test_what_cannot_be_read_is_said(sentence: str) -> None:
 
 
 def test_grpcs_own_client_goes_on_where_answers_cannot_be_read(
-    triton: Serving, caplog: pytest.LogCaptureFixture
+    triton: TritonProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = UNREADABLE["a string in Huffman's code"]
     with server(answer, triton.box.grpc_port) as port, caplog.at_level(logging.WARNING):

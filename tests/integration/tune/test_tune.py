@@ -17,7 +17,7 @@ import pytest
 from sm.repository import config_files
 from sm.tools.tune.sweep import Batching, Point, Setting, dumps, loads
 from sm.tools.tune.tuning_box import setting_of
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.tritons import HEAD, Model
 
 #: Three instances do not load. It is killed with its Triton where somebody asks for that, once.
@@ -208,7 +208,7 @@ def test_another_file_is_no_sweep(place: Workplace, text: str, sentence: str) ->
 @pytest.mark.exhaustive
 def test_a_triton_that_dies_in_the_middle_is_a_row_that_failed(place: Workplace) -> None:
     process = place.start("twice", "--p99", "2s", *QUICK)
-    until(lambda: (place.report / "sweep.json").exists(), END_TIMEOUT_S, "the first point")
+    wait_until(lambda: (place.report / "sweep.json").exists(), END_TIMEOUT_S, "the first point")
     (place.folder / "die").touch()
     _, err = process.communicate(timeout=END_TIMEOUT_S)
     assert process.returncode == 0, err
@@ -229,9 +229,11 @@ def test_ctrl_c_keeps_what_is_there_and_leaves_nothing_else(place: Workplace, ea
     before = place.config.read_text()
     process = place.start("twice", "--p99", "2s", "--minutes", "5", *QUICK[2:], "--apply")
     if early:
-        until(lambda: any("tritonserver" in line for line in processes(str(place.folder))), what="Triton")
+        wait_until(
+            lambda: any("tritonserver" in line for line in processes(str(place.folder))), description="Triton"
+        )
     else:
-        until(lambda: (place.report / "sweep.json").exists(), END_TIMEOUT_S, "the first point")
+        wait_until(lambda: (place.report / "sweep.json").exists(), END_TIMEOUT_S, "the first point")
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     if process.poll() is None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.support.boxes import RunningBox, until
+from tests.support.boxes import RunningBox, wait_until
 from tests.support.faults import report
 from tests.support.faults.boxes import DEADLINE_S, HANG_MARGIN_S
 from tests.support.faults.callers import Callers, PingWatcher
@@ -62,7 +62,7 @@ def attack(
     seen: Counter[str] = Counter()
     trouble: tuple[str, ...] = ()
     try:
-        until(
+        wait_until(
             lambda: {reply.model for reply in load.snapshot() if not reply.failed} == models,
             WARM_TIMEOUT_S,
             "a right answer of every model",

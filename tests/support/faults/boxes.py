@@ -11,7 +11,7 @@ from pathlib import Path
 from sm.run_state import SHARED_MEMORY
 from sm.settings import Settings
 from sm.tools.build.prepare import prepare
-from tests.support.boxes import RunningBox, command_line, descendants, running, start, until
+from tests.support.boxes import RunningBox, command_line, descendants, running_box, start_box, wait_until
 from tests.support.disks import SMALL
 from tests.support.faults.inputs import DEMO_MODELS, Sample, demo_samples, echo_samples, with_golden_answers
 from tests.support.tritons import MODELS
@@ -79,7 +79,9 @@ def limited_memory(folder: Path) -> Iterator[str]:
         (group / limit).write_text(str(MEMORY_LIMIT_BYTES))
         yield f"sh -c 'echo $$ > {group}/cgroup.procs && exec \"$@\"' sh"
     finally:
-        until(lambda: not (group / "cgroup.procs").read_text(), what="the end of the group's processes")
+        wait_until(
+            lambda: not (group / "cgroup.procs").read_text(), description="the end of the group's processes"
+        )
         group.rmdir()
 
 
@@ -105,12 +107,23 @@ def attacked_box(folder: Path, repository: Path, kind: str = "") -> Iterator[Run
             "SAGEMAKER_MODEL_SERVER_TIMEOUT": str(DEADLINE_S),
             **({"TMPDIR": str(folder / SMALL_TMP)} if kind == "small disks" else {}),
         }
-        with running(folder, repository, wait=True, clients=(), through=through, words="", **chosen) as box:
+        with running_box(
+            folder,
+            repository,
+            wait_until_ready=True,
+            clients=(),
+            command_prefix=through,
+            arguments="",
+            **chosen,
+        ) as box:
             yield box
             processes = everything(box)
             # A disk of its own is gone with the box, and so is what lay there.
             identity = "" if kind == "small disks" else box.box_id()
-        until(lambda: not [pid for pid in processes if command_line(pid)], what="the end of every process")
+        wait_until(
+            lambda: not [pid for pid in processes if command_line(pid)],
+            description="the end of every process",
+        )
         left = [path.name for path in SHARED_MEMORY.glob(f"*{identity}*")] if identity else []
         assert not left, f"left in {SHARED_MEMORY}: {left}"
 
@@ -120,7 +133,7 @@ def restart(box: RunningBox) -> None:
     chosen = {
         name: value for name, value in box.environment.items() if name.startswith(("SAGEMAKER_", "TRIREME_"))
     }
-    box.process = start(box.log.parent, None, (), "", "", **chosen).process
+    box.process = start_box(box.log.parent, None, (), "", "", **chosen).process
 
 
 def learn_samples(box: RunningBox, count: int = 8) -> list[Sample]:

@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 
 from sm.settings import HERE
 from sm.tools.golden import differences
-from tests.support.load import dispatch
+from tests.support.load import dispatch_body
 
 JSON, LINES = "application/json", "application/jsonlines"
 BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size={}"
@@ -135,7 +135,7 @@ def demo_samples(count: int = 8) -> Iterator[Sample]:
                 query = urlencode({"modelname": model, **parameters})
                 yield Sample(f"{name} raw", model, f"/invocations?{query}", "image/jpeg", picture)
             else:
-                body = dispatch(model, encoded, parameters=parameters)
+                body = dispatch_body(model, encoded, parameters=parameters)
                 yield Sample(f"{name} JSON", model, "/invocations", JSON, body)
         if number < 2:
             yield Sample(
@@ -152,7 +152,7 @@ def demo_samples(count: int = 8) -> Iterator[Sample]:
             )
         else:
             yield Sample(
-                f"{name} JSON", "bert_base", "/invocations", JSON, dispatch("bert_base", {"text": text})
+                f"{name} JSON", "bert_base", "/invocations", JSON, dispatch_body("bert_base", {"text": text})
             )
     for number in range(2):
         texts = TEXTS[number * 2 : number * 2 + 3]
@@ -161,14 +161,14 @@ def demo_samples(count: int = 8) -> Iterator[Sample]:
             "bert_base",
             "/invocations?modelname=bert_base",
             LINES,
-            b"".join(dispatch("bert_base", {"text": text}) + b"\n" for text in texts),
+            b"".join(dispatch_body("bert_base", {"text": text}) + b"\n" for text in texts),
         )
         yield Sample(
             f"bert_base list {number}",
             "bert_base",
             "/invocations",
             JSON,
-            dispatch("bert_base", [{"text": text} for text in reversed(texts)]),
+            dispatch_body("bert_base", [{"text": text} for text in reversed(texts)]),
         )
 
 

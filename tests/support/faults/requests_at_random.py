@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from tests.support.faults.inputs import BINARY, JSON, LINES, TEXTS, pictures
-from tests.support.load import dispatch
+from tests.support.load import dispatch_body
 
 MODELS = ("resnet", "yolov5", "bert_base", "bert_base", "echo", "nobody", "")
 METHODS = (
@@ -364,13 +364,13 @@ def odd_method(choice: random.Random, form: str) -> Drawn:
 
 def odd_header_request(choice: random.Random, form: str) -> Drawn:
     headers = [odd_header(choice) for _ in range(choice.choice((1, 2, 5, 60)))]
-    body = dispatch("bert_base", {"text": choice.choice(TEXTS)})
+    body = dispatch_body("bert_base", {"text": choice.choice(TEXTS)})
     return assemble(choice, form, choice.choice(PATHS), body, choice.choice(TYPES), headers=headers)
 
 
 def odd_length(choice: random.Random, form: str) -> Drawn:
     """A body whose announced length is not its own."""
-    body = dispatch("bert_base", {"text": choice.choice(TEXTS)})
+    body = dispatch_body("bert_base", {"text": choice.choice(TEXTS)})
     told = choice.choice(
         (
             [("Content-Length", str(len(body) + 10))],
@@ -389,7 +389,7 @@ def odd_length(choice: random.Random, form: str) -> Drawn:
 
 
 def chunked(choice: random.Random, form: str) -> Drawn:
-    body = dispatch("bert_base", {"text": choice.choice(TEXTS)})
+    body = dispatch_body("bert_base", {"text": choice.choice(TEXTS)})
     part = choice.randint(1, len(body))
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (body[:part], body[part:]) if piece)
     lines = [

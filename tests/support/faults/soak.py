@@ -105,7 +105,7 @@ def soak(
                 told = time.monotonic()
                 tell(f"{len(load.replies)} of {requests} requests: {dict(load.outcomes())}")
         usage[moment] = dict(measure(box))
-        files[moment] = len(box.shared_files())
+        files[moment] = len(box.shared_memory_files())
     load.join()
     watcher.stop()
     return Soak(

@@ -12,7 +12,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.platform.host import REGION, client
 
 BUCKET = "team"
@@ -92,7 +92,7 @@ class Account:
             record = self.describe(name)
             return record if record["EndpointStatus"] in ("InService", "Failed") else None
 
-        return until(done, what=f"the end of what happens to {name}")
+        return wait_until(done, description=f"the end of what happens to {name}")
 
     def ask(self, name: str, text: str, **options: Any) -> str:
         """The answer to a text."""

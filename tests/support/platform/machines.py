@@ -91,7 +91,7 @@ class Processes:
         archives.mkdir(parents=True)
         mode = {"SAGEMAKER_MULTI_MODEL": "true"} if plan.multi_model else {}
         variables = {"TRIREME_MODEL_ARCHIVES": str(archives), **mode, **plan.environment}
-        return Process(running.start(home, model, clients=(), words="serve", **variables), archives)
+        return Process(running.start_box(home, model, clients=(), arguments="serve", **variables), archives)
 
 
 class Pod:

@@ -11,8 +11,8 @@ from typing import Any
 import boto3
 import requests
 
-from tests.support.boxes import RunningBox, running
-from tests.support.model_archives import Platform, model
+from tests.support.boxes import RunningBox, running_box
+from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.tritons import MODELS
 
 #: What opens the restricted API, in the words of Triton's own documentation.
@@ -57,7 +57,7 @@ def single(folder: Path) -> Iterator[RunningBox]:
     clients = folder / "clients"
     (clients / "claims").mkdir(parents=True)
     (clients / "claims" / "client.py").write_text(CLAIMS)
-    with running(
+    with running_box(
         folder,
         folder / "model",
         clients=(clients,),
@@ -73,7 +73,7 @@ class MultiModel:
     """A box in multi-model mode, and the folder below which the platform unpacks."""
 
     box: RunningBox
-    platform: Platform
+    platform: ArchiveFolder
 
     def ask(self, method: str, path: str, **options: Any) -> requests.Response:
         headers = {**ADMIN, **options.pop("headers", {})}
@@ -87,15 +87,15 @@ class MultiModel:
         """Load an archive of one model, unless it is loaded already."""
         if self.ask("GET", f"/models/{name}").status_code == 200:
             return
-        answer = self.load(name, self.platform.flat(name, model(2)), target)
+        answer = self.load(name, self.platform.flat(name, multiplying_model(2)), target)
         assert answer.status_code == 200, answer.text
 
 
 @contextmanager
 def multi_model(folder: Path) -> Iterator[MultiModel]:
     """Nothing is loaded yet."""
-    platform = Platform(folder / "archives")
-    with running(
+    platform = ArchiveFolder(folder / "archives")
+    with running_box(
         folder,
         folder / "nowhere",
         clients=(),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from sm.settings import HERE
-from tests.support.model_archives import model
+from tests.support.model_archives import multiplying_model
 
 KIND_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
 
@@ -31,7 +31,7 @@ COMPLETE = """
 
 def write(folder: Path, more: str = "") -> Path:
     """A model that multiplies by one; ``more`` is added to its configuration."""
-    model().write(folder)
+    multiplying_model().write(folder)
     with (folder / "config.pbtxt").open("a") as config:
         config.write(more)
     return folder

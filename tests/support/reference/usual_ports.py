@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 
 PORTS = (8000, 8001, 8002)
 #: Seconds for the tests before this one, and for what else there is on the machine.
@@ -21,8 +21,8 @@ TURN_S, FREE_S = 300.0, 60.0
 def usual_ports() -> Iterator[None]:
     """Wait for the ports and keep other tests of this machine off them."""
     with (Path(tempfile.gettempdir()) / "trireme-tests-usual-ports").open("a") as lock:
-        until(lambda: _is_locked(lock), TURN_S, "the turn for 8000 to 8002")
-        until(are_free, FREE_S, "that 8000 to 8002 are free on this machine")
+        wait_until(lambda: _is_locked(lock), TURN_S, "the turn for 8000 to 8002")
+        wait_until(are_free, FREE_S, "that 8000 to 8002 are free on this machine")
         yield
 
 

@@ -18,7 +18,7 @@ from sm.client.decode_budget import DecodeBudget, available_memory, limit_per_wo
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, Overloaded, TooLarge
 from sm.settings import Settings
-from tests.support.boxes import until
+from tests.support.boxes import wait_until
 from tests.support.hostile_pictures import encoded, large_png
 
 MIB = 2**20
@@ -183,7 +183,7 @@ def test_what_falls_free_goes_to_the_model_that_waits_and_has_nothing(
 
     waiting = threading.Thread(target=neighbour)
     waiting.start()
-    until(lambda: pictures._waiting["neighbour"])
+    wait_until(lambda: pictures._waiting["neighbour"])
     callers = [threading.Thread(target=flooded) for _ in range(8)]
     for caller in callers:
         caller.start()

@@ -16,7 +16,7 @@ from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import Loader, plain
 from sm.multimodel.staging import Staging
 from sm.triton.server import MAX_STUCK_LOADS
-from tests.support.model_archives import Platform, ensemble, model
+from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.noted_control import Noted
 
 
@@ -35,7 +35,7 @@ class Place:
     triton: Noted = field(default_factory=Noted)
 
     def __post_init__(self) -> None:
-        self.platform = Platform(self.folder / "archives")
+        self.platform = ArchiveFolder(self.folder / "archives")
         self.repository = self.folder / "repository"
         self.repository.mkdir()
         self.records = Records(self.folder / "models.json")
@@ -54,7 +54,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-CHAIN = {"pre": model(), "all": ensemble("pre")}
+CHAIN = {"pre": multiplying_model(), "all": chain_config("pre")}
 
 
 def test_an_archives_name_is_tritons_and_inner_names_stay_while_they_are_free(place: Place) -> None:
@@ -162,7 +162,7 @@ def test_a_model_that_triton_could_not_load_again_is_loaded_when_it_is_wanted(pl
 def test_a_load_does_not_wait_for_the_clearing_away(place: Place) -> None:
     record = place.loader().load("one", place.platform.nested("one", CHAIN))
     place.records.put(replace(record, loaded=False))
-    again = place.loader().load("one", place.platform.flat("one", model(2)))
+    again = place.loader().load("one", place.platform.flat("one", multiplying_model(2)))
     assert again.models == {"model": "one"}
     assert place.staged() == ["one"]
 
@@ -201,7 +201,7 @@ class Hanging(Noted):
 def test_a_load_that_does_not_end_gives_its_name_away_and_keeps_its_files(place: Place) -> None:
     place.triton = Hanging()
     loader = place.loader()
-    url = place.platform.flat("a", model())
+    url = place.platform.flat("a", multiplying_model())
     with pytest.raises(DeadlinePassed, match="set by TRIREME_LOAD_TIMEOUT"):
         loader.load("hangs", url)
     assert place.records.read().records == {}
@@ -216,7 +216,7 @@ def test_what_is_loaded_after_all_is_unloaded_and_its_files_go(place: Place) -> 
     place.triton = Hanging()
     loader = place.loader()
     with pytest.raises(DeadlinePassed):
-        loader.load("hangs", place.platform.flat("a", model()))
+        loader.load("hangs", place.platform.flat("a", multiplying_model()))
     place.triton.known["hangs"] = "READY"
     loader.reap()
     assert place.triton.calls == ["load hangs", "unload hangs"]
@@ -226,7 +226,7 @@ def test_what_is_loaded_after_all_is_unloaded_and_its_files_go(place: Place) -> 
 def test_without_namespacing_a_name_that_triton_still_loads_is_a_conflict(place: Place) -> None:
     place.triton = Hanging(known={"a": "LOADING"})
     with pytest.raises(Conflict):
-        place.loader(namespaced=False).load("a", place.platform.flat("a", model()))
+        place.loader(namespaced=False).load("a", place.platform.flat("a", multiplying_model()))
 
 
 def test_triton_is_replaced_when_too_many_loads_do_not_end(place: Place) -> None:

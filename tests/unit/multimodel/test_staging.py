@@ -11,7 +11,7 @@ from sm.multimodel.archive_layout import Archive
 from sm.multimodel.staging import Staging
 from sm.multimodel.staging import is_complete as is_whole
 from sm.repository import config_files
-from tests.support.model_archives import Platform, ensemble, model
+from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 
 
 def read(url: str | Path) -> Archive:
@@ -26,8 +26,8 @@ def staging(tmp_path: Path) -> Staging:
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Archive:
-    platform = Platform(tmp_path / "models")
-    return read(platform.nested("hash", {"a": model(), "all": ensemble("a")}))
+    platform = ArchiveFolder(tmp_path / "models")
+    return read(platform.nested("hash", {"a": multiplying_model(), "all": chain_config("a")}))
 
 
 def test_files_are_links_and_a_renamed_step_is_called_by_its_new_name(
@@ -46,7 +46,7 @@ def test_files_are_links_and_a_renamed_step_is_called_by_its_new_name(
 def test_a_configuration_without_a_name_that_changes_stays_to_the_letter(
     staging: Staging, tmp_path: Path
 ) -> None:
-    platform = Platform(tmp_path / "models")
+    platform = ArchiveFolder(tmp_path / "models")
     url = Path(platform.flat("hash"))
     text = 'name: "hash" # mine\n' + (url / "config.pbtxt").read_text()
     (url / "config.pbtxt").write_text(text)
@@ -55,7 +55,7 @@ def test_a_configuration_without_a_name_that_changes_stays_to_the_letter(
 
 
 def test_a_model_without_a_configuration_gets_none(staging: Staging, tmp_path: Path) -> None:
-    platform = Platform(tmp_path / "models")
+    platform = ArchiveFolder(tmp_path / "models")
     url = Path(platform.flat("hash"))
     (url / "config.pbtxt").unlink()
     staging.add(read(url), {"model": "hash"})
@@ -63,7 +63,7 @@ def test_a_model_without_a_configuration_gets_none(staging: Staging, tmp_path: P
 
 
 def test_a_client_finds_the_models_under_its_own_names(staging: Staging, tmp_path: Path) -> None:
-    platform = Platform(tmp_path / "models")
+    platform = ArchiveFolder(tmp_path / "models")
     url = Path(platform.flat("hash"))
     (url / "config.pbtxt").write_text('name: "resnet"\n' + (url / "config.pbtxt").read_text())
     view = staging.create_view(read(url), "id")
