@@ -1,4 +1,4 @@
-"""The container that is asked, and what is known of it."""
+"""The container under test, and what is known of it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import requests
 
 JSON = "application/json"
 PREFIX = "X-Amzn-SageMaker-"
-#: How a reason to skip begins: the table tells by it what is not there from what nobody could find out.
-LACKS, UNASKED = "not there: ", "could not be asked: "
-#: Seconds that an answer may take: the platform's own.
+#: How a reason to skip begins. By it the table tells what is missing from what could not be found out.
+LACKS, CANNOT_TELL = "not there: ", "could not be asked: "
+#: The platform's own limit for a response.
 ANSWER_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Question:
-    """A request of which the caller of these tests says, or we know, that it gets a 200."""
+class ModelRequest:
+    """The body, content type and headers of a request to a model."""
 
     body: bytes
     content_type: str = JSON
@@ -33,7 +33,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Archive:
-    """A model as the platform unpacks it: ``url`` is its folder as the container sees it, ``here`` as we do."""
+    """A model as the platform unpacks it.
+
+    ``url`` is its folder as the container sees it, ``here`` the same folder as the tests see it.
+    """
 
     name: str
     url: str
@@ -49,14 +52,14 @@ class Archive:
 
 @dataclass
 class Container:
-    """Whoever answers at ``url``. ``mode`` is single, mme or batch."""
+    """The container at ``url``. ``mode`` is single, mme or batch."""
 
     url: str
     mode: str = "single"
-    #: Our own box has to have everything: what would be a gap elsewhere is a failure.
+    #: Whether a missing feature fails the test (Trireme's own box) instead of skipping it.
     complete: bool = False
     model: str = ""
-    given: Question | None = None
+    given_request: ModelRequest | None = None
     archives: tuple[Archive, ...] = ()
 
     @property
@@ -64,92 +67,91 @@ class Container:
         parts = urlsplit(self.url)
         return parts.hostname or "127.0.0.1", parts.port or (443 if parts.scheme == "https" else 80)
 
-    def ask(self, method: str, path: str, **options: Any) -> requests.Response:
+    def request(self, method: str, path: str, **options: Any) -> requests.Response:
         """One request on a connection of its own; ``options`` are those of ``requests``."""
         return requests.request(method, f"{self.url}{path}", **{"timeout": ANSWER_TIMEOUT_S, **options})
 
-    def post(self, path: str, question: Question, **options: Any) -> requests.Response:
-        headers = {"Content-Type": question.content_type, **question.headers, **options.pop("headers", {})}
-        return self.ask("POST", path, data=question.body, headers=headers, **options)
+    def post(self, path: str, request: ModelRequest, **options: Any) -> requests.Response:
+        headers = {"Content-Type": request.content_type, **request.headers, **options.pop("headers", {})}
+        return self.request("POST", path, data=request.body, headers=headers, **options)
 
-    def invoke(self, question: Question, **options: Any) -> requests.Response:
-        return self.post("/invocations", question, **options)
+    def invoke(self, request: ModelRequest, **options: Any) -> requests.Response:
+        return self.post("/invocations", request, **options)
 
     def connect(self, timeout: float = 10) -> socket.socket:
         return socket.create_connection(self.address, timeout=timeout)
 
-    def lacks(self, what: str) -> NoReturn:
-        """End the test: this is not there."""
+    def missing(self, what: str) -> NoReturn:
+        """End the test: the container does not have ``what``."""
         if self.complete:
             pytest.fail(f"{LACKS}{what}")
         pytest.skip(f"{LACKS}{what}")
 
-    def unasked(self, why: str) -> NoReturn:
-        """End the test: whether this is there cannot be found out like this."""
+    def cannot_tell(self, why: str) -> NoReturn:
+        """End the test: whether the container keeps the promise cannot be found out, because of ``why``."""
         if self.complete:
-            pytest.fail(f"{UNASKED}{why}")
-        pytest.skip(f"{UNASKED}{why}")
+            pytest.fail(f"{CANNOT_TELL}{why}")
+        pytest.skip(f"{CANNOT_TELL}{why}")
 
-    def expects(self, holds: object, what: str) -> None:
-        """What this contract asks beyond the platform's: a gap where it is not so."""
+    def expect(self, holds: object, what: str) -> None:
+        """A promise beyond the platform's contract: the container is reported to lack it if it does not hold."""
         if not holds:
-            self.lacks(what)
+            self.missing(what)
 
-    def error(self, answer: requests.Response) -> dict[str, Any]:
-        """The members of an error that is a JSON object; ends the test where it is none."""
+    def error(self, response: requests.Response) -> dict[str, Any]:
+        """The members of an error that is a JSON object; ends the test if it is not one."""
         try:
-            found = answer.json()
+            members = response.json()
         except ValueError:
-            found = None
-        self.expects(isinstance(found, dict), "an error is no JSON object")
-        members: dict[str, Any] = found
-        return members
+            members = None
+        self.expect(isinstance(members, dict), "an error is not a JSON object")
+        return dict(members)
 
     @cached_property
-    def v2(self) -> bool:
-        """Whether Triton's own API is there."""
-        return self.ask("GET", "/v2/health/live").status_code == 200
+    def has_v2(self) -> bool:
+        """Whether the container has Triton's own API."""
+        return self.request("GET", "/v2/health/live").status_code == 200
 
     @cached_property
     def v2_model(self) -> str:
-        """The model to ask over v2: the one that was named, else the first that is ready; empty if none is."""
-        if self.model or not self.v2:
+        """The model for v2 requests: the one given with --model, else the first that is ready, else empty."""
+        if self.model or not self.has_v2:
             return self.model
-        index = self.ask("POST", "/v2/repository/index", data=b"{}").json()
+        index = self.request("POST", "/v2/repository/index", data=b"{}").json()
         ready = [row["name"] for row in index if row.get("state") == "READY"]
         return ready[0] if ready else ""
 
     @cached_property
-    def tensors(self) -> dict[str, Any] | None:
-        """A v2 request of ones for that model, if its metadata tells how and it is answered with 200."""
-        if not self.v2_model or not self.v2:
+    def tensors_of_ones(self) -> dict[str, Any] | None:
+        """A v2 request of ones for that model, if its metadata suffices to write one and it gets a 200."""
+        if not self.v2_model or not self.has_v2:
             return None
-        answer = self.ask("GET", f"/v2/models/{self.v2_model}")
-        if answer.status_code != 200:
+        response = self.request("GET", f"/v2/models/{self.v2_model}")
+        if response.status_code != 200:
             return None
-        body = {"inputs": [ones(tensor) for tensor in answer.json()["inputs"]]}
-        tried = self.ask("POST", f"/v2/models/{self.v2_model}/infer", json=body)
-        return body if tried.status_code == 200 else None
+        body = {"inputs": [ones(tensor) for tensor in response.json()["inputs"]]}
+        inference = self.request("POST", f"/v2/models/{self.v2_model}/infer", json=body)
+        return body if inference.status_code == 200 else None
 
     @cached_property
-    def known(self) -> Question | None:
+    def known_request(self) -> ModelRequest | None:
         """A request for ``/invocations`` that gets a 200, if there is one."""
-        if self.given is not None or self.tensors is None:
-            return self.given
-        return self.addressed(Question(json.dumps(self.tensors).encode()))
+        if self.given_request is not None or self.tensors_of_ones is None:
+            return self.given_request
+        return self.with_target_model(ModelRequest(json.dumps(self.tensors_of_ones).encode()))
 
-    def addressed(self, question: Question) -> Question:
-        """The same for the v2 model, where there is one, named in the header that the platform has for it."""
+    def with_target_model(self, request: ModelRequest) -> ModelRequest:
+        """The same request with the platform's header that names the v2 model, if there is one."""
         if not self.v2_model:
-            return question
-        headers = {**question.headers, f"{PREFIX}Target-Model": self.v2_model}
-        return Question(question.body, question.content_type, headers)
+            return request
+        headers = {**request.headers, f"{PREFIX}Target-Model": self.v2_model}
+        return ModelRequest(request.body, request.content_type, headers)
 
-    def good(self) -> Question:
-        """:attr:`known`; ends the test where there is none."""
-        if self.known is None:
-            self.unasked("no request is known that this container answers: give one with --body")
-        return self.known
+    def accepted_request(self) -> ModelRequest:
+        """:attr:`known_request`; ends the test if there is none."""
+        if self.known_request is None:
+            self.cannot_tell("no request is known that this container answers: give one with --body")
+        return self.known_request
 
 
 def ones(tensor: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,28 +160,28 @@ def ones(tensor: Mapping[str, Any]) -> dict[str, Any]:
     count = 1
     for size in shape:
         count *= size
-    one: object = {"BYTES": "1", "BOOL": True}.get(tensor["datatype"], 1)
-    return {"name": tensor["name"], "datatype": tensor["datatype"], "shape": shape, "data": [one] * count}
+    value: object = {"BYTES": "1", "BOOL": True}.get(tensor["datatype"], 1)
+    return {"name": tensor["name"], "datatype": tensor["datatype"], "shape": shape, "data": [value] * count}
 
 
-def json_of(answer: requests.Response) -> Any:
-    """The body of an answer that has to be JSON, whatever its status."""
-    assert answer.headers.get("Content-Type", "").startswith(JSON), answer.headers
-    return answer.json()
+def read_json(response: requests.Response) -> Any:
+    """The body of a response that must be JSON, whatever its status."""
+    assert response.headers.get("Content-Type", "").startswith(JSON), response.headers
+    return response.json()
 
 
-def refused(answer: requests.Response) -> None:
-    """A caller's mistake is called one: 4xx, no page for a browser, no traceback."""
-    assert 400 <= answer.status_code < 500, (answer.status_code, answer.text[:200])
-    assert_no_page(answer)
+def assert_refused(response: requests.Response) -> None:
+    """The response blames the caller: 4xx, no HTML, no traceback."""
+    assert 400 <= response.status_code < 500, (response.status_code, response.text[:200])
+    assert_not_html(response)
 
 
-def assert_no_page(answer: requests.Response) -> None:
-    assert "html" not in answer.headers.get("Content-Type", ""), "the answer is HTML"
-    assert "Traceback" not in answer.text, "a traceback reaches the caller"
+def assert_not_html(response: requests.Response) -> None:
+    assert "html" not in response.headers.get("Content-Type", ""), "the response is HTML"
+    assert "Traceback" not in response.text, "a traceback reaches the caller"
 
 
-def archives(folders: str) -> Iterator[Archive]:
+def find_archives(folders: str) -> Iterator[Archive]:
     """The archives below ``HERE[:THERE]``."""
     here, _, there = folders.partition(":")
     for model in sorted(Path(here).glob("*/model")) if here else ():

@@ -1,4 +1,4 @@
-"""Our own box in each of its modes, with small models: the one part that does not stand alone."""
+"""Trireme's own box in each of its modes, with small models: the one part that does not stand alone."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from tests.support.boxes import running_box
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.tritons import MODELS
 
-from .container import Container, Question, archives
+from .container import Container, ModelRequest, find_archives
 
-#: What every model here takes.
+#: A request body that every model here takes.
 BODY = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}'
 
 
 @contextmanager
-def started(mode: str, folder: Path) -> Iterator[Container]:
-    """A box of ours in that mode, which has to have every row."""
-    with {"single": single, "mme": multi_model, "batch": batch}[mode](folder) as container:
+def start_box(mode: str, folder: Path) -> Iterator[Container]:
+    """Start a Trireme box in that mode. It must keep every promise of the table."""
+    with {"single": start_single_model, "mme": start_multi_model, "batch": start_batch}[mode](
+        folder
+    ) as container:
         yield container
 
 
 @contextmanager
-def single(folder: Path) -> Iterator[Container]:
-    """As a team runs it that comes from Triton: models, a default, and no client."""
+def start_single_model(folder: Path) -> Iterator[Container]:
+    """Models, a default model and no client: as a team that comes from Triton runs it."""
     for name in ("counts", "echo"):
         MODELS[name].write(folder / "model" / name)
     with running_box(
@@ -39,8 +41,8 @@ def single(folder: Path) -> Iterator[Container]:
 
 
 @contextmanager
-def batch(folder: Path) -> Iterator[Container]:
-    """For batch transform, the platform's way of saying so."""
+def start_batch(folder: Path) -> Iterator[Container]:
+    """For batch transform, set with the platform's own variables."""
     MODELS["echo"].write(folder / "model" / "echo")
     with running_box(
         folder,
@@ -51,12 +53,12 @@ def batch(folder: Path) -> Iterator[Container]:
         SAGEMAKER_MAX_CONCURRENT_TRANSFORMS="4",
         SAGEMAKER_MAX_PAYLOAD_IN_MB="25",
     ) as box:
-        yield Container(box.url, "batch", complete=True, given=Question(BODY))
+        yield Container(box.url, "batch", complete=True, given_request=ModelRequest(BODY))
 
 
 @contextmanager
-def multi_model(folder: Path) -> Iterator[Container]:
-    """With an archive of each layout, whose models all take the same body."""
+def start_multi_model(folder: Path) -> Iterator[Container]:
+    """Multi-model mode with an archive of each layout. Every model takes the same body."""
     platform = ArchiveFolder(folder / "archives")
     platform.flat("flat")
     platform.nested(
@@ -78,6 +80,6 @@ def multi_model(folder: Path) -> Iterator[Container]:
             box.url,
             "mme",
             complete=True,
-            given=Question(BODY),
-            archives=tuple(archives(str(platform.home))),
+            given_request=ModelRequest(BODY),
+            archives=tuple(find_archives(str(platform.home))),
         )

@@ -1,4 +1,4 @@
-"""What the run found out, a row for each test: for people at the end of it, and as JSON for machines."""
+"""The table of the run, a row for each test: as text for people, as JSON for machines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from .container import LACKS, UNASKED
+from .container import CANNOT_TELL, LACKS
 
 HAS, HAS_NOT, BROKEN, OPEN = "has", "has not", "broken", "not asked"
-#: Of several findings for one row the gravest counts.
+#: The states of a row, the gravest last: of several cases of one test the gravest counts.
 ORDER = (HAS, OPEN, HAS_NOT, BROKEN)
 
 
@@ -31,11 +31,11 @@ def row_of(item: pytest.Item, report: pytest.TestReport, mode: str) -> Row:
     """The row that a test's report makes: the file is the feature, the test's name the promise."""
     feature = item.path.stem.removeprefix("test_").replace("_", " ")
     promise = getattr(item, "originalname", item.name).removeprefix("test_").replace("_", " ")
-    state, why = finding(report)
+    state, why = state_of_report(report)
     return Row(mode, feature, promise, state, why)
 
 
-def finding(report: pytest.TestReport) -> tuple[str, str]:
+def state_of_report(report: pytest.TestReport) -> tuple[str, str]:
     """The state of a row, and the reason for it in one line."""
     if report.passed:
         return HAS, ""
@@ -44,7 +44,7 @@ def finding(report: pytest.TestReport) -> tuple[str, str]:
         crash = getattr(report.longrepr, "reprcrash", None)
         return BROKEN, (crash.message if crash else text).splitlines()[0]
     reason = text.removeprefix("Skipped: ")
-    return HAS_NOT if reason.startswith(LACKS) else OPEN, reason.removeprefix(LACKS).removeprefix(UNASKED)
+    return HAS_NOT if reason.startswith(LACKS) else OPEN, reason.removeprefix(LACKS).removeprefix(CANNOT_TELL)
 
 
 class Table:
@@ -55,8 +55,8 @@ class Table:
 
     def add(self, row: Row) -> None:
         key = (row.mode, row.feature, row.promise)
-        before = self._rows.get(key)
-        if before is None or ORDER.index(row.state) > ORDER.index(before.state):
+        known = self._rows.get(key)
+        if known is None or ORDER.index(row.state) > ORDER.index(known.state):
             self._rows[key] = row
 
     @property

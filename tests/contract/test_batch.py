@@ -1,4 +1,4 @@
-"""Batch transform: what the container wants to be sent, and JSON lines."""
+"""Batch transform: ``/execution-parameters`` and JSON lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .container import Container, Question, json_of
+from .container import Container, ModelRequest, read_json
 
 pytestmark = pytest.mark.modes("batch")
 LINES = "application/jsonlines"
@@ -14,15 +14,15 @@ LINES = "application/jsonlines"
 
 @pytest.fixture
 def lines(container: Container) -> list[bytes]:
-    """Lines that get an answer each."""
-    question = container.good()
-    if question.content_type not in (LINES, "application/json"):
-        container.unasked("the --body is no JSON")
-    # A JSON text of one line is a line.
-    given = question.body.strip().split(b"\n") if question.content_type == LINES else [question.body]
-    if any(not is_json(line) for line in given):
-        container.unasked("the --body is no line of JSON")
-    return given * 3
+    """Three lines of JSON that the container answers."""
+    request = container.accepted_request()
+    if request.content_type not in (LINES, "application/json"):
+        container.cannot_tell("the --body is not JSON")
+    # A JSON text without a line break is a line.
+    body_lines = request.body.strip().split(b"\n") if request.content_type == LINES else [request.body]
+    if any(not is_json(line) for line in body_lines):
+        container.cannot_tell("the --body is not a line of JSON")
+    return body_lines * 3
 
 
 def is_json(line: bytes) -> bool:
@@ -33,49 +33,49 @@ def is_json(line: bytes) -> bool:
     return True
 
 
-def send(container: Container, lines: list[bytes]) -> list[bytes]:
-    """The lines of the answer."""
-    question = Question(b"\n".join(lines), LINES, container.good().headers)
-    answer = container.invoke(question)
-    container.expects(answer.status_code != 415, "it does not take JSON lines")
-    assert answer.status_code == 200, answer.text[:500]
-    assert int(answer.headers["Content-Length"]) == len(answer.content)
-    return answer.content.strip().split(b"\n")
+def send_lines(container: Container, lines: list[bytes]) -> list[bytes]:
+    """Send the lines as one request, and return the lines of the response."""
+    request = ModelRequest(b"\n".join(lines), LINES, container.accepted_request().headers)
+    response = container.invoke(request)
+    container.expect(response.status_code != 415, "it does not take JSON lines")
+    assert response.status_code == 200, response.text[:500]
+    assert int(response.headers["Content-Length"]) == len(response.content)
+    return response.content.strip().split(b"\n")
 
 
-def test_it_says_what_it_wants_to_be_sent(container: Container) -> None:
-    answer = container.ask("GET", "/execution-parameters")
-    container.expects(answer.status_code == 200, f"/execution-parameters is {answer.status_code}")
-    found = json_of(answer)
-    assert found["MaxConcurrentTransforms"] > 0
-    assert found["BatchStrategy"] in ("SINGLE_RECORD", "MULTI_RECORD")
-    assert found["MaxPayloadInMB"] >= 0
-    # What the platform refuses otherwise.
-    assert found["MaxConcurrentTransforms"] * found["MaxPayloadInMB"] <= 100
+def test_execution_parameters_are_within_the_platforms_limits(container: Container) -> None:
+    response = container.request("GET", "/execution-parameters")
+    container.expect(response.status_code == 200, f"/execution-parameters is {response.status_code}")
+    parameters = read_json(response)
+    assert parameters["MaxConcurrentTransforms"] > 0
+    assert parameters["BatchStrategy"] in ("SINGLE_RECORD", "MULTI_RECORD")
+    assert parameters["MaxPayloadInMB"] >= 0
+    # The platform refuses more than 100 MB in flight.
+    assert parameters["MaxConcurrentTransforms"] * parameters["MaxPayloadInMB"] <= 100
 
 
-def test_what_it_says_it_takes_is_not_too_large(container: Container) -> None:
-    answer = container.ask("GET", "/execution-parameters")
-    container.expects(answer.status_code == 200, f"/execution-parameters is {answer.status_code}")
-    body = b" " * int(answer.json()["MaxPayloadInMB"] * 2**20)
-    assert container.invoke(Question(body)).status_code != 413
+def test_a_body_of_the_stated_payload_limit_is_not_a_413(container: Container) -> None:
+    response = container.request("GET", "/execution-parameters")
+    container.expect(response.status_code == 200, f"/execution-parameters is {response.status_code}")
+    body = b" " * int(response.json()["MaxPayloadInMB"] * 2**20)
+    assert container.invoke(ModelRequest(body)).status_code != 413
 
 
-def test_a_line_in_is_a_line_out(container: Container, lines: list[bytes]) -> None:
-    answers = send(container, lines)
+def test_each_line_gets_one_line_of_answer(container: Container, lines: list[bytes]) -> None:
+    answers = send_lines(container, lines)
     assert len(answers) == len(lines)
     assert all(is_json(line) for line in answers)
 
 
 def test_lines_are_answered_in_their_order(container: Container, lines: list[bytes]) -> None:
-    """The one that is none has its place among the others."""
-    for place in (0, len(lines) // 2, len(lines)):
-        answers = send(container, [*lines[:place], b"this is no JSON", *lines[place:]])
+    """A line that is not JSON gets its error at its own place among the others."""
+    for position in (0, len(lines) // 2, len(lines)):
+        answers = send_lines(container, [*lines[:position], b"this is no JSON", *lines[position:]])
         assert len(answers) == len(lines) + 1
-        wrong = [number for number, line in enumerate(answers) if b'"error"' in line]
-        container.expects(wrong == [place], f"the error is at {wrong}, not at {place}")
+        error_places = [index for index, line in enumerate(answers) if b'"error"' in line]
+        container.expect(error_places == [position], f"the error is at {error_places}, not at {position}")
 
 
-def test_lines_of_which_none_can_be_answered_are_an_error(container: Container, lines: list[bytes]) -> None:
-    answer = container.invoke(Question(b"no\nJSON", LINES, container.good().headers))
-    assert 400 <= answer.status_code < 500
+def test_a_request_without_one_good_line_is_an_error(container: Container, lines: list[bytes]) -> None:
+    response = container.invoke(ModelRequest(b"no\nJSON", LINES, container.accepted_request().headers))
+    assert 400 <= response.status_code < 500

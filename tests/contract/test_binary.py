@@ -1,4 +1,4 @@
-"""The v2 protocol's binary form in ``/invocations``, under SageMaker's name for it."""
+"""The v2 protocol's binary form in ``/invocations``, with SageMaker's content type."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from .container import JSON, Container, Question, json_of, refused
+from .container import JSON, Container, ModelRequest, assert_refused, read_json
 
 pytestmark = pytest.mark.modes("single")
 TYPE = "application/vnd.sagemaker-triton.binary+json"
-#: How ``struct`` writes a number of each datatype.
-LETTERS = {
+#: The ``struct`` format of each datatype.
+STRUCT_FORMATS = {
     "BOOL": "?",
     "INT8": "b",
     "INT16": "h",
@@ -27,7 +27,7 @@ LETTERS = {
     "FP32": "f",
     "FP64": "d",
 }
-#: What stands where the content type has ``;json-header-size=N``.
+#: Content types with a wrong ``;json-header-size=N``.
 MALFORMED = {
     "no number": f"{TYPE};json-header-size=abc",
     "negative": f"{TYPE};json-header-size=-1",
@@ -37,63 +37,69 @@ MALFORMED = {
 }
 
 
-def parts(container: Container, binary_output: bool) -> tuple[dict[str, Any], bytes]:
-    """JSON and tensors of the request of ones."""
-    container.expects(container.v2, "there is no /v2 to learn a model's tensors from")
-    rows = (container.tensors or {"inputs": []})["inputs"]
-    if not rows or any(row["datatype"] not in LETTERS for row in rows):
-        container.unasked("no model with tensors of numbers is known: name one with --model")
-    inputs, tail = [], b""
+def json_and_tensors(container: Container, binary_output: bool) -> tuple[dict[str, Any], bytes]:
+    """The JSON header and the tensor bytes of the request of ones."""
+    container.expect(container.has_v2, "there is no /v2 to learn a model's tensors from")
+    rows = (container.tensors_of_ones or {"inputs": []})["inputs"]
+    if not rows or any(row["datatype"] not in STRUCT_FORMATS for row in rows):
+        container.cannot_tell("no model with numeric tensors is known: name one with --model")
+    inputs, tensor_bytes = [], b""
     for row in rows:
-        data = struct.pack(f"<{len(row['data'])}{LETTERS[row['datatype']]}", *row["data"])
-        sized = {name: value for name, value in row.items() if name != "data"}
-        inputs.append({**sized, "parameters": {"binary_data_size": len(data)}})
-        tail += data
-    return {"inputs": inputs, "parameters": {"binary_data_output": binary_output}}, tail
+        data = struct.pack(f"<{len(row['data'])}{STRUCT_FORMATS[row['datatype']]}", *row["data"])
+        described = {name: value for name, value in row.items() if name != "data"}
+        inputs.append({**described, "parameters": {"binary_data_size": len(data)}})
+        tensor_bytes += data
+    return {"inputs": inputs, "parameters": {"binary_data_output": binary_output}}, tensor_bytes
 
 
-def question(container: Container, binary_output: bool = True) -> Question:
-    head, tail = parts(container, binary_output)
-    text = json.dumps(head).encode()
-    return container.addressed(Question(text + tail, f"{TYPE};json-header-size={len(text)}"))
+def binary_request(container: Container, binary_output: bool = True) -> ModelRequest:
+    header, tensor_bytes = json_and_tensors(container, binary_output)
+    header_bytes = json.dumps(header).encode()
+    return container.with_target_model(
+        ModelRequest(header_bytes + tensor_bytes, f"{TYPE};json-header-size={len(header_bytes)}")
+    )
 
 
 def test_tensors_come_back_with_their_own_header_size(container: Container) -> None:
-    answer = container.invoke(question(container))
-    assert answer.status_code == 200, answer.text[:500]
-    kind, equals, size = answer.headers["Content-Type"].partition(";json-header-size=")
-    assert (kind, equals) == (TYPE, ";json-header-size=")
-    outputs = json.loads(answer.content[: int(size)])["outputs"]
+    response = container.invoke(binary_request(container))
+    assert response.status_code == 200, response.text[:500]
+    content_type, separator, size = response.headers["Content-Type"].partition(";json-header-size=")
+    assert (content_type, separator) == (TYPE, ";json-header-size=")
+    outputs = json.loads(response.content[: int(size)])["outputs"]
     sizes = [output["parameters"]["binary_data_size"] for output in outputs]
-    assert int(size) + sum(sizes) == len(answer.content) == int(answer.headers["Content-Length"])
+    assert int(size) + sum(sizes) == len(response.content) == int(response.headers["Content-Length"])
 
 
 def test_without_binary_outputs_the_answer_is_json(container: Container) -> None:
-    answer = container.invoke(question(container, binary_output=False))
-    assert answer.status_code == 200
-    assert all("data" in output for output in json_of(answer)["outputs"])
+    response = container.invoke(binary_request(container, binary_output=False))
+    assert response.status_code == 200
+    assert all("data" in output for output in read_json(response)["outputs"])
 
 
-def test_with_no_json_the_whole_body_is_the_one_tensor(container: Container) -> None:
-    head, tail = parts(container, binary_output=True)
-    if len(head["inputs"]) != 1 or head["inputs"][0]["datatype"] == "BYTES":
-        container.unasked("the model has several inputs: name one with a single input with --model")
-    answer = container.invoke(container.addressed(Question(tail, f"{TYPE};json-header-size=0")))
-    assert answer.status_code == 200, answer.text[:500]
-    assert TYPE in answer.headers["Content-Type"]
+def test_with_a_header_size_of_0_the_whole_body_is_the_one_tensor(container: Container) -> None:
+    header, tensor_bytes = json_and_tensors(container, binary_output=True)
+    if len(header["inputs"]) != 1 or header["inputs"][0]["datatype"] == "BYTES":
+        container.cannot_tell("the model has several inputs: name one with a single input with --model")
+    response = container.invoke(
+        container.with_target_model(ModelRequest(tensor_bytes, f"{TYPE};json-header-size=0"))
+    )
+    assert response.status_code == 200, response.text[:500]
+    assert TYPE in response.headers["Content-Type"]
 
 
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_malformed_header_is_a_400_and_the_server_lives_on(container: Container, case: str) -> None:
-    good = question(container)
-    answer = container.invoke(Question(good.body, MALFORMED[case], good.headers))
-    refused(answer)
-    container.expects(answer.status_code == 400, f"{case}: it is a {answer.status_code}")
-    assert JSON in answer.headers["Content-Type"]
-    assert container.invoke(good).status_code == 200
+    good_request = binary_request(container)
+    response = container.invoke(ModelRequest(good_request.body, MALFORMED[case], good_request.headers))
+    assert_refused(response)
+    container.expect(response.status_code == 400, f"{case}: it is a {response.status_code}")
+    assert JSON in response.headers["Content-Type"]
+    assert container.invoke(good_request).status_code == 200
 
 
 def test_a_header_size_that_cuts_the_json_is_refused(container: Container) -> None:
-    good = question(container)
-    refused(container.invoke(Question(good.body, f"{TYPE};json-header-size=5", good.headers)))
-    assert container.ask("GET", "/ping").status_code == 200
+    good_request = binary_request(container)
+    assert_refused(
+        container.invoke(ModelRequest(good_request.body, f"{TYPE};json-header-size=5", good_request.headers))
+    )
+    assert container.request("GET", "/ping").status_code == 200

@@ -1,4 +1,4 @@
-"""What a real boto3 client gets with ``endpoint_url``: the runtime's own answers and errors."""
+"""A real boto3 client with ``endpoint_url`` gets the SageMaker runtime's responses and errors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from .container import Container, Question, refused
+from .container import Container, ModelRequest, assert_refused
 
 pytestmark = pytest.mark.modes("single")
-NOBODY = "there-is-no-such-model"
+UNKNOWN_MODEL = "there-is-no-such-model"
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def runtime(container: Container) -> Any:
     """boto3's ``sagemaker-runtime``, pointed at the container."""
     boto3 = pytest.importorskip("boto3", reason="could not be asked: boto3 is not here")
     config = pytest.importorskip("botocore.config").Config(retries={"max_attempts": 0})
-    probe = container.ask("POST", "/endpoints/mine/invocations", data=b"{")
-    container.expects(probe.status_code == 424, "/endpoints/<name>/invocations is not there")
+    probe = container.request("POST", "/endpoints/mine/invocations", data=b"{")
+    container.expect(probe.status_code == 424, "/endpoints/<name>/invocations is not there")
     return boto3.client(
         "sagemaker-runtime",
         endpoint_url=container.url,
@@ -31,59 +31,59 @@ def runtime(container: Container) -> Any:
 
 
 @pytest.fixture
-def streaming(runtime: Any, container: Container) -> Any:
-    """The same, where it has streams."""
-    probe = container.ask("POST", "/endpoints/mine/invocations-response-stream", data=b"{")
-    container.expects(probe.status_code == 424, "/endpoints/<name>/invocations-response-stream is not there")
+def streaming_runtime(runtime: Any, container: Container) -> Any:
+    """The same client, if the container has the streaming route."""
+    probe = container.request("POST", "/endpoints/mine/invocations-response-stream", data=b"{")
+    container.expect(probe.status_code == 424, "/endpoints/<name>/invocations-response-stream is not there")
     return runtime
 
 
-def asked(question: Question) -> dict[str, Any]:
-    """A question as boto3's arguments."""
-    words = {"EndpointName": "mine", "Body": question.body, "ContentType": question.content_type}
-    target = question.headers.get("X-Amzn-SageMaker-Target-Model")
-    return {**words, "TargetModel": target} if target else words
+def boto3_arguments(request: ModelRequest) -> dict[str, Any]:
+    """The request as arguments of boto3's calls."""
+    arguments = {"EndpointName": "mine", "Body": request.body, "ContentType": request.content_type}
+    target = request.headers.get("X-Amzn-SageMaker-Target-Model")
+    return {**arguments, "TargetModel": target} if target else arguments
 
 
-def test_invoke_endpoint_gets_the_container_s_answer(runtime: Any, container: Container) -> None:
-    question = container.good()
-    answer = runtime.invoke_endpoint(**asked(question))
-    plain = container.invoke(question)
-    assert answer["Body"].read() == plain.content
-    assert answer["ContentType"] == plain.headers["Content-Type"]
-    assert answer["InvokedProductionVariant"]
+def test_invoke_endpoint_gets_the_same_body_as_invocations(runtime: Any, container: Container) -> None:
+    request = container.accepted_request()
+    response = runtime.invoke_endpoint(**boto3_arguments(request))
+    direct = container.invoke(request)
+    assert response["Body"].read() == direct.content
+    assert response["ContentType"] == direct.headers["Content-Type"]
+    assert response["InvokedProductionVariant"]
 
 
 def test_an_error_of_the_container_is_a_model_error(runtime: Any, container: Container) -> None:
-    with pytest.raises(runtime.exceptions.ModelError) as caught:
+    with pytest.raises(runtime.exceptions.ModelError) as excinfo:
         runtime.invoke_endpoint(EndpointName="mine", Body=b"{", ContentType="application/json")
-    found = caught.value.response
-    assert found["ResponseMetadata"]["HTTPStatusCode"] == 424
-    assert 400 <= found["OriginalStatusCode"] < 500
-    assert json.loads(found["OriginalMessage"])["error"]
-    assert found["OriginalMessage"] in found["Error"]["Message"]
-    assert found["LogStreamArn"]
+    error = excinfo.value.response
+    assert error["ResponseMetadata"]["HTTPStatusCode"] == 424
+    assert 400 <= error["OriginalStatusCode"] < 500
+    assert json.loads(error["OriginalMessage"])["error"]
+    assert error["OriginalMessage"] in error["Error"]["Message"]
+    assert error["LogStreamArn"]
 
 
-def test_a_stream_is_read_in_parts(streaming: Any, container: Container) -> None:
-    question = container.good()
-    words = asked(question)
+def test_a_stream_is_read_in_parts(streaming_runtime: Any, container: Container) -> None:
+    request = container.accepted_request()
+    arguments = boto3_arguments(request)
     # This call cannot name a target model.
-    if target := words.pop("TargetModel", ""):
-        words["CustomAttributes"] = f"modelname={target}"
-    answer = streaming.invoke_endpoint_with_response_stream(**words)
-    received = b"".join(event["PayloadPart"]["Bytes"] for event in answer["Body"])
-    assert received == container.invoke(question).content
-    assert answer["ContentType"]
+    if target := arguments.pop("TargetModel", ""):
+        arguments["CustomAttributes"] = f"modelname={target}"
+    response = streaming_runtime.invoke_endpoint_with_response_stream(**arguments)
+    body = b"".join(event["PayloadPart"]["Bytes"] for event in response["Body"])
+    assert body == container.invoke(request).content
+    assert response["ContentType"]
 
 
-def test_an_error_before_a_stream_is_a_model_error(streaming: Any, container: Container) -> None:
-    with pytest.raises(streaming.exceptions.ModelError) as caught:
-        streaming.invoke_endpoint_with_response_stream(
+def test_an_error_before_a_stream_is_a_model_error(streaming_runtime: Any, container: Container) -> None:
+    with pytest.raises(streaming_runtime.exceptions.ModelError) as excinfo:
+        streaming_runtime.invoke_endpoint_with_response_stream(
             EndpointName="mine", Body=b"{", ContentType="application/json"
         )
-    assert 400 <= caught.value.response["OriginalStatusCode"] < 500
+    assert 400 <= excinfo.value.response["OriginalStatusCode"] < 500
 
 
-def test_another_method_is_refused(runtime: Any, container: Container) -> None:
-    refused(container.ask("GET", "/endpoints/mine/invocations"))
+def test_get_is_refused(runtime: Any, container: Container) -> None:
+    assert_refused(container.request("GET", "/endpoints/mine/invocations"))

@@ -1,61 +1,64 @@
-"""``POST /invocations``: an answer for a good request, a clear refusal for a bad one."""
+"""``POST /invocations``: a 200 for a good request, a clear error for a bad one."""
 
 from __future__ import annotations
 
 import pytest
 
-from .container import JSON, PREFIX, Container, Question, assert_no_page, refused
+from .container import JSON, PREFIX, Container, ModelRequest, assert_not_html, assert_refused
 
 pytestmark = pytest.mark.modes("single", "batch")
-#: What no server can have by chance.
-NOBODY = "there-is-no-such-model"
-GARBAGE = [b"", b"{", b"\x00\xff\xfe", b"[" * 10_000, b"null", b'"text"']
+#: A name that no server has by chance.
+UNKNOWN_MODEL = "there-is-no-such-model"
+MALFORMED_BODIES = [b"", b"{", b"\x00\xff\xfe", b"[" * 10_000, b"null", b'"text"']
 
 
 def test_a_good_request_is_a_200(container: Container) -> None:
-    answer = container.invoke(container.good())
-    assert answer.status_code == 200, answer.text[:500]
+    response = container.invoke(container.accepted_request())
+    assert response.status_code == 200, response.text[:500]
 
 
-def test_its_answer_has_a_content_length(container: Container) -> None:
-    answer = container.invoke(container.good())
-    if "text/event-stream" in answer.headers["Content-Type"]:
-        container.unasked("the answer is a stream")
-    container.expects("Content-Length" in answer.headers, "the answer is chunked")
-    assert int(answer.headers["Content-Length"]) == len(answer.content)
+def test_a_response_has_a_content_length(container: Container) -> None:
+    response = container.invoke(container.accepted_request())
+    if "text/event-stream" in response.headers["Content-Type"]:
+        container.cannot_tell("the answer is a stream")
+    container.expect("Content-Length" in response.headers, "the answer is chunked")
+    assert int(response.headers["Content-Length"]) == len(response.content)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
 def test_another_method_is_a_405(container: Container, method: str) -> None:
-    answer = container.ask(method, "/invocations")
-    container.expects(answer.status_code == 405, f"{method} /invocations is {answer.status_code}")
-    assert_no_page(answer)
-    container.expects(container.error(answer).get("error") == "Method Not Allowed", "the official words")
+    response = container.request(method, "/invocations")
+    container.expect(response.status_code == 405, f"{method} /invocations is {response.status_code}")
+    assert_not_html(response)
+    container.expect(
+        container.error(response).get("error") == "Method Not Allowed",
+        "the error is not 'Method Not Allowed'",
+    )
 
 
-@pytest.mark.parametrize("body", GARBAGE, ids=range(len(GARBAGE)))
-def test_garbage_is_refused_and_the_server_lives_on(container: Container, body: bytes) -> None:
-    refused(container.invoke(Question(body)))
-    assert container.ask("GET", "/ping").status_code == 200
+@pytest.mark.parametrize("body", MALFORMED_BODIES, ids=range(len(MALFORMED_BODIES)))
+def test_a_malformed_body_is_refused_and_the_server_lives_on(container: Container, body: bytes) -> None:
+    assert_refused(container.invoke(ModelRequest(body)))
+    assert container.request("GET", "/ping").status_code == 200
 
 
-def test_a_content_type_that_nobody_takes_is_a_415(container: Container) -> None:
-    answer = container.invoke(container.addressed(Question(b"?", "application/x-of-nobody")))
-    refused(answer)
-    container.expects(answer.status_code == 415, f"it is a {answer.status_code}")
+def test_an_unknown_content_type_is_a_415(container: Container) -> None:
+    response = container.invoke(container.with_target_model(ModelRequest(b"?", "application/x-unknown")))
+    assert_refused(response)
+    container.expect(response.status_code == 415, f"it is a {response.status_code}")
 
 
 def test_an_unknown_model_is_a_404(container: Container) -> None:
-    question = Question(b'{"inputs": []}', JSON, {f"{PREFIX}Target-Model": NOBODY})
-    answer = container.invoke(question)
-    container.expects(answer.status_code == 404, f"the model is not looked at: {answer.status_code}")
-    assert_no_page(answer)
+    request = ModelRequest(b'{"inputs": []}', JSON, {f"{PREFIX}Target-Model": UNKNOWN_MODEL})
+    response = container.invoke(request)
+    container.expect(response.status_code == 404, f"an unknown model is not refused: {response.status_code}")
+    assert_not_html(response)
 
 
 def test_an_unknown_path_is_a_404_in_json(container: Container) -> None:
-    answer = container.ask("GET", "/there-is-no-such-path")
-    assert answer.status_code == 404
-    container.expects(JSON in answer.headers.get("Content-Type", ""), "it is no JSON")
+    response = container.request("GET", "/there-is-no-such-path")
+    assert response.status_code == 404
+    container.expect(JSON in response.headers.get("Content-Type", ""), "the 404 is not JSON")
 
 
 @pytest.mark.parametrize(
@@ -63,25 +66,27 @@ def test_an_unknown_path_is_a_404_in_json(container: Container) -> None:
     [("POST", "/invocations", b"{"), ("GET", "/there-is-no-such-path", b""), ("PUT", "/invocations", b"")],
 )
 def test_every_error_has_one_shape(container: Container, method: str, path: str, body: bytes) -> None:
-    answer = container.ask(method, path, data=body, headers={"Content-Type": JSON})
+    answer = container.request(method, path, data=body, headers={"Content-Type": JSON})
     members = container.error(answer)
-    wanted = {"error": str, "code": str, "request_id": str}
-    for name, kind in wanted.items():
-        container.expects(isinstance(members.get(name), kind), f"the error has no {name}")
+    expected_types = {"error": str, "code": str, "request_id": str}
+    for name, expected_type in expected_types.items():
+        container.expect(isinstance(members.get(name), expected_type), f"the error has no {name}")
 
 
-def test_a_dispatch_request_for_nobody_is_told_whom_there_is(container: Container) -> None:
-    """The form that names its model in the body."""
-    answer = container.ask("POST", "/invocations", json={"modelname": NOBODY, "payload": {}})
-    container.expects(answer.status_code == 404, f"the dispatch form: {answer.status_code}")
-    container.expects(NOBODY in container.error(answer).get("error", ""), "the name is in the error")
+def test_a_dispatch_request_for_an_unknown_model_is_a_404_that_names_it(container: Container) -> None:
+    """A dispatch request names its model in the body."""
+    response = container.request("POST", "/invocations", json={"modelname": UNKNOWN_MODEL, "payload": {}})
+    container.expect(response.status_code == 404, f"the dispatch form: {response.status_code}")
+    container.expect(
+        UNKNOWN_MODEL in container.error(response).get("error", ""), "the error does not name the model"
+    )
 
 
-def test_a_caller_that_leaves_half_way_harms_nobody(container: Container) -> None:
+def test_a_caller_that_hangs_up_half_way_does_not_harm_the_next(container: Container) -> None:
     for _ in range(3):
-        with container.connect() as line:
-            line.sendall(
+        with container.connect() as connection:
+            connection.sendall(
                 b"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\n"
                 b"Content-Length: 1000\r\n\r\n{"
             )
-    assert container.invoke(container.good()).status_code == 200
+    assert container.invoke(container.accepted_request()).status_code == 200

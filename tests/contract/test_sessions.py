@@ -1,4 +1,4 @@
-"""Stateful sessions: opened, used and closed by header."""
+"""Stateful sessions: opened and closed by a request, named by a header."""
 
 from __future__ import annotations
 
@@ -8,78 +8,87 @@ import re
 import pytest
 import requests
 
-from .container import PREFIX, Container, Question, refused
+from .container import PREFIX, Container, ModelRequest, assert_refused
 
 pytestmark = pytest.mark.modes("single")
-HEADER = f"{PREFIX}Session-Id"
-OPENED, CLOSED = f"{PREFIX}New-Session-Id", f"{PREFIX}Closed-Session-Id"
-NEW, CLOSE = Question(b'{"requestType":"NEW_SESSION"}'), Question(b'{"requestType":"CLOSE"}')
-NOBODY = "00000000-0000-0000-0000-000000000000"
+SESSION_HEADER = f"{PREFIX}Session-Id"
+NEW_SESSION_HEADER, CLOSED_SESSION_HEADER = f"{PREFIX}New-Session-Id", f"{PREFIX}Closed-Session-Id"
+NEW_SESSION, CLOSE_SESSION = (
+    ModelRequest(b'{"requestType":"NEW_SESSION"}'),
+    ModelRequest(b'{"requestType":"CLOSE"}'),
+)
+UNKNOWN_SESSION = "00000000-0000-0000-0000-000000000000"
 
 
-def ask_for_one(container: Container) -> requests.Response:
-    return container.invoke(NEW, headers={HEADER: "NEW_SESSION"})
+def open_session(container: Container) -> requests.Response:
+    return container.invoke(NEW_SESSION, headers={SESSION_HEADER: "NEW_SESSION"})
 
 
 @pytest.fixture
-def opened(container: Container) -> requests.Response:
-    """The answer to who opens a session."""
-    answer = ask_for_one(container)
-    there = answer.status_code == 200 and OPENED in answer.headers
-    container.expects(there, f"NEW_SESSION is answered with {answer.status_code}")
-    return answer
+def new_session(container: Container) -> requests.Response:
+    """The response that opened a session."""
+    response = open_session(container)
+    is_opened = response.status_code == 200 and NEW_SESSION_HEADER in response.headers
+    container.expect(is_opened, f"NEW_SESSION is answered with {response.status_code}")
+    return response
 
 
-def test_a_new_session_has_an_id_and_says_when_it_ends(opened: requests.Response) -> None:
-    found = re.fullmatch(r"([^;]+); Expires=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)", opened.headers[OPENED])
-    assert found, opened.headers[OPENED]
-    end = datetime.datetime.strptime(found[2], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.timezone.utc)
-    assert end > datetime.datetime.now(datetime.timezone.utc)
+def test_a_new_session_has_an_id_and_says_when_it_ends(new_session: requests.Response) -> None:
+    header = re.fullmatch(
+        r"([^;]+); Expires=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)", new_session.headers[NEW_SESSION_HEADER]
+    )
+    assert header, new_session.headers[NEW_SESSION_HEADER]
+    expiry = datetime.datetime.strptime(header[2], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.timezone.utc)
+    assert expiry > datetime.datetime.now(datetime.timezone.utc)
 
 
-def test_its_answer_names_it_in_both_headers(container: Container, opened: requests.Response) -> None:
-    container.expects(HEADER in opened.headers, f"no {HEADER}")
-    assert opened.headers[HEADER] == identity(opened)
+def test_a_new_session_is_named_in_both_headers(container: Container, new_session: requests.Response) -> None:
+    container.expect(SESSION_HEADER in new_session.headers, f"no {SESSION_HEADER}")
+    assert new_session.headers[SESSION_HEADER] == session_id(new_session)
 
 
-def test_an_open_session_is_served_again_and_again(container: Container, opened: requests.Response) -> None:
+def test_an_open_session_is_served_again_and_again(
+    container: Container, new_session: requests.Response
+) -> None:
     for _ in range(10):
-        answer = container.invoke(container.good(), headers={HEADER: identity(opened)})
-        assert answer.status_code == 200, answer.text[:500]
+        response = container.invoke(
+            container.accepted_request(), headers={SESSION_HEADER: session_id(new_session)}
+        )
+        assert response.status_code == 200, response.text[:500]
 
 
-def test_a_closed_session_says_so_and_is_closed(container: Container, opened: requests.Response) -> None:
-    answer = container.invoke(CLOSE, headers={HEADER: identity(opened)})
-    assert answer.status_code == 200
-    assert answer.headers[CLOSED] == identity(opened)
-    for question in (CLOSE, container.good()):
-        refused(container.invoke(question, headers={HEADER: identity(opened)}))
+def test_closing_a_session_names_it_and_ends_it(container: Container, new_session: requests.Response) -> None:
+    response = container.invoke(CLOSE_SESSION, headers={SESSION_HEADER: session_id(new_session)})
+    assert response.status_code == 200
+    assert response.headers[CLOSED_SESSION_HEADER] == session_id(new_session)
+    for request in (CLOSE_SESSION, container.accepted_request()):
+        assert_refused(container.invoke(request, headers={SESSION_HEADER: session_id(new_session)}))
 
 
-def test_every_session_has_an_id_of_its_own(container: Container, opened: requests.Response) -> None:
-    ids = {identity(opened), *(identity(ask_for_one(container)) for _ in range(20))}
+def test_every_session_has_an_id_of_its_own(container: Container, new_session: requests.Response) -> None:
+    ids = {session_id(new_session), *(session_id(open_session(container)) for _ in range(20))}
     assert len(ids) == 21
 
 
-@pytest.mark.parametrize("session", [NOBODY, "../../etc/passwd", "/dev/shm", "x" * 4000, "a;b=c"])
-def test_what_is_no_open_session_is_a_400(
-    container: Container, opened: requests.Response, session: str
+@pytest.mark.parametrize("session", [UNKNOWN_SESSION, "../../etc/passwd", "/dev/shm", "x" * 4000, "a;b=c"])
+def test_a_session_id_that_is_not_open_is_a_400(
+    container: Container, new_session: requests.Response, session: str
 ) -> None:
-    answer = container.invoke(container.good(), headers={HEADER: session})
-    refused(answer)
-    container.expects(answer.status_code == 400, f"it is a {answer.status_code}")
+    response = container.invoke(container.accepted_request(), headers={SESSION_HEADER: session})
+    assert_refused(response)
+    container.expect(response.status_code == 400, f"it is a {response.status_code}")
 
 
 @pytest.mark.modes("batch")
-def test_where_sessions_are_off_asking_for_one_is_a_400_that_says_so(container: Container) -> None:
-    answer = ask_for_one(container)
-    if OPENED in answer.headers:
-        container.unasked("sessions are on")
-    refused(answer)
-    container.expects(answer.status_code == 400, f"it is a {answer.status_code}")
-    container.expects("session" in container.error(answer).get("error", ""), "the error does not say so")
+def test_with_sessions_off_opening_one_is_a_400_that_says_so(container: Container) -> None:
+    response = open_session(container)
+    if NEW_SESSION_HEADER in response.headers:
+        container.cannot_tell("sessions are on")
+    assert_refused(response)
+    container.expect(response.status_code == 400, f"it is a {response.status_code}")
+    container.expect("session" in container.error(response).get("error", ""), "the error does not say so")
 
 
-def identity(answer: requests.Response) -> str:
+def session_id(response: requests.Response) -> str:
     """The id of a new session."""
-    return answer.headers[OPENED].partition(";")[0]
+    return response.headers[NEW_SESSION_HEADER].partition(";")[0]

@@ -7,110 +7,118 @@ from typing import Any
 
 import pytest
 
-from .container import JSON, Container, Question, assert_no_page, json_of, refused
+from .container import JSON, Container, ModelRequest, assert_not_html, assert_refused, read_json
 
 pytestmark = pytest.mark.modes("single")
-NOBODY = "there-is-no-such-model"
+UNKNOWN_MODEL = "there-is-no-such-model"
 
 
 @pytest.fixture
 def model(container: Container) -> str:
-    """A model to ask."""
-    container.expects(container.v2, "/v2/health/live is not 200")
+    """The name of a model that is ready."""
+    container.expect(container.has_v2, "/v2/health/live is not 200")
     if not container.v2_model:
-        container.unasked("no model is ready: name one with --model")
+        container.cannot_tell("no model is ready: name one with --model")
     return container.v2_model
 
 
 @pytest.fixture
 def tensors(container: Container, model: str) -> dict[str, Any]:
-    """A request of ones for it."""
-    if container.tensors is None:
-        container.unasked(f"{model} does not take tensors of ones: name another with --model")
-    return container.tensors
+    """A v2 request of ones for the model."""
+    if container.tensors_of_ones is None:
+        container.cannot_tell(f"{model} does not take tensors of ones: name another with --model")
+    return container.tensors_of_ones
 
 
 @pytest.mark.parametrize("path", ["health/live", "health/ready", "models/{model}/ready"])
-def test_health(container: Container, model: str, path: str) -> None:
-    assert container.ask("GET", f"/v2/{path.format(model=model)}").status_code == 200
+def test_the_server_and_the_model_are_live_and_ready(container: Container, model: str, path: str) -> None:
+    assert container.request("GET", f"/v2/{path.format(model=model)}").status_code == 200
 
 
-def test_metadata(container: Container, model: str) -> None:
-    assert json_of(container.ask("GET", "/v2"))["name"]
-    found = json_of(container.ask("GET", f"/v2/models/{model}"))
-    assert found["name"] == model
-    assert {tuple(sorted(tensor)) for tensor in found["inputs"]} == {("datatype", "name", "shape")}
+def test_metadata_lists_the_models_inputs(container: Container, model: str) -> None:
+    assert read_json(container.request("GET", "/v2"))["name"]
+    metadata = read_json(container.request("GET", f"/v2/models/{model}"))
+    assert metadata["name"] == model
+    assert {tuple(sorted(tensor)) for tensor in metadata["inputs"]} == {("datatype", "name", "shape")}
 
 
-def test_configuration_and_statistics(container: Container, model: str) -> None:
-    assert json_of(container.ask("GET", f"/v2/models/{model}/config"))["name"] == model
-    rows = json_of(container.ask("GET", f"/v2/models/{model}/stats"))["model_stats"]
+def test_the_configuration_and_statistics_are_of_the_model(container: Container, model: str) -> None:
+    assert read_json(container.request("GET", f"/v2/models/{model}/config"))["name"] == model
+    rows = read_json(container.request("GET", f"/v2/models/{model}/stats"))["model_stats"]
     assert {row["name"] for row in rows} == {model}
 
 
-def test_the_repository_s_index(container: Container, model: str) -> None:
-    rows = json_of(container.ask("POST", "/v2/repository/index", data=b"{}"))
+def test_the_repository_index_lists_the_model(container: Container, model: str) -> None:
+    rows = read_json(container.request("POST", "/v2/repository/index", data=b"{}"))
     assert model in {row["name"] for row in rows}
 
 
-def test_infer(container: Container, model: str, tensors: dict[str, Any]) -> None:
-    found = json_of(container.ask("POST", f"/v2/models/{model}/infer", json={**tensors, "id": "mine"}))
-    assert (found["model_name"], found["id"]) == (model, "mine")
-    assert found["outputs"]
+def test_infer_keeps_the_requests_id_and_returns_outputs(
+    container: Container, model: str, tensors: dict[str, Any]
+) -> None:
+    inference = read_json(
+        container.request("POST", f"/v2/models/{model}/infer", json={**tensors, "id": "mine"})
+    )
+    assert (inference["model_name"], inference["id"]) == (model, "mine")
+    assert inference["outputs"]
 
 
 def test_a_version_may_be_in_the_path(container: Container, model: str, tensors: dict[str, Any]) -> None:
-    version = json_of(container.ask("GET", f"/v2/models/{model}"))["versions"][0]
-    answer = container.ask("POST", f"/v2/models/{model}/versions/{version}/infer", json=tensors)
-    assert json_of(answer)["model_version"] == version
+    version = read_json(container.request("GET", f"/v2/models/{model}"))["versions"][0]
+    answer = container.request("POST", f"/v2/models/{model}/versions/{version}/infer", json=tensors)
+    assert read_json(answer)["model_version"] == version
 
 
 def test_an_unknown_model_or_version_is_a_client_s_error(
     container: Container, model: str, tensors: dict[str, Any]
 ) -> None:
-    for path in (f"{NOBODY}/infer", f"{model}/versions/987654/infer"):
-        answer = container.ask("POST", f"/v2/models/{path}", json=tensors)
-        refused(answer)
-        assert json_of(answer)["error"]
+    for path in (f"{UNKNOWN_MODEL}/infer", f"{model}/versions/987654/infer"):
+        answer = container.request("POST", f"/v2/models/{path}", json=tensors)
+        assert_refused(answer)
+        assert read_json(answer)["error"]
 
 
-def test_invocations_takes_the_same_and_adds_or_loses_no_key(
+def test_invocations_returns_the_same_keys_as_v2(
     container: Container, model: str, tensors: dict[str, Any]
 ) -> None:
-    question = container.addressed(Question(json.dumps(tensors).encode()))
-    plain = json_of(container.ask("POST", f"/v2/models/{model}/infer", json=tensors))
-    assert json_of(container.invoke(question)).keys() == plain.keys()
+    request = container.with_target_model(ModelRequest(json.dumps(tensors).encode()))
+    direct = read_json(container.request("POST", f"/v2/models/{model}/infer", json=tensors))
+    assert read_json(container.invoke(request)).keys() == direct.keys()
 
 
 def test_a_wrong_tensor_is_refused_on_invocations(container: Container, tensors: dict[str, Any]) -> None:
-    first, *others = tensors["inputs"]
-    for wrong in ({**first, "name": "nobody"}, {**first, "shape": [1, 2, 3, 4, 5, 6]}, {**first, "data": []}):
-        body = json.dumps({"inputs": [wrong, *others]}).encode()
-        refused(container.invoke(container.addressed(Question(body))))
+    first_input, *other_inputs = tensors["inputs"]
+    for wrong_input in (
+        {**first_input, "name": "unknown"},
+        {**first_input, "shape": [1, 2, 3, 4, 5, 6]},
+        {**first_input, "data": []},
+    ):
+        body = json.dumps({"inputs": [wrong_input, *other_inputs]}).encode()
+        assert_refused(container.invoke(container.with_target_model(ModelRequest(body))))
 
 
 def test_generate_takes_a_flat_body(container: Container, model: str, tensors: dict[str, Any]) -> None:
-    answer = container.ask("POST", f"/v2/models/{model}/generate", json=flat(tensors))
-    if answer.status_code == 400:
-        container.unasked(f"{model} is not for generate: {answer.text[:80]}")
-    assert json_of(answer)["model_name"] == model
+    response = container.request("POST", f"/v2/models/{model}/generate", json=generate_body(tensors))
+    if response.status_code == 400:
+        container.cannot_tell(f"{model} is not for generate: {response.text[:80]}")
+    assert read_json(response)["model_name"] == model
 
 
-def test_generate_stream_is_server_sent_events_to_the_letter(
+def test_generate_stream_sends_server_sent_events(
     container: Container, model: str, tensors: dict[str, Any]
 ) -> None:
-    answer = container.ask("POST", f"/v2/models/{model}/generate_stream", json=flat(tensors))
-    if answer.status_code == 400:
-        container.unasked(f"{model} is not for generate: {answer.text[:80]}")
-    assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-    *events, end = answer.text.split("\n\n")
+    response = container.request("POST", f"/v2/models/{model}/generate_stream", json=generate_body(tensors))
+    if response.status_code == 400:
+        container.cannot_tell(f"{model} is not for generate: {response.text[:80]}")
+    assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+    *events, end = response.text.split("\n\n")
     assert end == ""
     assert all(json.loads(event.removeprefix("data: "))["model_name"] == model for event in events)
 
 
 def test_triton_s_own_client_works(container: Container, model: str, tensors: dict[str, Any]) -> None:
     if not container.url.startswith("http://"):
-        container.unasked("tritonclient.http is only asked without TLS")
+        container.cannot_tell("tritonclient.http is tried without TLS only")
     http = pytest.importorskip("tritonclient.http", reason="could not be asked: tritonclient is not here")
     numpy = pytest.importorskip("numpy", reason="could not be asked: numpy is not here")
     utils = pytest.importorskip("tritonclient.utils")
@@ -118,22 +126,22 @@ def test_triton_s_own_client_works(container: Container, model: str, tensors: di
         assert client.is_server_ready()
         assert client.get_model_config(model)["name"] == model
         inputs = []
-        for row in tensors["inputs"]:
-            kind = utils.triton_to_np_dtype(row["datatype"])
-            given = http.InferInput(row["name"], row["shape"], row["datatype"])
-            given.set_data_from_numpy(numpy.array(row["data"], kind).reshape(row["shape"]))
-            inputs.append(given)
+        for description in tensors["inputs"]:
+            dtype = utils.triton_to_np_dtype(description["datatype"])
+            tensor = http.InferInput(description["name"], description["shape"], description["datatype"])
+            tensor.set_data_from_numpy(numpy.array(description["data"], dtype).reshape(description["shape"]))
+            inputs.append(tensor)
         assert client.infer(model, inputs, request_id="mine").get_response()["id"] == "mine"
 
 
 @pytest.mark.parametrize("path", ["/v2/nothing", "/v2/models"])
-def test_a_path_that_triton_has_not_is_a_404_in_json(container: Container, model: str, path: str) -> None:
-    answer = container.ask("GET", path)
-    assert answer.status_code == 404
-    assert_no_page(answer)
-    container.expects(JSON in answer.headers.get("Content-Type", ""), "it is no JSON")
+def test_a_path_that_triton_lacks_is_a_404_in_json(container: Container, model: str, path: str) -> None:
+    response = container.request("GET", path)
+    assert response.status_code == 404
+    assert_not_html(response)
+    container.expect(JSON in response.headers.get("Content-Type", ""), "the 404 is not JSON")
 
 
-def flat(tensors: dict[str, Any]) -> dict[str, Any]:
-    """The form of ``generate``."""
+def generate_body(tensors: dict[str, Any]) -> dict[str, Any]:
+    """The tensors as a body for ``generate``."""
     return {row["name"]: row["data"] if len(row["data"]) > 1 else row["data"][0] for row in tensors["inputs"]}

@@ -176,7 +176,7 @@ def build(context: Context, model: str, target: str, out: Path, *words: str) -> 
         *words,
     )
     environment = {**os.environ, "TRIREME_CACHE": str(context.cache)}
-    process = subprocess.run(
+    completed = subprocess.run(
         command,
         env=environment,
         cwd=HERE,
@@ -185,7 +185,7 @@ def build(context: Context, model: str, target: str, out: Path, *words: str) -> 
         check=False,
         timeout=BUILD_TIMEOUT_S,
     )
-    return process.stderr.strip()[-800:] if process.returncode else ""
+    return completed.stderr.strip()[-800:] if completed.returncode else ""
 
 
 def _foreign_plan(out: Path, name: str) -> Check:

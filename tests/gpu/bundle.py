@@ -84,14 +84,14 @@ def collect_wheels(folder: Path, python: str) -> None:
         platforms = [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (35, 34, 31, 28, 27, 24, 17)]
         kind = ("--only-binary=:all:", "--implementation=cp", f"--python-version={python}", *platforms)
         kind = (*kind, "--platform=manylinux2014_x86_64", "--platform=manylinux1_x86_64")
-        process = subprocess.run(
+        completed = subprocess.run(
             (*pip, *kind, *constraint, "--dest", downloads, *PACKAGES, SERVER),
             capture_output=True,
             text=True,
             check=False,
         )
-        if process.returncode:
-            raise StartError(f"the wheels could not be downloaded: {process.stderr.strip()[-600:]}")
+        if completed.returncode:
+            raise StartError(f"the wheels could not be downloaded: {completed.stderr.strip()[-600:]}")
         for wheel in Path(downloads).glob("*.whl"):
             repack(wheel, folder / wheel.name, python)
 

@@ -108,14 +108,14 @@ def golden(
         yield Check(f"{model}: golden tensors", "not applicable", detail)
     name = f"{model}: golden answer"
     payload = json.loads((HERE / "clients" / model / "sample" / "payload.json").read_bytes())
-    answer = started.invoke(model, payload)
-    if answer.status_code != 200:
-        yield Check(name, "failed", f"{answer.status_code}: {answer.text[:300]}")
+    response = started.invoke(model, payload)
+    if response.status_code != 200:
+        yield Check(name, "failed", f"{response.status_code}: {response.text[:300]}")
     elif kind == "random":
         yield Check(name, "not applicable", "answered 200; the answer of random weights means nothing")
     else:
         wrong = list(
-            differences(answer.json()["result"], json.loads((folder / "golden-answer.json").read_bytes()))
+            differences(response.json()["result"], json.loads((folder / "golden-answer.json").read_bytes()))
         )
         yield Check(
             name, "failed" if wrong else "passed", "; ".join(wrong)[:300] or "equal within the tolerance"
@@ -193,10 +193,10 @@ def killed_process(started: RunningBox) -> Check:
         os.kill(pid, signal.SIGKILL)
     began, statuses = time.monotonic(), []
     while time.monotonic() - began < RECOVERY_S:
-        answer = started.invoke("resnet", payload)
-        statuses.append(answer.status_code)
-        if answer.status_code == 200:
-            wrong = list(differences(answer.json()["result"], before))
+        response = started.invoke("resnet", payload)
+        statuses.append(response.status_code)
+        if response.status_code == 200:
+            wrong = list(differences(response.json()["result"], before))
             ready = wait_until(lambda: started.ping()[0] == 200, RECOVERY_S, "/ping 200")
             seconds = time.monotonic() - began
             return Check(
@@ -264,10 +264,10 @@ def load_limit(context: Context) -> Result:
         ) as started,
     ):
         body = {"model_name": "resnet", "url": str(context.repository)}
-        answer = requests.post(f"{started.url}/models", json=body, timeout=60)
-        good = answer.status_code == 507
+        response = requests.post(f"{started.url}/models", json=body, timeout=60)
+        good = response.status_code == 507
         return Result(
-            [Check(name, "passed" if good else "failed", f"{answer.status_code}: {answer.text[:200]}")]
+            [Check(name, "passed" if good else "failed", f"{response.status_code}: {response.text[:200]}")]
         )
 
 

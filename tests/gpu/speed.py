@@ -121,14 +121,14 @@ def _probe(contestant: OnGpu, model: str) -> bytes:
     """The likeliest answer's name: what every answer has to contain."""
     request = contestant.request(model, "json")
     assert request
-    answer = requests.post(
+    response = requests.post(
         f"http://127.0.0.1:{contestant.port}{request.path}",
         data=request.body,
         headers=dict(request.headers),
         timeout=60,
     )
-    answer.raise_for_status()
-    result = answer.json()
+    response.raise_for_status()
+    result = response.json()
     rows = result["result"] if isinstance(result, dict) else result
     first = rows[0] if rows else ""
     word = first if isinstance(first, str) else next((v for v in first.values() if isinstance(v, str)), "")
@@ -158,8 +158,8 @@ def _together(contestant: OnGpu, asked: dict[str, Request], seconds: float) -> d
 
 
 def _run(command: Any, seconds: float) -> dict[str, Any]:
-    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 150)
-    return _read(process.stdout)
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 150)
+    return _read(completed.stdout)
 
 
 def _read(output: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class Newcomer:
 
     def types(self, commands: str, folder: Path, port: int) -> list[dict[str, Any]]:
         """The answers in JSON among what the commands print."""
-        done = subprocess.run(
+        completed = subprocess.run(
             ["bash", "-euc", commands.replace("localhost:8080", f"127.0.0.1:{port}")],
             cwd=folder,
             env={**self.with_tools, "SAGEMAKER_BIND_TO_PORT": str(port)},
@@ -102,9 +102,11 @@ class Newcomer:
             check=False,
             timeout=COMMAND_TIMEOUT_S,
         )
-        assert done.returncode == 0, f"{commands}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        found = re.finditer(r'\{"(id|model_?name)":', done.stdout)
-        return [json.JSONDecoder().raw_decode(done.stdout, at.start())[0] for at in found]
+        assert completed.returncode == 0, (
+            f"{commands}\n{completed.stdout[-3000:]}\n{completed.stderr[-3000:]}"
+        )
+        found = re.finditer(r'\{"(id|model_?name)":', completed.stdout)
+        return [json.JSONDecoder().raw_decode(completed.stdout, at.start())[0] for at in found]
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +179,7 @@ def test_two_models_that_nobody_prepared_are_built_served_and_answered(
 
 def refused(newcomer: Newcomer, folder: Path, **variables: str) -> str:
     """What ``sm serve`` says before it ends with 1."""
-    done = subprocess.run(
+    completed = subprocess.run(
         ["sm", "serve"],
         cwd=folder,
         env={**newcomer.with_tools, "SAGEMAKER_BIND_TO_PORT": str(free_port()), **variables},
@@ -186,8 +188,8 @@ def refused(newcomer: Newcomer, folder: Path, **variables: str) -> str:
         check=False,
         timeout=120,
     )
-    assert done.returncode == 1, done.stdout
-    return done.stdout + done.stderr
+    assert completed.returncode == 1, completed.stdout
+    return completed.stdout + completed.stderr
 
 
 def test_an_empty_model_folder_is_named(set_up: Newcomer, tmp_path: Path) -> None:
@@ -216,10 +218,10 @@ def test_a_wrong_name_and_a_forgotten_content_type_are_explained(set_up: Newcome
     with set_up.serving(tmp_path / "log", "make", "serve") as port:
 
         def ask(*words: str) -> dict[str, Any]:
-            done = subprocess.run(
+            completed = subprocess.run(
                 ["curl", "-s", *words], cwd=set_up.checkout, capture_output=True, check=True
             )
-            answer: dict[str, Any] = json.loads(done.stdout)
+            answer: dict[str, Any] = json.loads(completed.stdout)
             return answer
 
         url, cat = f"http://127.0.0.1:{port}/invocations", "@clients/resnet/sample/cat.png"

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a box under load: what the page, the alerts and the dashboard ask for is there."""
+"""A real Prometheus scrapes a box under load and has every series that page, alerts and dashboard use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.prometheus import DASHBOARD, Prometheus, alert_rules, panels,
 
 pytestmark = pytest.mark.exhaustive
 
-#: Seconds of load before the first question: rates need a few scrapes.
+#: Load before the first query: a rate needs a few scrapes.
 LOAD_S = 15
 PAGE = (HERE / "docs/run/metrics.md").read_text()
 DOCUMENTED = dict(re.findall(r"^\| `(trireme_[a-z_]+)` \|([^|]*)\|", PAGE, re.MULTILINE))
@@ -36,8 +36,8 @@ THRESHOLD = re.compile(r"(?s)(.*) (?:>|<|==) [0-9.]+\s*")
 
 
 @pytest.fixture(scope="module")
-def busy(demo: Path, cat: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with callers who are served, refused, too many, and a worker that died."""
+def busy_box(demo: Path, cat: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box whose callers get 200, 422, 429 and 500, and one of whose workers dies."""
     if shutil.which("prometheus") is None:
         pytest.skip("promtool is not installed")
     folder = tmp_path_factory.mktemp("busy")
@@ -60,40 +60,40 @@ def busy(demo: Path, cat: bytes, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture(scope="module")
-def prometheus(busy: RunningBox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with scraping(tmp_path_factory.mktemp("prometheus"), busy.port) as started:
+def prometheus(busy_box: RunningBox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with scraping(tmp_path_factory.mktemp("prometheus"), busy_box.port) as server:
         time.sleep(LOAD_S / 2)
-        os.kill(busy.workers()[0], signal.SIGKILL)
+        os.kill(busy_box.workers()[0], signal.SIGKILL)
         time.sleep(LOAD_S / 2)
-        yield started
+        yield server
 
 
-def ask(prometheus: Prometheus, expression: str) -> list[float]:
-    """The values of an expression of the dashboard, with what Grafana puts for its variables."""
+def query_values(prometheus: Prometheus, expression: str) -> list[float]:
+    """The values of a dashboard's expression, with its variables filled in as Grafana does."""
     for variable, value in (("$__rate_interval", "10s"), ("$instance", ".*"), ("$model", ".*")):
         expression = expression.replace(variable, value)
-    return [float(row["value"][1]) for row in prometheus.query(expression)]
+    return [float(sample["value"][1]) for sample in prometheus.query(expression)]
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTED))
 def test_every_documented_series_is_there_with_its_labels(prometheus: Prometheus, name: str) -> None:
-    rows = prometheus.query(f"{name}_count" if name.endswith("_seconds") else name)
-    assert rows
+    samples = prometheus.query(f"{name}_count" if name.endswith("_seconds") else name)
+    assert samples, name
     labels = set(re.findall(r"`(\w+)`", DOCUMENTED[name]))
-    for row in rows:
-        assert row["metric"].keys() - {"__name__", "instance", "job"} == labels
-        assert not math.isnan(float(row["value"][1]))
+    for sample in samples:
+        assert sample["metric"].keys() - {"__name__", "instance", "job"} == labels
+        assert not math.isnan(float(sample["value"][1]))
 
 
 def test_no_series_is_undocumented(prometheus: Prometheus) -> None:
     names = {
-        re.sub(r"_(bucket|sum|count)$", "", row["metric"]["__name__"])
-        for row in prometheus.query('{__name__=~"trireme_.+"}')
+        re.sub(r"_(bucket|sum|count)$", "", sample["metric"]["__name__"])
+        for sample in prometheus.query('{__name__=~"trireme_.+"}')
     }
     assert names == DOCUMENTED.keys()
 
 
-def test_the_counts_are_those_of_the_load(prometheus: Prometheus) -> None:
+def test_every_kind_of_request_of_the_load_is_counted(prometheus: Prometheus) -> None:
     assert prometheus.total('trireme_invocations_total{model="resnet", status="200"}') > 0
     assert prometheus.total('trireme_invocations_total{model="resnet", status="422"}') > 0
     assert prometheus.total('trireme_invocations_total{model="slow", status="429"}') > 0
@@ -101,57 +101,61 @@ def test_the_counts_are_those_of_the_load(prometheus: Prometheus) -> None:
     assert prometheus.total('trireme_model_rejected_total{model="slow"}') > 0
     assert prometheus.total('trireme_restarts_total{process="worker"}') == 1
     assert prometheus.total('trireme_invocation_duration_seconds_count{model="slow", stage="queue"}') > 0
-    infer, total = (
+    infer_seconds, total_seconds = (
         prometheus.total(
             f'trireme_invocation_duration_seconds_sum{{model="resnet", stage="{stage}", status="2xx"}}'
         )
         for stage in ("infer", "total")
     )
-    assert 0 < infer < total
+    assert 0 < infer_seconds < total_seconds
 
 
 @pytest.mark.parametrize("title, expression", QUERIES)
 def test_every_query_of_the_dashboard_returns_data(
     prometheus: Prometheus, title: str, expression: str
 ) -> None:
-    values = ask(prometheus, expression)
+    values = query_values(prometheus, expression)
     assert [value for value in values if not math.isnan(value)], f"{title}: {values}"
 
 
-def test_the_dashboards_variables_have_values(prometheus: Prometheus, busy: RunningBox) -> None:
-    found = {}
+def test_the_dashboards_variables_have_values(prometheus: Prometheus, busy_box: RunningBox) -> None:
+    values_by_variable = {}
     for variable in json.loads(DASHBOARD.read_text())["templating"]["list"]:
         if variable["type"] == "query":
             match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
             assert match
             series = match[1].replace("$instance", ".*")
-            found[variable["name"]] = prometheus.get(f"label/{match[2]}/values", **{"match[]": series})
-    assert found["instance"] == [f"127.0.0.1:{busy.port}"]
-    assert {"resnet", "bert_base", "slow"} <= set(found["model"])
+            values_by_variable[variable["name"]] = prometheus.get(
+                f"label/{match[2]}/values", **{"match[]": series}
+            )
+    assert values_by_variable["instance"] == [f"127.0.0.1:{busy_box.port}"]
+    assert {"resnet", "bert_base", "slow"} <= set(values_by_variable["model"])
 
 
 @pytest.mark.parametrize("rule", alert_rules(), ids=lambda rule: str(rule["alert"]))
-def test_every_alert_looks_at_series_that_there_are(prometheus: Prometheus, rule: dict[str, str]) -> None:
+def test_every_alerts_expression_returns_data(prometheus: Prometheus, rule: dict[str, str]) -> None:
     match = THRESHOLD.fullmatch(rule["expr"])
     assert match, "an expression ends with its threshold"
     assert prometheus.query(match[1])
 
 
-def test_a_restart_fires_its_alert_and_the_end_of_the_box_another(
-    prometheus: Prometheus, busy: RunningBox
+def test_a_restart_and_the_end_of_the_box_each_fire_their_alert(
+    prometheus: Prometheus, busy_box: RunningBox
 ) -> None:
-    """The last test, as it ends the box."""
+    """Must be the last test of the file: it ends the box."""
 
-    def states() -> dict[str, str]:
+    def alert_states() -> dict[str, str]:
         groups = prometheus.get("rules")["groups"]
         assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
         return {rule["name"]: rule["state"] for group in groups for rule in group["rules"]}
 
     wait_until(
-        lambda: states()["TriremeProcessRestarted"] == "firing", description="the alert of the restart"
+        lambda: alert_states()["TriremeProcessRestarted"] == "firing", description="the alert of the restart"
     )
-    assert states()["TriremeDown"] == states()["TriremeNotReady"] == "inactive"
-    assert states()["TriremeQueueFull"] == "pending"
+    assert alert_states()["TriremeDown"] == alert_states()["TriremeNotReady"] == "inactive"
+    assert alert_states()["TriremeQueueFull"] == "pending"
     assert prometheus.query('ALERTS{alertname=~"Trireme.*", alertstate="firing"}')
-    busy.stop()
-    wait_until(lambda: states()["TriremeDown"] == "pending", description="the alert of a box that is down")
+    busy_box.stop()
+    wait_until(
+        lambda: alert_states()["TriremeDown"] == "pending", description="the alert of a box that is down"
+    )

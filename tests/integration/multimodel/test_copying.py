@@ -1,4 +1,4 @@
-"""The copy of an archive holds regular files from below it, whatever lies there and whatever changes."""
+"""The copy of an archive holds only regular files of the archive, even if the archive changes meanwhile."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def archive(tmp_path: Path) -> Path:
     return folder
 
 
-def copied(archive: Path, limits: Limits | None = None) -> Path:
+def copy(archive: Path, limits: Limits | None = None) -> Path:
     target = archive.parent / "copy"
     copy_archive(archive, target, limits)
     return target
 
 
-def test_files_and_folders_are_the_same_and_the_copy_is_its_own(archive: Path) -> None:
+def test_the_copy_has_the_same_files_and_is_independent_of_the_archive(archive: Path) -> None:
     (archive / "1" / "run.sh").write_text("true")
     (archive / "1" / "run.sh").chmod(0o755)
-    target = copied(archive)
+    target = copy(archive)
     (archive / "config.pbtxt").write_text("other")
     assert (target / "config.pbtxt").read_text() == "small"
     assert (target / "1" / "model.py").read_text() == "x = 1"
@@ -44,35 +44,35 @@ def test_files_and_folders_are_the_same_and_the_copy_is_its_own(archive: Path) -
     assert sorted(path.name for path in target.rglob("*")) == ["1", "config.pbtxt", "model.py", "run.sh"]
 
 
-def test_a_large_file_takes_no_second_room_and_outlives_the_archives(archive: Path) -> None:
+def test_a_large_file_is_hard_linked_and_survives_the_archives_removal(archive: Path) -> None:
     weights = archive / "1" / "weights"
     weights.write_bytes(bytes(copying.MAX_COPIED_FILE_BYTES + 1))
-    target = copied(archive)
+    target = copy(archive)
     assert (target / "1" / "weights").samefile(weights)
     weights.unlink()
     assert (target / "1" / "weights").stat().st_size == copying.MAX_COPIED_FILE_BYTES + 1
 
 
-def test_on_another_file_system_a_large_file_is_a_link(archive: Path) -> None:
-    shared_memory = Path("/dev/shm") / f"trireme-copying-{os.getpid()}"
+def test_on_another_file_system_a_large_file_is_a_symbolic_link(archive: Path) -> None:
+    target = Path("/dev/shm") / f"trireme-copying-{os.getpid()}"
     weights = archive / "1" / "weights"
     weights.write_bytes(bytes(copying.MAX_COPIED_FILE_BYTES + 1))
-    if weights.stat().st_dev == shared_memory.parent.stat().st_dev:
+    if weights.stat().st_dev == target.parent.stat().st_dev:
         pytest.skip("this machine has one file system only")
     try:
-        copy_archive(archive, shared_memory)
-        assert (shared_memory / "1" / "weights").readlink() == weights
-        assert not (shared_memory / "1" / "model.py").is_symlink()
+        copy_archive(archive, target)
+        assert (target / "1" / "weights").readlink() == weights
+        assert not (target / "1" / "model.py").is_symlink()
     finally:
-        for path in sorted(shared_memory.rglob("*"), reverse=True):
+        for path in sorted(target.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-        shared_memory.rmdir()
+        target.rmdir()
 
 
-def test_when_enough_is_copied_small_files_are_linked_but_those_that_the_box_reads(archive: Path) -> None:
+def test_past_the_copy_limit_small_files_are_linked_except_those_the_box_reads(archive: Path) -> None:
     (archive / "1" / "labels.txt").write_text("cat")
-    target = copied(archive, Limits(copied_bytes=3))
-    assert (target / "1" / "labels.txt").samefile(archive / "1" / "labels.txt") is False
+    target = copy(archive, Limits(copied_bytes=3))
+    assert not (target / "1" / "labels.txt").samefile(archive / "1" / "labels.txt")
     for name in ("config.pbtxt", "1/model.py"):
         assert not (target / name).samefile(archive / name)
     (archive / "2").mkdir()
@@ -88,12 +88,12 @@ def make_socket(path: Path) -> None:
         server.bind(path.name)
 
 
-def link_to_a_pipe(path: Path) -> None:
+def make_link_to_a_pipe(path: Path) -> None:
     os.mkfifo(path.parent / "z")
     path.symlink_to("z")
 
 
-SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
+BAD_ENTRIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "pipe": (os.mkfifo, "'1/odd' is a named pipe"),
     "socket": (make_socket, "is a socket"),
     "link to a device": (lambda path: path.symlink_to("/dev/zero"), "leads out of the archive"),
@@ -103,105 +103,107 @@ SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
     "link through a file": (lambda path: path.symlink_to("model.py/x"), "leads nowhere"),
     "link to itself": (lambda path: path.symlink_to("odd"), "through more than 40"),
     "link to its folder": (lambda path: path.symlink_to("."), "a folder that contains it"),
-    "link to a pipe": (link_to_a_pipe, "named pipe"),
+    "link to a pipe": (make_link_to_a_pipe, "named pipe"),
     "link to the archive": (lambda path: path.symlink_to(path.parents[1]), "leads out of the archive"),
 }
 
 
-@pytest.mark.parametrize("kind", SPOILS)
-def test_what_is_no_file_below_the_archive_is_named_and_not_opened(
+@pytest.mark.parametrize("kind", BAD_ENTRIES)
+def test_an_entry_that_is_not_a_file_of_the_archive_is_named_and_not_read(
     archive: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(archive)
     (archive.parent / "secret").write_text("secret")
     (archive / "1" / "up").symlink_to("../1x")
     (archive / "1x").mkdir()
-    spoil, said = SPOILS[kind]
-    spoil(archive / "1" / "odd")
-    with pytest.raises(BadInput, match=said) as caught:
-        copied(archive)
-    assert "secret" not in str(caught.value)
+    add_entry, message = BAD_ENTRIES[kind]
+    add_entry(archive / "1" / "odd")
+    with pytest.raises(BadInput, match=message) as excinfo:
+        copy(archive)
+    assert "secret" not in str(excinfo.value)
 
 
-def test_links_within_the_archive_become_what_they_lead_to(archive: Path) -> None:
+def test_links_within_the_archive_are_copied_as_their_targets(archive: Path) -> None:
     (archive / "blobs").mkdir()
     (archive / "blobs" / "a").write_text("blob")
     (archive / "1" / "weights").symlink_to("../blobs/./a")
     (archive / "1" / "again").symlink_to("weights")
     (archive / "2").symlink_to("1")
-    target = copied(archive)
+    target = copy(archive)
     for name in ("1/weights", "1/again", "2/weights", "2/model.py"):
         assert not (target / name).is_symlink()
         assert (target / name).read_text() == (archive / name).read_text()
 
 
-def test_folders_that_lead_into_each_other_end(archive: Path) -> None:
-    for one, other in (("1", "2"), ("2", "1")):
-        (archive / one).mkdir(exist_ok=True)
-        (archive / one / "next").symlink_to(f"../{other}")
+def test_folders_that_link_into_each_other_are_refused(archive: Path) -> None:
+    for folder, linked in (("1", "2"), ("2", "1")):
+        (archive / folder).mkdir(exist_ok=True)
+        (archive / folder / "next").symlink_to(f"../{linked}")
     with pytest.raises(BadInput, match="nested more than"):
-        copied(archive)
+        copy(archive)
 
 
-def test_too_many_entries_and_too_deep_folders_are_said(archive: Path) -> None:
+def test_too_many_entries_and_too_deep_folders_are_refused(archive: Path) -> None:
     with pytest.raises(BadInput, match="more than 2 files and folders"):
-        copied(archive, Limits(entries=2))
+        copy(archive, Limits(entries=2))
     deep = archive.joinpath(*["d"] * (copying.MAX_DEPTH + 1))
     deep.mkdir(parents=True)
     with pytest.raises(BadInput, match="nested more than"):
         copy_archive(archive, archive.parent / "second")
 
 
-def test_a_path_too_long_for_the_copy_is_said(archive: Path) -> None:
+def test_a_path_too_long_for_the_copy_is_refused(archive: Path) -> None:
     archive.joinpath(*["d" * 250] * 13).mkdir(parents=True)
     with pytest.raises(BadInput, match="the path is too long"):
         copy_archive(archive, archive.parent.joinpath("e" * 250))
 
 
-def test_a_name_that_is_not_utf8_is_said(archive: Path) -> None:
+def test_a_name_that_is_not_utf8_is_refused(archive: Path) -> None:
     (archive / os.fsdecode(b"\xff")).write_text("")
-    with pytest.raises(BadInput, match="is not UTF-8") as caught:
-        copied(archive)
-    str(caught.value).encode()
+    with pytest.raises(BadInput, match="is not UTF-8") as excinfo:
+        copy(archive)
+    str(excinfo.value).encode()
 
 
 @pytest.mark.parametrize("swapped", ["file", "folder"])
-def test_a_file_or_folder_exchanged_for_a_link_meanwhile_leads_nowhere(archive: Path, swapped: str) -> None:
-    """Whoever wins the race, no byte from outside is in the copy."""
+def test_a_file_or_folder_replaced_by_a_link_during_the_copy_leaks_nothing(
+    archive: Path, swapped: str
+) -> None:
+    """Whichever side wins the race, the copy has no byte from outside the archive."""
     outside = archive.parent / "outside"
     outside.mkdir()
     (outside / "model.py").write_text("secret")
     victim = archive / "1" / "model.py" if swapped == "file" else archive / "1"
-    leads = outside / "model.py" if swapped == "file" else outside
-    over = threading.Event()
+    link_target = outside / "model.py" if swapped == "file" else outside
+    stop = threading.Event()
 
     def swap() -> None:
-        while not over.is_set():
+        while not stop.is_set():
             victim.rename(archive.parent / "away")
-            victim.symlink_to(leads)
+            victim.symlink_to(link_target)
             victim.unlink()
             (archive.parent / "away").rename(victim)
 
-    swapping = threading.Thread(target=swap)
-    swapping.start()
+    swapper = threading.Thread(target=swap)
+    swapper.start()
     refused = 0
     try:
-        for number in range(300):
-            target = archive.parent / f"copy{number}"
+        for attempt in range(300):
+            target = archive.parent / f"copy{attempt}"
             try:
                 copy_archive(archive, target)
             except BadInput:
                 refused += 1
-            read = [path.read_text() for path in target.rglob("*") if path.is_file()]
-            assert "secret" not in read
+            contents = [path.read_text() for path in target.rglob("*") if path.is_file()]
+            assert "secret" not in contents
             assert not any(path.is_symlink() for path in target.rglob("*"))
     finally:
-        over.set()
-        swapping.join()
+        stop.set()
+        swapper.join()
     assert refused
 
 
-FULL = """
+FILL_THE_DISK = """
 import sys
 from pathlib import Path
 from sm.errors import OutOfMemory
@@ -227,20 +229,20 @@ loader.load("small", platform.flat("small"))
 """
 
 
-def test_a_copy_that_finds_no_room_is_said_and_leaves_nothing(tmp_path: Path) -> None:
-    """On a real file system that is full. What is refused is given back: a small archive loads afterwards."""
+def test_a_copy_on_a_full_disk_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    """On a real file system that is full. Its space is freed: a small archive loads afterwards."""
     home, run = tmp_path / "archives", tmp_path / "run"
     home.mkdir()
     run.mkdir()
     script = f'mount -t tmpfs -o size=512k none {run} || exit 77\nexec "$0" -c "$1" "$2" "$3"'
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", script, sys.executable, FULL, str(home), str(run)],
+    completed = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, sys.executable, FILL_THE_DISK, str(home), str(run)],
         cwd=HERE,
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode == 77 or "unshare failed" in done.stderr:
-        pytest.skip("this machine lets nobody mount a small file system")
-    assert done.returncode == 0, done.stderr
-    assert "no room in the run folder: No space left on device" in done.stdout
+    if completed.returncode == 77 or "unshare failed" in completed.stderr:
+        pytest.skip("this machine does not allow mounting a small file system")
+    assert completed.returncode == 0, completed.stderr
+    assert "no room in the run folder: No space left on device" in completed.stdout

@@ -1,4 +1,4 @@
-"""Requests made from ``/openapi.json``, good and bad, to a real box: it fails at none, and answers as it says."""
+"""Good and bad requests generated from ``/openapi.json``: a real box fails at none and answers as described."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from sm.settings import Settings
 from sm.tools.build.prepare import prepare
 from tests.support.boxes import RunningBox, running_box
 
-#: Requests for each operation and kind. The same at every run.
-EXAMPLES = 20
+#: Requests for each operation. They are the same in every run.
+EXAMPLES_PER_OPERATION = 20
 METHODS = ("get", "post", "delete")
 OPERATIONS = [
     (method, path) for path, item in document([])["paths"].items() for method in METHODS if method in item
 ]
-#: What is served, for half of the requests: of names made up nearly all are unknown.
-SERVED = {"model": "resnet", "client": "resnet", "name": "bert_base", "version": "1"}
-#: Header that is an error wherever sessions are off: the other half of the requests has it.
-SESSION = "X-Amzn-SageMaker-Session-Id"
-CONFORMS = [
+#: Names that the box serves, for half of the requests: nearly all generated names are unknown.
+SERVED_NAMES = {"model": "resnet", "client": "resnet", "name": "bert_base", "version": "1"}
+#: A header that is an error while sessions are off. The other half of the requests may have it.
+SESSION_HEADER = "X-Amzn-SageMaker-Session-Id"
+RESPONSE_CHECKS = [
     checks.status_code_conformance,
     checks.content_type_conformance,
     checks.response_headers_conformance,
     checks.response_schema_conformance,
 ]
-#: The tensor of a model that is served, with anything in it.
-TENSOR = st.fixed_dictionaries(
+#: An input tensor for a served model, with arbitrary content.
+TENSORS = st.fixed_dictionaries(
     {
         "name": st.just("input"),
         "datatype": st.sampled_from(["FP32", "INT64", "BYTES", "BOOL", "FP16", "", "?"]),
@@ -52,14 +52,14 @@ TENSOR = st.fixed_dictionaries(
         ),
     },
 )
-OUTPUT = st.fixed_dictionaries(
+OUTPUTS = st.fixed_dictionaries(
     {"name": st.sampled_from(["output", ""])}, optional={"parameters": st.integers()}
 )
-fuzzed = settings(
+fuzz = settings(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=EXAMPLES,
+    max_examples=EXAMPLES_PER_OPERATION,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )
@@ -67,97 +67,99 @@ fuzzed = settings(
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """One with the demo's models and no client of other tests."""
+    """A box with the demo's models and the built-in clients only."""
     settings = Settings.read({})
     prepare(settings)
     repository = settings.cache / "repository" / "cpu"
-    with running_box(tmp_path_factory.mktemp("box"), repository, clients=()) as started:
-        yield started
+    with running_box(tmp_path_factory.mktemp("box"), repository, clients=()) as box:
+        yield box
 
 
 @pytest.fixture(scope="module")
 def api(box: RunningBox) -> Any:
-    """The box's own document, and bodies for the types that are not JSON."""
-    dot = base64.b64decode(EXAMPLE_PICTURE)
-    picture = st.sampled_from([dot, dot[:40], b""]) | st.binary(max_size=100)
-    for kind in ("image/jpeg", "image/png", "image/webp", "application/x-npy", BINARY):
-        schemathesis.openapi.media_type(kind, picture)
+    """The box's OpenAPI document for schemathesis, with strategies for bodies that are not JSON."""
+    one_pixel = base64.b64decode(EXAMPLE_PICTURE)
+    pictures = st.sampled_from([one_pixel, one_pixel[:40], b""]) | st.binary(max_size=100)
+    for media_type in ("image/jpeg", "image/png", "image/webp", "application/x-npy", BINARY):
+        schemathesis.openapi.media_type(media_type, pictures)
     lines = st.lists(st.sampled_from(['"[MASK] it is."', "{}", "", "{"])).map("\n".join).map(str.encode)
     schemathesis.openapi.media_type(JSON_LINES, lines)
     return schemathesis.openapi.from_url(f"{box.url}/openapi.json")
 
 
-def made(operation: Any) -> st.SearchStrategy[Any]:
-    """Requests as the document wants them; where there is a body to get wrong, others too."""
-    good = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
-    bad = operation.as_strategy(generation_mode=GenerationMode.NEGATIVE) if operation.body else st.nothing()
-    return st.one_of(good, bad)
+def requests_of(operation: Any) -> st.SearchStrategy[Any]:
+    """Requests that fit the document and, for an operation with a body, requests that break it."""
+    valid_requests = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
+    invalid_requests = (
+        operation.as_strategy(generation_mode=GenerationMode.NEGATIVE) if operation.body else st.nothing()
+    )
+    return st.one_of(valid_requests, invalid_requests)
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_no_request_is_a_failure_and_every_answer_is_one_that_the_document_has(
+def test_no_request_is_a_5xx_and_every_response_fits_the_document(
     api: Any, box: RunningBox, method: str, path: str
 ) -> None:
     operation = api[path][method]
 
-    @fuzzed
-    @given(case=made(operation), known=st.booleans())
-    def ask(case: Any, known: bool) -> None:
-        if known:
-            case.path_parameters = {name: SERVED[name] for name in case.path_parameters or {}}
-            (case.headers or {}).pop(SESSION, None)
-        answer = case.call()
-        # One caller fills no queue, and none of these requests takes memory: 503 and 507 are failures as well.
-        assert answer.status_code < 500, answer.text
-        case.validate_response(answer, checks=CONFORMS)
+    @fuzz
+    @given(case=requests_of(operation), known=st.booleans())
+    def send(case: Any, use_served_names: bool) -> None:
+        if use_served_names:
+            case.path_parameters = {name: SERVED_NAMES[name] for name in case.path_parameters or {}}
+            (case.headers or {}).pop(SESSION_HEADER, None)
+        response = case.call()
+        # One caller cannot fill the queue, and these requests need little memory: 503 and 507 are failures too.
+        assert response.status_code < 500, response.text
+        case.validate_response(response, checks=RESPONSE_CHECKS)
 
-    ask()
+    send()
     assert box.ping()[0] == 200
 
 
-@fuzzed
-@given(tensor=TENSOR, outputs=st.lists(OUTPUT, max_size=2))
-def test_no_tensor_is_a_failure(api: Any, box: RunningBox, tensor: Any, outputs: Any) -> None:
+@fuzz
+@given(tensor=TENSORS, outputs=st.lists(OUTPUTS, max_size=2))
+def test_no_tensor_is_a_5xx(api: Any, box: RunningBox, tensor: Any, outputs: Any) -> None:
     for path in ("/v2/models/{model}/infer", "/models/{name}/invoke"):
         case = api[path]["post"].Case(
             path_parameters={"model": "resnet", "name": "resnet"},
             body={"inputs": [tensor], "outputs": outputs},
             media_type="application/json",
         )
-        answer = case.call()
-        assert answer.status_code < 500, answer.text
-        case.validate_response(answer, checks=CONFORMS)
+        response = case.call()
+        assert response.status_code < 500, response.text
+        case.validate_response(response, checks=RESPONSE_CHECKS)
     assert box.ping()[0] == 200
 
 
-def valid(api: Any, name: str, value: object) -> None:
+def assert_valid(api: Any, name: str, value: object) -> None:
     OAS31Validator({"$ref": f"#/components/schemas/{name}", **api.raw_schema}).validate(value)
 
 
-def test_every_example_is_what_its_schema_says(api: Any) -> None:
+def test_every_example_fits_its_schema(api: Any) -> None:
     for name, schema in api.raw_schema["components"]["schemas"].items():
         for example in schema.get("examples", ()):
-            valid(api, name, example)
+            assert_valid(api, name, example)
 
 
 @pytest.mark.parametrize("client", ["bert_base", "resnet", "yolov5"])
-def test_each_client_s_examples_are_answered_as_the_document_says(
+def test_each_client_s_examples_get_a_response_that_fits_the_document(
     api: Any, box: RunningBox, client: str
 ) -> None:
     schemas = api.raw_schema["components"]["schemas"]
     assert schemas[f"{client}.Answer"]["examples"]
     assert "parameters" in schemas[f"{client}.Request"]["properties"]
     for example in schemas[f"{client}.Request"]["examples"]:
-        answer = box.invoke(client, example["payload"])
-        assert answer.status_code == 200
-        valid(api, f"{client}.Answer", answer.json())
+        response = box.invoke(client, example["payload"])
+        assert response.status_code == 200
+        assert_valid(api, f"{client}.Answer", response.json())
 
 
-def test_every_error_has_an_example_and_each_client_its_own(api: Any) -> None:
+def test_every_error_has_an_example_and_each_client_its_own_422(api: Any) -> None:
     responses = api.raw_schema["components"]["responses"]
     for name, response in responses.items():
         for example in response["content"]["application/json"].get("examples", {}).values():
-            valid(api, "Error", example["value"])
+            assert_valid(api, "Error", example["value"])
             assert example["value"]["code"]
         assert response["description"], name
     assert {"bert_base", "resnet", "yolov5"} <= responses["Error422"]["content"]["application/json"][

@@ -1,4 +1,4 @@
-"""``sm package``: what is in an archive, what is refused, and that the same input is the same archive."""
+"""``sm package``: what an archive holds, what is refused, and that the same input gives the same archive."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ def test_the_clients_of_a_folder_are_packed_beside_the_models(tmp_path: Path) ->
         (tmp_path / "clients" / name).mkdir(parents=True)
         (tmp_path / "clients" / name / "client.py").write_text("")
     packed("model", "--clients", "clients", cwd=tmp_path)
-    in_code = [name for name in names(tmp_path / "model.tar.gz") if name.startswith("code")]
-    both = ["code", "code/first", "code/first/client.py", "code/second", "code/second/client.py"]
-    assert sorted(in_code) == both
+    packed_clients = [name for name in names(tmp_path / "model.tar.gz") if name.startswith("code")]
+    both_clients = ["code", "code/first", "code/first/client.py", "code/second", "code/second/client.py"]
+    assert sorted(packed_clients) == both_clients
     packed("model", "--clients", "clients", "--mme", cwd=tmp_path)
     assert "code/first/client.py" in names(tmp_path / "archives" / "first.tar.gz")
     assert "code/second/client.py" not in names(tmp_path / "archives" / "first.tar.gz")
     (tmp_path / "model" / "code").mkdir()
     shutil.copytree(tmp_path / "clients" / "first", tmp_path / "model" / "code" / "first")
     packed("model", "--clients", "clients", cwd=tmp_path)
-    assert sorted(name for name in names(tmp_path / "model.tar.gz") if name.startswith("code")) == both
+    assert (
+        sorted(name for name in names(tmp_path / "model.tar.gz") if name.startswith("code")) == both_clients
+    )
     (tmp_path / "clients" / "first" / "client.py").write_text("# newer\n")
-    done = package("model", "--clients", "clients", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "two clients of one name; they differ in client.py" in done.stderr
+    completed = package("model", "--clients", "clients", cwd=tmp_path)
+    assert completed.returncode == 1
+    assert "two clients of one name; they differ in client.py" in completed.stderr
 
 
 def test_the_same_input_is_the_same_archive_whenever_and_wherever_it_is_packed(tmp_path: Path) -> None:
@@ -51,15 +53,15 @@ def test_the_same_input_is_the_same_archive_whenever_and_wherever_it_is_packed(t
     second = repository(tmp_path / "there" / "repository", "a", "b")
     for file in second.rglob("*"):
         os.utime(file, (1, 1))
-    made = [packed(folder, cwd=folder.parent) for folder in (first, second)]
-    assert made[0] == made[1]
+    outputs = [packed(folder, cwd=folder.parent) for folder in (first, second)]
+    assert outputs[0] == outputs[1]
     archives = [(folder.parent / "model.tar.gz").read_bytes() for folder in (first, second)]
     assert archives[0] == archives[1]
-    assert "  a" in made[0]
-    assert " sha256 " in made[0]
+    assert "  a" in outputs[0]
+    assert " sha256 " in outputs[0]
 
 
-def test_it_is_inspected_first_and_nothing_is_packed_that_would_not_start(tmp_path: Path) -> None:
+def test_a_repository_that_would_not_start_is_not_packed(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repository", "good", "bad")
     shutil.rmtree(folder / "bad" / "1")
     done = package("repository", cwd=tmp_path)
@@ -69,7 +71,7 @@ def test_it_is_inspected_first_and_nothing_is_packed_that_would_not_start(tmp_pa
     assert not (tmp_path / "model.tar.gz").exists()
 
 
-def test_links_become_their_files(tmp_path: Path) -> None:
+def test_links_are_packed_as_the_files_they_point_to(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repository", "first", "second")
     (folder / "first" / "1" / "weights.bin").write_bytes(b"weights")
     (folder / "second" / "1" / "weights.bin").symlink_to("../../first/1/weights.bin")
@@ -80,7 +82,7 @@ def test_links_become_their_files(tmp_path: Path) -> None:
     assert not [path for path in out.rglob("*") if path.is_symlink()]
 
 
-def test_links_that_lead_nowhere_are_all_listed(tmp_path: Path) -> None:
+def test_every_broken_link_is_listed(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repository", "first")
     (folder / "first" / "1" / "lost").symlink_to("no-such-file")
     (folder / "first" / "1" / "round").symlink_to("round")
@@ -123,17 +125,17 @@ def test_caches_and_an_earlier_archive_are_left_out(tmp_path: Path) -> None:
         ]
 
 
-def test_what_can_be_executed_stays_so(tmp_path: Path) -> None:
+def test_executable_files_stay_executable(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repository", "first")
     (folder / "first" / "run").write_text("")
     (folder / "first" / "run").chmod(0o700)
     packed("repository", cwd=tmp_path)
-    with tarfile.open(tmp_path / "model.tar.gz") as opened:
-        modes = {entry.name: entry.mode for entry in opened}
+    with tarfile.open(tmp_path / "model.tar.gz") as archive:
+        modes = {entry.name: entry.mode for entry in archive}
     assert (modes["first/run"], modes["first/config.pbtxt"], modes["first/1"]) == (0o755, 0o644, 0o755)
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_an_output_path_that_cannot_be_written_is_reported_in_one_sentence(tmp_path: Path) -> None:
     repository(tmp_path / "repository", "first")
     (tmp_path / "taken").write_text("no folder")
     done = package("repository", "-o", "taken/model.tar.gz", cwd=tmp_path)
@@ -141,8 +143,8 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_on_a_full_disk_the_old_archive_stays_and_no_part_of_the_new_one(tmp_path: Path) -> None:
-    """A limit on the size of files is what a test can set."""
+def test_on_a_full_disk_the_old_archive_stays_and_nothing_of_the_new_one(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk."""
     folder = repository(tmp_path / "repository", "first")
     (folder / "first" / "1" / "weights.bin").write_bytes(os.urandom(5_000_000))
     (tmp_path / "model.tar.gz").write_text("old")
@@ -170,15 +172,15 @@ def test_in_multi_model_mode_each_model_has_its_archive_and_its_client(tmp_path:
     ]
 
 
-def test_an_ensembles_archive_has_its_steps(tmp_path: Path) -> None:
+def test_an_ensembles_archive_holds_its_steps(tmp_path: Path) -> None:
     chain(tmp_path / "repository", "whole", "pre", "post")
     packed("repository", "--mme", "-o", "out", cwd=tmp_path)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole.tar.gz"]
-    tops = {name.partition("/")[0] for name in names(tmp_path / "out" / "whole.tar.gz")}
-    assert tops == {"whole", "pre", "post"}
+    top_folders = {name.partition("/")[0] for name in names(tmp_path / "out" / "whole.tar.gz")}
+    assert top_folders == {"whole", "pre", "post"}
 
 
-def test_copies_have_names_of_their_own_in_every_configuration(tmp_path: Path) -> None:
+def test_copies_have_their_own_names_in_every_configuration(tmp_path: Path) -> None:
     folder = chain(tmp_path / "repository", "whole", "pre", "post")
     (folder / "pre" / "config.pbtxt").write_text(
         f'name:"pre"  # a comment with name: "pre"\n{(folder / "pre" / "config.pbtxt").read_text()}'
@@ -195,7 +197,7 @@ def test_copies_have_names_of_their_own_in_every_configuration(tmp_path: Path) -
     assert [step.model_name for step in steps] == ["pre-2", "post-2"]
 
 
-def test_an_environment_of_a_neighbour_comes_along(tmp_path: Path) -> None:
+def test_an_environment_in_another_models_folder_is_packed_with_the_model(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repository", "first", "other")
     (folder / "other" / "env" / "bin").mkdir(parents=True)
     (folder / "other" / "env" / "bin" / "activate").write_text("")
@@ -208,8 +210,8 @@ def test_an_environment_of_a_neighbour_comes_along(tmp_path: Path) -> None:
     packed("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
     first = unpacked(tmp_path / "archives" / "first.tar.gz", tmp_path / "first")
     assert (first / "first" / "env" / "bin" / "activate").is_file()
-    written = config(first / "first" / "config.pbtxt").parameters["EXECUTION_ENV_PATH"]
-    assert written.string_value == "$$TRITON_MODEL_DIRECTORY/env"
+    parameter = config(first / "first" / "config.pbtxt").parameters["EXECUTION_ENV_PATH"]
+    assert parameter.string_value == "$$TRITON_MODEL_DIRECTORY/env"
 
 
 def test_an_environment_of_its_own_is_packed_once(tmp_path: Path) -> None:
@@ -224,8 +226,8 @@ def test_an_environment_of_its_own_is_packed_once(tmp_path: Path) -> None:
     assert names(tmp_path / "archives" / "first.tar.gz").count("first/env/bin") == 1
 
 
-@pytest.mark.parametrize("words", [("--copies", "2"), ("--mme", "--copies", "-1")])
-def test_copies_without_their_mode_or_number_are_a_sentence(tmp_path: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("options", [("--copies", "2"), ("--mme", "--copies", "-1")])
+def test_copies_without_mme_or_a_valid_number_are_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
     repository(tmp_path / "repository", "first")
-    done = package("repository", *words, cwd=tmp_path)
-    assert (done.returncode, "--copies goes with --mme" in done.stderr) == (1, True)
+    completed = package("repository", *options, cwd=tmp_path)
+    assert (completed.returncode, "--copies goes with --mme" in completed.stderr) == (1, True)

@@ -12,23 +12,23 @@ from tests.support.tritons import MODELS
 PACK, SERVE, ENVIRONMENT = blocks("deploy/packaging.md")
 
 
-def test_what_the_page_packs_is_there(tmp_path: Path) -> None:
+def test_the_pages_commands_write_the_archives_it_names(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     (tmp_path / "out").mkdir()
     run(PACK, tmp_path, free_port())
     assert (tmp_path / "model.tar.gz").read_bytes() == (tmp_path / "out" / "model.tar.gz").read_bytes()
-    names = {path.name for path in (tmp_path / "archives").iterdir()}
+    archives = {path.name for path in (tmp_path / "archives").iterdir()}
     copies = {f"echo-{number}.tar.gz" for number in range(1, 21)}
-    from_0 = {f"echo_{number}.tar.gz" for number in range(20)}
-    assert names == {"echo.tar.gz"} | copies | from_0
-    unpack, serve = SERVE.strip().splitlines()
-    run(unpack, tmp_path, free_port())
+    numbered_from_0 = {f"echo_{number}.tar.gz" for number in range(20)}
+    assert archives == {"echo.tar.gz"} | copies | numbered_from_0
+    unpack_command, serve_command = SERVE.strip().splitlines()
+    run(unpack_command, tmp_path, free_port())
     assert (tmp_path / "served" / "echo" / "config.pbtxt").is_file()
     # The rest is what docs/start/bring-your-model.md does, which a test runs.
-    assert serve.strip() == "TRIREME_MODEL_REPOSITORY=served sm serve"
+    assert serve_command.strip() == "TRIREME_MODEL_REPOSITORY=served sm serve"
 
 
-def test_the_environment_is_where_its_model_wants_it(tmp_path: Path) -> None:
+def test_the_pages_environment_is_installed_in_its_models_folder(tmp_path: Path) -> None:
     (tmp_path / "model" / "closest").mkdir(parents=True)
     run(ENVIRONMENT, tmp_path, free_port())
     python = tmp_path / "model" / "closest" / "env" / "bin" / "python3"

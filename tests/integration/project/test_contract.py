@@ -1,4 +1,4 @@
-"""The executable contract stands alone and tells what is not there from what is broken; its page is complete."""
+"""The executable contract stands alone and tells what is missing from what is broken; its page is complete."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from sm.settings import HERE, Settings
 
 FOLDER = HERE / "tests" / "contract"
 PAGE = HERE / "docs" / "inside" / "contract.md"
-HELD_BY = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
+TEST_REFERENCE = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
-class Smallest(BaseHTTPRequestHandler):
-    """The least that is a SageMaker container: ``/ping`` and ``/invocations`` for one JSON body."""
+class MinimalContainer(BaseHTTPRequestHandler):
+    """A minimal SageMaker container: ``/ping`` and ``/invocations`` for one JSON body."""
 
     protocol_version = "HTTP/1.1"
     timeout = 3
 
     def do_GET(self) -> None:
-        self.answer(200 if self.path == "/ping" else 404, b"")
+        self.send_answer(200 if self.path == "/ping" else 404, b"")
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         good = self.path == "/invocations" and body == b'{"x": 1}'
-        self.answer(200 if good else 400, b'{"y": 1}' if good else b"{}")
+        self.send_answer(200 if good else 400, b'{"y": 1}' if good else b"{}")
 
-    def answer(self, status: int, body: bytes) -> None:
+    def send_answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -46,14 +46,14 @@ class Smallest(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Keep the log quiet."""
 
 
-class Sick(Smallest):
-    """One whose ``/ping`` fails."""
+class UnhealthyContainer(MinimalContainer):
+    """A container whose ``/ping`` fails."""
 
     def do_GET(self) -> None:
-        self.answer(500, b"")
+        self.send_answer(500, b"")
 
 
 class Server(ThreadingHTTPServer):
@@ -61,7 +61,7 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(kind: type[Smallest]) -> Iterator[str]:
+def serve(kind: type[MinimalContainer]) -> Iterator[str]:
     with Server(("127.0.0.1", 0), kind) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -72,12 +72,12 @@ def serving(kind: type[Smallest]) -> Iterator[str]:
             thread.join()
 
 
-def asked(folder: Path, url: str, *options: str) -> tuple[int, str, dict[str, Any]]:
-    """Exit status, output and table of a run of a copy of the tests, far from this repository."""
+def run_copy(folder: Path, url: str, *options: str) -> tuple[int, str, dict[str, Any]]:
+    """Run a copy of the tests outside this repository. Returns exit status, output and rows by promise."""
     shutil.copytree(FOLDER, folder / "contract", ignore=shutil.ignore_patterns("own.py", "__pycache__"))
     (folder / "body.json").write_bytes(b'{"x": 1}')
     command = [sys.executable, "-m", "pytest", "-q", "contract", "--url", url, "--body", "body.json"]
-    ended = subprocess.run(
+    completed = subprocess.run(
         [*command, "-p", "no:cacheprovider", "--contract-json", "table.json", *options],
         cwd=folder,
         capture_output=True,
@@ -85,52 +85,52 @@ def asked(folder: Path, url: str, *options: str) -> tuple[int, str, dict[str, An
         check=False,
         timeout=240,
     )
-    file = folder / "table.json"
-    rows = json.loads(file.read_text())["rows"] if file.exists() else []
-    return ended.returncode, ended.stdout, {row["promise"]: row for row in rows}
+    table_file = folder / "table.json"
+    rows = json.loads(table_file.read_text())["rows"] if table_file.exists() else []
+    return completed.returncode, completed.stdout, {row["promise"]: row for row in rows}
 
 
-def test_a_container_that_has_the_least_passes_and_is_told_what_it_has_not(tmp_path: Path) -> None:
-    with serving(Smallest) as url:
-        status, output, rows = asked(tmp_path, url)
+def test_a_minimal_container_passes_and_learns_what_it_lacks(tmp_path: Path) -> None:
+    with serve(MinimalContainer) as url:
+        status, output, rows = run_copy(tmp_path, url)
     assert status == 0, output
     assert rows["get is 200 with an empty body"]["state"] == "has"
     assert rows["a good request is a 200"]["state"] == "has"
-    assert rows["metadata"]["state"] == "has not"
-    assert rows["metadata"]["why"] == "/v2/health/live is not 200"
+    assert rows["metadata lists the models inputs"]["state"] == "has not"
+    assert rows["metadata lists the models inputs"]["why"] == "/v2/health/live is not 200"
     assert "broken" not in {row["state"] for row in rows.values()}
     assert f"the contract of {url}" in output
     assert "has        a good request is a 200" in output
 
 
 def test_a_container_that_breaks_a_promise_fails(tmp_path: Path) -> None:
-    with serving(Sick) as url:
-        status, output, rows = asked(tmp_path, url, "-k", "ping")
+    with serve(UnhealthyContainer) as url:
+        status, output, rows = run_copy(tmp_path, url, "-k", "ping")
     assert status == 1, output
     assert rows["get is 200 with an empty body"]["state"] == "broken"
     assert rows["get is 200 with an empty body"]["why"]
 
 
-def test_a_container_is_asked_in_its_own_mode_and_the_others_are_named(tmp_path: Path) -> None:
-    with serving(Smallest) as url:
-        status, output, rows = asked(tmp_path, url, "-k", "ping and empty_body", "--mode", "mme")
+def test_a_container_is_tested_in_its_own_mode_and_the_other_modes_are_named(tmp_path: Path) -> None:
+    with serve(MinimalContainer) as url:
+        status, output, rows = run_copy(tmp_path, url, "-k", "ping and empty_body", "--mode", "mme")
     assert status == 0, output
     assert [(row["mode"], row["state"]) for row in rows.values()] == [("mme", "has")]
-    assert "for single, batch: start the container so, and ask again with --mode" in output
+    assert "for single, batch: start the container in that mode, and run again with --mode" in output
 
 
-def test_nobody_at_the_url_is_said_at_once(tmp_path: Path) -> None:
-    status, output, rows = asked(tmp_path, "http://127.0.0.1:9")
+def test_a_url_that_does_not_respond_is_reported_at_once(tmp_path: Path) -> None:
+    status, output, rows = run_copy(tmp_path, "http://127.0.0.1:9")
     assert (status, rows) == (4, {})
-    assert "nobody answers at http://127.0.0.1:9" in output
+    assert "no response from http://127.0.0.1:9" in output
 
 
-def test_the_contract_imports_nothing_of_ours_but_to_start_our_own_box() -> None:
+def test_only_own_py_imports_from_this_repository() -> None:
     for file in FOLDER.glob("*.py"):
         if file.name != "own.py":
             text = file.read_text()
-            for ours in ("import sm", "from sm", "from tests", "import tests"):
-                assert ours not in text, file.name
+            for statement in ("import sm", "from sm", "from tests", "import tests"):
+                assert statement not in text, file.name
 
 
 @pytest.mark.parametrize("option", ["--url", "--mode", "--body", "--model-dir", "--contract-json"])
@@ -138,7 +138,7 @@ def test_every_option_is_in_its_readme(option: str) -> None:
     assert f"`{option}" in (FOLDER / "README.md").read_text()
 
 
-def table() -> dict[str, list[list[str]]]:
+def rows_by_section() -> dict[str, list[list[str]]]:
     """The rows of the page by section, each a list of cells."""
     sections: dict[str, list[list[str]]] = {}
     rows: list[list[str]] = []
@@ -151,29 +151,36 @@ def table() -> dict[str, list[list[str]]]:
 
 
 def test_the_page_has_every_section_of_the_contract() -> None:
-    sections = table()
+    sections = rows_by_section()
     assert [title[0] for title in sections] == list("12345678")
     assert all(sections.values())
 
 
 def test_every_row_is_held_by_a_test_that_exists_or_says_that_it_is_open() -> None:
-    for title, rows in table().items():
+    for title, rows in rows_by_section().items():
         for row in rows:
             assert len(row) == 2, f"{title}: {row}"
-            named = HELD_BY.findall(row[1])
-            assert named or row[1] == "**open**", f"{title}: {row[0]}"
-            for file, test in named:
+            tests = TEST_REFERENCE.findall(row[1])
+            assert tests or row[1] == "**open**", f"{title}: {row[0]}"
+            for file, test in tests:
                 source = (HERE / "tests" / file).read_text()
                 assert f"def {test}(" in source, f"{file}::{test}"
 
 
 def test_every_variable_of_the_platform_has_a_row() -> None:
-    cells = {name for row in table()["5. Environment"] for name in re.findall(r"`([A-Z_]+)`", row[0])}
-    ours = {name for row in fields(Settings) for name in row.metadata["names"]}
-    assert {name for name in ours if not name.startswith("TRIREME_")} == cells
+    documented = {
+        name for row in rows_by_section()["5. Environment"] for name in re.findall(r"`([A-Z_]+)`", row[0])
+    }
+    our_names = {name for row in fields(Settings) for name in row.metadata["names"]}
+    assert {name for name in our_names if not name.startswith("TRIREME_")} == documented
 
 
-def test_every_test_of_the_folder_holds_a_row() -> None:
-    held = {test for rows in table().values() for row in rows for _, test in HELD_BY.findall(row[1])}
+def test_every_file_of_the_folder_holds_a_row() -> None:
+    held = {
+        test
+        for rows in rows_by_section().values()
+        for row in rows
+        for _, test in TEST_REFERENCE.findall(row[1])
+    }
     for file in FOLDER.glob("test_*.py"):
         assert held & set(re.findall(r"^def (test_\w+)", file.read_text(), re.M)), file.name

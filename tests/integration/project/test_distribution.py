@@ -17,55 +17,59 @@ from sm.settings import HERE
 from tests.support.distribution import Distribution, Installed, build, install_beside_the_tools
 
 #: Where a folder of the repository is in the wheel.
-PLACES = {
+WHEEL_FOLDERS = {
     "sm/": "sm/",
     "clients/": "sm/_data/clients/",
     "model/": "sm/_data/model/",
     "examples/": "sm/_data/examples/",
     "nginx.conf": "sm/_data/nginx.conf",
 }
-#: What a release's source leaves out: results that are large, and what belongs to our own CI.
+#: What the sdist leaves out: large results, and the set-up of our own CI.
 NOT_IN_SDIST = ("bench/results/", "bench/reports/", ".ci/", ".github/")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
+def distribution(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
     return build(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
-def installed(made: Distribution, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return install_beside_the_tools(made.wheel, tmp_path_factory.mktemp("home"))
+def installed(distribution: Distribution, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install_beside_the_tools(distribution.wheel, tmp_path_factory.mktemp("home"))
 
 
-def tracked() -> list[str]:
+def tracked_files() -> list[str]:
     """The repository's files, with those that are not committed yet."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listing = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
     return [name for name in listing.stdout.splitlines() if (HERE / name).is_file()]
 
 
-def test_the_wheel_has_every_file_of_the_package_and_its_data_and_no_other(made: Distribution) -> None:
+def test_the_wheel_has_every_file_of_the_package_and_its_data_and_no_other(
+    distribution: Distribution,
+) -> None:
     expected = {
         target + name.removeprefix(source)
-        for name in tracked()
-        for source, target in PLACES.items()
+        for name in tracked_files()
+        for source, target in WHEEL_FOLDERS.items()
         if name.startswith(source)
     }
-    with zipfile.ZipFile(made.wheel) as archive:
-        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+    with zipfile.ZipFile(distribution.wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert len(expected) > 300
-    assert found == expected
+    assert packed == expected
 
 
-def test_the_sdist_has_the_whole_repository(made: Distribution) -> None:
-    with tarfile.open(made.sdist) as archive:
-        found = {name.partition("/")[2] for name in archive.getnames()}
-    assert [name for name in tracked() if name not in found and not name.startswith(NOT_IN_SDIST)] == []
+def test_the_sdist_has_the_whole_repository(distribution: Distribution) -> None:
+    with tarfile.open(distribution.sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert [
+        name for name in tracked_files() if name not in packed and not name.startswith(NOT_IN_SDIST)
+    ] == []
 
 
-def test_the_metadata_says_what_it_is(made: Distribution) -> None:
-    with zipfile.ZipFile(made.wheel) as archive:
+def test_the_metadata_has_name_version_pythons_and_extras(distribution: Distribution) -> None:
+    with zipfile.ZipFile(distribution.wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = HeaderParser().parsestr(archive.read(name).decode())
     assert (metadata["Name"], metadata["Version"]) == ("trireme-serving", __version__)
@@ -73,18 +77,18 @@ def test_the_metadata_says_what_it_is(made: Distribution) -> None:
     assert {"cpu", "deploy", "otel"} <= set(metadata.get_all("Provides-Extra", []))
 
 
-def test_the_index_would_take_both_and_they_hold_nothing_odd(made: Distribution) -> None:
+def test_twine_and_check_wheel_contents_accept_both_files(distribution: Distribution) -> None:
     for command in (
-        ["twine", "check", "--strict", str(made.wheel), str(made.sdist)],
-        ["check_wheel_contents", str(made.wheel)],
+        ["twine", "check", "--strict", str(distribution.wheel), str(distribution.sdist)],
+        ["check_wheel_contents", str(distribution.wheel)],
     ):
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", *command], cwd=HERE, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
-def test_sm_says_its_version(installed: Installed) -> None:
+def test_sm_prints_its_version(installed: Installed) -> None:
     assert installed.sm("--version").stdout == f"trireme-serving {__version__}\n"
 
 
@@ -98,7 +102,7 @@ def test_every_file_and_every_command_is_found_without_the_repository(installed:
         "places = [HERE, pages.FOLDER / 'index.html', front.TEMPLATE, HERE / 'model/resnet/recipe/recipe.py']\n"
         "print(json.dumps([clients, [str(place) for place in places if place.exists()]]))"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [installed.python, "-c", code],
         cwd=installed.home,
         env=installed.environment(),
@@ -107,16 +111,16 @@ def test_every_file_and_every_command_is_found_without_the_repository(installed:
         check=False,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    clients, places = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    clients, places = json.loads(completed.stdout)
     assert clients == ["bert_base", "resnet", "yolov5"]
     assert len(places) == 4
     assert all(Path(place).is_relative_to(installed.home) for place in places)
 
 
-def test_a_team_writes_inspects_packs_and_describes_a_model_with_it(installed: Installed) -> None:
+def test_a_team_can_write_inspect_package_and_describe_a_model_with_the_wheel(installed: Installed) -> None:
     image = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:1"
-    for words, expected in (
+    for arguments, expected in (
         (("new-client", "signs"), "next: sm check-client signs"),
         (("inspect", "model"), "signs  python   1 "),
         (("package", "model", "--out", "signs.tar.gz"), "sha256"),
@@ -125,9 +129,9 @@ def test_a_team_writes_inspects_packs_and_describes_a_model_with_it(installed: I
             '"AWS::SageMaker::Endpoint"',
         ),
     ):
-        done = installed.sm(*words)
-        assert done.returncode == 0, done.stderr
-        assert expected in done.stdout, done.stdout + done.stderr
+        completed = installed.sm(*arguments)
+        assert completed.returncode == 0, completed.stderr
+        assert expected in completed.stdout, completed.stdout + completed.stderr
     with tarfile.open(installed.home / "signs.tar.gz") as archive:
         assert "signs/config.pbtxt" in archive.getnames()
 
@@ -137,7 +141,7 @@ def test_a_missing_extra_is_one_sentence_with_the_command(installed: Installed) 
         "import sys; sys.modules['onnx'] = None; sys.argv = ['sm', 'prepare']\n"
         "from sm import cli; sys.exit(cli.main())"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [installed.python, "-c", code],
         cwd=installed.home,
         env=installed.environment(),
@@ -147,7 +151,7 @@ def test_a_missing_extra_is_one_sentence_with_the_command(installed: Installed) 
         timeout=60,
     )
     package = "'trireme-serving[cpu]'"
-    assert done.returncode == 1
-    assert done.stderr == (
+    assert completed.returncode == 1
+    assert completed.stderr == (
         f"sm: 'sm prepare' needs onnx: pip install {package}, or: pipx install --force {package}.\n"
     )

@@ -1,4 +1,4 @@
-"""The documentation says all there is."""
+"""Every setting, route, error and name of the client API is documented, and every link works."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from sm.router.routes import (
 from sm.settings import HERE, markdown, table
 
 DOCS = HERE / "docs"
-#: What the dispatcher calls, not a client.
-INTERNAL = {
+#: Names that the dispatcher uses, not a client.
+INTERNAL_NAMES = {
     "attach_request",
     "field_of",
     "may_have_caused",
@@ -41,21 +41,21 @@ INTERNAL = {
     "as_json",
     "describe",
 }
-#: Described by what they are for: ``self.triton`` and what its calls give.
-UNNAMED = {"ResultKind", "Triton", "ModelMetadata", "TensorMetadata"}
+#: Types that the page describes as ``self.triton`` and the results of its calls, without their names.
+NOT_IN_THE_REFERENCE = {"ResultKind", "Triton", "ModelMetadata", "TensorMetadata"}
 CLIENTS = [found.name for found in discover((HERE / "clients",))]
 
 
-def test_the_picture_of_a_requests_way_names_modules_and_types_that_there_are() -> None:
+def test_the_diagram_of_a_requests_way_names_existing_modules_and_types() -> None:
     page = (DOCS / "inside/way-of-a-request.md").read_text()
-    picture = page.partition("```mermaid")[2].partition("```")[0]
-    modules = set(re.findall(r"\w+(?:/\w+)+\.py", picture))
+    diagram = page.partition("```mermaid")[2].partition("```")[0]
+    modules = set(re.findall(r"\w+(?:/\w+)+\.py", diagram))
     assert len(modules) > 10
     assert [
         name for name in modules if not name.startswith("clients/") and not (HERE / "sm" / name).exists()
     ] == []
-    types = set(re.findall(r"\|(\w+)\|", picture)) - {"8080"}
-    assert types == {kind.__name__ for kind in get_args(ClassifiedRequest)}
+    types = set(re.findall(r"\|(\w+)\|", diagram)) - {"8080"}
+    assert types == {request_type.__name__ for request_type in get_args(ClassifiedRequest)}
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
@@ -89,36 +89,36 @@ def test_every_client_has_a_sample_a_golden_answer_and_an_entry(name: str) -> No
     assert f"`{name}`" in (DOCS / "clients/guide.md").read_text()
 
 
-def public(kind: type) -> set[str]:
-    """What a class has of its own to be used by others."""
-    fields = getattr(kind, "model_fields", {})
-    return {name for name in (*vars(kind), *fields) if not name.startswith("_")}
+def public_names(class_: type) -> set[str]:
+    """The public attributes and fields that a class itself defines."""
+    fields = getattr(class_, "model_fields", {})
+    return {name for name in (*vars(class_), *fields) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("module", [base, payloads, results, result_kinds])
-def test_the_client_reference_has_all_that_a_client_uses(module: ModuleType) -> None:
+def test_the_client_reference_describes_every_public_name(module: ModuleType) -> None:
     page = (DOCS / "clients/reference.md").read_text()
-    kinds = [
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type) and kind.__module__ == module.__name__
+    classes = [
+        class_
+        for class_ in vars(module).values()
+        if isinstance(class_, type) and class_.__module__ == module.__name__
     ]
-    assert kinds
-    for kind in kinds:
-        for name in public(kind) - INTERNAL:
-            assert re.search(rf"\b{name}\b", page), f"{kind.__name__}.{name}"
-        assert kind.__name__ in page or kind.__name__ in UNNAMED, kind.__name__
+    assert classes
+    for class_ in classes:
+        for name in public_names(class_) - INTERNAL_NAMES:
+            assert re.search(rf"\b{name}\b", page), f"{class_.__name__}.{name}"
+        assert class_.__name__ in page or class_.__name__ in NOT_IN_THE_REFERENCE, class_.__name__
 
 
-def tracked(*patterns: str) -> list[Path]:
+def tracked_files(*patterns: str) -> list[Path]:
     listing = subprocess.run(
         ["git", "ls-files", *patterns], cwd=HERE, capture_output=True, text=True, check=True
     )
     return [HERE / line for line in listing.stdout.splitlines()]
 
 
-def test_every_link_of_a_page_leads_somewhere() -> None:
-    pages = tracked("*.md")
+def test_every_relative_link_of_a_page_has_a_target() -> None:
+    pages = tracked_files("*.md")
     assert pages
     for page in pages:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
@@ -127,18 +127,20 @@ def test_every_link_of_a_page_leads_somewhere() -> None:
 
 def test_every_tracked_picture_and_weight_is_in_the_notice() -> None:
     notice = (HERE / "NOTICE").read_text()
-    for file in tracked("*.png", "*.jpg", "*.jpeg", "*.webp", "*.npz"):
+    for file in tracked_files("*.png", "*.jpg", "*.jpeg", "*.webp", "*.npz"):
         assert file.name in notice, file
 
 
-def test_no_error_status_is_without_its_row() -> None:
+def test_every_error_code_is_documented() -> None:
     from sm import errors
 
     page = (DOCS / "inside/way-of-a-request.md").read_text()
-    kinds = [
-        kind
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, errors.TriremeError)
+    error_classes = [
+        error_class
+        for error_class in vars(errors).values()
+        if isinstance(error_class, type) and issubclass(error_class, errors.TriremeError)
     ]
-    for kind in kinds:
-        assert f"`{kind.code}`" in page or kind in (errors.TriremeError, errors.CallerGone), kind
+    for error_class in error_classes:
+        assert f"`{error_class.code}`" in page or error_class in (errors.TriremeError, errors.CallerGone), (
+            error_class
+        )

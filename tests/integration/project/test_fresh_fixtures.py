@@ -1,4 +1,4 @@
-"""A failed test's fixtures are made again before they are used again."""
+"""After a failed test its fixtures are set up again before another test uses them."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_waits(unready, count):
 """
 
 
-def run(folder: Path, module: str, *options: str) -> str:
+def run_pytest(folder: Path, module: str, *options: str) -> str:
     """The output of pytest over a folder with this module."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_module.py").write_text(module)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *options]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HERE)}
-    finished = subprocess.run(
+    completed = subprocess.run(
         [*command, f"--rootdir={folder}", str(folder)],
         cwd=folder,
         env=environment,
@@ -90,11 +90,11 @@ def run(folder: Path, module: str, *options: str) -> str:
         text=True,
         timeout=120,
     )
-    return finished.stdout + finished.stderr
+    return completed.stdout + completed.stderr
 
 
-def test_the_second_run_of_a_test_has_new_fixtures_and_the_old_ones_are_ended_first(tmp_path: Path) -> None:
-    output = run(tmp_path, PASSES_AT_THE_SECOND_RUN, "--reruns", "1")
+def test_a_rerun_has_new_fixtures_and_the_old_ones_are_torn_down_first(tmp_path: Path) -> None:
+    output = run_pytest(tmp_path, PASSES_AT_THE_SECOND_RUN, "--reruns", "1")
     assert "2 passed, 1 rerun" in output
     steps = [line for line in output.splitlines() if "made " in line or "ended " in line]
     assert [step.removeprefix(".").removeprefix("R") for step in steps] == [
@@ -105,18 +105,18 @@ def test_the_second_run_of_a_test_has_new_fixtures_and_the_old_ones_are_ended_fi
     ]
 
 
-def test_so_has_the_test_after_a_failed_one_that_is_not_run_again(tmp_path: Path) -> None:
-    output = run(tmp_path, FAILS_ONCE)
+def test_a_test_after_a_failed_one_has_new_fixtures_without_a_rerun(tmp_path: Path) -> None:
+    output = run_pytest(tmp_path, FAILS_ONCE)
     assert "1 failed, 1 passed" in output
 
 
-def test_a_failure_at_the_end_of_a_fixture_counts(tmp_path: Path) -> None:
-    output = run(tmp_path, FAILS_AT_ITS_END, "--reruns", "1")
+def test_a_failure_in_a_fixtures_teardown_renews_the_fixtures_too(tmp_path: Path) -> None:
+    output = run_pytest(tmp_path, FAILS_AT_ITS_END, "--reruns", "1")
     assert "passed, 1 rerun" in output
     assert "failed" not in output
 
 
-def test_a_fixture_that_cannot_be_made_is_not_tried_for_every_test(tmp_path: Path) -> None:
-    output = run(tmp_path, NEVER_READY)
+def test_a_fixture_whose_setup_fails_is_not_tried_again_for_every_test(tmp_path: Path) -> None:
+    output = run_pytest(tmp_path, NEVER_READY)
     assert "3 errors" in output
     assert output.startswith("made 1\ntried\nEEE")

@@ -16,60 +16,60 @@ INSTALLER = HERE / "sm" / "tools" / "build" / "install_packages.py"
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> Path:
-    """A folder with the few programs that make needs: what is not in it is not on this machine."""
+def tools_folder(tmp_path: Path) -> Path:
+    """A folder with the few programs that make needs, used as the whole PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("make", "sh", "bash", "test", "env"):
-        found = shutil.which(name)
-        assert found, name
-        (folder / name).symlink_to(found)
+        path = shutil.which(name)
+        assert path, name
+        (folder / name).symlink_to(path)
     return folder
 
 
-def add(tools: Path, name: str, status: int) -> None:
-    """A program that does nothing but end with a status, as a Docker client does without its service."""
-    (tools / name).write_text(f"#!/bin/sh\nexit {status}\n")
-    (tools / name).chmod(0o755)
+def add_program(tools_folder: Path, name: str, status: int) -> None:
+    """Add a program that only exits with a status, as a Docker client does without its service."""
+    (tools_folder / name).write_text(f"#!/bin/sh\nexit {status}\n")
+    (tools_folder / name).chmod(0o755)
 
 
-def make(tools: Path, *words: str) -> str:
-    done = subprocess.run(
-        ["make", "--no-print-directory", *words],
+def run_make(tools_folder: Path, *arguments: str) -> str:
+    completed = subprocess.run(
+        ["make", "--no-print-directory", *arguments],
         cwd=HERE,
-        env={"PATH": str(tools), "HOME": "/nonexistent"},
+        env={"PATH": str(tools_folder), "HOME": "/nonexistent"},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    return done.stdout + done.stderr
+    return completed.stdout + completed.stderr
 
 
-def test_an_image_is_built_with_podman_where_dockers_service_does_not_answer(tools: Path) -> None:
-    add(tools, "docker", 1)
-    add(tools, "podman", 0)
-    said = make(tools, "--dry-run", "image")
-    assert f"{tools}/podman build " in said
+def test_an_image_is_built_with_podman_where_dockers_service_does_not_answer(tools_folder: Path) -> None:
+    add_program(tools_folder, "docker", 1)
+    add_program(tools_folder, "podman", 0)
+    output = run_make(tools_folder, "--dry-run", "image")
+    assert f"{tools_folder}/podman build " in output
 
 
-def test_without_a_service_that_answers_the_next_step_is_named(tools: Path) -> None:
-    assert "there is no docker and no podman; on Debian and Ubuntu: apt-get install podman" in make(
-        tools, "image"
+def test_without_a_container_service_the_next_step_is_named(tools_folder: Path) -> None:
+    assert "there is no docker and no podman; on Debian and Ubuntu: apt-get install podman" in run_make(
+        tools_folder, "image"
     )
-    add(tools, "docker", 1)
-    assert "docker is here, but its service does not answer" in make(tools, "image")
+    add_program(tools_folder, "docker", 1)
+    assert "docker is here, but its service does not answer" in run_make(tools_folder, "image")
 
 
-def test_the_benchmark_asks_for_wrk_before_it_installs_anything(tools: Path) -> None:
-    said = make(tools, "bench", "PYTHON=/nonexistent")
-    assert "there is no wrk, which makes the load; on Debian and Ubuntu: apt-get install wrk" in said
-    assert "installing" not in said
+def test_the_benchmark_asks_for_wrk_before_it_installs_anything(tools_folder: Path) -> None:
+    output = run_make(tools_folder, "bench", "PYTHON=/nonexistent")
+    assert "there is no wrk, which makes the load; on Debian and Ubuntu: apt-get install wrk" in output
+    assert "installing" not in output
 
 
-def install(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_installer(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(INSTALLER), "--retries", "1", "--target", "/nonexistent", *words],
+        [sys.executable, str(INSTALLER), "--retries", "1", "--target", "/nonexistent", *arguments],
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PIP_CONFIG_FILE": "/dev/null", **variables},
         capture_output=True,
         text=True,
@@ -90,22 +90,24 @@ def install(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         ({"PIP_NO_INDEX": "1"}, "the package index has no no-such-package"),
     ],
 )
-def test_packages_that_cannot_be_installed_are_one_sentence(variables: dict[str, str], sentence: str) -> None:
-    done = install("no-such-package", **variables)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+def test_packages_that_cannot_be_installed_are_reported_in_one_sentence(
+    variables: dict[str, str], sentence: str
+) -> None:
+    completed = run_installer("no-such-package", **variables)
+    assert completed.returncode == 1
+    (line,) = completed.stderr.splitlines()
     assert line.startswith(f"the packages were not installed: {sentence}")
     assert line.endswith("What is here stays: run it again then.")
 
 
 @pytest.mark.exhaustive
-def test_an_environment_whose_making_was_interrupted_gets_its_pip_back(tmp_path: Path) -> None:
+def test_an_interrupted_virtual_environment_gets_its_pip_back(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv" / "bin" / "python"
-    done = subprocess.run(
+    completed = subprocess.run(
         [python, INSTALLER, "--help"], capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert (
         subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
     )

@@ -85,16 +85,18 @@ def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> No
 
 @pytest.mark.exhaustive
 def test_a_checkpoint_of_hugging_face_is_built_and_served_as_the_page_says(tmp_path: Path) -> None:
-    install, *commands = next(each for each in blocks(PAGE, "text") if "./my-checkpoint" in each).splitlines()
-    wanted = {line.partition("==")[0] for line in EXPORT.wanted.splitlines()}
+    install, *commands = next(
+        block for block in blocks(PAGE, "text") if "./my-checkpoint" in block
+    ).splitlines()
+    packages = {line.partition("==")[0] for line in EXPORT.wanted.splitlines()}
     assert install == f"pip install {' '.join(install.split()[2:])}"
-    assert set(install.split()[2:]) == wanted
+    assert set(install.split()[2:]) == packages
     (tmp_path / "make.py").write_text(MAKE_CHECKPOINT)
     expected = json.loads(EXPORT.run(tmp_path / "make.py", tmp_path / "my-checkpoint", TEXT).splitlines()[-1])
     (tmp_path / "bin").mkdir()
     EXPORT.write_sm(tmp_path / "bin" / "sm")
     path = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-euc", "\n".join(commands)],
         cwd=tmp_path,
         env={**os.environ, "PATH": path, "PYTHONPATH": str(HERE)},
@@ -103,11 +105,11 @@ def test_a_checkpoint_of_hugging_face_is_built_and_served_as_the_page_says(tmp_p
         check=False,
         timeout=240,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     page = (HERE / "docs" / PAGE).read_text()
     tokenizer = re.findall(r"`tokenizers\.(Tokenizer\.from_file\(.*?\))`", page)
     (tmp_path / "clients").mkdir()
     (tmp_path / "clients" / "sentiment.py").write_text(CLIENT.format(tokenizer=tokenizer[0]))
     with running_box(tmp_path, tmp_path / "model", clients=(tmp_path / "clients",)) as box:
-        answer = box.invoke("sentiment", {"text": TEXT}).json()
-    assert answer["result"] == pytest.approx(expected, abs=1e-4), answer
+        response = box.invoke("sentiment", {"text": TEXT}).json()
+    assert response["result"] == pytest.approx(expected, abs=1e-4), response

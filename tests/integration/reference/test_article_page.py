@@ -161,14 +161,14 @@ def test_the_articles_service_and_ours_give_the_same_answer(repository: Path, ou
         theirs(shared(made), repository) as url,
     ):
         assert wait_until(lambda: requests.get(f"{url}/ping", timeout=5).status_code == 200)
-        answer = requests.post(
+        response = requests.post(
             f"{url}/invocations", data=body, headers={"Content-Type": JSON, "Accept": JSON}, timeout=60
         )
-        assert answer.status_code == 200, (Path(made) / "log").read_text()[-3000:]
+        assert response.status_code == 200, (Path(made) / "log").read_text()[-3000:]
         assert requests.get(f"{url}/other", timeout=5).status_code == 404
     found = ours.send(body, JSON, headers={"Accept": JSON}).json()
-    assert list(found) == list(answer.json()) == ["modelname", "result"]
-    assert_same(found["result"], answer.json()["result"])
+    assert list(found) == list(response.json()) == ["modelname", "result"]
+    assert_same(found["result"], response.json()["result"])
 
 
 def test_the_articles_client_works_as_it_is_on_our_open_ports(
@@ -179,7 +179,7 @@ def test_the_articles_client_works_as_it_is_on_our_open_ports(
     program = "import json, sys, cv2; from inference import Resnet; "
     program += "print(json.dumps(Resnet().inference(cv2.imread(sys.argv[1]))))"
     with usual_ports(), running_box(tmp_path, repository, clients=(), TRIREME_TRITON_PORTS="loopback"):
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", program, str(PICTURES["resnet"])],
             cwd=tmp_path,
             capture_output=True,
@@ -187,7 +187,7 @@ def test_the_articles_client_works_as_it_is_on_our_open_ports(
             check=True,
             timeout=60,
         )
-    assert_same(ours.send(request("resnet").encode()).json()["result"], json.loads(done.stdout))
+    assert_same(ours.send(request("resnet").encode()).json()["result"], json.loads(completed.stdout))
 
 
 def test_the_pages_one_command_serves_the_repository(repository: Path, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_the_notebooks_calls_run_on_the_played_platform(repository: Path, tmp_pa
             }
             head = "".join(f"{name} = {value!r}\n" for name, value in given.items())
             (tmp_path / "notebook.py").write_text(head + FILES["notebook.py"])
-            done = subprocess.run(
+            completed = subprocess.run(
                 [sys.executable, "notebook.py"],
                 cwd=tmp_path,
                 env={
@@ -242,9 +242,9 @@ def test_the_notebooks_calls_run_on_the_played_platform(repository: Path, tmp_pa
                 check=False,
                 timeout=300,
             )
-            assert done.returncode == 0, done.stderr
+            assert completed.returncode == 0, completed.stderr
             wait_until(lambda: not account.sagemaker.list_endpoints()["Endpoints"], description="no endpoint")
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    answers = [json.loads(line) for line in completed.stdout.splitlines()]
     assert [answer["modelname"] for answer in answers] == ["resnet", "yolov5", "bert_base"]
     assert len(answers[0]["result"]) == 3
     assert len(answers[2]["result"]) == 5

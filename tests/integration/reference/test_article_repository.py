@@ -40,9 +40,9 @@ def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def rows(box: RunningBox, model: str, payload: object) -> Any:
-    answer = box.invoke(model, payload)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["result"]
+    response = box.invoke(model, payload)
+    assert response.status_code == 200, response.text
+    return response.json()["result"]
 
 
 @pytest.mark.parametrize("model", ["resnet", "yolov5", "bert_base"])

@@ -61,9 +61,9 @@ def test_the_notebooks_request_is_answered_through_boto3(demo_box: RunningBox, m
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_notebooks_request_is_answered_on_invocations(demo_box: RunningBox, model: str) -> None:
-    answer = demo_box.send(request(model).encode(), JSON, headers={"Accept": JSON})
-    assert answer.status_code == 200
-    assert_article_result(model, answer.json()["result"])
+    response = demo_box.send(request(model).encode(), JSON, headers={"Accept": JSON})
+    assert response.status_code == 200
+    assert_article_result(model, response.json()["result"])
 
 
 @pytest.mark.parametrize("model", ["resnet", "yolov5"])
@@ -87,19 +87,19 @@ def test_img_stands_in_records_and_in_json_lines(demo_box: RunningBox) -> None:
 
 def test_both_keys_at_once_are_a_422(demo_box: RunningBox) -> None:
     image = picture("resnet")
-    answer = demo_box.invoke("resnet", {"image": image, "img": image})
-    assert answer.status_code == 422
-    assert answer.json()["error"] == "payload.img: means the same as payload.image; send one of the two"
+    response = demo_box.invoke("resnet", {"image": image, "img": image})
+    assert response.status_code == 422
+    assert response.json()["error"] == "payload.img: means the same as payload.image; send one of the two"
     second = demo_box.invoke("resnet", [{"img": image}, {"img": image, "image": image}]).json()["result"][1]
     assert second["error"].startswith("payload[1].img: means the same as payload[1].image")
 
 
 def test_the_422_names_both_keys(demo_box: RunningBox) -> None:
     for wrong in ({}, {"picture": "x"}):
-        answer = demo_box.invoke("resnet", wrong)
-        assert answer.status_code == 422
-        assert answer.json()["field"] == "payload.image"
-        assert answer.json()["error"] == "payload.image: field required (payload.img means the same)"
+        response = demo_box.invoke("resnet", wrong)
+        assert response.status_code == 422
+        assert response.json()["field"] == "payload.image"
+        assert response.json()["error"] == "payload.image: field required (payload.img means the same)"
     empty = demo_box.invoke("resnet", {"img": ""})
     assert (empty.status_code, empty.json()["field"]) == (422, "payload.img")
 
@@ -118,20 +118,20 @@ def test_a_picture_of_megabytes_may_be_img(demo_box: RunningBox) -> None:
     """Long base64 takes another way through the parser."""
     # What stands behind a JPEG's end is no part of the picture.
     long = base64.b64encode(PICTURES["resnet"].read_bytes() + bytes(2**22)).decode()
-    answer = demo_box.invoke("resnet", {"img": long})
-    assert answer.status_code == 200, answer.text[:500]
-    assert_article_result("resnet", answer.json()["result"])
+    response = demo_box.invoke("resnet", {"img": long})
+    assert response.status_code == 200, response.text[:500]
+    assert_article_result("resnet", response.json()["result"])
 
 
 def test_boto3_gets_the_422_as_a_model_error(demo_box: RunningBox) -> None:
-    with pytest.raises(botocore.exceptions.ClientError) as caught:
+    with pytest.raises(botocore.exceptions.ClientError) as excinfo:
         runtime(demo_box.url).invoke_endpoint(
             EndpointName="MyTritonEndpoint",
             ContentType=JSON,
             Accept=JSON,
             Body=json.dumps({"modelname": "resnet", "payload": {"image": "", "img": ""}}),
         )
-    assert caught.value.response["OriginalStatusCode"] == 422
+    assert excinfo.value.response["OriginalStatusCode"] == 422
 
 
 def test_sm_invoke_sends_img(demo_box: RunningBox, tmp_path: Path) -> None:

@@ -23,14 +23,14 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
 
 
 def test_a_client_tokenizes_with_transformers_from_files_beside_it(box: RunningBox) -> None:
-    answer = box.invoke("tokens", {"text": TEXT})
-    assert (answer.status_code, answer.json()) == (200, {"modelname": "tokens", "result": TOKENS})
+    response = box.invoke("tokens", {"text": TEXT})
+    assert (response.status_code, response.json()) == (200, {"modelname": "tokens", "result": TOKENS})
 
 
 def test_a_client_beside_it_serves_as_ever(box: RunningBox) -> None:
-    answer = box.invoke("other", {})
-    assert answer.status_code == 200, answer.text
-    assert "transformers" in answer.json()["result"] and "torch" not in answer.json()["result"]
+    response = box.invoke("other", {})
+    assert response.status_code == 200, response.text
+    assert "transformers" in response.json()["result"] and "torch" not in response.json()["result"]
 
 
 def test_nothing_imports_transformers_unless_a_client_does(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_three_ports_are_open_on_loopback_alone(opened: RunningBox) -> None:
 
 
 def test_a_port_that_is_taken_stops_the_start_with_its_number(opened: RunningBox, demo: Path) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(HERE / "serve")],
         env={
             **opened.environment,
@@ -131,10 +131,10 @@ def test_a_port_that_is_taken_stops_the_start_with_its_number(opened: RunningBox
         timeout=60,
         check=False,
     )
-    assert done.returncode == 1
+    assert completed.returncode == 1
     assert (
         "Port 8000 cannot be opened for Triton: stop what listens there, or set SAGEMAKER_TRITON_HTTP_PORT"
-        in done.stderr + done.stdout
+        in completed.stderr + completed.stdout
     )
 
 

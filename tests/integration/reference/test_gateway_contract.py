@@ -161,8 +161,8 @@ class Reference:
         return self.notes.read_text().splitlines().count(model) if self.notes.exists() else 0
 
     def ask(self, method: str, path: str, body: object = None, **options: Any) -> tuple[int, Any]:
-        answer = self.gateway.ask(method, path, json=body, **options)
-        return answer.status_code, answer.json()
+        response = self.gateway.ask(method, path, json=body, **options)
+        return response.status_code, response.json()
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_of_several_gateways_with_one_repository_one_loads_the_model(
     ):
         gateways = [reference.gateway, second, third] * 4
         answers = callers.map(lambda gateway: gateway.ask("POST", "/infer/late", json=X), gateways)
-        assert {answer.status_code for answer in answers} == {200}
+        assert {response.status_code for response in answers} == {200}
     assert reference.loads("late_onnx") == 1
 
 
@@ -259,11 +259,11 @@ def test_two_short_names_may_mean_one_model(reference: Reference) -> None:
 @pytest.mark.parametrize("body", [{"name": "Test inference"}, {}, [], "text", None, X])
 def test_infer_of_the_default_model_takes_any_json_body(reference: Reference, body: object) -> None:
     headers = {"Content-Type": "application/json"}
-    answer = reference.gateway.ask("POST", "/infer", data=json.dumps(body), headers=headers)
-    assert answer.status_code == 200, answer.text
-    assert list(answer.json()) == ["status", "output"]
-    assert answer.json()["status"] == "success"
-    (output,) = answer.json()["output"]
+    response = reference.gateway.ask("POST", "/infer", data=json.dumps(body), headers=headers)
+    assert response.status_code == 200, response.text
+    assert list(response.json()) == ["status", "output"]
+    assert response.json()["status"] == "success"
+    (output,) = response.json()["output"]
     assert [len(output), len(output[0]), len(output[0][0])] == [1000, 1, 1]
 
 
@@ -425,8 +425,8 @@ def test_where_s3_is_away_or_slow_the_caller_is_told_in_time(reference: Referenc
     away = {**reference.env, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "TRIREME_GATEWAY_TIMEOUT": "3"}
     with served(tmp_path / "away.log", away) as gateway:
         for path, keys in (("/infer/densenet", ["status", "model", "message"]),):
-            answer = gateway.ask("POST", path, json=X)
-            assert (answer.status_code, list(answer.json())) == (500, keys)
+            response = gateway.ask("POST", path, json=X)
+            assert (response.status_code, list(response.json())) == (500, keys)
         assert gateway.ask("GET", "/models").json()["status"] == "error"
         assert gateway.ask("GET", "/health").json() == {"status": "healthy"}
         # Triton alone is needed for this.

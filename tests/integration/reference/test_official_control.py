@@ -128,8 +128,8 @@ def test_twenty_large_bodies_for_the_control_plane_are_refused_and_leave_nothing
     body = b'{"model_name":"' + b"x" * BIG + b'"}'
 
     def post(_: int) -> tuple[int, dict[str, str]]:
-        answer = requests.post(f"{open_box.box.url}/models", data=body, timeout=60)
-        return answer.status_code, answer.json()
+        response = requests.post(f"{open_box.box.url}/models", data=body, timeout=60)
+        return response.status_code, response.json()
 
     with ThreadPoolExecutor(20) as callers:
         answers = list(callers.map(post, range(20)))

@@ -45,8 +45,8 @@ def test_the_played_platform_keeps_the_execute_bits_of_an_archive(
     found = {path.name: path.stat().st_mode & 0o777 for path in (model / "environment/bin").iterdir()}
     # Read-only for everybody, as /opt/ml/model is; what could be executed still can.
     assert found == {"tool": 0o555, "private": 0o555, "data": 0o444}
-    ran = subprocess.run([model / "environment/bin/tool"], capture_output=True, check=True)
-    assert ran.stdout == b"from the archive\n"
+    completed = subprocess.run([model / "environment/bin/tool"], capture_output=True, check=True)
+    assert completed.stdout == b"from the archive\n"
 
 
 def test_an_instance_whose_log_group_was_deleted_stops_without_an_error(played_account: Account) -> None:

@@ -160,9 +160,9 @@ def test_an_archive_for_a_gpu_is_loaded_on_the_cpu(endpoint: Endpoint) -> None:
 @WITHOUT_GPU
 def test_an_archive_with_a_plan_is_a_400_that_says_what_to_do(endpoint: Endpoint) -> None:
     write_plan(endpoint.platform.home / "plan" / "model")
-    answer = endpoint.load("plan", str(endpoint.platform.home / "plan" / "model"))
-    assert answer.status_code == 400
-    assert "is a TensorRT plan, and there is no GPU here" in answer.json()["error"]
+    response = endpoint.load("plan", str(endpoint.platform.home / "plan" / "model"))
+    assert response.status_code == 400
+    assert "is a TensorRT plan, and there is no GPU here" in response.json()["error"]
 
 
 @pytest.mark.parametrize("name", ["bare", "inner"])
@@ -186,8 +186,8 @@ def test_inspect_and_package_take_what_serve_takes(repository: Path, tmp_path: P
     assert code == 0, said
     assert f"warning: Triton does not read {repository}/inner/1/config.pbtxt" in said
     line = [sys.executable, "-m", "sm.cli", "package", str(repository), "-o", str(tmp_path / "model.tar.gz")]
-    done = subprocess.run(line, cwd=HERE, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(line, cwd=HERE, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
 
 
 @WITHOUT_GPU

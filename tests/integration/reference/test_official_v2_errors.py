@@ -75,10 +75,10 @@ def test_a_status_is_triton_s_or_on_the_page(single_box: RunningBox, case: Case)
 
     if case.triton != ENDS:
         assert ask(f"http://127.0.0.1:{port}").status_code == case.triton
-    answer = ask(single_box.url)
-    assert answer.status_code == case.box, answer.text
-    assert list(answer.json())[:3] == ["error", "code", "request_id"]
-    assert answer.headers["Content-Type"] == "application/json"
+    response = ask(single_box.url)
+    assert response.status_code == case.box, response.text
+    assert list(response.json())[:3] == ["error", "code", "request_id"]
+    assert response.headers["Content-Type"] == "application/json"
     if case.row:
         triton_s = "the server ends" if case.triton == ENDS else str(case.triton)
         assert f"| {case.row} | {triton_s} | {case.box} |" in PAGE.read_text()

@@ -59,9 +59,9 @@ def test_the_target_model_names_an_archive(multi_model: MultiModel, content_type
 def test_the_platform_s_invoke_takes_octet_stream(multi_model: MultiModel) -> None:
     multi_model.load_fresh("resnet", "resnet_pt_v0.tar.gz")
     headers = {"Content-Type": "application/octet-stream"}
-    answer = multi_model.ask("POST", "/models/resnet/invoke", data=json.dumps(PAYLOAD), headers=headers)
-    assert answer.status_code == 200, answer.text
-    assert list(answer.json()) == KEYS
+    response = multi_model.ask("POST", "/models/resnet/invoke", data=json.dumps(PAYLOAD), headers=headers)
+    assert response.status_code == 200, response.text
+    assert list(response.json()) == KEYS
 
 
 def test_a_client_that_claims_the_content_type_keeps_it(single_box: RunningBox) -> None:
@@ -72,13 +72,13 @@ def test_a_client_that_claims_the_content_type_keeps_it(single_box: RunningBox) 
 
 @pytest.mark.parametrize("body", ["{", "[1, 2]", "inputs", '{"input": []}', "\x00\x01"])
 def test_what_is_no_v2_json_is_still_a_415(single_box: RunningBox, body: str) -> None:
-    with pytest.raises(ClientError) as refused:
+    with pytest.raises(ClientError) as excinfo:
         invoke(single_box, body, "application/octet-stream")
-    assert refused.value.response["OriginalStatusCode"] == 415
+    assert excinfo.value.response["OriginalStatusCode"] == 415
 
 
 def test_v2_json_that_triton_refuses_is_triton_s_400(single_box: RunningBox) -> None:
     wrong = {"inputs": [{**PAYLOAD["inputs"][0], "name": "nobody"}]}
-    with pytest.raises(ClientError, match="nobody") as refused:
+    with pytest.raises(ClientError, match="nobody") as excinfo:
         invoke(single_box, json.dumps(wrong), "application/octet-stream")
-    assert refused.value.response["OriginalStatusCode"] == 400
+    assert excinfo.value.response["OriginalStatusCode"] == 400

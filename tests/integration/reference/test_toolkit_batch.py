@@ -111,13 +111,13 @@ def test_csv_is_as_before(box: RunningBox) -> None:
 def test_a_file_that_cannot_be_read_is_told_where(
     box: RunningBox, body: bytes, content_type: str, status: int, reason: str
 ) -> None:
-    answer = box.send(body, content_type)
-    assert (answer.status_code, reason in answer.json()["error"]) == (status, True), answer.text
+    response = box.send(body, content_type)
+    assert (response.status_code, reason in response.json()["error"]) == (status, True), response.text
 
 
 def test_a_caller_that_asks_for_json_gets_one_list(box: RunningBox) -> None:
-    answer = box.send(b"[1, 2]\n[3, 4]\n", "application/jsonlines", headers={"Accept": "application/json"})
-    assert answer.json() == [3, 7]
+    response = box.send(b"[1, 2]\n[3, 4]\n", "application/jsonlines", headers={"Accept": "application/json"})
+    assert response.json() == [3, 7]
 
 
 def test_a_strategy_that_is_set_is_announced_as_containers_spell_it(tmp_path: Path) -> None:

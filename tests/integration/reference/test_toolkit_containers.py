@@ -208,8 +208,10 @@ def box(tmp_path_factory: pytest.TempPathFactory, made: tuple[Path, dict[str, An
     with running_box(folder, None, True, (), **variables) as started:
         for name in ARCHIVES:
             url = str(write(folder / name / "model", name, made[0]))
-            answer = requests.post(f"{started.url}/models", json={"model_name": name, "url": url}, timeout=60)
-            assert answer.status_code == 200, answer.text
+            response = requests.post(
+                f"{started.url}/models", json={"model_name": name, "url": url}, timeout=60
+            )
+            assert response.status_code == 200, response.text
         yield started
 
 
@@ -233,16 +235,16 @@ BODIES = {
 }
 
 
-def read(answer: requests.Response) -> Any:
-    assert answer.status_code == 200, answer.text
-    kind = answer.headers["Content-Type"].partition(";")[0]
+def read(response: requests.Response) -> Any:
+    assert response.status_code == 200, response.text
+    kind = response.headers["Content-Type"].partition(";")[0]
     if kind == JSON:
-        return answer.json()
+        return response.json()
     if kind == LINES:
-        return [json.loads(line) for line in answer.text.splitlines()]
+        return [json.loads(line) for line in response.text.splitlines()]
     if kind == CSV:
-        return np.genfromtxt(io.StringIO(answer.text), delimiter=",").tolist()
-    return np.load(io.BytesIO(answer.content), allow_pickle=False).tolist()
+        return np.genfromtxt(io.StringIO(response.text), delimiter=",").tolist()
+    return np.load(io.BytesIO(response.content), allow_pickle=False).tolist()
 
 
 @pytest.mark.parametrize("name", ["empty", "model", "predict"])
@@ -292,8 +294,8 @@ def test_a_sparse_matrix_reaches_the_model_and_a_hostile_one_does_not(
         (b"PK\x01\x02" * 1000, 400),
         (bomb.getvalue(), 413),
     ):
-        answer = ask(box, "scikit-learn", body, NPZ, JSON)
-        assert answer.status_code == status, answer.text
+        response = ask(box, "scikit-learn", body, NPZ, JSON)
+        assert response.status_code == status, response.text
 
 
 def test_scripts_for_the_older_toolkit_find_its_names(box: RunningBox) -> None:
@@ -324,9 +326,9 @@ def test_a_script_of_no_library_is_served_beside_torch(box: RunningBox) -> None:
 def test_batch_transforms_lines_are_answered_line_by_line(
     box: RunningBox, made: tuple[Path, dict[str, Any]]
 ) -> None:
-    answer = ask(box, "empty", BODIES[LINES], LINES)
-    assert answer.headers["Content-Type"].partition(";")[0] == LINES
-    np.testing.assert_allclose(read(answer), made[1]["net"], rtol=1e-5)
+    response = ask(box, "empty", BODIES[LINES], LINES)
+    assert response.headers["Content-Type"].partition(";")[0] == LINES
+    np.testing.assert_allclose(read(response), made[1]["net"], rtol=1e-5)
 
 
 def test_with_torch_out_of_its_requirements_a_script_harms_no_client_beside_it(

@@ -122,8 +122,8 @@ def test_a_scripts_except_catches_what_the_codecs_raise(box: RunningBox) -> None
 
 
 def test_an_error_chooses_its_status_and_message(box: RunningBox) -> None:
-    answer = box.send(b'["chosen"]')
-    assert (answer.status_code, answer.json()["error"]) == (422, "no such colour")
+    response = box.send(b'["chosen"]')
+    assert (response.status_code, response.json()["error"]) == (422, "no such colour")
 
 
 def test_what_a_script_does_not_catch_has_its_status(tmp_path: Path) -> None:
@@ -135,9 +135,9 @@ def test_what_a_script_does_not_catch_has_its_status(tmp_path: Path) -> None:
             400: box.send(b"[1,", "application/json"),
             406: box.send(b"[1]", "application/json", headers={"Accept": "image/png"}),
         }
-        for status, answer in statuses.items():
-            assert answer.status_code == status, answer.text
-            assert list(answer.json()) == ["error", "code", "request_id"]
+        for status, response in statuses.items():
+            assert response.status_code == status, response.text
+            assert list(response.json()) == ["error", "code", "request_id"]
         assert box.send(b"own", "application/octet-stream").status_code == 415
 
 

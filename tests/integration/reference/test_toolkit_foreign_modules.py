@@ -98,16 +98,16 @@ def multi(tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[Ru
     with running_box(folder, None, True, (), **variables) as box:
         for name, imports in (("first", "import odd"), ("second", ""), ("third", "")):
             archive = write_archive(folder / name / "model", name, imports)
-            answer = requests.post(
+            response = requests.post(
                 f"{box.url}/models", json={"model_name": name, "url": str(archive)}, timeout=60
             )
-            assert answer.status_code == 200, answer.text
+            assert response.status_code == 200, response.text
         yield box
 
 
 def invoke(box: RunningBox, name: str) -> tuple[int, str]:
-    answer = requests.post(f"{box.url}/models/{name}/invoke", data=b"{}", timeout=60)
-    return answer.status_code, answer.text
+    response = requests.post(f"{box.url}/models/{name}/invoke", data=b"{}", timeout=60)
+    return response.status_code, response.text
 
 
 def test_in_multi_model_mode_every_later_archive_is_served(multi: RunningBox) -> None:
@@ -120,8 +120,8 @@ def test_an_archive_is_unloaded_and_loaded_again_beside_it(multi: RunningBox, tm
     assert requests.delete(f"{multi.url}/models/second", timeout=60).status_code == 200
     archive = next(Path(multi.environment["TRIREME_MODEL_ARCHIVES"]).glob("second/model"))
     (archive / "code" / "inference.py").write_text(SCRIPT.format(word="anew", imports=""))
-    answer = requests.post(
+    response = requests.post(
         f"{multi.url}/models", json={"model_name": "second", "url": str(archive)}, timeout=60
     )
-    assert answer.status_code == 200, answer.text
+    assert response.status_code == 200, response.text
     assert invoke(multi, "second") == (200, "anew")

@@ -86,17 +86,17 @@ def test_three_loads_that_hang_hold_up_nobody_and_their_names_are_free(endpoint:
 def test_an_archive_without_model_py_is_refused_before_triton_is_asked(endpoint: Endpoint) -> None:
     url = Path(flat(endpoint, "empty"))
     (url / "1" / "model.py").rename(url / "1" / "other.py")
-    answer = endpoint.load("empty", str(url))
-    assert answer.status_code == 400
-    assert "1 has no model.py, which the python backend wants" in answer.json()["error"]
+    response = endpoint.load("empty", str(url))
+    assert response.status_code == 400
+    assert "1 has no model.py, which the python backend wants" in response.json()["error"]
 
 
 def test_a_load_that_takes_too_long_is_a_504_and_its_name_is_free(endpoint: Endpoint) -> None:
-    answer = endpoint.load("slow", endpoint.platform.flat("slow", multiplying_model(seconds=3 * LIMIT)))
-    assert answer.status_code == 504
+    response = endpoint.load("slow", endpoint.platform.flat("slow", multiplying_model(seconds=3 * LIMIT)))
+    assert response.status_code == 504
     assert (
         f"Triton has not loaded 'slow' within {LIMIT} s (set by TRIREME_LOAD_TIMEOUT)"
-        in answer.json()["error"]
+        in response.json()["error"]
     )
     assert endpoint.names() == []
     assert endpoint.load("slow", endpoint.platform.flat("slow")).status_code == 200
@@ -109,10 +109,10 @@ def test_a_triton_full_of_loads_that_hang_is_replaced_and_keeps_its_models(endpo
     names = [f"hanging{number}" for number in range(MAX_STUCK_LOADS)]
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda name: endpoint.load(name, flat(endpoint, name, EXIT)), names))
-    assert {answer.status_code for answer in answers} <= {400, 503, 504}
+    assert {response.status_code for response in answers} <= {400, 503, 504}
     endpoint.box.wait_for_log("loads do not end in Triton: it is started again")
 
-    answer = retry_until_ok(lambda: endpoint.invoke("kept"), 120)
-    assert answer.json()["outputs"][0]["data"] == [1.0, 2.0]
+    response = retry_until_ok(lambda: endpoint.invoke("kept"), 120)
+    assert response.json()["outputs"][0]["data"] == [1.0, 2.0]
     assert endpoint.load("hanging0", flat(endpoint, "hanging0")).status_code == 200
     assert endpoint.invoke("hanging0").status_code == 200

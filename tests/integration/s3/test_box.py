@@ -1,4 +1,4 @@
-"""A real box whose payloads and results are in a fake S3."""
+"""A real box that reads payloads from and writes results to a fake S3."""
 
 from __future__ import annotations
 
@@ -47,40 +47,40 @@ def box(aws: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningB
         "AWS_ENDPOINT_URL": aws,
         **CREDENTIALS,
     }
-    with running_box(folder, folder / "model", clients=(folder / "clients",), **variables) as started:
-        yield started
+    with running_box(folder, folder / "model", clients=(folder / "clients",), **variables) as box:
+        yield box
 
 
 @pytest.fixture(scope="module")
 def s3(aws: str) -> Any:
     cat = HERE / "clients" / "resnet" / "sample" / "cat.png"
-    made = client(aws)
-    made.put_object(Bucket="inputs", Key="cat.png", Body=cat.read_bytes())
-    made.put_object(Bucket="inputs", Key="large", Body=b"x" * 500_001)
-    return made
+    s3_client = client(aws)
+    s3_client.put_object(Bucket="inputs", Key="cat.png", Body=cat.read_bytes())
+    s3_client.put_object(Bucket="inputs", Key="large", Body=b"x" * 500_001)
+    return s3_client
 
 
-def stored(s3: Any, key: str) -> Any:
-    found = s3.get_object(Bucket="results", Key=key)
-    assert found["ContentType"] == "application/json"
-    return json.loads(found["Body"].read())
+def read_result(s3: Any, key: str) -> Any:
+    stored = s3.get_object(Bucket="results", Key=key)
+    assert stored["ContentType"] == "application/json"
+    return json.loads(stored["Body"].read())
 
 
-def test_a_picture_comes_from_s3_and_its_result_goes_there(box: RunningBox, s3: Any) -> None:
+def test_a_picture_is_read_from_s3_and_its_result_written_there(box: RunningBox, s3: Any) -> None:
     picture = {"image": {"s3_uri": "s3://inputs/cat.png"}}
-    plain = box.invoke("look", picture).json()
-    assert plain["result"][2] == 3
-    answer = box.invoke("look", picture, result_s3_uri=RESULT)
-    assert answer.json() == {"modelname": "look", "result_s3_uri": RESULT}
-    assert stored(s3, "answers/one.json") == plain
+    direct_answer = box.invoke("look", picture).json()
+    assert direct_answer["result"][2] == 3
+    response = box.invoke("look", picture, result_s3_uri=RESULT)
+    assert response.json() == {"modelname": "look", "result_s3_uri": RESULT}
+    assert read_result(s3, "answers/one.json") == direct_answer
 
 
-def test_a_list_has_each_object_or_its_error_in_its_place(box: RunningBox, s3: Any) -> None:
+def test_a_list_has_each_objects_result_or_its_error_in_its_place(box: RunningBox, s3: Any) -> None:
     uris = [f"s3://{key}" for key in ("inputs/cat.png", "inputs/none", "inputs/large", "others/a")]
-    answer = box.invoke("look", [{"s3_uri": uri} for uri in uris], result_s3_uri=RESULT)
-    assert answer.status_code == 200
-    found = stored(s3, "answers/one.json")["result"]
-    assert [row["code"] if isinstance(row, dict) else "good" for row in found] == [
+    response = box.invoke("look", [{"s3_uri": uri} for uri in uris], result_s3_uri=RESULT)
+    assert response.status_code == 200
+    results = read_result(s3, "answers/one.json")["result"]
+    assert [row["code"] if isinstance(row, dict) else "good" for row in results] == [
         "good",
         "not_found",
         "too_large",
@@ -101,26 +101,26 @@ def test_a_list_has_each_object_or_its_error_in_its_place(box: RunningBox, s3: A
         ({"s3_uri": "s3://inputs/cat.png"}, 7, 422),
     ],
 )
-def test_what_is_wrong_is_told_in_the_usual_shape(
+def test_an_s3_error_has_the_usual_shape(
     box: RunningBox, s3: Any, payload: object, result: object, status: int
 ) -> None:
-    answer = box.invoke("look", payload, result_s3_uri=result)
-    assert answer.status_code == status, answer.text
-    assert answer.json().keys() >= {"error", "code", "request_id"}
+    response = box.invoke("look", payload, result_s3_uri=result)
+    assert response.status_code == status, response.text
+    assert response.json().keys() >= {"error", "code", "request_id"}
 
 
-def test_lines_go_to_s3_too_and_a_stream_does_not(box: RunningBox, s3: Any) -> None:
+def test_results_of_json_lines_go_to_s3_and_a_stream_is_refused(box: RunningBox, s3: Any) -> None:
     s3.put_object(Bucket="inputs", Key="words", Body=b"so so")
     request = {"modelname": "words", "payload": {"s3_uri": "s3://inputs/words"}, "result_s3_uri": RESULT}
     line = json.dumps(request).encode()
-    answer = box.send(line + b"\n" + line, "application/jsonlines")
-    assert [json.loads(row)["result_s3_uri"] for row in answer.text.split("\n")] == [RESULT, RESULT]
-    assert stored(s3, "answers/one.json")["result"] == ["so", "so"]
-    answer = box.send(line, headers={"Accept": "text/event-stream"})
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    response = box.send(line + b"\n" + line, "application/jsonlines")
+    assert [json.loads(row)["result_s3_uri"] for row in response.text.split("\n")] == [RESULT, RESULT]
+    assert read_result(s3, "answers/one.json")["result"] == ["so", "so"]
+    response = box.send(line, headers={"Accept": "text/event-stream"})
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
-def test_the_document_says_so(box: RunningBox, s3: Any) -> None:
+def test_the_openapi_document_accepts_s3_addresses(box: RunningBox, s3: Any) -> None:
     document = requests.get(f"{box.url}/openapi.json", timeout=10).json()
     validate(document)
     for name, value in {
@@ -134,7 +134,7 @@ def test_the_document_says_so(box: RunningBox, s3: Any) -> None:
         OAS31Validator({"$ref": f"#/components/schemas/{name}", **document}).validate(value)
 
 
-def test_no_key_is_ever_logged(box: RunningBox, s3: Any) -> None:
+def test_no_credential_and_no_object_key_is_logged(box: RunningBox, s3: Any) -> None:
     box.invoke("look", {"s3_uri": "s3://inputs/cat.png"})
     box.invoke("look", {"s3_uri": "s3://inputs/none"})
     log = box.log.read_text()

@@ -1,4 +1,4 @@
-"""A record that names an object, as the dispatcher sees it."""
+"""A record that names an S3 object gets the object's content in its place."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.s3 import client
 URI = {"s3_uri": "s3://inputs/word.txt"}
 
 
-class Titled(TextPayload):
+class TitledText(TextPayload):
     title: str = ""
 
 
-class Linked(TextPayload):
+class TextWithS3Field(TextPayload):
     s3_uri: str = ""
 
 
@@ -34,38 +34,41 @@ def store(aws: str) -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("record", [{"text": URI}, URI])
-def test_an_address_in_the_main_field_or_alone_becomes_the_object(store: Store, record: Any) -> None:
+def test_an_address_alone_or_in_the_main_field_is_replaced_by_the_object(store: Store, record: Any) -> None:
     assert inline_objects(TextPayload, record, "payload", store) == {"text": "Wörter"}
 
 
-def test_other_fields_stay_and_a_picture_is_bytes(store: Store) -> None:
-    assert inline_objects(Titled, {"title": "t", "text": URI}, "payload", store) == {
+def test_other_fields_are_kept_and_a_picture_is_bytes(store: Store) -> None:
+    assert inline_objects(TitledText, {"title": "t", "text": URI}, "payload", store) == {
         "title": "t",
         "text": "Wörter",
     }
     assert inline_objects(ImagePayload, {"image": URI}, "payload", store) == {"image": "Wörter".encode()}
     assert inline_objects(ImagePayload, {"img": URI}, "payload", store) == {"img": "Wörter".encode()}
-    both = {"img": URI, "image": "QQ=="}
-    assert inline_objects(ImagePayload, both, "payload", store) == {"img": "Wörter".encode(), "image": "QQ=="}
+    both_fields = {"img": URI, "image": "QQ=="}
+    assert inline_objects(ImagePayload, both_fields, "payload", store) == {
+        "img": "Wörter".encode(),
+        "image": "QQ==",
+    }
 
 
 @pytest.mark.parametrize(
-    ("kind", "record"),
+    ("payload_type", "record"),
     [
         (TextPayload, {"text": "a"}),
         (TextPayload, "a"),
-        (Titled, {"text": "a", "title": URI}),
-        (Linked, URI),
+        (TitledText, {"text": "a", "title": URI}),
+        (TextWithS3Field, URI),
         (Payload, URI),
         (BodyPayload, URI),
         (TextPayload, {"text": {**URI, "more": 1}}),
     ],
 )
-def test_any_other_record_is_left_alone(kind: type[Payload], record: Any) -> None:
-    assert inline_objects(kind, record, "payload", None) is record
+def test_a_record_without_an_address_is_unchanged(payload_type: type[Payload], record: Any) -> None:
+    assert inline_objects(payload_type, record, "payload", None) is record
 
 
-def test_what_is_wrong_with_an_object_is_told_with_its_path(store: Store) -> None:
+def test_an_error_names_the_path_of_the_record(store: Store) -> None:
     with pytest.raises(Forbidden, match=r"payload\[1\]\.text: .*TRIREME_S3_BUCKETS"):
         inline_objects(TextPayload, {"text": URI}, "payload[1]", None)
     with pytest.raises(WrongPayload, match=r"payload\[1\]\.text\.s3_uri: is no address"):

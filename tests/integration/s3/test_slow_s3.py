@@ -1,4 +1,4 @@
-"""A real box whose S3 drips: who waits for it is told in time, and nobody else waits."""
+"""A real box with a very slow S3: its callers get a 504 or 429 in time, and other callers do not wait."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tests.support.s3 import CREDENTIALS, client
 from tests.support.s3_client_source import CLIENT
 from tests.support.tritons import MODELS
 
-#: Seconds of an invocation, and threads of the one worker.
+#: The deadline of an invocation; threads of the one worker; its threads for S3.
 TIMEOUT_S, THREADS, S3_THREADS = 3, 2, 4
-#: More callers than threads and S3 have room for.
+#: More callers than the worker's threads and those for S3 can serve.
 CALLERS = 8
-STORED = {"s3_uri": "s3://inputs/cat.png"}
-RECORD = {"modelname": "look", "payload": STORED}
+S3_PAYLOAD = {"s3_uri": "s3://inputs/cat.png"}
+S3_RECORD = {"modelname": "look", "payload": S3_PAYLOAD}
 BODIES = {
-    "record": (json.dumps(RECORD).encode(), "application/json"),
-    "list": (json.dumps({"modelname": "look", "payload": [STORED] * 4}).encode(), "application/json"),
-    "lines": (b"\n".join([json.dumps(RECORD).encode()] * 4), "application/jsonlines"),
-    # The same record as some writers of JSON would write it.
-    "escaped": (json.dumps(RECORD).replace("s3_uri", r"s3\u005furi").encode(), "application/json"),
+    "record": (json.dumps(S3_RECORD).encode(), "application/json"),
+    "list": (json.dumps({"modelname": "look", "payload": [S3_PAYLOAD] * 4}).encode(), "application/json"),
+    "lines": (b"\n".join([json.dumps(S3_RECORD).encode()] * 4), "application/jsonlines"),
+    # The same record as some JSON writers escape it.
+    "escaped": (json.dumps(S3_RECORD).replace("s3_uri", r"s3\u005furi").encode(), "application/json"),
 }
 
 
@@ -48,7 +48,7 @@ def box(aws: str, proxy: DrippingProxy, tmp_path_factory: pytest.TempPathFactory
     MODELS["echo"].write(folder / "model" / "echo")
     (folder / "clients" / "look").mkdir(parents=True)
     (folder / "clients" / "look" / "client.py").write_text(CLIENT)
-    client(aws).put_object(Bucket="inputs", Key="cat.png", Body=picture())
+    client(aws).put_object(Bucket="inputs", Key="cat.png", Body=read_picture())
     variables: Any = {
         "TRIREME_S3_BUCKETS": "inputs",
         "TRIREME_THREADS": str(THREADS),
@@ -58,51 +58,53 @@ def box(aws: str, proxy: DrippingProxy, tmp_path_factory: pytest.TempPathFactory
         "AWS_ENDPOINT_URL": proxy.url,
         **CREDENTIALS,
     }
-    with running_box(folder, folder / "model", clients=(folder / "clients",), **variables) as started:
-        yield started
+    with running_box(folder, folder / "model", clients=(folder / "clients",), **variables) as box:
+        yield box
 
 
-def picture() -> bytes:
+def read_picture() -> bytes:
     return (HERE / "clients" / "resnet" / "sample" / "cat.png").read_bytes()
 
 
 @contextmanager
-def waiting_callers(
+def callers_waiting_for_s3(
     box: RunningBox, proxy: DrippingProxy, form: str, slow_from: int
 ) -> Iterator[list[Future[requests.Response]]]:
-    """Callers who wait for an S3 that drips."""
+    """Start callers that wait for an S3 that sends its bytes very slowly."""
     body, content_type = BODIES[form]
     proxy.slow_from = slow_from
     try:
         with ThreadPoolExecutor(CALLERS) as executor:
-            waiting = [executor.submit(box.send, body, content_type) for _ in range(CALLERS)]
+            calls = [executor.submit(box.send, body, content_type) for _ in range(CALLERS)]
             wait_until(lambda: proxy.open, description="a connection to S3")
             time.sleep(0.3)
-            yield waiting
+            yield calls
     finally:
         proxy.slow_from = None
 
 
 @pytest.mark.parametrize(("form", "slow_from"), [*((form, 0) for form in BODIES), ("record", 1000)])
-def test_a_dripping_s3_keeps_nobody_else_waiting_and_is_left_in_time(
+def test_a_slow_s3_ends_in_a_504_and_does_not_delay_other_callers(
     box: RunningBox, proxy: DrippingProxy, form: str, slow_from: int
 ) -> None:
-    inline = {"image": base64.b64encode(picture()).decode()}
-    with waiting_callers(box, proxy, form, slow_from) as waiting:
-        assert box.invoke("look", inline).status_code == 200
-        assert box.invoke("look", [inline, inline]).status_code == 200
-        # Nobody has waited for their end.
-        assert not all(future.done() for future in waiting)
-        assert box.invoke("look", inline).status_code == 200
-    answers = [future.result() for future in waiting]
-    # A 504 is the box's own word: the caller waits much longer.
-    assert {answer.status_code for answer in answers} <= {429, 504}, [answer.text for answer in answers]
-    assert 504 in {answer.status_code for answer in answers}
+    inline_picture = {"image": base64.b64encode(read_picture()).decode()}
+    with callers_waiting_for_s3(box, proxy, form, slow_from) as slow_calls:
+        assert box.invoke("look", inline_picture).status_code == 200
+        assert box.invoke("look", [inline_picture, inline_picture]).status_code == 200
+        # The others did not have to wait for the slow calls to end.
+        assert not all(call.done() for call in slow_calls)
+        assert box.invoke("look", inline_picture).status_code == 200
+    responses = [call.result() for call in slow_calls]
+    # The 504 is the box's response: the caller itself would wait much longer.
+    assert {response.status_code for response in responses} <= {429, 504}, [
+        response.text for response in responses
+    ]
+    assert 504 in {response.status_code for response in responses}
     wait_until(lambda: not proxy.open, description="all connections to S3 to be closed")
-    assert box.invoke("look", STORED).status_code == 200
+    assert box.invoke("look", S3_PAYLOAD).status_code == 200
 
 
-def test_a_caller_who_hangs_up_is_not_read_for_any_longer(box: RunningBox, proxy: DrippingProxy) -> None:
+def test_a_download_ends_when_its_caller_hangs_up(box: RunningBox, proxy: DrippingProxy) -> None:
     body, content_type = BODIES["record"]
     host, port = box.url.removeprefix("http://").split(":")
     proxy.slow_from = 1000
@@ -110,18 +112,18 @@ def test_a_caller_who_hangs_up_is_not_read_for_any_longer(box: RunningBox, proxy
         head = f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\n"
         caller.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         wait_until(lambda: proxy.open, description="a connection to S3")
-        timed_out = box.metric("trireme_invocations_total", status="504")
+        timeouts_before = box.metric("trireme_invocations_total", status="504")
     wait_until(lambda: not proxy.open, description="the connection to S3 to be closed")
     proxy.slow_from = None
-    # It was closed because the caller was gone, and not because the time was over.
+    # It was closed because the caller hung up, not because the deadline passed.
     wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the work")
-    assert box.metric("trireme_invocations_total", status="504") == timed_out
+    assert box.metric("trireme_invocations_total", status="504") == timeouts_before
 
 
-def test_an_answer_without_a_length_is_a_502(box: RunningBox, proxy: DrippingProxy) -> None:
+def test_an_object_without_a_length_is_a_502(box: RunningBox, proxy: DrippingProxy) -> None:
     proxy.keeps_length = False
     try:
-        answer = box.invoke("look", STORED)
+        response = box.invoke("look", S3_PAYLOAD)
     finally:
         proxy.keeps_length = True
-    assert (answer.status_code, answer.json()["code"]) == (502, "storage_failed"), answer.text
+    assert (response.status_code, response.json()["code"]) == (502, "storage_failed"), response.text

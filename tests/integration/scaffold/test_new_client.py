@@ -1,4 +1,4 @@
-"""A client that ``sm new-client`` writes passes what every client is asked, before a line of it is changed."""
+"""A client written by ``sm new-client`` passes ``sm check-client``, its own tests, ruff and mypy unchanged."""
 
 from __future__ import annotations
 
@@ -24,48 +24,54 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def tool(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A tool of the project's, with its settings."""
+def run_module(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python module in the repository, so that it finds the project's settings."""
     return subprocess.run(
-        [sys.executable, "-m", *words], cwd=HERE, capture_output=True, text=True, check=False, timeout=240
+        [sys.executable, "-m", *arguments], cwd=HERE, capture_output=True, text=True, check=False, timeout=240
     )
 
 
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.exhaustive) if kind == "bytes" else kind for kind in KINDS]
 )
-def test_it_passes_check_client_at_once(home: Path, kind: str) -> None:
+def test_a_new_client_passes_check_client(home: Path, kind: str) -> None:
     report = check(home, f"my_{kind}")
     assert report.status == 0, report.failed
 
 
-def test_its_own_test_passes(home: Path) -> None:
-    done = tool(home, "pytest", "-q", "-p", "no:cacheprovider", str(home / "clients" / "my_pipeline"))
-    assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
+def test_a_new_clients_own_tests_pass(home: Path) -> None:
+    completed = run_module(
+        home, "pytest", "-q", "-p", "no:cacheprovider", str(home / "clients" / "my_pipeline")
+    )
+    assert completed.returncode == 0, completed.stdout
+    assert "2 passed" in completed.stdout
 
 
-def test_the_tests_of_all_clients_are_found_together(home: Path) -> None:
-    done = tool(home, "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", str(home / "clients"))
-    assert done.returncode == 0, done.stdout
-    assert f"{2 * len(KINDS)} tests collected" in done.stdout
+def test_the_tests_of_all_new_clients_are_collected_together(home: Path) -> None:
+    completed = run_module(
+        home, "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", str(home / "clients")
+    )
+    assert completed.returncode == 0, completed.stdout
+    assert f"{2 * len(KINDS)} tests collected" in completed.stdout
 
 
-def test_what_is_written_is_clean(home: Path) -> None:
+def test_a_new_client_passes_ruff_and_mypy(home: Path) -> None:
     config = str(HERE / "pyproject.toml")
-    assert tool(home, "ruff", "check", "--config", config, str(home)).stdout.startswith("All checks passed")
-    formatted = tool(home, "ruff", "format", "--check", "--config", config, str(home))
+    assert run_module(home, "ruff", "check", "--config", config, str(home)).stdout.startswith(
+        "All checks passed"
+    )
+    formatted = run_module(home, "ruff", "format", "--check", "--config", config, str(home))
     assert formatted.returncode == 0, formatted.stdout
     files = [str(file) for kind in KINDS for file in (home / "clients" / f"my_{kind}").glob("*.py")]
-    for pair in zip(files[::2], files[1::2], strict=True):
-        typed = tool(home, "mypy", *pair)
-        assert typed.returncode == 0, typed.stdout
+    for client_and_test in zip(files[::2], files[1::2], strict=True):
+        checked = run_module(home, "mypy", *client_and_test)
+        assert checked.returncode == 0, checked.stdout
 
 
-def test_the_command_says_what_it_wrote_and_what_is_next(tmp_path: Path) -> None:
-    done = sm(tmp_path, "new-client", "street_signs")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+def test_new_client_prints_what_it_wrote_and_the_next_step(tmp_path: Path) -> None:
+    completed = sm(tmp_path, "new-client", "street_signs")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.splitlines() == [
         "wrote clients/street_signs",
         "wrote model/street_signs",
         "next: sm check-client street_signs",
@@ -73,7 +79,7 @@ def test_the_command_says_what_it_wrote_and_what_is_next(tmp_path: Path) -> None
     assert "class StreetSigns(TensorClient):" in (tmp_path / "clients/street_signs/client.py").read_text()
 
 
-def test_what_is_there_is_never_written_over(tmp_path: Path) -> None:
+def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "model" / "mine").mkdir(parents=True)
     with pytest.raises(StartError, match="is there already; nothing was written"):
         NewClient("mine", "text").write(tmp_path)
@@ -81,17 +87,17 @@ def test_what_is_there_is_never_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Mine", "my-client", "../mine", "1st", "class", ""])
-def test_a_name_that_python_or_triton_would_not_take_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_name_that_python_or_triton_cannot_use_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(StartError, match="is no name for a client"):
         NewClient(name, "text").write(tmp_path)
 
 
-def test_the_name_of_a_client_of_the_box_is_refused(tmp_path: Path) -> None:
+def test_the_name_of_a_built_in_client_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="the box comes with a client 'resnet'"):
         NewClient("resnet", "image").write(tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StartError, match="cannot be written to"):
         NewClient("mine", "text").write(tmp_path / "file")

@@ -1,4 +1,4 @@
-"""A request that gunicorn cannot read, with no nginx before it, is an error in the one shape."""
+"""A request that gunicorn cannot parse gets a JSON error of the contract's shape, also without nginx."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ POST = b"POST /invocations HTTP/1.1\r\nHost: box\r\n"
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box without nginx."""
-    folder = tmp_path_factory.mktemp("refusals")
+    folder = tmp_path_factory.mktemp("box")
     MODELS["echo"].write(folder / "model" / "echo")
     with running_box(
         folder, folder / "model", clients=(), TRIREME_NGINX="off", MODEL_SERVER_WORKERS="1"
-    ) as started:
-        yield started
+    ) as box:
+        yield box
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,17 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         (POST + b"Transfer-Encoding: rot13\r\n", 501, "not_implemented"),
     ],
 )
-def test_what_cannot_be_read_is_json_and_the_box_lives(
+def test_a_request_that_cannot_be_parsed_is_a_json_error_and_the_box_lives_on(
     box: RunningBox, head: bytes, status: int, code: str
 ) -> None:
     with socket.create_connection(("127.0.0.1", box.port), timeout=10) as connection:
         connection.sendall(head + b"\r\n")
-        answer = b""
+        response = b""
         while chunk := connection.recv(65536):
-            answer += chunk
-    top, _, body = answer.partition(b"\r\n\r\n")
-    assert top.split()[1] == str(status).encode()
-    assert b"Content-Type: application/json" in top
-    said = json.loads(body)
-    assert (said["code"], bool(said["request_id"])) == (code, True)
+            response += chunk
+    response_head, _, body = response.partition(b"\r\n\r\n")
+    assert response_head.split()[1] == str(status).encode()
+    assert b"Content-Type: application/json" in response_head
+    error = json.loads(body)
+    assert (error["code"], bool(error["request_id"])) == (code, True)
     assert box.ping()[0] == 200

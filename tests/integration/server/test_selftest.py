@@ -1,4 +1,4 @@
-"""``sm test`` on a real box: one that runs, and one that it starts itself."""
+"""``sm test`` against a running box, and with a box that it starts itself."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tests.support.containers import team_repository
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     settings = Settings.read({})
     prepare(settings)
-    with running_box(tmp_path_factory.mktemp("box"), settings.cache / "repository" / "cpu") as started:
-        yield started
+    with running_box(tmp_path_factory.mktemp("box"), settings.cache / "repository" / "cpu") as box:
+        yield box
 
 
-def sm_test(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    clean = {
+def run_sm_test(*options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER", "TRIREME"))
     }
     return subprocess.run(
-        [sys.executable, "-m", "sm.cli", "test", *words],
-        env={**clean, **variables},
+        [sys.executable, "-m", "sm.cli", "test", *options],
+        env={**inherited, **variables},
         cwd=HERE,
         capture_output=True,
         text=True,
@@ -42,62 +42,62 @@ def sm_test(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_three_clients_give_their_golden_answers(box: RunningBox) -> None:
-    done = sm_test("--url", box.url)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.split()[:2] for line in done.stdout.splitlines()][:3] == [
+    completed = run_sm_test("--url", box.url)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert [line.split()[:2] for line in completed.stdout.splitlines()][:3] == [
         ["bert_base", "equal"],
         ["resnet", "equal"],
         ["yolov5", "equal"],
     ]
 
 
-def test_another_answer_is_shown_and_the_exit_status_is_1(box: RunningBox, tmp_path: Path) -> None:
+def test_an_answer_that_differs_is_shown_and_the_exit_status_is_1(box: RunningBox, tmp_path: Path) -> None:
     client = tmp_path / "resnet"
     shutil.copytree(HERE / "clients" / "resnet", client)
     golden = client / "sample" / "golden.json"
     golden.write_text(golden.read_text().replace("espresso", "tea"))
-    done = sm_test("--url", box.url, TRIREME_CLIENTS=str(tmp_path))
-    assert done.returncode == 1
-    assert "DIFFERS: result[0] is" in done.stdout
-    assert "tea" in done.stdout
+    completed = run_sm_test("--url", box.url, TRIREME_CLIENTS=str(tmp_path))
+    assert completed.returncode == 1
+    assert "DIFFERS: result[0] is" in completed.stdout
+    assert "tea" in completed.stdout
 
 
-def test_what_the_box_serves_and_was_not_tested_is_listed(box: RunningBox, tmp_path: Path) -> None:
+def test_served_models_that_were_not_tested_are_listed(box: RunningBox, tmp_path: Path) -> None:
     for name in ("resnet", "yolov5"):
         shutil.copytree(HERE / "clients" / name, tmp_path / name)
     shutil.rmtree(tmp_path / "yolov5" / "sample")
-    done = sm_test("--url", box.url, TRIREME_CLIENTS=str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    tested, *others = done.stdout.splitlines()
+    completed = run_sm_test("--url", box.url, TRIREME_CLIENTS=str(tmp_path))
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    tested, *untested = completed.stdout.splitlines()
     assert tested.startswith("resnet     equal")
-    not_here = "-  not tested: its client is not in TRIREME_CLIENTS and not in code/ of the repository"
-    assert others == [
-        *(f"{name:<9}  {not_here}" for name in ("bert_base", "fragile", "slow")),
+    no_client = "-  not tested: its client is not in TRIREME_CLIENTS and not in code/ of the repository"
+    assert untested == [
+        *(f"{name:<9}  {no_client}" for name in ("bert_base", "fragile", "slow")),
         "yolov5     -  not tested: it has no sample/payload.json with a golden.json beside it",
     ]
 
 
-def test_nobody_at_the_address_is_one_sentence() -> None:
-    done = sm_test("--url", f"http://127.0.0.1:{free_port()}")
-    assert done.returncode == 1
-    assert done.stderr.startswith("sm: no box answers at http://127.0.0.1:")
+def test_an_address_without_a_box_is_reported_in_one_sentence() -> None:
+    completed = run_sm_test("--url", f"http://127.0.0.1:{free_port()}")
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("sm: no box answers at http://127.0.0.1:")
 
 
-def test_a_box_of_its_own_is_started_and_stopped(tmp_path: Path) -> None:
+def test_without_a_url_it_starts_a_box_and_stops_it(tmp_path: Path) -> None:
     repository = team_repository(tmp_path / "model")
-    team = repository / "code" / "team"
-    (team / "sample").mkdir(parents=True)
-    (repository / "code" / "team.py").rename(team / "client.py")
-    (team / "sample" / "payload.json").write_text(json.dumps({"text": "four"}))
-    (team / "sample" / "golden.json").write_text("[4.0, 4.0, 4.0]")
-    done = sm_test(TRIREME_MODEL_REPOSITORY=str(repository))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "team       equal" in done.stdout
-    assert "resnet     -  its model is not served" in done.stdout
+    client_folder = repository / "code" / "team"
+    (client_folder / "sample").mkdir(parents=True)
+    (repository / "code" / "team.py").rename(client_folder / "client.py")
+    (client_folder / "sample" / "payload.json").write_text(json.dumps({"text": "four"}))
+    (client_folder / "sample" / "golden.json").write_text("[4.0, 4.0, 4.0]")
+    completed = run_sm_test(TRIREME_MODEL_REPOSITORY=str(repository))
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "team       equal" in completed.stdout
+    assert "resnet     -  its model is not served" in completed.stdout
 
 
 def test_a_box_that_does_not_start_says_why(tmp_path: Path) -> None:
     repository = team_repository(tmp_path / "model", "import no_such_module\n")
-    done = sm_test(TRIREME_MODEL_REPOSITORY=str(repository))
-    assert done.returncode == 1
-    assert "team.py: line 1: ModuleNotFoundError" in done.stderr
+    completed = run_sm_test(TRIREME_MODEL_REPOSITORY=str(repository))
+    assert completed.returncode == 1
+    assert "team.py: line 1: ModuleNotFoundError" in completed.stderr

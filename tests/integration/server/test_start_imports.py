@@ -1,4 +1,4 @@
-"""What the processes of the box import at start: no developer tool, nothing that only builds or deploys."""
+"""The box's processes import no developer tool at start, and no package that only builds or deploys."""
 
 from __future__ import annotations
 
@@ -27,28 +27,30 @@ NOT_AT_START = {
     "transformers",
     "urllib3",
 }
-#: The modules that each process starts with, and what it may not import beside.
+#: The imports with which each process starts, and the packages that it may not import.
 PROCESSES = {
-    "serve": ("import sm.cli, sm.server.supervisor.start", {"cv2", "flask", "grpc", "gunicorn", "numpy"}),
-    "a worker": ("import sm.server.worker, sm.server.thread_worker, sm.server.error_responses", set()),
+    "serve": (
+        "import sm.cli, sm.server.supervisor.start",
+        NOT_AT_START | {"cv2", "flask", "grpc", "gunicorn", "numpy"},
+    ),
+    "a worker": ("import sm.server.worker, sm.server.thread_worker, sm.server.error_responses", NOT_AT_START),
     "the control plane": (
         "import sm.server.worker, sm.server.control_plane, sm.server.error_responses",
-        set(),
+        NOT_AT_START,
     ),
     "the built-in clients": (
         "import sm.server.worker\n"
         "from sm.plugins import loading\n"
         "for found in loading.discover((HERE / 'clients',)): loading._import(found)",
-        {"tokenizers"},
+        NOT_AT_START - {"tokenizers"},
     ),
 }
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_a_process_of_the_box_imports_no_tool_and_nothing_that_only_builds(process: str) -> None:
-    code, others = PROCESSES[process]
-    unwanted = NOT_AT_START ^ others
-    done = subprocess.run(
+def test_a_process_of_the_box_imports_no_developer_tool_and_no_build_package(process: str) -> None:
+    code, unwanted = PROCESSES[process]
+    completed = subprocess.run(
         [sys.executable, "-c", f"import sys\nfrom sm.settings import HERE\n{code}\nprint(*sys.modules)"],
         cwd=HERE,
         capture_output=True,
@@ -56,7 +58,7 @@ def test_a_process_of_the_box_imports_no_tool_and_nothing_that_only_builds(proce
         check=True,
         timeout=60,
     )
-    names = set(done.stdout.split())
-    assert "sm.settings" in names
-    assert not {name for name in names if name.split(".")[0] in unwanted}
-    assert not {name for name in names if name.startswith("sm.tools")}
+    modules = set(completed.stdout.split())
+    assert "sm.settings" in modules
+    assert not {name for name in modules if name.split(".")[0] in unwanted}
+    assert not {name for name in modules if name.startswith("sm.tools")}

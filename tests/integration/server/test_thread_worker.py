@@ -1,4 +1,4 @@
-"""The workers' threads behind nginx: each goes on, whatever a client does, and connections are not cut short."""
+"""The workers' threads behind nginx survive every client, and no connection is cut short."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sm.run_state import Box
 from tests.support.boxes import RunningBox, running_box
 from tests.support.tritons import MODELS
 
-LEAVES = """
+EXITING_CLIENT = """
 import sys
 from sm.client.base import Client, TextPayload
 
@@ -26,65 +26,65 @@ class Leaves(Client):
             sys.exit()
         return len(payload.text)
 """
-ASKED = "invocations?modelname=leaves"
+PATH = "invocations?modelname=leaves"
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with nginx, whose one worker has two threads."""
-    folder = tmp_path_factory.mktemp("accepting")
+    folder = tmp_path_factory.mktemp("box")
     MODELS["echo"].write(folder / "model" / "echo")
-    client: Path = folder / "clients" / "leaves" / "client.py"
-    client.parent.mkdir(parents=True)
-    client.write_text(LEAVES)
+    client_file: Path = folder / "clients" / "leaves" / "client.py"
+    client_file.parent.mkdir(parents=True)
+    client_file.write_text(EXITING_CLIENT)
     with running_box(
         folder,
         folder / "model",
         clients=(folder / "clients",),
         MODEL_SERVER_WORKERS="1",
         TRIREME_THREADS="2",
-    ) as started:
-        yield started
+    ) as box:
+        yield box
 
 
-def ask(box: RunningBox, text: str) -> requests.Response:
+def post_text(box: RunningBox, text: str) -> requests.Response:
     return requests.post(
-        f"{box.url}/{ASKED}", data=text.encode(), headers={"Content-Type": "text/plain"}, timeout=20
+        f"{box.url}/{PATH}", data=text.encode(), headers={"Content-Type": "text/plain"}, timeout=20
     )
 
 
-def test_a_client_that_leaves_takes_no_thread_with_it(box: RunningBox) -> None:
-    assert [ask(box, "leave").status_code for _ in range(4)] == [500] * 4
-    assert [ask(box, "stay").json()["result"] for _ in range(4)] == [4] * 4
+def test_a_client_that_calls_sys_exit_does_not_end_its_thread(box: RunningBox) -> None:
+    assert [post_text(box, "leave").status_code for _ in range(4)] == [500] * 4
+    assert [post_text(box, "stay").json()["result"] for _ in range(4)] == [4] * 4
     assert box.ping()[0] == 200
 
 
 @pytest.mark.parametrize(
     ("path", "expected"), [("nowhere", (404, "not_found")), ("models", (413, "too_large"))]
 )
-def test_an_answer_comes_whole_although_the_body_was_not_read(
+def test_a_response_is_complete_although_the_body_was_not_read(
     box: RunningBox, path: str, expected: tuple[int, str]
 ) -> None:
-    answer = requests.post(f"{box.url}/{path}", data=b"x" * 20_000_000, timeout=20)
-    assert (answer.status_code, answer.json()["code"]) == expected
+    response = requests.post(f"{box.url}/{path}", data=b"x" * 20_000_000, timeout=20)
+    assert (response.status_code, response.json()["code"]) == expected
 
 
 @pytest.mark.parametrize(
     ("plane", "path", "status"), [("data", "nowhere", b" 404 "), ("control", "models", b" 405 ")]
 )
-def test_who_is_still_sending_when_the_answer_comes_may_go_on(
+def test_a_caller_may_go_on_sending_after_the_response(
     box: RunningBox, plane: str, path: str, status: bytes
 ) -> None:
-    piece, pieces = b"x" * 2**17, 16
+    chunk, chunks = b"x" * 2**17, 16
     with socket.socket(socket.AF_UNIX) as nginx:
         nginx.settimeout(20)
         nginx.connect(str(getattr(Box.load(box.run_folder()), f"{plane}_socket")))
-        nginx.sendall(f"POST /{path} HTTP/1.1\r\nContent-Length: {len(piece) * pieces}\r\n\r\n".encode())
-        answer = nginx.recv(4096)
-        assert status in answer
-        for _ in range(pieces):
+        nginx.sendall(f"POST /{path} HTTP/1.1\r\nContent-Length: {len(chunk) * chunks}\r\n\r\n".encode())
+        response = nginx.recv(4096)
+        assert status in response
+        for _ in range(chunks):
             time.sleep(0.01)
-            nginx.sendall(piece)
-        while more := nginx.recv(4096):
-            answer += more
-    assert answer.endswith(b"}")
+            nginx.sendall(chunk)
+        while part := nginx.recv(4096):
+            response += part
+    assert response.endswith(b"}")

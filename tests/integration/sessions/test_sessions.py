@@ -182,9 +182,9 @@ def test_ended_sessions_are_removed_though_nobody_opens_another(tmp_path: Path) 
 )
 def test_what_is_no_id_of_ours_is_no_session(sessions: Sessions, identity: str) -> None:
     sessions.open()
-    with pytest.raises(BadInput, match="there is no session") as caught:
+    with pytest.raises(BadInput, match="there is no session") as excinfo:
         sessions.get(identity)
-    assert len(str(caught.value)) < 200
+    assert len(str(excinfo.value)) < 200
 
 
 @pytest.fixture
@@ -325,14 +325,14 @@ def test_a_value_that_finds_no_room_lies_in_the_second_home(tmp_path: Path) -> N
     mount = "mount -t tmpfs -o size={} none {} || exit 77"
     lines = [mount.format("32k", first), mount.format("256k", second), 'exec "$0" -c "$1" "$2" "$3"']
     command = ["unshare", "-rm", "sh", "-c", "\n".join(lines)]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, sys.executable, FULL, str(first), str(second)],
         cwd=HERE,
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode == 77 or "unshare failed" in done.stderr:
+    if completed.returncode == 77 or "unshare failed" in completed.stderr:
         pytest.skip("this machine lets nobody mount a small file system")
-    assert done.returncode == 0, done.stderr
-    assert "no room for a value of a session (No space left on device)" in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert "no room for a value of a session (No space left on device)" in completed.stdout

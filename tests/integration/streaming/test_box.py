@@ -31,18 +31,18 @@ def ask(box: RunningBox, model: str, **payload: object) -> requests.Response:
     )
 
 
-def data(answer: requests.Response) -> list[Any]:
+def data(response: requests.Response) -> list[Any]:
     """The data of every event; each is a line and an empty one."""
-    lines = answer.text.split("\n")
+    lines = response.text.split("\n")
     assert lines[1::2] == [""] * (len(lines) // 2)
     return [json.loads(line.removeprefix("data: ")) for line in lines[:-1:2]]
 
 
-def data_of_all(answer: requests.Response) -> list[Any]:
+def data_of_all(response: requests.Response) -> list[Any]:
     """The data of every event, a final error's too."""
     return [
         json.loads(line.removeprefix("data: "))
-        for line in answer.text.split("\n")
+        for line in response.text.split("\n")
         if line.startswith("data: ")
     ]
 
@@ -59,10 +59,10 @@ def parts(answer: Any) -> list[bytes]:
 
 
 def test_the_parts_of_a_client_are_events_of_the_contracts_type(box: RunningBox) -> None:
-    answer = ask(box, "words", text="a small cat")
-    assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-    assert "Content-Length" not in answer.headers
-    assert data(answer) == [{"modelname": "words", "result": word} for word in ("a", "small", "cat")]
+    response = ask(box, "words", text="a small cat")
+    assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+    assert "Content-Length" not in response.headers
+    assert data(response) == [{"modelname": "words", "result": word} for word in ("a", "small", "cat")]
 
 
 def test_a_decoupled_models_answers_are_parts(box: RunningBox) -> None:
@@ -72,8 +72,8 @@ def test_a_decoupled_models_answers_are_parts(box: RunningBox) -> None:
 @pytest.mark.parametrize("nginx", ["on", "off"])
 def test_a_part_leaves_when_it_exists(start: Start, nginx: str) -> None:
     with start(TRIREME_NGINX=nginx, SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        answer = ask(box, "words", text="one two three", seconds=1.0)
-        times = [time.monotonic() for line in answer.iter_lines(chunk_size=1) if line]
+        response = ask(box, "words", text="one two three", seconds=1.0)
+        times = [time.monotonic() for line in response.iter_lines(chunk_size=1) if line]
     assert len(times) == 3
     assert min(times[1] - times[0], times[2] - times[1]) > 0.5
 
@@ -88,10 +88,10 @@ def test_a_client_that_does_not_stream_is_one_event(box: RunningBox) -> None:
 
 def test_a_stream_answers_one_record(box: RunningBox) -> None:
     body = {"modelname": "words", "payload": [{"text": "a"}]}
-    answer = requests.post(
+    response = requests.post(
         f"{box.url}/invocations", json=body, headers={"Accept": "text/event-stream"}, timeout=30
     )
-    assert (answer.status_code, answer.json()["field"]) == (422, "payload")
+    assert (response.status_code, response.json()["field"]) == (422, "payload")
 
 
 def test_boto3_reads_the_parts(box: RunningBox) -> None:
@@ -114,22 +114,22 @@ def test_boto3_gets_the_one_answer_of_a_client_that_does_not_stream(box: Running
 
 
 def test_an_error_before_the_first_part_is_an_ordinary_one(box: RunningBox) -> None:
-    answer = ask(box, "words", text="bad luck")
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
-    assert answer.headers["Content-Type"] == "application/json"
+    response = ask(box, "words", text="bad luck")
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+    assert response.headers["Content-Type"] == "application/json"
     api = runtime(box)
-    with pytest.raises(api.exceptions.ModelError) as caught:
+    with pytest.raises(api.exceptions.ModelError) as excinfo:
         invoke(box, "words", {"text": "bad luck"})
-    assert caught.value.response["OriginalStatusCode"] == 400
+    assert excinfo.value.response["OriginalStatusCode"] == 400
 
 
 @pytest.mark.parametrize(
     ("word", "code", "sentence"), [("bad", "bad_input", "a bad word"), ("zero", "client_failed", "words")]
 )
 def test_an_error_after_it_is_the_last_event(box: RunningBox, word: str, code: str, sentence: str) -> None:
-    answer = ask(box, "words", text=f"one {word} three")
-    assert answer.text.split("\n")[2] == "event: error"
-    first, last = data_of_all(answer)
+    response = ask(box, "words", text=f"one {word} three")
+    assert response.text.split("\n")[2] == "event: error"
+    first, last = data_of_all(response)
     assert (first["result"], last["code"]) == ("one", code)
     assert sentence in last["error"]
 
@@ -137,11 +137,11 @@ def test_an_error_after_it_is_the_last_event(box: RunningBox, word: str, code: s
 def test_boto3_raises_an_error_that_comes_after_the_first_part(box: RunningBox) -> None:
     answer = invoke(box, "words", {"text": "one bad three"})
     seen = []
-    with closing(answer["Body"]) as body, pytest.raises(EventStreamError) as caught:
+    with closing(answer["Body"]) as body, pytest.raises(EventStreamError) as excinfo:
         for event in body:
             seen.append(event["PayloadPart"]["Bytes"])
     assert seen == [b"one"]
-    assert caught.value.response["Error"] == {"Code": "ModelStreamError", "Message": "a bad word"}
+    assert excinfo.value.response["Error"] == {"Code": "ModelStreamError", "Message": "a bad word"}
 
 
 def test_a_model_that_fails_in_the_midst_ends_its_stream_with_the_reason(box: RunningBox) -> None:
@@ -155,9 +155,9 @@ def test_a_caller_that_leaves_cancels_the_work_in_triton(box: RunningBox, reposi
     left = box.metric("trireme_invocations_total", model="numbers", status="499")
     note = repository.parent / "notes" / "cancelled"
     note.unlink(missing_ok=True)
-    answer = ask(box, "numbers", count=1000, seconds=0.2)
-    assert next(answer.iter_lines(chunk_size=1)) == b'data: {"number":0}'
-    answer.close()
+    response = ask(box, "numbers", count=1000, seconds=0.2)
+    assert next(response.iter_lines(chunk_size=1)) == b'data: {"number":0}'
+    response.close()
     wait_until(note.exists, description="is_cancelled in the model")
     wait_until(
         lambda: box.metric("trireme_invocations_total", model="numbers", status="499") == left + 1,
@@ -168,9 +168,9 @@ def test_a_caller_that_leaves_cancels_the_work_in_triton(box: RunningBox, reposi
 
 def test_a_caller_that_leaves_ends_a_clients_own_work(box: RunningBox) -> None:
     left = box.metric("trireme_invocations_total", model="words", status="499")
-    answer = ask(box, "words", text="word " * 1000, seconds=0.1)
-    next(answer.iter_lines(chunk_size=1))
-    answer.close()
+    response = ask(box, "words", text="word " * 1000, seconds=0.1)
+    next(response.iter_lines(chunk_size=1))
+    response.close()
     wait_until(
         lambda: box.metric("trireme_invocations_total", model="words", status="499") == left + 1,
         description="a 499",
@@ -184,10 +184,12 @@ def test_tritons_own_stream_leaves_as_it_is_made_and_ends_with_its_caller(
     note.unlink(missing_ok=True)
     # It would take much longer than the answer is waited for.
     body = {"count": 1000, "seconds": 0.2}
-    answer = requests.post(f"{box.url}/v2/models/counts/generate_stream", json=body, stream=True, timeout=30)
-    first = next(line for line in answer.iter_lines(chunk_size=1) if line)
+    response = requests.post(
+        f"{box.url}/v2/models/counts/generate_stream", json=body, stream=True, timeout=30
+    )
+    first = next(line for line in response.iter_lines(chunk_size=1) if line)
     assert json.loads(first.removeprefix(b"data: "))["number"] == 0
-    answer.close()
+    response.close()
     wait_until(note.exists, description="is_cancelled in the model")
     wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the stream")
 
@@ -229,8 +231,8 @@ def test_the_log_tells_of_a_stream_at_its_end(box: RunningBox) -> None:
 
 def test_a_stream_that_runs_at_a_stop_is_finished_first(start: Start) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        answer = ask(box, "words", text="one two three four", seconds=1.0)
-        lines = answer.iter_lines(chunk_size=1)
+        response = ask(box, "words", text="one two three four", seconds=1.0)
+        lines = response.iter_lines(chunk_size=1)
         next(lines)
         box.process.send_signal(signal.SIGTERM)
         assert [json.loads(line[6:])["result"] for line in lines if line] == ["two", "three", "four"]

@@ -142,5 +142,5 @@ def test_a_stop_ends_a_silent_conversation_at_once(start: Start, nginx: str) -> 
 
 
 def test_what_is_no_handshake_is_a_400(box: RunningBox) -> None:
-    answer = requests.get(f"{box.url}/invocations-bidirectional-stream", timeout=30)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    response = requests.get(f"{box.url}/invocations-bidirectional-stream", timeout=30)
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input")

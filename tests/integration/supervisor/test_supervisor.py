@@ -27,7 +27,7 @@ NOBODY = 65534
 
 def serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, str]]]:
     """Run it to its end: exit code and log records."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(HERE / "serve"), *arguments],
         capture_output=True,
         text=True,
@@ -35,8 +35,8 @@ def serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, str]
         check=False,
         env={"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": "/nonexistent", **environment},
     )
-    assert done.stderr == ""
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+    assert completed.stderr == ""
+    return completed.returncode, [json.loads(line) for line in completed.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(

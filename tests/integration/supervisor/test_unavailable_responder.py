@@ -72,12 +72,12 @@ def post() -> Iterator[Post]:
 
 @pytest.mark.parametrize("size", [0, 2, 2_000_000])
 def test_a_caller_is_told_to_come_back_and_why(post: Post, size: int) -> None:
-    answer = requests.post(f"http://127.0.0.1:{post.port}/invocations", data=b"x" * size, timeout=10)
-    assert answer.status_code == 503
-    assert answer.headers["Retry-After"] == "1"
-    assert answer.json()["code"] == "not_ready"
-    assert answer.json()["error"] == "the box is stopping"
-    assert answer.json()["request_id"]
+    response = requests.post(f"http://127.0.0.1:{post.port}/invocations", data=b"x" * size, timeout=10)
+    assert response.status_code == 503
+    assert response.headers["Retry-After"] == "1"
+    assert response.json()["code"] == "not_ready"
+    assert response.json()["error"] == "the box is stopping"
+    assert response.json()["request_id"]
 
 
 def test_a_caller_who_says_nothing_is_let_go(post: Post) -> None:
@@ -102,8 +102,8 @@ def test_many_callers_at_once_all_get_their_answer(post: Post) -> None:
     statuses: list[int] = []
 
     def call() -> None:
-        answer = requests.post(f"http://127.0.0.1:{post.port}/", data=b"x" * 10_000, timeout=30)
-        statuses.append(answer.status_code)
+        response = requests.post(f"http://127.0.0.1:{post.port}/", data=b"x" * 10_000, timeout=30)
+        statuses.append(response.status_code)
 
     callers = [threading.Thread(target=call) for _ in range(50)]
     for caller in callers:
@@ -139,15 +139,15 @@ def encrypted(tmp_path: Path) -> Iterator[Post]:
 
 @pytest.mark.parametrize("size", [0, 2_000_000])
 def test_a_caller_with_tls_is_told_the_same(encrypted: Post, tmp_path: Path, size: int) -> None:
-    answer = requests.post(
+    response = requests.post(
         f"https://localhost:{encrypted.port}/invocations",
         data=b"x" * size,
         timeout=10,
         verify=str(tmp_path / "box.pem"),
     )
-    assert answer.status_code == 503
-    assert answer.headers["Retry-After"] == "1"
-    assert answer.json()["error"] == "the box is stopping"
+    assert response.status_code == 503
+    assert response.headers["Retry-After"] == "1"
+    assert response.json()["error"] == "the box is stopping"
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"])

@@ -245,9 +245,9 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rendered(helm: Path, folder: Path, values: dict[str, Any]) -> Any:
     command = [sys.executable, "-m", "tests.support.helm_runner", str(folder), json.dumps(values)]
     environment = {**os.environ, "PYTHONPATH": f"{helm}{os.pathsep}{HERE}"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 def documents_of(said: Any) -> dict[str, Any]:

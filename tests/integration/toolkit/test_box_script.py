@@ -93,27 +93,27 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
 
 
 def test_its_four_functions_answer_in_their_own_words(four: RunningBox) -> None:
-    answer = four.send(b'{"inputs": [1, 2]}')
-    assert answer.status_code == 200
-    assert answer.headers["Content-Type"] == "application/json"
-    assert answer.json() == {"predictions": [-3, -6], "accept": "application/json"}
+    response = four.send(b'{"inputs": [1, 2]}')
+    assert response.status_code == 200
+    assert response.headers["Content-Type"] == "application/json"
+    assert response.json() == {"predictions": [-3, -6], "accept": "application/json"}
 
 
 def test_any_content_type_reaches_it(four: RunningBox) -> None:
-    answer = four.send(b"1,2.5", "text/csv; charset=utf-8", headers={"Accept": "text/csv"})
-    assert (answer.text, answer.headers["Content-Type"].partition(";")[0]) == ("-3.0,-7.5", "text/csv")
+    response = four.send(b"1,2.5", "text/csv; charset=utf-8", headers={"Accept": "text/csv"})
+    assert (response.text, response.headers["Content-Type"].partition(";")[0]) == ("-3.0,-7.5", "text/csv")
     assert four.send(b"\x89PNG", "image/png").json()["predictions"] == [-12]
 
 
 def test_a_type_that_it_refuses_is_a_415(four: RunningBox) -> None:
-    answer = four.send(b"<x/>", "text/xml")
-    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_content_type")
+    response = four.send(b"<x/>", "text/xml")
+    assert (response.status_code, response.json()["code"]) == (415, "unsupported_content_type")
 
 
 def test_what_it_raises_is_a_500_with_the_traceback_in_the_log_alone(four: RunningBox) -> None:
-    answer = four.send(b'{"inputs": "raise"}', headers={"X-Amzn-SageMaker-Inference-Id": "raised-here"})
-    assert answer.status_code == 500
-    assert answer.json() == {
+    response = four.send(b'{"inputs": "raise"}', headers={"X-Amzn-SageMaker-Inference-Id": "raised-here"})
+    assert response.status_code == 500
+    assert response.json() == {
         "error": "the client of 'model' failed (KeyError)",
         "code": "client_failed",
         "request_id": "raised-here",
@@ -122,13 +122,13 @@ def test_what_it_raises_is_a_500_with_the_traceback_in_the_log_alone(four: Runni
 
 
 def test_the_toolkits_own_errors_choose_their_status(four: RunningBox) -> None:
-    answer = four.send(b'{"inputs": "teapot"}')
-    assert (answer.status_code, answer.json()["error"]) == (418, "short and stout")
+    response = four.send(b'{"inputs": "teapot"}')
+    assert (response.status_code, response.json()["error"]) == (418, "short and stout")
 
 
 def test_it_can_be_asked_by_name_in_the_dispatch_form_too(four: RunningBox) -> None:
-    answer = four.invoke("model", {"inputs": [1]})
-    assert answer.json() == {
+    response = four.invoke("model", {"inputs": [1]})
+    assert response.json() == {
         "modelname": "model",
         "result": {"predictions": [-3], "accept": "application/json"},
     }
@@ -201,21 +201,21 @@ def npy(value: object, pickled: bool = False) -> bytes:
 def test_without_codecs_of_its_own_json_csv_and_npy_go_in_and_out(
     defaults: RunningBox, body: bytes, content_type: str, accept: str
 ) -> None:
-    answer = defaults.send(body, content_type, headers={"Accept": accept})
-    assert answer.headers["Content-Type"].partition(";")[0] == accept
+    response = defaults.send(body, content_type, headers={"Accept": accept})
+    assert response.headers["Content-Type"].partition(";")[0] == accept
     if accept == "application/json":
-        read = np.array(answer.json())
+        read = np.array(response.json())
     elif accept == "text/csv":
-        read = np.genfromtxt(io.StringIO(answer.text), delimiter=",")
+        read = np.genfromtxt(io.StringIO(response.text), delimiter=",")
     else:
-        read = np.load(io.BytesIO(answer.content), allow_pickle=False)
+        read = np.load(io.BytesIO(response.content), allow_pickle=False)
     assert read.tolist() == [[2, 4], [6, 8]]
 
 
 def test_a_pickled_npy_is_a_400(defaults: RunningBox) -> None:
     for body in (npy([{}], pickled=True), pickle.dumps([1])):
-        answer = defaults.send(body, "application/x-npy")
-        assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+        response = defaults.send(body, "application/x-npy")
+        assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,9 @@ def test_a_pickled_npy_is_a_400(defaults: RunningBox) -> None:
 def test_what_the_default_codecs_cannot_do_has_its_status(
     defaults: RunningBox, body: bytes, content_type: str, accept: str, status: int
 ) -> None:
-    answer = defaults.send(body, content_type, headers={"Accept": accept})
-    assert answer.status_code == status, answer.text
-    assert set(answer.json()) == {"error", "code", "request_id"}
+    response = defaults.send(body, content_type, headers={"Accept": accept})
+    assert response.status_code == status, response.text
+    assert set(response.json()) == {"error", "code", "request_id"}
 
 
 def test_json_that_looks_like_another_form_is_still_the_scripts(defaults: RunningBox) -> None:
@@ -243,10 +243,10 @@ def test_json_that_looks_like_another_form_is_still_the_scripts(defaults: Runnin
 
 def test_a_model_of_tritons_beside_it_is_served_by_name(defaults: RunningBox) -> None:
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
-    answer = requests.post(
+    response = requests.post(
         f"{defaults.url}/invocations", json={"inputs": [tensor]}, params={"modelname": "echo"}, timeout=20
     )
-    assert answer.json()["outputs"][0]["data"] == [1, 2]
+    assert response.json()["outputs"][0]["data"] == [1, 2]
 
 
 TRANSFORM = """
@@ -280,9 +280,9 @@ def test_transform_fn_alone_and_a_package_out_of_a_wheel_beside_it(tmp_path: Pat
         "SAGEMAKER_MODEL_SERVER_TIMEOUT": "2",
     }
     with running_box(tmp_path, home, True, (), **variables) as box:
-        answer = box.send(b"\x00\x01", "application/octet-stream")
-        assert answer.text == "installed application/octet-stream text/csv 2"
-        assert answer.headers["Content-Type"].partition(";")[0] == "text/plain"
+        response = box.send(b"\x00\x01", "application/octet-stream")
+        assert response.text == "installed application/octet-stream text/csv 2"
+        assert response.headers["Content-Type"].partition(";")[0] == "text/plain"
         # One request at a time: what waits behind a slow one in vain is told so.
         slow = threading.Thread(target=box.send, args=(b"sleep", "text/plain"))
         slow.start()

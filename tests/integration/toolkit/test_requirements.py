@@ -85,9 +85,9 @@ def test_what_cannot_be_had_is_one_sentence_and_leaves_nothing(code: Path, tmp_p
     (code / "requirements.txt").write_text("trireme-nowhere==3\n")
     with pytest.raises(
         StartError, match=r"requirements.txt: pip cannot install it: .*trireme-nowhere==3"
-    ) as caught:
+    ) as excinfo:
         ensure_installed(code / "requirements.txt", tmp_path / "cache", tmp_path)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(excinfo.value)
     assert not list((tmp_path / "cache" / "requirements").iterdir())
 
 

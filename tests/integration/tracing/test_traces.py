@@ -48,9 +48,9 @@ def box(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield started
 
 
-def trace_of(answer: requests.Response) -> str:
+def trace_of(response: requests.Response) -> str:
     """The trace that the answer names."""
-    version, trace_id, _, flags = answer.headers["traceresponse"].split("-")
+    version, trace_id, _, flags = response.headers["traceresponse"].split("-")
     assert (version, flags) == ("00", "01")
     return trace_id
 
@@ -77,14 +77,14 @@ def test_the_request_continues_the_callers_trace_and_tells_the_convention_s_attr
         "X-Amzn-SageMaker-Inference-Id": "seen-again",
         "User-Agent": "a caller",
     }
-    answer = requests.post(
+    response = requests.post(
         f"{box.url}/invocations?modelname={SECRET}",
         json={"modelname": "echoes", "payload": {"x": [1, 2]}, "version": "1"},
         headers=headers,
         timeout=20,
     )
-    assert answer.status_code == 200, answer.text
-    assert trace_of(answer) == CALLER
+    assert response.status_code == 200, response.text
+    assert trace_of(response) == CALLER
     request = only(receiver.trace(CALLER, 6), "POST /invocations")
     assert (request.kind, request.parent, request.state) == ("server", CALLING_SPAN, "vendor=1")
     assert (request.service, request.status) == ("trireme", UNSET)
@@ -92,8 +92,8 @@ def test_the_request_continues_the_callers_trace_and_tells_the_convention_s_attr
         "http.request.method": "POST",
         "http.route": "/invocations",
         "http.response.status_code": 200,
-        "http.request.body.size": len(answer.request.body or ""),
-        "http.response.body.size": len(answer.content),
+        "http.request.body.size": len(response.request.body or ""),
+        "http.response.body.size": len(response.content),
         "url.path": "/invocations",
         "url.scheme": "http",
         "server.address": "127.0.0.1",
@@ -128,9 +128,9 @@ def test_the_stages_are_in_order_within_the_request_and_triton_s_spans_within_th
 def test_each_record_of_a_list_has_a_span_with_its_stages_and_its_error(
     box: RunningBox, receiver: Receiver
 ) -> None:
-    answer = box.invoke("echoes", [{"x": [1]}, {"x": SECRET}, {"x": [-5]}])
-    assert [type(one).__name__ for one in answer.json()["result"]] == ["list", "dict", "dict"]
-    trace = receiver.trace(trace_of(answer), 13)
+    response = box.invoke("echoes", [{"x": [1]}, {"x": SECRET}, {"x": [-5]}])
+    assert [type(one).__name__ for one in response.json()["result"]] == ["list", "dict", "dict"]
+    trace = receiver.trace(trace_of(response), 13)
     request, records = only(trace, "POST /invocations"), named(trace, "record")
     assert all(record.parent == request.span_id and request.contains(record) for record in records)
     by_path = {record.attributes["trireme.record"]: record for record in records}
@@ -155,9 +155,9 @@ def test_each_record_of_a_list_has_a_span_with_its_stages_and_its_error(
 def test_a_4xx_is_no_error_of_the_box_and_a_5xx_is(
     box: RunningBox, receiver: Receiver, model: str, payload: object, status: int, code: str
 ) -> None:
-    answer = box.invoke(model, payload)
-    assert answer.status_code == status
-    request = only(receiver.trace(trace_of(answer), 2), "POST /invocations")
+    response = box.invoke(model, payload)
+    assert response.status_code == status
+    request = only(receiver.trace(trace_of(response), 2), "POST /invocations")
     assert request.attributes["http.response.status_code"] == status
     assert request.attributes["trireme.error_code"] == code
     assert request.status == (ERROR if status >= 500 else UNSET)
@@ -178,16 +178,16 @@ def test_a_pipeline_s_calls_and_a_team_s_own_span_are_below_the_request(
 
 def test_a_stream_s_span_lasts_to_its_last_part(box: RunningBox, receiver: Receiver) -> None:
     body = {"modelname": "words", "payload": {"text": "one two three", "seconds": 0.02}}
-    answer = requests.post(
+    response = requests.post(
         f"{box.url}/invocations", json=body, headers={"Accept": "text/event-stream"}, timeout=20
     )
-    trace = receiver.trace(trace_of(answer), 3)
+    trace = receiver.trace(trace_of(response), 3)
     request, stream = only(trace, "POST /invocations"), only(trace, "stream")
     assert stream.attributes["trireme.stream.parts"] == 3
     assert [name for name, _ in stream.events] == ["first part"]
     assert request.contains(stream)
     assert below(trace, stream) == ["decode"]
-    assert request.attributes["http.response.body.size"] == len(answer.content)
+    assert request.attributes["http.response.body.size"] == len(response.content)
 
 
 def test_a_conversation_is_one_trace_with_the_work_of_its_messages(
@@ -215,9 +215,9 @@ def test_lines_are_records_and_tritons_own_protocol_is_one_call(box: RunningBox,
     assert len(named(lines, "record")) == 3
     assert only(lines, "POST /invocations").attributes["trireme.records"] == 3
     tensors = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
-    answer = requests.post(f"{box.url}/v2/models/echo/infer", json=tensors, timeout=20)
-    assert answer.status_code == 200, answer.text
-    passed = receiver.trace(trace_of(answer), 5)
+    response = requests.post(f"{box.url}/v2/models/echo/infer", json=tensors, timeout=20)
+    assert response.status_code == 200, response.text
+    passed = receiver.trace(trace_of(response), 5)
     request, call = only(passed, "POST /v2/<path:rest>"), only(passed, "POST")
     assert request.attributes["trireme.model"] == call.attributes["trireme.model"] == "echo"
     assert (call.kind, call.parent) == ("client", request.span_id)
@@ -234,9 +234,9 @@ def test_what_the_caller_does_not_record_is_not_traced_by_triton_either(
         ("/invocations", {"modelname": "echoes", "payload": {"x": [1]}}),
         ("/v2/models/echo/infer", tensors),
     ):
-        answer = requests.post(f"{box.url}{path}", json=body, headers=headers, timeout=20)
-        assert answer.status_code == 200
-        assert "traceresponse" not in answer.headers
+        response = requests.post(f"{box.url}{path}", json=body, headers=headers, timeout=20)
+        assert response.status_code == 200
+        assert "traceresponse" not in response.headers
     # A trace that begins later has arrived, Triton's spans too.
     receiver.trace(trace_of(box.invoke("echoes", {"x": [3]})), 10)
     assert trace_id not in {span.trace_id for span in receiver.spans}
@@ -258,13 +258,13 @@ def test_hostile_headers_change_no_answer_and_do_not_reach_the_log(
 ) -> None:
     before = box.log.read_text().count("\n")
     encoded = {name: value.encode("latin-1") for name, value in headers.items()}
-    answer = box.send(
+    response = box.send(
         b'{"modelname":"echoes","payload":{"x":[1]}}',
         headers={**encoded, "X-Amzn-SageMaker-Inference-Id": "hostile"},
     )
-    assert answer.json()["result"] == [1]
-    assert trace_of(answer) != CALLER
-    request = only(receiver.trace(trace_of(answer), 5), "POST /invocations")
+    assert response.json()["result"] == [1]
+    assert trace_of(response) != CALLER
+    request = only(receiver.trace(trace_of(response), 5), "POST /invocations")
     assert len(request.state) <= 512
     told = box.wait_for_log('"hostile"').splitlines()[before:]
     assert not [line for line in told if '"level":"info"' not in line]
@@ -308,10 +308,10 @@ def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> No
             url = {"model_name": "one", "url": str(tmp_path / "models" / "one" / "model")}
             assert requests.post(f"{box.url}/models", json=url, timeout=60).status_code == 200
             tensors = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
-            answer = requests.post(f"{box.url}/models/one/invoke", json=tensors, timeout=20)
-            assert answer.status_code == 200, answer.text
+            response = requests.post(f"{box.url}/models/one/invoke", json=tensors, timeout=20)
+            assert response.status_code == 200, response.text
             assert not receiver.spans
-        trace = receiver.trace(trace_of(answer), 3)
+        trace = receiver.trace(trace_of(response), 3)
     request = only(trace, "POST /models/<name>/invoke")
     assert (request.service, request.attributes["trireme.model"]) == ("cats", "one")
     assert receiver.headers[0]["api-key"] == "for-the-collector"

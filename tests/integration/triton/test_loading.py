@@ -69,9 +69,9 @@ def test_tritons_reason_is_told_without_its_traceback(
 ) -> None:
     name = f"fails-{kind.__name__}"
     multiplying_model(failing=failing).write(explicit.box.repository / name)
-    with pytest.raises(kind, match="no luck") as caught:
+    with pytest.raises(kind, match="no luck") as excinfo:
         loading.load(name)
-    assert "At:" not in str(caught.value)
+    assert "At:" not in str(excinfo.value)
 
 
 def test_a_folder_that_is_not_there_is_the_archives_fault(loading: ModelControl) -> None:

@@ -130,9 +130,9 @@ def test_triton_is_reached_by_tls_and_by_nothing_less(secured: TritonProcess, ce
     )
     assert ready(secured, Tls(authority, certificate, key, NAME))
     for less in (None, Tls(authority, None, None, NAME), Tls(None, certificate, key, NAME)):
-        with pytest.raises(Failed) as failure:
+        with pytest.raises(Failed) as excinfo:
             ready(secured, less)
-        assert failure.value.kind is NotReady
+        assert excinfo.value.kind is NotReady
 
 
 def test_a_certificate_of_another_name_is_refused(secured: TritonProcess, certificates: Path) -> None:

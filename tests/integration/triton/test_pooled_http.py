@@ -144,9 +144,9 @@ def test_the_request_after_a_strange_answer_gets_its_own(way: str) -> None:
     with misbehaving(Counter()) as port:
         upstream = Upstream(port, timeout=TIMEOUT)
         for number in range(3):
-            reply = exchange(upstream, number, way)
+            response = exchange(upstream, number, way)
             if way in SOUND:
-                assert reply == Reply(200, reply.headers if reply else {}, str(number).encode())
+                assert response == Reply(200, response.headers if response else {}, str(number).encode())
             after = exchange(upstream, 100 + number, "with a length")
             assert after is not None
             assert after.body == str(100 + number).encode()

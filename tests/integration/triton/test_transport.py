@@ -155,9 +155,9 @@ def test_an_array_of_no_datatype_is_refused(transport: Transport) -> None:
 
 
 def test_a_model_that_raises_is_named_without_its_traceback(transport: Transport) -> None:
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelFailed) as excinfo:
         transport.infer("raises", {"x": np.zeros(3, np.float32)})
-    assert caught.value.sentence == "model 'raises' failed: ValueError: no such luck"
+    assert excinfo.value.sentence == "model 'raises' failed: ValueError: no such luck"
 
 
 def test_sixteen_threads_get_their_own_answers(transport: Transport, triton: TritonProcess) -> None:

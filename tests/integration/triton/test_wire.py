@@ -75,15 +75,15 @@ def test_an_answer_of_megabytes_comes_whole_again_and_again(triton: TritonProces
 
 def test_a_refusal_has_its_code_and_its_sentence(triton: TritonProcess) -> None:
     request = pb.ModelMetadataRequest(name="nobody's ä %")
-    with pytest.raises(Failed) as refused:
+    with pytest.raises(Failed) as excinfo:
         call_repeatedly(triton, "ModelMetadata", request.SerializeToString())
-    assert "nobody's ä %" in refused.value.sentence
+    assert "nobody's ä %" in excinfo.value.sentence
 
 
 def test_nobody_there_is_said_at_once() -> None:
-    with pytest.raises(Failed) as refused:
+    with pytest.raises(Failed) as excinfo:
         ConnectionPool(1, PATH + "ServerLive", {}).acquire(b"", 10)
-    assert refused.value.finished
+    assert excinfo.value.finished
 
 
 def test_a_block_of_headers_is_read_as_it_was_written() -> None:
@@ -147,15 +147,15 @@ def test_an_answer_is_read_whatever_comes_behind_it() -> None:
     end = frame(HEADERS, END_HEADERS | END_STREAM, 1, STATUS) + frame(RST_STREAM, 0, 1, bytes(4))
     assert receive_from(MESSAGE + end) == b"hi"
     refusal = frame(HEADERS, END_HEADERS | END_STREAM, 1, REFUSED) + frame(RST_STREAM, 0, 1, bytes(4))
-    with pytest.raises(Failed) as refused:
+    with pytest.raises(Failed) as excinfo:
         receive_from(refusal)
-    assert refused.value.kind is Overloaded
+    assert excinfo.value.kind is Overloaded
 
 
 def test_a_method_that_is_not_there_is_a_refusal(triton: TritonProcess) -> None:
-    with pytest.raises(Failed) as refused:
+    with pytest.raises(Failed) as excinfo:
         call_repeatedly(triton, "Nobody", b"x" * 10_000)
-    assert refused.value.kind is Unsupported
+    assert excinfo.value.kind is Unsupported
 
 
 @pytest.mark.parametrize("sentence", UNREADABLE)

@@ -153,14 +153,17 @@ SHOWN_BY = {
     "log_slow": (REQUEST_LOG, "test_successes_are_sampled_but_never_errors_or_slow_ones"),
     "log_format": (ENVIRONMENT, "test_the_log_is_text_where_that_is_asked_for"),
     "cache": ("integration/build/test_prepare.py", "test_a_cache_that_cannot_be_written_is_one_sentence"),
-    "s3_buckets": ("integration/s3/test_box.py", "test_a_picture_comes_from_s3_and_its_result_goes_there"),
+    "s3_buckets": (
+        "integration/s3/test_box.py",
+        "test_a_picture_is_read_from_s3_and_its_result_written_there",
+    ),
     "s3_threads": (
         "integration/s3/test_slow_s3.py",
-        "test_a_dripping_s3_keeps_nobody_else_waiting_and_is_left_in_time",
+        "test_a_slow_s3_ends_in_a_504_and_does_not_delay_other_callers",
     ),
     "s3_timeout": (
         "integration/s3/test_store.py",
-        "test_an_s3_that_never_ends_an_answer_is_given_up_without_a_deadline_too",
+        "test_a_response_that_never_ends_is_given_up_without_a_deadline_too",
     ),
     "worker_class": (ENVIRONMENT, "test_gunicorns_own_worker_serves_behind_nginx_where_that_is_set"),
     "grpc_client": (
