@@ -1,4 +1,4 @@
-"""A Python model that has fewer processes than before is loaded again, and nothing else is."""
+"""A Python model whose stub processes died is loaded again, and nothing else is."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sm.triton.stub_processes import DeadStub, StubWatch, instance_is_running
 from tests.support.boxes import wait_until
 
 
-class Told(Stubs):
-    """Stands in for the kernel: says what it is told."""
+class FakeStubs(Stubs):
+    """Stands in for the kernel: reports the processes that a test sets."""
 
     def __init__(self) -> None:
         self.pid: int | None = 7
@@ -38,92 +38,92 @@ class Told(Stubs):
         return nullcontext()
 
 
-class Noted(Loader):
-    """Stands in for the loader: notes what is loaded again."""
+class RecordingLoader(Loader):
+    """Stands in for the loader: records which models are loaded again."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        self.again: list[str] = []
-        self.wanted = 2
-        self.done, self.asked = threading.Semaphore(0), threading.Semaphore(0)
+        self.reloaded: list[str] = []
+        self.instances = 2
+        self.reload_done, self.instances_read = threading.Semaphore(0), threading.Semaphore(0)
 
     def count_instances(self, model: str) -> int:
-        self.asked.release()
-        return self.wanted
+        self.instances_read.release()
+        return self.instances
 
     def reload(self, model: str) -> None:
-        self.again.append(model)
-        self.done.release()
+        self.reloaded.append(model)
+        self.reload_done.release()
         raise BadInput("it does not load")
 
 
-def test_a_death_is_seen_once_and_tried_again_after_a_while(tmp_path: Path) -> None:
-    records, stubs, now = Records(tmp_path / "models.json"), Told(), [100.0]
+def test_a_dead_stubs_model_is_reloaded_once_and_again_after_the_retry_interval(tmp_path: Path) -> None:
+    records, stubs, now = Records(tmp_path / "models.json"), FakeStubs(), [100.0]
     for name in ("one", "two"):
         records.put(Record(name, "/a", name, name, {"model": name}, loaded=True))
-    loader = Noted(records)
-    nurse = StubFailureWatch(stubs, loader, lambda: now[0])
+    loader = RecordingLoader(records)
+    watch = StubFailureWatch(stubs, loader, lambda: now[0])
     stubs.processes = Counter(one=2, two=1)
-    nurse.poll()
+    watch.poll()
     stubs.processes["one"] = 1
-    nurse.poll()
-    assert loader.done.acquire(timeout=5)
-    nurse.poll()
+    watch.poll()
+    assert loader.reload_done.acquire(timeout=5)
+    watch.poll()
     now[0] += RELOAD_RETRY_S
-    nurse.poll()
-    assert loader.done.acquire(timeout=5)
-    assert loader.again == ["one", "one"]
+    watch.poll()
+    assert loader.reload_done.acquire(timeout=5)
+    assert loader.reloaded == ["one", "one"]
     stubs.processes["one"] = 2
     now[0] += RELOAD_RETRY_S
-    nurse.poll()
-    assert loader.again == ["one", "one"]
+    watch.poll()
+    assert loader.reloaded == ["one", "one"]
 
 
-def test_old_processes_that_end_after_a_reload_are_no_deaths(tmp_path: Path) -> None:
-    records, stubs = Records(tmp_path / "models.json"), Told()
+def test_old_stubs_that_end_after_a_reload_do_not_count_as_deaths(tmp_path: Path) -> None:
+    records, stubs = Records(tmp_path / "models.json"), FakeStubs()
     records.put(Record("one", "/a", "one", "one", {"model": "one"}, loaded=True))
-    loader = Noted(records)
-    nurse = StubFailureWatch(stubs, loader, lambda: 100.0)
-    loader.wanted = 1
+    loader = RecordingLoader(records)
+    watch = StubFailureWatch(stubs, loader, lambda: 100.0)
+    loader.instances = 1
     for processes in (1, 2, 1):
         stubs.processes = Counter(one=processes)
-        nurse.poll()
-    assert loader.asked.acquire(timeout=5)
-    # It is seen all the same when the one that is left dies.
+        watch.poll()
+    assert loader.instances_read.acquire(timeout=5)
+    # The death of the remaining stub is still seen.
     stubs.processes = Counter()
 
-    def loaded_again() -> bool:
-        nurse.poll()
-        return bool(loader.again)
+    def was_reloaded() -> bool:
+        watch.poll()
+        return bool(loader.reloaded)
 
-    wait_until(loaded_again)
-    assert loader.again == ["one"]
+    wait_until(was_reloaded)
+    assert loader.reloaded == ["one"]
 
 
-def test_an_unload_and_a_new_triton_are_no_deaths(tmp_path: Path) -> None:
-    records, stubs = Records(tmp_path / "models.json"), Told()
+def test_an_unload_or_a_new_triton_does_not_count_as_a_death(tmp_path: Path) -> None:
+    records, stubs = Records(tmp_path / "models.json"), FakeStubs()
     for name in ("one", "two"):
         records.put(Record(name, "/a", name, name, {"model": name}, loaded=True))
-    loader = Noted(records)
-    nurse = StubFailureWatch(stubs, loader, lambda: 100.0)
+    loader = RecordingLoader(records)
+    watch = StubFailureWatch(stubs, loader, lambda: 100.0)
     stubs.processes = Counter(one=1, two=1)
-    nurse.poll()
+    watch.poll()
     records.remove("one")
     stubs.processes = Counter(two=1)
-    nurse.poll()
+    watch.poll()
     stubs.pid, stubs.processes = 8, Counter()
-    nurse.poll()
-    assert loader.again == []
+    watch.poll()
+    assert loader.reloaded == []
 
 
-def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
+def test_a_stub_is_attributed_to_its_model_by_its_open_files(tmp_path: Path) -> None:
     box = Box("abc", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0, multi_model=True)
     file = box.repository / "one" / "1" / "model.py"
     file.parent.mkdir(parents=True)
     file.touch()
     for name in ("one_0", "one"):
         (tmp_path / name).touch()
-    # An instance, and the process that is asked for the configuration alone.
+    # A process for an instance, and one that only reads the model's configuration.
     script = f"tail -f {file} one_0 >/dev/null & tail -f {file} one >/dev/null & echo started; wait"
     parent = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, cwd=tmp_path)
     children: list[int] = []
@@ -137,22 +137,22 @@ def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
             pass
         assert stubs.alive(parent.pid) == {"one": 1}
         assert not stubs.has_died("one")
-        # Triton's complaints about its dead predecessor are not about this one.
+        # Triton's messages about its dead predecessor do not concern this process.
         assert instance_is_running(box, "one_0")
         with stubs.replacing("one"):
             assert not instance_is_running(box, "one_0")
         assert not instance_is_running(box, "one_0")
         os.utime(box.run / "replaced-stubs" / "one", (0, 0))
         assert instance_is_running(box, "one_0")
-        # It is no Python model.
+        # "other" is not a Python model.
         assert not stubs.has_died("other")
         children += map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
         assert len(children) == 2
-        # The kernel may leave it out of the list for a moment; here it does for good.
+        # The kernel may leave a process out of the list of children for a moment. Here it does so for good.
         parent.kill()
         wait_until(lambda: not Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text())
         assert stubs.alive(parent.pid) == {"one": 1}
-        # A new Triton has none of the old one's.
+        # A new Triton has none of the old one's stubs.
         assert stubs.alive(os.getpid()) == {}
     finally:
         for pid in (parent.pid, *children):
@@ -165,8 +165,8 @@ def test_the_kernel_says_which_model_a_process_is_for(tmp_path: Path) -> None:
     assert not stubs.has_died("one")
 
 
-class Dead(StubWatch):
-    """Stands in for the kernel: says which processes have died, and whose were seen."""
+class FakeStubWatch(StubWatch):
+    """Stands in for the kernel: reports the dead stubs and the models whose stubs were seen, as a test sets them."""
 
     def __init__(self) -> None:
         self.dead: tuple[DeadStub, ...] = ()
@@ -180,43 +180,43 @@ class Dead(StubWatch):
         return self.alive
 
 
-def import_watch(tmp_path: Path, now: list[float]) -> tuple[ImportWatch, Dead]:
-    """A watch of a box whose Triton is process 7."""
+def make_import_watch(tmp_path: Path, clock: list[float]) -> tuple[ImportWatch, FakeStubWatch]:
+    """A watch of a box whose Triton has the process id 7."""
     box = Box("abc", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0, multi_model=True)
     write_atomically(box.state_file, '{"processes": {"triton": {"pid": 7}}}')
-    watch, kernel = ImportWatch(box, lambda: now[0]), Dead()
-    watch._watch = kernel
-    return watch, kernel
+    watch, fake_stubs = ImportWatch(box, lambda: clock[0]), FakeStubWatch()
+    watch._watch = fake_stubs
+    return watch, fake_stubs
 
 
-def test_a_load_whose_process_died_at_an_import_is_ended_and_no_other(tmp_path: Path) -> None:
-    now = [100.0]
-    watch, kernel = import_watch(tmp_path, now)
-    with watch.watching({"one"}) as one, watch.watching({"two"}) as two:
-        kernel.dead = (DeadStub(8, "one", "exit code 3", 100.0),)
-        now[0] += DEAD_GRACE_S / 2
-        one()
-        now[0] += DEAD_GRACE_S
-        two()
+def test_only_the_load_whose_stub_died_is_failed(tmp_path: Path) -> None:
+    clock = [100.0]
+    watch, fake_stubs = make_import_watch(tmp_path, clock)
+    with watch.watching({"one"}) as check_one, watch.watching({"two"}) as check_two:
+        fake_stubs.dead = (DeadStub(8, "one", "exit code 3", 100.0),)
+        clock[0] += DEAD_GRACE_S / 2
+        check_one()
+        clock[0] += DEAD_GRACE_S
+        check_two()
         with pytest.raises(BadInput, match="'one': the process of its model.py ended with exit code 3"):
-            one()
-    # It stays dead, which is nothing to the next load of that name.
-    with watch.watching({"one"}) as again:
-        now[0] += DEAD_GRACE_S
-        again()
+            check_one()
+    # The same dead stub does not fail the next load of that name.
+    with watch.watching({"one"}) as check_again:
+        clock[0] += DEAD_GRACE_S
+        check_again()
 
 
-def test_a_process_that_nobody_saw_alive_is_the_load_s_that_has_none(tmp_path: Path) -> None:
-    now = [100.0]
-    watch, kernel = import_watch(tmp_path, now)
-    with watch.watching({"one"}) as one, watch.watching({"two"}) as two:
-        kernel.dead = (DeadStub(8, "", "exit code 3", 100.0),)
-        now[0] += DEAD_GRACE_S
-        # It may be either's.
-        one()
-        two()
-        kernel.alive = frozenset({"two"})
-        now[0] += 1
-        two()
+def test_an_unknown_dead_stub_fails_the_only_load_without_a_living_one(tmp_path: Path) -> None:
+    clock = [100.0]
+    watch, fake_stubs = make_import_watch(tmp_path, clock)
+    with watch.watching({"one"}) as check_one, watch.watching({"two"}) as check_two:
+        fake_stubs.dead = (DeadStub(8, "", "exit code 3", 100.0),)
+        clock[0] += DEAD_GRACE_S
+        # The dead stub may belong to either load.
+        check_one()
+        check_two()
+        fake_stubs.alive = frozenset({"two"})
+        clock[0] += 1
+        check_two()
         with pytest.raises(BadInput):
-            one()
+            check_one()

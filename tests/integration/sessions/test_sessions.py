@@ -1,4 +1,4 @@
-"""A session lives in files: seen by every worker, whole or not at all, until it is closed or has ended."""
+"""Sessions are kept in files that every worker sees, and are removed when they are closed or expire."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sm.errors import BadInput, OutOfMemory, Overloaded
 from sm.settings import HERE
 from tests.support.boxes import wait_until
 
-SECONDS, LIMIT = 100.0, 20_000
+LIFETIME_S, MAX_SESSIONS = 100.0, 20_000
 
 
 @dataclass
@@ -36,20 +36,22 @@ def clock() -> Clock:
 
 @pytest.fixture
 def sessions(tmp_path: Path, clock: Clock) -> Sessions:
-    return worker(tmp_path, clock)
+    return sessions_of_a_worker(tmp_path, clock)
 
 
-def worker(tmp_path: Path, clock: Clock, limit: int = LIMIT) -> Sessions:
-    return Sessions((tmp_path / "first", tmp_path / "second"), SECONDS, limit, clock)
+def sessions_of_a_worker(tmp_path: Path, clock: Clock, limit: int = MAX_SESSIONS) -> Sessions:
+    return Sessions((tmp_path / "first", tmp_path / "second"), LIFETIME_S, limit, clock)
 
 
-def test_what_one_worker_keeps_another_has(sessions: Sessions, tmp_path: Path, clock: Clock) -> None:
-    opened = sessions.open()
-    opened["history"] = b"one"
-    seen = worker(tmp_path, clock).get(opened.id)
-    assert dict(seen) == {"history": b"one"}
-    seen["history"] = b"two"
-    assert opened["history"] == b"two"
+def test_a_value_set_by_one_worker_is_seen_by_another(
+    sessions: Sessions, tmp_path: Path, clock: Clock
+) -> None:
+    session = sessions.open()
+    session["history"] = b"one"
+    same_session = sessions_of_a_worker(tmp_path, clock).get(session.id)
+    assert dict(same_session) == {"history": b"one"}
+    same_session["history"] = b"two"
+    assert session["history"] == b"two"
 
 
 def test_a_session_is_a_mapping(sessions: Sessions) -> None:
@@ -65,12 +67,12 @@ def test_a_session_is_a_mapping(sessions: Sessions) -> None:
         del session["a/b"]
 
 
-def test_a_session_ends_when_its_time_is_over_however_often_it_is_used(
+def test_a_session_expires_at_a_fixed_time_even_if_it_is_used(
     sessions: Sessions, clock: Clock, tmp_path: Path
 ) -> None:
     session = sessions.open()
-    assert session.expires == clock.now + SECONDS
-    clock.now += SECONDS - 1
+    assert session.expires == clock.now + LIFETIME_S
+    clock.now += LIFETIME_S - 1
     sessions.get(session.id)["key"] = b"value"
     assert sessions.get(session.id).expires == session.expires
     clock.now += 1
@@ -79,21 +81,21 @@ def test_a_session_ends_when_its_time_is_over_however_often_it_is_used(
     assert list((tmp_path / "first").iterdir()) == []
 
 
-def test_a_closed_session_is_no_more_and_leaves_nothing(sessions: Sessions, tmp_path: Path) -> None:
+def test_a_closed_session_leaves_no_files_and_cannot_be_used(sessions: Sessions, tmp_path: Path) -> None:
     session = sessions.open()
     session["key"] = b"value"
     sessions.close(session.id)
     assert list((tmp_path / "first").iterdir()) == []
-    for use in (sessions.get, sessions.close):
+    for operation in (sessions.get, sessions.close):
         with pytest.raises(BadInput, match="there is no session"):
-            use(session.id)
+            operation(session.id)
     with pytest.raises(BadInput, match="has been closed"):
         session["key"] = b"late"
     assert dict(session) == {}
 
 
 @pytest.mark.parametrize("key", ["k" * 255, "/" * 85, "ü" * 43, "k" * 5000])
-def test_a_key_that_can_name_no_file_is_a_400_and_is_not_there(sessions: Sessions, key: str) -> None:
+def test_a_key_too_long_for_a_file_name_is_a_400(sessions: Sessions, key: str) -> None:
     session = sessions.open()
     with pytest.raises(BadInput, match="254 bytes"):
         session[key] = b"value"
@@ -109,25 +111,28 @@ def test_over_the_limit_no_session_is_opened_until_one_is_closed_or_expires(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sm.client.sessions.RECOUNT_INTERVAL_S", 0.0)
-    sessions, other = worker(tmp_path, clock, 5), worker(tmp_path, clock, 5)
+    sessions, other_worker = (
+        sessions_of_a_worker(tmp_path, clock, 5),
+        sessions_of_a_worker(tmp_path, clock, 5),
+    )
     (tmp_path / "first" / "not-a-session").mkdir(parents=True)
-    opened = [each.open() for each in (sessions, other, sessions, other, sessions)]
-    for each in (sessions, other):
+    open_sessions = [worker.open() for worker in (sessions, other_worker, sessions, other_worker, sessions)]
+    for worker in (sessions, other_worker):
         with pytest.raises(Overloaded, match="5 sessions are open, as many as TRIREME_MAX_SESSIONS allows"):
-            each.open()
-    other.close(opened[0].id)
+            worker.open()
+    other_worker.close(open_sessions[0].id)
     sessions.open()
     with pytest.raises(Overloaded):
-        other.open()
-    clock.now += SECONDS
-    other.open()
+        other_worker.open()
+    clock.now += LIFETIME_S
+    other_worker.open()
     assert len(list((tmp_path / "first").iterdir())) == 2
 
 
-def test_of_many_that_are_opened_at_once_no_more_than_the_limit_are(tmp_path: Path) -> None:
-    workers = [Sessions((tmp_path / "first",), SECONDS, 30) for _ in range(4)]
+def test_concurrent_opens_never_exceed_the_limit(tmp_path: Path) -> None:
+    workers = [Sessions((tmp_path / "first",), LIFETIME_S, 30) for _ in range(4)]
 
-    def attempt(number: int) -> bool:
+    def try_to_open(number: int) -> bool:
         try:
             workers[number % 4].open()
         except Overloaded:
@@ -135,14 +140,14 @@ def test_of_many_that_are_opened_at_once_no_more_than_the_limit_are(tmp_path: Pa
         return True
 
     with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(attempt, range(80))) == 30
+        assert sum(pool.map(try_to_open, range(80))) == 30
     assert len(list((tmp_path / "first").iterdir())) == 30
 
 
-def test_an_overloaded_box_does_not_count_its_sessions_for_each_caller(
+def test_an_overloaded_box_does_not_count_its_sessions_for_every_caller(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sessions = worker(tmp_path, clock, 3)
+    sessions = sessions_of_a_worker(tmp_path, clock, 3)
     for _ in range(3):
         sessions.open()
     sweeps: list[None] = []
@@ -153,101 +158,101 @@ def test_an_overloaded_box_does_not_count_its_sessions_for_each_caller(
     assert len(sweeps) <= 2
 
 
-def test_two_workers_sweep_at_once_and_leave_nothing_but_what_is_open(tmp_path: Path, clock: Clock) -> None:
-    workers = [worker(tmp_path, clock), worker(tmp_path, clock)]
+def test_two_workers_may_sweep_at_once_and_keep_every_open_session(tmp_path: Path, clock: Clock) -> None:
+    workers = [sessions_of_a_worker(tmp_path, clock), sessions_of_a_worker(tmp_path, clock)]
     for _ in range(300):
         session = workers[0].open()
         session["key"] = b"value"
         (tmp_path / "second" / "overflow" / session.id).mkdir(parents=True)
-    clock.now += SECONDS + SWEEP_INTERVAL_S
-    lasting = workers[1].open()
+    clock.now += LIFETIME_S + SWEEP_INTERVAL_S
+    open_session = workers[1].open()
     with ThreadPoolExecutor(2) as pool:
-        for swept in [pool.submit(each.sweep) for each in workers]:
-            swept.result()
-    assert [path.name for path in (tmp_path / "first").iterdir()] == [lasting.id]
+        for sweep in [pool.submit(worker.sweep) for worker in workers]:
+            sweep.result()
+    assert [path.name for path in (tmp_path / "first").iterdir()] == [open_session.id]
     assert list((tmp_path / "second" / "overflow").iterdir()) == []
-    assert workers[0].get(lasting.id).id == lasting.id
+    assert workers[0].get(open_session.id).id == open_session.id
 
 
-def test_ended_sessions_are_removed_though_nobody_opens_another(tmp_path: Path) -> None:
-    sessions = Sessions((tmp_path / "first",), 1.0, LIMIT)
+def test_expired_sessions_are_removed_without_another_being_opened(tmp_path: Path) -> None:
+    sessions = Sessions((tmp_path / "first",), 1.0, MAX_SESSIONS)
     sessions.open()["key"] = b"value"
     sessions.start_sweeping()
     wait_until(lambda: not list((tmp_path / "first").iterdir()), description="an empty folder")
 
 
 @pytest.mark.parametrize(
-    "identity",
+    "session_id",
     ["", ".", "..", "../first", "/etc", "a/b", "x" * 5000, "NEW_SESSION", "0" * 36, "overflow", "a\0b"],
 )
-def test_what_is_no_id_of_ours_is_no_session(sessions: Sessions, identity: str) -> None:
+def test_an_invalid_id_is_not_a_session(sessions: Sessions, session_id: str) -> None:
     sessions.open()
     with pytest.raises(BadInput, match="there is no session") as excinfo:
-        sessions.get(identity)
+        sessions.get(session_id)
     assert len(str(excinfo.value)) < 200
 
 
 @pytest.fixture
-def memory() -> Iterator[Path]:
-    """A folder where sessions are kept unless told otherwise."""
+def memory_folder() -> Iterator[Path]:
+    """A folder in /dev/shm, the default place of sessions."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
 
 
-def test_ten_thousand_are_open_and_another_lists_none_of_them(
-    memory: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+def test_opening_a_session_beside_10_000_others_lists_no_folder(
+    memory_folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = worker(memory, clock)
-    opened = [kept.open() for _ in range(10_000)]
-    opened[5000]["key"] = b"value"
+    sessions = sessions_of_a_worker(memory_folder, clock)
+    open_sessions = [sessions.open() for _ in range(10_000)]
+    open_sessions[5000]["key"] = b"value"
     clock.now += SWEEP_INTERVAL_S
-    listed: list[Path] = []
+    listed_folders: list[Path] = []
 
     def list_nothing(home: Path) -> list[object]:
-        listed.append(home)
+        listed_folders.append(home)
         return []
 
     monkeypatch.setattr("sm.client.sessions._entries", list_nothing)
     for _ in range(100):
-        kept.open()
-    assert kept.get(opened[5000].id)["key"] == b"value"
-    assert listed == []
+        sessions.open()
+    assert sessions.get(open_sessions[5000].id)["key"] == b"value"
+    assert listed_folders == []
     monkeypatch.undo()
-    clock.now += SECONDS
-    kept.sweep()
-    assert list((memory / "first").iterdir()) == []
+    clock.now += LIFETIME_S
+    sessions.sweep()
+    assert list((memory_folder / "first").iterdir()) == []
 
 
-def test_a_sweep_leaves_alone_what_is_not_a_session(sessions: Sessions, clock: Clock, tmp_path: Path) -> None:
+def test_a_sweep_keeps_files_that_are_not_sessions(sessions: Sessions, clock: Clock, tmp_path: Path) -> None:
     (tmp_path / "first" / "mine").mkdir(parents=True)
     (tmp_path / "first" / "notes.txt").write_text("mine")
-    open_still = sessions.open()
+    session = sessions.open()
     sessions.sweep()
     names = {path.name for path in (tmp_path / "first").iterdir()}
-    assert names == {"mine", "notes.txt", open_still.id}
+    assert names == {"mine", "notes.txt", session.id}
 
 
-def test_what_a_dying_worker_left_half_made_or_half_removed_is_swept(
+def test_a_sweep_removes_what_a_killed_worker_left_behind(
     sessions: Sessions, clock: Clock, tmp_path: Path
 ) -> None:
     session = sessions.open()
     folder = tmp_path / "first" / session.id
     folder.rename(folder.with_name(f".closed-{session.id}"))
     (tmp_path / "second" / "overflow" / session.id).mkdir(parents=True)
-    clock.now += SECONDS + SWEEP_INTERVAL_S
+    clock.now += LIFETIME_S + SWEEP_INTERVAL_S
     sessions.sweep()
     assert list((tmp_path / "first").iterdir()) == []
     assert list((tmp_path / "second" / "overflow").iterdir()) == []
 
 
-def test_of_two_who_write_at_once_one_wins_and_nobody_reads_half(sessions: Sessions) -> None:
+def test_concurrent_writes_never_leave_a_partial_value(sessions: Sessions) -> None:
     session = sessions.open()
     values = [bytes([number]) * 200_000 for number in range(4)]
     session["key"] = values[0]
-    over = threading.Event()
+    stop = threading.Event()
 
     def write(value: bytes) -> None:
-        while not over.is_set():
+        while not stop.is_set():
             session["key"] = value
 
     with ThreadPoolExecutor(4) as pool:
@@ -255,43 +260,43 @@ def test_of_two_who_write_at_once_one_wins_and_nobody_reads_half(sessions: Sessi
         try:
             assert all(session["key"] in values for _ in range(500))
         finally:
-            over.set()
+            stop.set()
         for writer in writers:
             writer.result()
 
 
-def test_of_two_who_close_at_once_one_is_told_that_there_is_no_session(sessions: Sessions) -> None:
+def test_of_two_concurrent_closes_one_succeeds_and_one_fails(sessions: Sessions) -> None:
     for _ in range(50):
-        identity = sessions.open().id
+        session_id = sessions.open().id
 
-        def close(identity: str = identity) -> bool:
+        def close(session_id: str = session_id) -> bool:
             try:
-                sessions.close(identity)
+                sessions.close(session_id)
             except BadInput:
                 return False
             return True
 
         with ThreadPoolExecutor(2) as pool:
-            closed = [future.result() for future in [pool.submit(close), pool.submit(close)]]
-        assert closed.count(True) == 1
+            succeeded = [future.result() for future in [pool.submit(close), pool.submit(close)]]
+        assert succeeded.count(True) == 1
 
 
-def test_where_the_first_home_cannot_be_the_second_is_used(tmp_path: Path) -> None:
+def test_the_second_folder_is_used_if_the_first_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    sessions = Sessions((tmp_path / "file" / "home", tmp_path / "second"), SECONDS, LIMIT)
+    sessions = Sessions((tmp_path / "file" / "home", tmp_path / "second"), LIFETIME_S, MAX_SESSIONS)
     session = sessions.open()
     session["key"] = b"value"
     assert sessions.get(session.id)["key"] == b"value"
     assert (tmp_path / "second" / session.id).is_dir()
 
 
-def test_where_no_home_can_be_it_is_said(tmp_path: Path) -> None:
+def test_if_no_folder_can_be_created_opening_fails_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutOfMemory, match="no room for another session"):
-        Sessions((tmp_path / "file" / "home",), SECONDS, LIMIT).open()
+        Sessions((tmp_path / "file" / "home",), LIFETIME_S, MAX_SESSIONS).open()
 
 
-FULL = """
+FILL_BOTH_FOLDERS = """
 import sys
 from pathlib import Path
 from sm.errors import OutOfMemory
@@ -317,8 +322,8 @@ assert list((second / "overflow").iterdir()) == [], "overflow goes with its sess
 """
 
 
-def test_a_value_that_finds_no_room_lies_in_the_second_home(tmp_path: Path) -> None:
-    """On two real file systems that are full."""
+def test_a_value_too_large_for_the_first_folder_is_kept_in_the_second(tmp_path: Path) -> None:
+    """On two small real file systems that fill up."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
@@ -326,13 +331,13 @@ def test_a_value_that_finds_no_room_lies_in_the_second_home(tmp_path: Path) -> N
     lines = [mount.format("32k", first), mount.format("256k", second), 'exec "$0" -c "$1" "$2" "$3"']
     command = ["unshare", "-rm", "sh", "-c", "\n".join(lines)]
     completed = subprocess.run(
-        [*command, sys.executable, FULL, str(first), str(second)],
+        [*command, sys.executable, FILL_BOTH_FOLDERS, str(first), str(second)],
         cwd=HERE,
         capture_output=True,
         text=True,
         check=False,
     )
     if completed.returncode == 77 or "unshare failed" in completed.stderr:
-        pytest.skip("this machine lets nobody mount a small file system")
+        pytest.skip("this machine does not allow mounting a small file system")
     assert completed.returncode == 0, completed.stderr
     assert "no room for a value of a session (No space left on device)" in completed.stdout

@@ -1,4 +1,4 @@
-"""A WebSocket through nginx and gunicorn, spoken by another library than the box's own."""
+"""A WebSocket through nginx and gunicorn, tested with another library than the one in the box."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import websocket
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.streaming_box import Start
 
-Dial = Callable[..., websocket.WebSocket]
+Connect = Callable[..., websocket.WebSocket]
 
 
 def connect(box: RunningBox, query: str = "", **headers: str) -> websocket.WebSocket:
@@ -25,122 +25,123 @@ def connect(box: RunningBox, query: str = "", **headers: str) -> websocket.WebSo
 
 
 @pytest.fixture
-def dial(box: RunningBox) -> Iterator[Dial]:
-    lines: list[websocket.WebSocket] = []
+def connect_to_box(box: RunningBox) -> Iterator[Connect]:
+    """Opens WebSockets that are closed after the test."""
+    websockets: list[websocket.WebSocket] = []
 
-    def connect_and_keep(query: str = "", **headers: str) -> websocket.WebSocket:
-        lines.append(connect(box, query, **headers))
-        return lines[-1]
+    def open_connection(query: str = "", **headers: str) -> websocket.WebSocket:
+        websockets.append(connect(box, query, **headers))
+        return websockets[-1]
 
-    yield connect_and_keep
-    for line in lines:
-        line.close()
-        line.shutdown()  # type: ignore[no-untyped-call]
+    yield open_connection
+    for connection in websockets:
+        connection.close()
+        connection.shutdown()  # type: ignore[no-untyped-call]
 
 
-def ask(model: str, payload: object) -> str:
+def message(model: str, payload: object) -> str:
     return json.dumps({"modelname": model, "payload": payload})
 
 
-def receive(line: websocket.WebSocket) -> Any:
-    return json.loads(line.recv())
+def receive_json(connection: websocket.WebSocket) -> Any:
+    return json.loads(connection.recv())
 
 
-def test_each_message_is_answered_by_one(dial: Dial) -> None:
-    line = dial()
+def test_each_message_gets_one_answer(connect_to_box: Connect) -> None:
+    connection = connect_to_box()
     for seconds in (0.0, 0.01):
-        line.send(ask("slow", {"seconds": seconds}))
-        assert receive(line) == {"modelname": "slow", "result": seconds}
+        connection.send(message("slow", {"seconds": seconds}))
+        assert receive_json(connection) == {"modelname": "slow", "result": seconds}
 
 
-def test_an_answer_in_parts_is_a_message_each_and_an_empty_one(dial: Dial) -> None:
-    line = dial("?modelname=words", Accept="text/plain", Content_Type="text/plain")
-    line.send("a small cat")
-    assert [line.recv() for _ in range(4)] == ["a", "small", "cat", ""]
-    line.send_binary(b"again")
-    assert [line.recv() for _ in range(2)] == ["again", ""]
+def test_a_streamed_answer_is_a_message_for_each_part_and_an_empty_one(connect_to_box: Connect) -> None:
+    connection = connect_to_box("?modelname=words", Accept="text/plain", Content_Type="text/plain")
+    connection.send("a small cat")
+    assert [connection.recv() for _ in range(4)] == ["a", "small", "cat", ""]
+    connection.send_binary(b"again")
+    assert [connection.recv() for _ in range(2)] == ["again", ""]
 
 
-def test_parts_are_binary_where_no_text_is_accepted(dial: Dial) -> None:
-    line = dial()
-    line.send(ask("numbers", {"count": 2}))
-    assert [line.recv() for _ in range(3)] == [b'{"number":0}\n', b'{"number":1}\n', b""]
+def test_parts_are_binary_unless_text_is_accepted(connect_to_box: Connect) -> None:
+    connection = connect_to_box()
+    connection.send(message("numbers", {"count": 2}))
+    assert [connection.recv() for _ in range(3)] == [b'{"number":0}\n', b'{"number":1}\n', b""]
 
 
-def test_an_error_is_told_and_the_conversation_goes_on(dial: Dial) -> None:
-    line = dial()
-    line.send("{")
-    assert receive(line)["code"] == "bad_input"
-    line.send(ask("words", "one bad three"))
-    assert line.recv() == b"one"
-    assert receive(line)["error"] == "a bad word"
-    line.send(ask("slow", {"seconds": 0}))
-    assert receive(line)["result"] == 0
+def test_an_error_is_sent_as_a_message_and_the_connection_stays_open(connect_to_box: Connect) -> None:
+    connection = connect_to_box()
+    connection.send("{")
+    assert receive_json(connection)["code"] == "bad_input"
+    connection.send(message("words", "one bad three"))
+    assert connection.recv() == b"one"
+    assert receive_json(connection)["error"] == "a bad word"
+    connection.send(message("slow", {"seconds": 0}))
+    assert receive_json(connection)["result"] == 0
 
 
-def test_a_message_in_fragments_is_one(dial: Dial) -> None:
-    line = dial()
-    body = ask("slow", {"seconds": 0}).encode()
-    line.send_frame(websocket.ABNF(0, 0, 0, 0, websocket.ABNF.OPCODE_TEXT, 1, body[:10]))
-    line.ping("are you there")
-    line.send_frame(websocket.ABNF(1, 0, 0, 0, websocket.ABNF.OPCODE_CONT, 1, body[10:]))
-    assert line.recv_data(control_frame=True) == (websocket.ABNF.OPCODE_PONG, b"are you there")
-    assert receive(line)["result"] == 0
+def test_a_fragmented_message_is_read_as_one(connect_to_box: Connect) -> None:
+    connection = connect_to_box()
+    body = message("slow", {"seconds": 0}).encode()
+    connection.send_frame(websocket.ABNF(0, 0, 0, 0, websocket.ABNF.OPCODE_TEXT, 1, body[:10]))
+    connection.ping("are you there")
+    connection.send_frame(websocket.ABNF(1, 0, 0, 0, websocket.ABNF.OPCODE_CONT, 1, body[10:]))
+    assert connection.recv_data(control_frame=True) == (websocket.ABNF.OPCODE_PONG, b"are you there")
+    assert receive_json(connection)["result"] == 0
 
 
-def test_a_caller_that_hangs_up_cancels_the_work(box: RunningBox, dial: Dial) -> None:
-    left = box.metric("trireme_invocations_total", model="numbers", status="499")
-    line = dial()
-    line.send(ask("numbers", {"count": 1000, "seconds": 0.1}))
-    assert line.recv() == b'{"number":0}\n'
-    assert line.sock is not None
-    line.sock.close()
+def test_a_caller_that_hangs_up_cancels_the_work(box: RunningBox, connect_to_box: Connect) -> None:
+    hang_ups = box.metric("trireme_invocations_total", model="numbers", status="499")
+    connection = connect_to_box()
+    connection.send(message("numbers", {"count": 1000, "seconds": 0.1}))
+    assert connection.recv() == b'{"number":0}\n'
+    assert connection.sock is not None
+    connection.sock.close()
     wait_until(
-        lambda: box.metric("trireme_invocations_total", model="numbers", status="499") == left + 1,
+        lambda: box.metric("trireme_invocations_total", model="numbers", status="499") == hang_ups + 1,
         description="a 499",
     )
 
 
-def test_conversations_leave_a_thread_to_other_callers(box: RunningBox, dial: Dial) -> None:
-    lines = [dial() for _ in range(3)]
+def test_websockets_leave_a_thread_to_other_callers(box: RunningBox, connect_to_box: Connect) -> None:
+    connections = [connect_to_box() for _ in range(3)]
     with pytest.raises(websocket.WebSocketBadStatusException, match="429"):
-        dial()
+        connect_to_box()
     assert box.invoke("slow", {"seconds": 0}).json()["result"] == 0
-    lines[0].close()
+    connections[0].close()
 
-    def room() -> bool:
+    def can_connect() -> bool:
         try:
-            dial()
+            connect_to_box()
         except websocket.WebSocketBadStatusException:
             return False
         return True
 
-    wait_until(room, description="room for another conversation")
+    wait_until(can_connect, description="room for another WebSocket")
 
 
-def test_a_message_over_the_limit_ends_the_conversation_with_the_reason(start: Start) -> None:
+def test_a_message_over_the_limit_closes_the_connection_with_the_reason(start: Start) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MAX_REQUEST_SIZE="1000") as box:
-        line = connect(box)
-        line.send("x" * 1001)
-        opcode, reason = line.recv_data()
+        connection = connect(box)
+        connection.send("x" * 1001)
+        opcode, reason = connection.recv_data()
         assert (opcode, int.from_bytes(reason[:2], "big")) == (websocket.ABNF.OPCODE_CLOSE, 1009)
-        line.shutdown()  # type: ignore[no-untyped-call]
+        connection.shutdown()  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("nginx", ["on", "off"])
-def test_a_stop_ends_a_silent_conversation_at_once(start: Start, nginx: str) -> None:
+def test_a_stop_closes_an_idle_websocket_at_once(start: Start, nginx: str) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", TRIREME_NGINX=nginx) as box:
-        line = connect(box)
-        line.send(ask("slow", {"seconds": 0}))
-        assert receive(line)["result"] == 0
+        connection = connect(box)
+        connection.send(message("slow", {"seconds": 0}))
+        assert receive_json(connection)["result"] == 0
         box.process.send_signal(signal.SIGTERM)
-        opcode, reason = line.recv_data()
+        opcode, reason = connection.recv_data()
         assert (opcode, int.from_bytes(reason[:2], "big")) == (websocket.ABNF.OPCODE_CLOSE, 1001)
-        # The box hangs up by itself.
+        # The box closes the connection itself.
         assert box.process.wait(60) == 0
-        line.shutdown()  # type: ignore[no-untyped-call]
+        connection.shutdown()  # type: ignore[no-untyped-call]
 
 
-def test_what_is_no_handshake_is_a_400(box: RunningBox) -> None:
+def test_a_plain_get_instead_of_a_handshake_is_a_400(box: RunningBox) -> None:
     response = requests.get(f"{box.url}/invocations-bidirectional-stream", timeout=30)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")

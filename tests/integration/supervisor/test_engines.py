@@ -1,6 +1,6 @@
-"""``TRIREME_BUILD_ENGINES=missing``: plans are built before Triton starts, and /ping says how far they are.
+"""``TRIREME_BUILD_ENGINES=missing``: plans are built before Triton starts, and /ping reports the progress.
 
-No GPU is here: a stand-in trtexec and a stand-in nvidia-smi are on PATH, all else is real.
+There is no GPU here: trtexec and nvidia-smi on PATH are stand-ins, all else is real.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def variables(tmp_path: Path) -> dict[str, str]:
+def build_variables(tmp_path: Path) -> dict[str, str]:
     return {"TRIREME_BUILD_ENGINES": "missing", "TRIREME_CACHE": str(tmp_path / "cache")}
 
 
@@ -46,7 +46,7 @@ def test_a_plan_for_another_gpu_is_missing_and_other_models_are_not(repository: 
     assert find_missing_plans(repository) == [repository / "tiny" / "1"]
 
 
-def test_a_plan_that_is_not_there_is_missing(repository: Path) -> None:
+def test_a_plan_file_that_was_removed_is_missing(repository: Path) -> None:
     gpu = {"name": "NVIDIA A10G", "compute_capability": "8.6"}
     plan(model="tiny", gpu=gpu).write(repository / "tiny" / "1")
     assert find_missing_plans(repository) == []
@@ -54,9 +54,9 @@ def test_a_plan_that_is_not_there_is_missing(repository: Path) -> None:
     assert find_missing_plans(repository) == [repository / "tiny" / "1"]
 
 
-def test_the_merged_repository_has_all_but_the_old_plan(repository: Path, tmp_path: Path) -> None:
+def test_the_overlay_has_every_file_but_the_old_plan(repository: Path, tmp_path: Path) -> None:
     merged = tmp_path / "merged"
-    for _ in range(2):  # a second start does the same
+    for _ in range(2):  # A second start does the same.
         merge(repository, merged, find_missing_plans(repository))
         assert (merged / "tiny" / "labels.txt").read_text() == "one\n"
         assert (merged / "tiny" / "config.pbtxt").read_text() == CONFIG
@@ -65,7 +65,7 @@ def test_the_merged_repository_has_all_but_the_old_plan(repository: Path, tmp_pa
     assert (repository / "tiny" / "1" / "model.plan").read_bytes() == b"old"
 
 
-def test_what_was_built_before_is_kept_by_a_merge(repository: Path, tmp_path: Path) -> None:
+def test_a_merge_keeps_a_plan_that_was_built_before(repository: Path, tmp_path: Path) -> None:
     merged = tmp_path / "merged"
     merge(repository, merged, find_missing_plans(repository))
     (merged / "tiny" / "1" / "model.plan").write_bytes(b"new")
@@ -75,7 +75,7 @@ def test_what_was_built_before_is_kept_by_a_merge(repository: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("spent", "usual", "said"),
+    ("spent_s", "usual_s", "sentence"),
     [
         (190, 420.0, "building resnet: 3 of 7 min"),
         (190, None, "building resnet: 3 min so far"),
@@ -83,44 +83,46 @@ def test_what_was_built_before_is_kept_by_a_merge(repository: Path, tmp_path: Pa
         (5, 20.0, "building resnet: 0 of 1 min"),
     ],
 )
-def test_progress_is_told_in_minutes(spent: float, usual: float | None, said: str) -> None:
-    assert progress("resnet", spent, usual) == said
+def test_progress_is_reported_in_minutes(spent_s: float, usual_s: float | None, sentence: str) -> None:
+    assert progress("resnet", spent_s, usual_s) == sentence
 
 
-def test_standin_ping_says_what_is_being_built_and_a_stop_stops_it(repository: Path, tmp_path: Path) -> None:
-    record = standin(tmp_path / "bin", seconds=60)
-    with running_box(tmp_path, repository, False, (CLIENTS,), **variables(tmp_path)) as box:
-        wait_until(record.exists)
-        status, text = wait_until(lambda: said_building(box))
+def test_standin_ping_names_the_model_being_built_and_a_stop_ends_the_build(
+    repository: Path, tmp_path: Path
+) -> None:
+    trtexec_record = standin(tmp_path / "bin", seconds=60)
+    with running_box(tmp_path, repository, False, (CLIENTS,), **build_variables(tmp_path)) as box:
+        wait_until(trtexec_record.exists)
+        status, text = wait_until(lambda: ping_while_building(box))
         assert status == 503
         assert json.loads(text)["error"] == "building tiny: 0 of 7 min"
         assert box.stop() == 0
-    command = json.loads(record.read_text())
+    command = json.loads(trtexec_record.read_text())
     assert f"--onnx={repository / 'tiny' / '1' / 'model.onnx'}" in command
     assert "--optShapes=input:8x3x224x224" in command
     assert "building tiny: 0 of 7 min" in box.log.read_text()
 
 
-def said_building(box: RunningBox) -> tuple[int, str] | None:
+def ping_while_building(box: RunningBox) -> tuple[int, str] | None:
     status, text = box.ping()
     return (status, text) if "building" in text else None
 
 
-def test_standin_a_build_that_fails_ends_the_start_with_its_sentence(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_standin_a_build_that_fails_ends_the_start_with_its_reason(repository: Path, tmp_path: Path) -> None:
     standin(tmp_path / "bin", "out of memory")
-    last = log_of_failed_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path)).splitlines()[-1]
-    assert "tiny: the GPU's memory is too small: stop what else uses it" in last
+    last_line = log_of_failed_start(
+        tmp_path, repository, (CLIENTS,), **build_variables(tmp_path)
+    ).splitlines()[-1]
+    assert "tiny: the GPU's memory is too small: stop what else uses it" in last_line
 
 
 def test_standin_a_plan_that_was_built_fits_and_is_not_built_again(repository: Path, tmp_path: Path) -> None:
     """The wheel's Triton has no backend for plans, so such a box goes no further than Triton."""
-    record = standin(tmp_path / "bin")
-    for number in range(2):
-        log = log_of_failed_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
-        assert record.exists() is (number == 0)
-        record.unlink(missing_ok=True)
+    trtexec_record = standin(tmp_path / "bin")
+    for start in range(2):
+        log = log_of_failed_start(tmp_path, repository, (CLIENTS,), **build_variables(tmp_path))
+        assert trtexec_record.exists() is (start == 0)
+        trtexec_record.unlink(missing_ok=True)
     (built,) = (tmp_path / "cache" / "engines").glob("*/tiny/1")
     manifest = Manifest.read(built)
     assert manifest is not None
@@ -132,7 +134,7 @@ def test_standin_a_plan_that_was_built_fits_and_is_not_built_again(repository: P
     assert "is for this GPU" in log
 
 
-def test_a_plan_of_another_graph_is_not_the_one(repository: Path, tmp_path: Path) -> None:
+def test_a_plan_built_from_another_graph_is_not_used(repository: Path, tmp_path: Path) -> None:
     built = tmp_path / "built"
     built.mkdir()
     plan(model="tiny", source={"name": "model.onnx", "sha256": "1" * 64}).write(built)
@@ -141,13 +143,15 @@ def test_a_plan_of_another_graph_is_not_the_one(repository: Path, tmp_path: Path
     assert same_source(repository / "tiny" / "1", built)
 
 
-def test_a_plan_without_its_graph_says_how_to_get_one(repository: Path, tmp_path: Path) -> None:
+def test_a_plan_without_its_graph_names_the_command_that_builds_it(repository: Path, tmp_path: Path) -> None:
     (repository / "tiny" / "1" / "model.onnx").unlink()
-    log = log_of_failed_start(tmp_path, repository, (CLIENTS,), **variables(tmp_path))
+    log = log_of_failed_start(tmp_path, repository, (CLIENTS,), **build_variables(tmp_path))
     assert "has no model.onnx and manifest.json to build a plan from: sm build-model tiny" in log
 
 
-def test_a_cache_that_cannot_be_written_is_a_sentence(repository: Path, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported_in_one_sentence(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    chosen = {**variables(tmp_path), "TRIREME_CACHE": str(tmp_path / "file")}
-    assert "plans cannot be built into" in log_of_failed_start(tmp_path, repository, (CLIENTS,), **chosen)
+    environment = {**build_variables(tmp_path), "TRIREME_CACHE": str(tmp_path / "file")}
+    assert "plans cannot be built into" in log_of_failed_start(
+        tmp_path, repository, (CLIENTS,), **environment
+    )

@@ -1,4 +1,4 @@
-"""The real nginx with this box's configuration, before small servers that stand where the router would."""
+"""The real nginx with the box's configuration, in front of small servers that stand in for the router."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
 
 @pytest.fixture
 def nginx(run: Path) -> Iterator[Front]:
-    with running(run) as started:
-        yield started
+    with running(run) as running_nginx:
+        yield running_nginx
 
 
 @pytest.fixture
-def narrow(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
-    """One that lets four requests through at once."""
+def narrow_nginx(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
+    """An nginx that lets four requests through at once."""
     monkeypatch.setattr("sm.server.supervisor.capacity.MAX_UNREAD_REQUESTS", 0)
-    with running(run, threads=1, queue=0) as started:
-        yield started
+    with running(run, threads=1, queue=0) as running_nginx:
+        yield running_nginx
 
 
 @pytest.mark.parametrize(
     "path", ["/ping", "/metrics", "/models", "/models/a", "/execution-parameters", "/", "/openapi.json"]
 )
-def test_the_control_plane_has_its_own_routes(nginx: Front, path: str) -> None:
+def test_control_routes_go_to_the_control_plane(nginx: Front, path: str) -> None:
     assert nginx.ask("GET", path)[0] == 200
     assert nginx.upstream.seen[0][:2] == ("control", path)
 
@@ -54,13 +54,13 @@ def test_the_control_plane_has_its_own_routes(nginx: Front, path: str) -> None:
     "path",
     ["/invocations", "/invocations?modelname=a%2Fb", "/endpoints/e/invocations", "/v2/health/ready", "/x"],
 )
-def test_everything_else_is_the_data_planes(nginx: Front, path: str) -> None:
+def test_every_other_route_goes_to_the_data_plane(nginx: Front, path: str) -> None:
     assert nginx.ask("POST", path, b"{}")[0] == 200
     assert nginx.upstream.seen[0][:2] == ("data", path)
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 413, 422, 429, 500, 502, 503, 504, 507])
-def test_the_routers_own_errors_pass_untouched(nginx: Front, status: int) -> None:
+def test_an_error_of_the_router_is_passed_on_unchanged(nginx: Front, status: int) -> None:
     nginx.upstream.status, nginx.upstream.body = status, b'{"error":"mine"}'
     assert nginx.ask("POST", "/invocations", b"{}")[::2] == (status, b'{"error":"mine"}')
 
@@ -68,55 +68,55 @@ def test_the_routers_own_errors_pass_untouched(nginx: Front, status: int) -> Non
 def test_a_body_over_the_limit_is_413_in_the_contracts_shape(run: Path) -> None:
     with running(run, max_payload_mb=1.0) as nginx:
         assert nginx.ask("POST", "/invocations", b" " * 2**20)[0] == 200
-        answer = nginx.ask("POST", "/invocations", b" " * (2**20 + 1))
-        assert str(2**20) in error(answer, 413, "too_large")["error"]
+        response = nginx.ask("POST", "/invocations", b" " * (2**20 + 1))
+        assert str(2**20) in error(response, 413, "too_large")["error"]
         assert len(nginx.upstream.seen) == 1
 
 
-def chunked(nginx: Front, size: int) -> tuple[int, bytes]:
+def post_in_chunks(nginx: Front, size: int) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=10)
     chunks, headers = iter([b" " * (size // 4)] * 4), {"Transfer-Encoding": "chunked"}
     connection.request("POST", "/invocations", chunks, headers, encode_chunked=True)
-    answer = connection.getresponse()
-    status, body = answer.status, answer.read()
+    response = connection.getresponse()
+    status, body = response.status, response.read()
     connection.close()
     return status, body
 
 
 def test_a_chunked_body_over_the_limit_is_413_too(run: Path) -> None:
     with running(run, max_payload_mb=1.0) as nginx:
-        status, body = chunked(nginx, 3 * 2**19)
+        status, body = post_in_chunks(nginx, 3 * 2**19)
         assert status == 413
         assert json.loads(body)["code"] == "too_large"
 
 
-def test_a_chunked_body_arrives_whole_with_its_length(nginx: Front) -> None:
-    assert chunked(nginx, 400_000)[0] == 200
+def test_a_chunked_body_reaches_the_router_with_a_content_length(nginx: Front) -> None:
+    assert post_in_chunks(nginx, 400_000)[0] == 200
     assert nginx.upstream.seen[0][3] == 400_000
 
 
-def test_callers_beyond_what_the_workers_can_look_at_get_429_and_ping_is_unharmed(narrow: Front) -> None:
-    nginx = narrow
+def test_callers_beyond_the_workers_capacity_get_429_and_ping_still_works(narrow_nginx: Front) -> None:
+    nginx = narrow_nginx
     nginx.upstream.holding = True
-    answers: list[tuple[int, dict[str, str], bytes]] = []
+    responses: list[tuple[int, dict[str, str], bytes]] = []
     callers = [
-        threading.Thread(target=lambda: answers.append(nginx.ask("POST", "/invocations", b"{}")))
+        threading.Thread(target=lambda: responses.append(nginx.ask("POST", "/invocations", b"{}")))
         for _ in range(4)
     ]
     for caller in callers:
         caller.start()
     wait_until(lambda: len(nginx.upstream.seen) == 4)
-    answer = nginx.ask("POST", "/invocations", b"{}")
-    error(answer, 429, "overloaded")
-    assert answer[1]["retry-after"] == "1"
+    response = nginx.ask("POST", "/invocations", b"{}")
+    error(response, 429, "overloaded")
+    assert response[1]["retry-after"] == "1"
     assert nginx.ask("GET", "/ping")[0] == 200
     nginx.upstream.hold.set()
     for caller in callers:
         caller.join(60)
-    assert [answer[0] for answer in answers] == [200] * 4
+    assert [status for status, _, _ in responses] == [200] * 4
 
 
-def test_a_flood_of_scrapes_is_turned_away_and_ping_is_unharmed(nginx: Front) -> None:
+def test_a_flood_of_scrapes_gets_429_and_ping_still_works(nginx: Front) -> None:
     nginx.upstream.holding, nginx.upstream.held_plane = True, "control"
     statuses: list[int] = []
     callers = [
@@ -125,9 +125,9 @@ def test_a_flood_of_scrapes_is_turned_away_and_ping_is_unharmed(nginx: Front) ->
     for caller in callers:
         caller.start()
     wait_until(lambda: len(nginx.upstream.seen) == 8 and len(statuses) == 4)
-    answer = nginx.ask("GET", "/metrics")
-    error(answer, 429, "overloaded")
-    assert answer[1]["retry-after"] == "1"
+    response = nginx.ask("GET", "/metrics")
+    error(response, 429, "overloaded")
+    assert response[1]["retry-after"] == "1"
     assert nginx.ask("GET", "/ping")[0] == 200
     nginx.upstream.hold.set()
     for caller in callers:
@@ -136,13 +136,13 @@ def test_a_flood_of_scrapes_is_turned_away_and_ping_is_unharmed(nginx: Front) ->
 
 
 @contextmanager
-def slow_callers(nginx: Front, count: int, size: int, sent: int = 1) -> Iterator[list[socket.socket]]:
-    """Connections on which a body of ``size`` bytes has begun and does not go on."""
-    head = f"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
+def slow_callers(nginx: Front, count: int, size: int, sent_bytes: int = 1) -> Iterator[list[socket.socket]]:
+    """Connections that have sent the first bytes of a body of ``size`` bytes, and then pause."""
+    request_head = f"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
     callers = [socket.create_connection(("127.0.0.1", nginx.port), timeout=20) for _ in range(count)]
     try:
         for caller in callers:
-            caller.sendall(head + b" " * sent)
+            caller.sendall(request_head + b" " * sent_bytes)
         yield callers
     finally:
         for caller in callers:
@@ -150,7 +150,7 @@ def slow_callers(nginx: Front, count: int, size: int, sent: int = 1) -> Iterator
 
 
 @pytest.mark.parametrize("size", [1000, 500_000, 20_000_000])
-def test_callers_with_slow_bodies_take_nobodys_place(nginx: Front, size: int) -> None:
+def test_slow_uploads_do_not_block_other_callers(nginx: Front, size: int) -> None:
     with slow_callers(nginx, 16, size):
         for length in (2, 500_000, 2_000_000):
             for _ in range(5):
@@ -158,7 +158,7 @@ def test_callers_with_slow_bodies_take_nobodys_place(nginx: Front, size: int) ->
     assert {received for *_, received in nginx.upstream.seen} == {2, 500_000, 2_000_000}
 
 
-def test_a_slow_body_that_comes_whole_is_answered(nginx: Front) -> None:
+def test_a_slow_body_is_answered_once_it_is_complete(nginx: Front) -> None:
     with slow_callers(nginx, 16, 1000) as callers:
         for caller in callers:
             caller.sendall(b" " * 999)
@@ -167,16 +167,16 @@ def test_a_slow_body_that_comes_whole_is_answered(nginx: Front) -> None:
 
 def test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other(run: Path) -> None:
     with running(run, receive_timeout=1.0) as nginx, slow_callers(nginx, 3, 1000) as bodies:
-        head = socket.create_connection(("127.0.0.1", nginx.port), timeout=20)
-        head.sendall(b"POST /invocations HTTP/1.1\r\nX: ")
-        for caller in (*bodies, head):
+        stalled_head = socket.create_connection(("127.0.0.1", nginx.port), timeout=20)
+        stalled_head.sendall(b"POST /invocations HTTP/1.1\r\nX: ")
+        for caller in (*bodies, stalled_head):
             assert caller.recv(65536) == b""
-        head.close()
+        stalled_head.close()
         assert nginx.ask("POST", "/invocations", b"{}")[0] == 200
         wait_until(lambda: nginx.log.read_text().count("POST /invocations 408") == 4)
 
 
-def test_a_body_that_goes_on_may_take_longer_than_one_piece_of_it(run: Path) -> None:
+def test_the_receive_timeout_is_for_a_pause_and_not_for_the_whole_body(run: Path) -> None:
     with running(run, receive_timeout=3.0) as nginx, slow_callers(nginx, 1, 9) as (caller,):
         for _ in range(8):
             time.sleep(0.5)
@@ -184,27 +184,27 @@ def test_a_body_that_goes_on_may_take_longer_than_one_piece_of_it(run: Path) -> 
         assert caller.recv(65536).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_bodies_that_memory_has_no_room_for_are_a_429_before_they_are_sent(
+def test_bodies_beyond_the_memory_limit_get_429_before_they_are_sent(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(front, "memory_limit", lambda: 2**30)
-    most = capacity(Settings(workers=1, threads=2, queue=2), 2**30, 1024).large_bodies
-    with running(run) as nginx, slow_callers(nginx, most, 20_000_000):
-        head = (
+    max_bodies = capacity(Settings(workers=1, threads=2, queue=2), 2**30, 1024).large_bodies
+    with running(run) as nginx, slow_callers(nginx, max_bodies, 20_000_000):
+        request_head = (
             b"POST /invocations HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2000000\r\n\r\n"
         )
         with socket.create_connection(("127.0.0.1", nginx.port), timeout=10) as caller:
-            caller.sendall(head)
-            top, _, body = caller.recv(65536).partition(b"\r\n\r\n")
-        assert top.startswith(b"HTTP/1.1 429 ")
-        assert b"Retry-After: 1" in top
+            caller.sendall(request_head)
+            response_head, _, body = caller.recv(65536).partition(b"\r\n\r\n")
+        assert response_head.startswith(b"HTTP/1.1 429 ")
+        assert b"Retry-After: 1" in response_head
         assert json.loads(body)["code"] == "overloaded"
-        assert chunked(nginx, 400_000)[0] == 429
+        assert post_in_chunks(nginx, 400_000)[0] == 429
         assert nginx.ask("POST", "/invocations", b" " * 500_000)[0] == 200
 
 
-def test_a_killed_worker_of_nginx_leaves_no_request_counted(narrow: Front) -> None:
-    nginx = narrow
+def test_requests_of_a_killed_nginx_worker_are_no_longer_counted(narrow_nginx: Front) -> None:
+    nginx = narrow_nginx
     nginx.upstream.holding = True
     with slow_callers(nginx, 4, 1) as callers:
         wait_until(lambda: len(nginx.upstream.seen) == 4)
@@ -216,11 +216,11 @@ def test_a_killed_worker_of_nginx_leaves_no_request_counted(narrow: Front) -> No
     assert nginx.ask("POST", "/invocations", b"{}")[0] == 200
 
 
-def test_without_a_data_plane_invocations_are_503_and_may_be_tried_again(run: Path) -> None:
+def test_without_a_data_plane_invocations_get_503_with_retry_after(run: Path) -> None:
     with running(run, ("control",)) as nginx:
-        answer = nginx.ask("POST", "/invocations", b"{}")
-        error(answer, 503, "not_ready")
-        assert answer[1]["retry-after"] == "1"
+        response = nginx.ask("POST", "/invocations", b"{}")
+        error(response, 503, "not_ready")
+        assert response[1]["retry-after"] == "1"
         assert nginx.ask("GET", "/ping")[0] == 200
 
 
@@ -230,10 +230,10 @@ def test_without_a_control_plane_ping_is_503(run: Path) -> None:
         assert nginx.ask("POST", "/invocations", b"{}")[0] == 200
 
 
-def test_a_front_waits_longer_than_what_is_behind_it(run: Path) -> None:
-    text = front.render(Settings(timeout=480.0), make_box(run))
-    assert "proxy_read_timeout 485s;" in text
-    assert "proxy_read_timeout 65s;" not in text
+def test_nginx_waits_longer_than_the_router_behind_it(run: Path) -> None:
+    configuration = front.render(Settings(timeout=480.0), make_box(run))
+    assert "proxy_read_timeout 485s;" in configuration
+    assert "proxy_read_timeout 65s;" not in configuration
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_front_waits_longer_than_what_is_behind_it(run: Path) -> None:
         ("/v2/models/m/generate", "*/*", 504),
     ],
 )
-def test_the_front_gives_up_on_a_silent_stream_later_than_on_others(
+def test_nginx_waits_longer_for_a_stream_than_for_other_responses(
     run: Path, monkeypatch: pytest.MonkeyPatch, path: str, accept: str, status: int
 ) -> None:
     monkeypatch.setattr(front, "TIMEOUT_MARGIN_S", 1)
@@ -258,9 +258,9 @@ def test_the_front_gives_up_on_a_silent_stream_later_than_on_others(
         release.join()
 
 
-def test_where_every_answer_is_a_stream_no_request_need_say_so(run: Path) -> None:
-    text = front.render(Settings(inference_type="generate_stream"), make_box(run))
-    assert "default 1;" in text.partition("$streamed {")[2].partition("}")[0]
+def test_with_generate_stream_every_response_is_treated_as_a_stream(run: Path) -> None:
+    configuration = front.render(Settings(inference_type="generate_stream"), make_box(run))
+    assert "default 1;" in configuration.partition("$streamed {")[2].partition("}")[0]
 
 
 @pytest.mark.parametrize(
@@ -272,47 +272,47 @@ def test_where_every_answer_is_a_stream_no_request_need_say_so(run: Path) -> Non
         ({"X_Trireme_Request_Id": "forged"}, None),
     ],
 )
-def test_the_request_id_is_the_callers_or_made_here(
+def test_the_request_id_is_the_callers_or_a_new_one(
     nginx: Front, headers: dict[str, str], expected: str | None
 ) -> None:
-    given = id_chosen_by(nginx, headers)
-    assert given == expected if expected else re.fullmatch("[0-9a-f]{32}", given)
+    request_id = request_id_for(nginx, headers)
+    assert request_id == expected if expected else re.fullmatch("[0-9a-f]{32}", request_id)
 
 
-def test_nginx_takes_the_ids_that_the_router_takes_and_no_others(nginx: Front) -> None:
+def test_nginx_accepts_the_same_request_ids_as_the_router(nginx: Front) -> None:
     for header, value in ACCEPTED:
-        assert id_chosen_by(nginx, {header: value}) == value
+        assert request_id_for(nginx, {header: value}) == value
     for header, value in REFUSED:
-        given = id_chosen_by(nginx, {header: value.encode().decode("latin-1")})
-        assert re.fullmatch("[0-9a-f]{32}", given), value
+        request_id = request_id_for(nginx, {header: value.encode().decode("latin-1")})
+        assert re.fullmatch("[0-9a-f]{32}", request_id), value
 
 
-def id_chosen_by(nginx: Front, headers: dict[str, str]) -> str:
+def request_id_for(nginx: Front, headers: dict[str, str]) -> str:
     nginx.ask("POST", "/invocations", b"{}", **headers)
     return nginx.upstream.seen[-1][2]["X-Trireme-Request-Id"]
 
 
-def test_every_answer_names_its_request_once(nginx: Front) -> None:
+def test_every_response_has_one_request_id(nginx: Front) -> None:
     for path in ("/ping", "/models", "/invocations"):
         assert nginx.ask("POST", path, b"{}", X_Request_Id="mine-3")[1]["x-request-id"] == "mine-3"
-        made = nginx.ask("POST", path, b"{}", X_Request_Id='"}\\')[1]["x-request-id"]
-        assert re.fullmatch("[0-9a-f]{32}", made)
+        new_id = nginx.ask("POST", path, b"{}", X_Request_Id='"}\\')[1]["x-request-id"]
+        assert re.fullmatch("[0-9a-f]{32}", new_id)
 
 
-def test_an_error_of_the_fronts_has_the_callers_id(run: Path) -> None:
+def test_an_error_of_nginx_has_the_callers_request_id(run: Path) -> None:
     with running(run, ("control",)) as nginx:
-        answer = nginx.ask("POST", "/invocations", b"{}", X_Amzn_SageMaker_Inference_Id="mine-2")
-        assert error(answer, 503, "not_ready")["request_id"] == "mine-2"
+        response = nginx.ask("POST", "/invocations", b"{}", X_Amzn_SageMaker_Inference_Id="mine-2")
+        assert error(response, 503, "not_ready")["request_id"] == "mine-2"
 
 
-def test_the_time_of_arrival_travels_along_and_cannot_be_forged(nginx: Front) -> None:
+def test_nginx_sets_the_time_of_arrival_whatever_the_caller_sends(nginx: Front) -> None:
     before = time.time()
     nginx.ask("POST", "/invocations", b"{}", X_Trireme_Start="1")
     assert before - 1 <= float(nginx.upstream.seen[0][2]["X-Trireme-Start"]) <= time.time() + 1
 
 
 @pytest.mark.parametrize(
-    ("raw", "status", "code"),
+    ("request", "status", "code"),
     [
         (b"nonsense\r\n\r\n", 400, "bad_input"),
         (b"GET / HTTP/1.1\r\n\r\n", 400, "bad_input"),
@@ -323,47 +323,47 @@ def test_the_time_of_arrival_travels_along_and_cannot_be_forged(nginx: Front) ->
         (b"GET /.error HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 404, "not_found"),
     ],
 )
-def test_what_nginx_refuses_itself_is_json(nginx: Front, raw: bytes, status: int, code: str) -> None:
-    head, _, body = nginx.send(raw).partition(b"\r\n\r\n")
+def test_an_error_of_nginx_itself_is_json(nginx: Front, request: bytes, status: int, code: str) -> None:
+    head, _, body = nginx.send(request).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status)
-    refusal = json.loads(body)
-    assert refusal["code"] == code
-    assert f"X-Request-Id: {refusal['request_id']}".encode() in head.splitlines()
+    error_body = json.loads(body)
+    assert error_body["code"] == code
+    assert f"X-Request-Id: {error_body['request_id']}".encode() in head.splitlines()
 
 
-def test_a_path_with_an_escape_out_of_the_root_is_json(nginx: Front) -> None:
-    reply = nginx.send(b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-    assert json.loads(reply.partition(b"\r\n\r\n")[2])["code"] == "bad_input"
+def test_a_path_that_climbs_out_of_the_root_is_a_json_error(nginx: Front) -> None:
+    response = nginx.send(b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert json.loads(response.partition(b"\r\n\r\n")[2])["code"] == "bad_input"
 
 
-def test_before_a_stop_callers_are_told_to_come_on_new_connections(nginx: Front) -> None:
+def test_before_a_stop_nginx_asks_callers_to_close_their_connections(nginx: Front) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=10)
     connection.request("POST", "/invocations", b"{}")
-    answer = connection.getresponse()
-    answer.read()
-    assert answer.getheader("Connection") == "keep-alive"
+    response = connection.getresponse()
+    response.read()
+    assert response.getheader("Connection") == "keep-alive"
     nginx.box.draining_file.touch()
     connection.request("POST", "/invocations", b"{}")
-    answer = connection.getresponse()
-    assert (answer.status, answer.read()) == (200, nginx.upstream.body)
-    assert answer.getheader("Connection") == "close"
+    response = connection.getresponse()
+    assert (response.status, response.read()) == (200, nginx.upstream.body)
+    assert response.getheader("Connection") == "close"
     connection.close()
 
 
-def test_a_quit_finishes_what_runs(nginx: Front) -> None:
+def test_sigquit_lets_running_requests_finish(nginx: Front) -> None:
     nginx.upstream.holding = True
-    answers: list[int] = []
-    caller = threading.Thread(target=lambda: answers.append(nginx.ask("POST", "/invocations", b"{}")[0]))
+    statuses: list[int] = []
+    caller = threading.Thread(target=lambda: statuses.append(nginx.ask("POST", "/invocations", b"{}")[0]))
     caller.start()
     wait_until(lambda: nginx.upstream.seen)
     nginx.process.send_signal(signal.SIGQUIT)
     nginx.upstream.hold.set()
     caller.join(60)
-    assert answers == [200]
+    assert statuses == [200]
     assert nginx.process.wait(60) == 0
 
 
-def test_only_what_the_router_did_not_answer_is_logged_and_no_query(run: Path) -> None:
+def test_nginx_logs_only_its_own_errors_and_never_the_query(run: Path) -> None:
     with running(run, max_payload_mb=0.001) as nginx:
         nginx.ask("GET", "/ping")
         nginx.ask("POST", "/invocations", b"{}")
@@ -376,21 +376,25 @@ def test_only_what_the_router_did_not_answer_is_logged_and_no_query(run: Path) -
 
 
 def test_everything_nginx_writes_is_in_the_run_folder(run: Path) -> None:
-    text = front.render(Settings(), make_box(run))
+    configuration = front.render(Settings(), make_box(run))
     paths = [
-        line.split()[1].rstrip(";") for line in text.splitlines() if "_temp_path" in line or "pid " in line
+        line.split()[1].rstrip(";")
+        for line in configuration.splitlines()
+        if "_temp_path" in line or "pid " in line
     ]
     assert len(paths) == 6
     assert all(path.startswith(str(run)) for path in paths)
 
 
-def test_a_configuration_that_nginx_refuses_stops_the_start_with_its_sentence(run: Path) -> None:
+def test_a_configuration_that_nginx_refuses_stops_the_start_with_its_reason(run: Path) -> None:
     assert NGINX is not None
     with pytest.raises(StartError, match="nginx refuses its configuration: .*70000"):
         front.prepare(NGINX, replace(Settings(), port=70000), make_box(run))
 
 
-def test_nginx_is_chosen_found_or_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nginx_is_used_if_found_required_or_off_as_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert front.choose(replace(Settings(), nginx="off")) is None
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(front, "NGINX_PATHS", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The public port is held and Triton's are free, distinct and where they may be."""
+"""The public port is bound early; Triton's ports are free, distinct and within the safe range."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from sm.settings import Settings
 
 
 def test_a_port_in_use_is_named_in_one_sentence() -> None:
-    with socket.create_server(("0.0.0.0", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("0.0.0.0", 0)) as occupied:
+        port = occupied.getsockname()[1]
         with pytest.raises(StartError, match=f"^Port {port} is already in use: .*SAGEMAKER_BIND_TO_PORT"):
             ports.listen(port)
 
 
-def test_a_connection_waits_at_the_held_port_for_whoever_accepts() -> None:
+def test_a_connection_waits_at_the_bound_port_until_it_is_accepted() -> None:
     with ports.listen(0) as listener, socket.create_connection(listener.getsockname(), timeout=5) as caller:
         caller.sendall(b"x")
-        guest, _ = listener.accept()
-        with guest:
-            assert guest.recv(1) == b"x"
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.recv(1) == b"x"
 
 
-def test_the_kernels_ports_are_three_different_free_ones() -> None:
-    drawn = ports.choose_ports(Settings())
-    assert len({8080, *drawn}) == 4
-    for port in drawn:
+def test_tritons_three_ports_are_free_and_different() -> None:
+    chosen_ports = ports.choose_ports(Settings())
+    assert len({8080, *chosen_ports}) == 4
+    for port in chosen_ports:
         with socket.create_server(("127.0.0.1", port)):
             pass
 
 
-def test_what_is_set_is_kept() -> None:
+def test_ports_that_are_set_are_used() -> None:
     settings = replace(Settings(), triton_http_port=18001, triton_metrics_port=18003)
     http, grpc, metrics = ports.choose_ports(settings)
     assert (http, metrics) == (18001, 18003)
     assert grpc not in (0, http, metrics)
 
 
-def test_the_safe_range_is_kept_to_and_its_taken_ports_are_passed_over() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        low = min(taken.getsockname()[1], 65000)
-        settings = replace(Settings(), safe_ports=(low, low + 50), port=low + 1)
-        drawn = ports.choose_ports(settings)
-    assert all(low <= port <= low + 50 for port in drawn)
-    assert not {low + 1, taken_port(low)} & set(drawn)
-    assert len(set(drawn)) == 3
+def test_ports_come_from_the_safe_range_without_its_occupied_ones() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        first_port = min(occupied.getsockname()[1], 65000)
+        settings = replace(Settings(), safe_ports=(first_port, first_port + 50), port=first_port + 1)
+        chosen_ports = ports.choose_ports(settings)
+    assert all(first_port <= port <= first_port + 50 for port in chosen_ports)
+    assert not {first_port + 1, port_if_usable(first_port)} & set(chosen_ports)
+    assert len(set(chosen_ports)) == 3
 
 
-def taken_port(low: int) -> int:
+def port_if_usable(low: int) -> int:
     return low if low < 65000 else 0
 
 
@@ -62,19 +62,19 @@ def test_a_range_with_too_few_ports_is_named() -> None:
         ports.choose_ports(settings)
 
 
-def test_open_ports_are_where_callers_look_for_them() -> None:
+def test_allowed_ports_have_their_well_known_numbers() -> None:
     assert ports.requested_ports(Settings(allow_grpc=True, allow_metrics=True)) == (0, 8001, 8002)
     assert ports.requested_ports(Settings(allow_grpc=True, triton_grpc_port=9001)) == (0, 9001, 0)
     assert ports.requested_ports(Settings()) == (0, 0, 0)
 
 
-def test_open_ports_are_drawn_from_the_safe_range_where_there_is_one() -> None:
+def test_allowed_ports_are_chosen_from_the_safe_range_if_it_is_set() -> None:
     settings = Settings(allow_grpc=True, allow_metrics=True, safe_ports=(21000, 21100))
     assert all(21000 <= port <= 21100 for port in ports.choose_ports(settings))
 
 
-def test_a_port_that_is_set_and_taken_names_its_variable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+def test_a_set_port_that_is_in_use_is_reported_with_its_variable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
         with pytest.raises(StartError, match=f"^Port {port} .*SAGEMAKER_TRITON_GRPC_PORT"):
             ports.choose_ports(Settings(triton_grpc_port=port))

@@ -1,4 +1,4 @@
-"""Real processes: their output, their ends, and nobody left behind."""
+"""Real processes: their output, how their end is reported, and that none is left behind."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.support.boxes import wait_until
 
 @pytest.fixture
 def processes() -> Iterator[Processes]:
-    started = Processes()
-    yield started
-    started.kill_all()
+    backend = Processes()
+    yield backend
+    backend.kill_all()
 
     def all_reaped() -> bool:
-        list(started.reap())
-        return not started._running
+        list(backend.reap())
+        return not backend._running
 
     wait_until(all_reaped)
 
@@ -34,40 +34,40 @@ def python(code: str, **environment: str) -> Command:
     return Command((sys.executable, "-c", code), {"PATH": os.defpath, **environment})
 
 
-def output_of(descriptor: int) -> str:
+def read_output(descriptor: int) -> str:
     received = b""
 
-    def over() -> bool:
+    def at_end() -> bool:
         nonlocal received
         try:
-            part = os.read(descriptor, 65536)
+            chunk = os.read(descriptor, 65536)
         except BlockingIOError:
             return False
-        received += part
-        return not part
+        received += chunk
+        return not chunk
 
-    wait_until(over)
+    wait_until(at_end)
     os.close(descriptor)
     return received.decode()
 
 
-def gone(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
 
 
-def ends(processes: Processes) -> dict[int, int]:
-    found: dict[int, int] = {}
-    wait_until(lambda: found.update(processes.reap()) or found)
-    return found
+def reap_ended(processes: Processes) -> dict[int, int]:
+    statuses: dict[int, int] = {}
+    wait_until(lambda: statuses.update(processes.reap()) or statuses)
+    return statuses
 
 
-def test_a_child_has_just_the_environment_it_is_given_and_all_it_prints_arrives(processes: Processes) -> None:
+def test_a_child_has_only_the_given_environment_and_all_its_output_arrives(processes: Processes) -> None:
     code = "import os, sys; print(sorted(os.environ)); print('err', file=sys.stderr)"
     _, output = processes.spawn(python(code, MINE="1", LC_ALL="C"))
-    printed = output_of(output)
+    printed = read_output(output)
     assert "'MINE'" in printed
     assert "'HOME'" not in printed
     assert "err" in printed
@@ -76,13 +76,17 @@ def test_a_child_has_just_the_environment_it_is_given_and_all_it_prints_arrives(
 @pytest.mark.parametrize(
     ("code", "status"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", -9), ("", 0)]
 )
-def test_an_end_is_told_with_exit_code_or_signal(processes: Processes, code: str, status: int) -> None:
+def test_an_ended_child_is_reported_with_its_exit_code_or_signal(
+    processes: Processes, code: str, status: int
+) -> None:
     pid, output = processes.spawn(python(code))
-    assert ends(processes) == {pid: status}
+    assert reap_ended(processes) == {pid: status}
     os.close(output)
 
 
-def test_a_child_is_its_own_group_so_that_ctrl_c_is_the_supervisors(processes: Processes) -> None:
+def test_a_child_has_its_own_process_group_so_that_only_the_supervisor_gets_ctrl_c(
+    processes: Processes,
+) -> None:
     pid, output = processes.spawn(python("import time; time.sleep(60)"))
     assert os.getpgid(pid) == pid != os.getpgrp()
     os.close(output)
@@ -96,34 +100,34 @@ GRANDCHILD = (
 )
 
 
-def first_line(descriptor: int) -> str:
-    def line() -> str:
+def read_first_line(descriptor: int) -> str:
+    def read() -> str:
         try:
             return os.read(descriptor, 100).decode()
         except BlockingIOError:
             return ""
 
-    return str(wait_until(line))
+    return str(wait_until(read))
 
 
-def test_what_a_dead_child_started_dies_before_its_end_is_told(processes: Processes) -> None:
+def test_a_dead_childs_own_children_are_killed(processes: Processes) -> None:
     pid, output = processes.spawn(python(GRANDCHILD))
-    grandchild = int(first_line(output))
+    grandchild = int(read_first_line(output))
     processes.signal(pid, signal.SIGKILL)
-    assert ends(processes) == {pid: -9}
-    wait_until(lambda: gone(grandchild))
+    assert reap_ended(processes) == {pid: -9}
+    wait_until(lambda: is_gone(grandchild))
     os.close(output)
 
 
-def test_a_signal_to_a_process_that_is_gone_is_no_error(processes: Processes) -> None:
+def test_a_signal_to_a_process_that_is_gone_is_not_an_error(processes: Processes) -> None:
     pid, output = processes.spawn(python(""))
-    ends(processes)
+    reap_ended(processes)
     processes.signal(pid, signal.SIGTERM)
     processes.kill(pid)
     os.close(output)
 
 
-def test_a_program_that_is_not_there_leaks_nothing(processes: Processes) -> None:
+def test_a_program_that_does_not_exist_leaks_no_file_descriptor(processes: Processes) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(FileNotFoundError):
         processes.spawn(Command(("/nowhere/tritonserver",), {}))
@@ -135,13 +139,13 @@ import sys, time
 from pathlib import Path
 from sm.server.supervisor.watchdog import Watchdog
 from sm.server.supervisor.processes import Command, Processes
-guard = Watchdog.start() if "guard" in sys.argv else None
+watchdog = Watchdog.start() if "watchdog" in sys.argv else None
 processes = Processes()
 pid, _ = processes.spawn(Command((sys.executable, "-c", sys.argv[1]), {}))
-if guard:
-    guard.add_group(pid)
-    guard.add_path(Path(sys.argv[3]))
-    guard.add_path(Path(sys.argv[3] + "-*"))
+if watchdog:
+    watchdog.add_group(pid)
+    watchdog.add_path(Path(sys.argv[3]))
+    watchdog.add_path(Path(sys.argv[3] + "-*"))
 print(pid, flush=True)
 time.sleep(60)
 """
@@ -161,28 +165,28 @@ def kill_parent(parent: subprocess.Popen[str]) -> None:
     parent.communicate(timeout=60)
 
 
-def test_children_die_with_their_parent_however_it_ends() -> None:
+def test_children_die_when_their_parent_is_killed() -> None:
     parent, pid = start_parent("import time; time.sleep(60)")
     kill_parent(parent)
-    wait_until(lambda: gone(pid))
+    wait_until(lambda: is_gone(pid))
 
 
-def test_the_guard_ends_what_the_children_started_and_removes_what_is_left(tmp_path: Path) -> None:
-    run, note = tmp_path / "run", tmp_path / "grandchild"
+def test_the_watchdog_kills_grandchildren_and_removes_the_run_folder(tmp_path: Path) -> None:
+    run, pid_file = tmp_path / "run", tmp_path / "grandchild"
     run.mkdir()
     (run / "state.json").touch()
     (tmp_path / "run-1").touch()
     code = GRANDCHILD.replace(
-        "print(child.pid, flush=True)", f"open({str(note)!r}, 'w').write(str(child.pid))"
+        "print(child.pid, flush=True)", f"open({str(pid_file)!r}, 'w').write(str(child.pid))"
     )
-    parent, _ = start_parent(code, "guard", str(run))
-    grandchild = int(wait_until(lambda: note.exists() and note.read_text()))
+    parent, _ = start_parent(code, "watchdog", str(run))
+    grandchild = int(wait_until(lambda: pid_file.exists() and pid_file.read_text()))
     kill_parent(parent)
-    wait_until(lambda: gone(grandchild) and not run.exists())
+    wait_until(lambda: is_gone(grandchild) and not run.exists())
     wait_until(lambda: not (tmp_path / "run-1").exists())
 
 
-def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+def test_removing_a_path_that_does_not_exist_is_not_an_error(tmp_path: Path) -> None:
     remove(tmp_path / "nothing")
     remove(tmp_path / "nothing-*")
     assert list(tmp_path.iterdir()) == []

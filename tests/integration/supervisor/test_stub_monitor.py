@@ -1,4 +1,4 @@
-"""The children of another process, as real processes: dead, stopped, and found when they are new."""
+"""The monitor sees another process's children die, stop and appear. All are real processes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 from sm.server.supervisor.stub_monitor import StubCondition, StubMonitor
 from tests.support.boxes import wait_until
 
-#: Starts a child for each line it reads, tells its process id, and never asks how it ended: Python would, of one
-#: that nothing refers to any more.
+#: Starts a child for each line it reads and prints its process id. It keeps every Popen object, as Python waits for
+#: a child whose object is collected, and these must stay unwaited for.
 PARENT = """
 import subprocess, sys
-kept = []
+children = []
 for _ in sys.stdin:
-    kept.append(subprocess.Popen(["sleep", "60"]))
-    print(kept[-1].pid, flush=True)
+    children.append(subprocess.Popen(["sleep", "60"]))
+    print(children[-1].pid, flush=True)
 """
 
 
 class Parent:
-    """A process in Triton's place."""
+    """A process that stands in for Triton."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -50,45 +50,45 @@ class Parent:
 
 @pytest.fixture
 def parent() -> Iterator[Parent]:
-    started = Parent()
-    yield started
-    started.end()
+    process = Parent()
+    yield process
+    process.end()
 
 
-def becomes(monitor: StubMonitor, condition: StubCondition) -> bool:
-    return bool(wait_until(lambda: monitor.poll() is condition, description=f"{condition}"))
+def wait_for_condition(monitor: StubMonitor, condition: StubCondition) -> None:
+    wait_until(lambda: monitor.poll() is condition, description=f"{condition}")
 
 
-def test_a_dead_child_that_nobody_waited_for_is_seen(parent: Parent) -> None:
+def test_a_dead_child_is_seen_though_its_parent_has_not_waited_for_it(parent: Parent) -> None:
     child = parent.start_child()
     monitor = StubMonitor(parent.process.pid)
     assert monitor.poll() is StubCondition.HEALTHY
     os.kill(child, signal.SIGKILL)
-    assert becomes(monitor, StubCondition.DEAD)
+    wait_for_condition(monitor, StubCondition.DEAD)
 
 
-def test_a_stopped_child_is_seen_and_so_is_that_it_goes_on(parent: Parent) -> None:
+def test_a_child_that_stops_and_continues_is_seen(parent: Parent) -> None:
     child = parent.start_child()
     monitor = StubMonitor(parent.process.pid)
     os.kill(child, signal.SIGSTOP)
-    assert becomes(monitor, StubCondition.STOPPED)
+    wait_for_condition(monitor, StubCondition.STOPPED)
     os.kill(child, signal.SIGCONT)
-    assert becomes(monitor, StubCondition.HEALTHY)
+    wait_for_condition(monitor, StubCondition.HEALTHY)
 
 
 def test_a_stopped_child_outweighs_a_dead_one(parent: Parent) -> None:
-    """A dead one cannot answer; the stopped one may, and too late."""
+    """A dead stub cannot answer. A stopped one may answer too late, which is worse."""
     os.kill(parent.start_child(), signal.SIGKILL)
     os.kill(parent.start_child(), signal.SIGSTOP)
-    assert becomes(StubMonitor(parent.process.pid), StubCondition.STOPPED)
+    wait_for_condition(StubMonitor(parent.process.pid), StubCondition.STOPPED)
 
 
-def test_a_child_that_was_not_there_at_the_first_poll_is_found_later(parent: Parent) -> None:
+def test_a_child_started_after_the_first_poll_is_found(parent: Parent) -> None:
     monitor = StubMonitor(parent.process.pid)
     assert monitor.poll() is StubCondition.HEALTHY
     assert not monitor.has_stubs
     os.kill(parent.start_child(), signal.SIGSTOP)
-    assert becomes(monitor, StubCondition.STOPPED)
+    wait_for_condition(monitor, StubCondition.STOPPED)
     assert monitor.has_stubs
 
 

@@ -1,4 +1,4 @@
-"""``serve`` from the outside, as far as it goes without models; tests/integration/box has the rest."""
+"""The start of ``serve``, as far as it goes without models; tests/integration/box has the rest."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sm.server.supervisor.start import acquire_instance_lock, is_demo, raise_fil
 from sm.settings import HERE
 from sm.triton import shared_memory_cleanup
 
-#: A user without rights.
-NOBODY = 65534
+#: The user id of ``nobody``.
+UNPRIVILEGED_USER = 65534
 
 
-def serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, str]]]:
-    """Run it to its end: exit code and log records."""
+def run_serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, str]]]:
+    """Run ``serve`` to its end. Returns its exit code and log records."""
     completed = subprocess.run(
         [str(HERE / "serve"), *arguments],
         capture_output=True,
@@ -49,22 +49,22 @@ def serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, str]
         (("--demo",), {"TRIREME_CACHE": "/nonexistent", "TRIREME_LOG_FORMAT": "json"}, "run `make serve`"),
     ],
 )
-def test_a_start_that_cannot_be_is_one_record_with_one_sentence_and_exit_1(
+def test_a_failed_start_logs_one_record_and_exits_with_1(
     arguments: tuple[str, ...], environment: dict[str, str], sentence: str
 ) -> None:
-    code, records = serve(*arguments, **environment)
+    code, records = run_serve(*arguments, **environment)
     assert code == 1
     assert len(records) == 1
     assert sentence in records[0]["message"]
     assert (records[0]["process"], records[0]["level"]) == ("serve", "error")
 
 
-def test_nothing_is_left_of_a_start_that_cannot_be(tmp_path: Path, short_path: Path) -> None:
+def test_a_failed_start_leaves_no_files(tmp_path: Path, short_path: Path) -> None:
     model = tmp_path / "models" / "m"
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").touch()
-    before = set(SHARED_MEMORY.glob("trireme-*.lock"))
-    code, records = serve(
+    locks_before = set(SHARED_MEMORY.glob("trireme-*.lock"))
+    code, records = run_serve(
         TMPDIR=str(short_path),
         TRIREME_MODEL_REPOSITORY=str(model.parent),
         TRIREME_TRITON_SERVER="/nonexistent",
@@ -73,7 +73,9 @@ def test_nothing_is_left_of_a_start_that_cannot_be(tmp_path: Path, short_path: P
     assert code == 1
     assert "TRIREME_TRITON_SERVER='/nonexistent' is no program." in records[-1]["message"]
     assert list(short_path.iterdir()) == []
-    assert not [path for path in set(SHARED_MEMORY.glob("trireme-*.lock")) - before if dead(path)]
+    assert not [
+        path for path in set(SHARED_MEMORY.glob("trireme-*.lock")) - locks_before if is_unlocked(path)
+    ]
 
 
 def free_port() -> str:
@@ -82,8 +84,8 @@ def free_port() -> str:
         return str(sock.getsockname()[1])
 
 
-def dead(lock: Path) -> bool:
-    """Whether nobody holds it: boxes of other tests may be running."""
+def is_unlocked(lock: Path) -> bool:
+    """Whether no process holds the lock. Boxes of other tests may hold theirs."""
     try:
         with lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -93,19 +95,19 @@ def dead(lock: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "shown"),
+    ("arguments", "expected"),
     [((), False), (("serve",), False), (("--demo",), True), (("serve", "--examples"), True)],
 )
-def test_the_platforms_word_and_the_demo(arguments: tuple[str, ...], shown: bool) -> None:
-    assert is_demo(arguments) is shown
+def test_only_demo_and_examples_start_the_demo(arguments: tuple[str, ...], expected: bool) -> None:
+    assert is_demo(arguments) is expected
 
 
-def test_an_unknown_word_is_refused() -> None:
+def test_an_unknown_argument_is_refused() -> None:
     with pytest.raises(StartError, match="serve takes no 'train'"):
         is_demo(["train"])
 
 
-def test_run_folders_of_dead_boxes_are_cleared_away_and_those_of_living_ones_kept(
+def test_run_folders_of_dead_boxes_are_removed_and_those_of_living_ones_kept(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(short_path))
@@ -113,53 +115,53 @@ def test_run_folders_of_dead_boxes_are_cleared_away_and_those_of_living_ones_kep
         run = short_path / f"trireme-{name}"
         run.mkdir()
         Box(f"test-{name}-{os.getpid()}", run, run, 1, 2, 3, "nginx", 0).save()
-    living = shared_memory_cleanup.acquire_instance_lock(f"test-living-{os.getpid()}")
-    mine = acquire_instance_lock(f"test-mine-{os.getpid()}")
+    living_lock = shared_memory_cleanup.acquire_instance_lock(f"test-living-{os.getpid()}")
+    own_lock = acquire_instance_lock(f"test-mine-{os.getpid()}")
     try:
         assert [path.name for path in short_path.iterdir()] == ["trireme-living"]
     finally:
-        for lock in (living, mine):
+        for lock in (living_lock, own_lock):
             assert lock is not None
             lock.release()
 
 
 @pytest.mark.parametrize(
-    ("text", "left"),
+    ("text", "kept"),
     [('{"id": "gone", "of_another_version": 1}', False), ("{}", True), ("[]", True), ("\xff", True)],
 )
 def test_a_run_folder_of_another_version_does_not_stop_the_start(
-    short_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, left: bool
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, kept: bool
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(short_path))
-    other = short_path / "trireme-other"
-    other.mkdir()
-    (other / "box.json").write_text(text)
-    mine = acquire_instance_lock(f"test-mine-{os.getpid()}")
-    assert mine is not None
-    mine.release()
-    assert other.exists() is left
+    other_folder = short_path / "trireme-other"
+    other_folder.mkdir()
+    (other_folder / "box.json").write_text(text)
+    own_lock = acquire_instance_lock(f"test-mine-{os.getpid()}")
+    assert own_lock is not None
+    own_lock.release()
+    assert other_folder.exists() is kept
 
 
-def test_the_file_limit_is_raised_as_far_as_it_goes() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+def test_the_file_limit_is_raised_to_the_hard_limit() -> None:
+    limits_before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         raise_file_limit()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        assert soft >= min(hard, before[0])
-        assert hard == before[1]
+        assert soft >= min(hard, limits_before[0])
+        assert hard == limits_before[1]
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits_before)
 
 
-def test_shared_memory_that_this_user_may_not_write_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_memory_that_this_user_may_not_write_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o555)
         monkeypatch.setattr(start, "SHARED_MEMORY", Path(folder))
-        user = os.geteuid()
-        if not user:
-            os.seteuid(NOBODY)  # root may write everywhere
+        effective_user = os.geteuid()
+        if not effective_user:
+            os.seteuid(UNPRIVILEGED_USER)  # Root may write everywhere.
         try:
             with pytest.raises(StartError, match=r"does not let this user \(\d+\) create files: mount it"):
                 acquire_instance_lock("test")
         finally:
-            os.seteuid(user)
+            os.seteuid(effective_user)

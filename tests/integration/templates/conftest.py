@@ -1,4 +1,4 @@
-"""``sm`` as a person runs it, here too."""
+"""The fixture that runs ``sm``."""
 
 from __future__ import annotations
 

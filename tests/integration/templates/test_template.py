@@ -1,4 +1,4 @@
-"""``sm template``: each form is one that its own tool takes, and says what ``sm deploy`` would make."""
+"""``sm template``: each format is valid for its own tool and describes what ``sm deploy`` would create."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.support.sm_command import RunSm
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
 ROLE = "arn:aws:iam::123456789012:role/service-role/cats"
-GIVEN = ("--image", IMAGE, "--model-data", DATA)
-SCALED = ("--autoscale", "1:4", "--target-invocations", "600")
+OPTIONS = ("--image", IMAGE, "--model-data", DATA)
+AUTOSCALED = ("--autoscale", "1:4", "--target-invocations", "600")
 
-#: Every kind of deployment.
-KINDS = {
+#: The further options of every kind of deployment.
+OPTIONS_BY_KIND = {
     "plain": (),
     "role": ("--role", ROLE),
-    "scaled": SCALED,
+    "scaled": AUTOSCALED,
     "all": (
-        *SCALED,
+        *AUTOSCALED,
         "--env",
         "A=${x}",
         "--env",
@@ -36,7 +36,7 @@ KINDS = {
         "team=cats",
         "a b=c d",
     ),
-    "utilisation": (*SCALED, "--target-cpu", "280", "--target-gpu", "70"),
+    "utilisation": (*AUTOSCALED, "--target-cpu", "280", "--target-gpu", "70"),
     "mme": ("--mme",),
     "async": ("--async", "s3://answers/out", "--autoscale", "0:2", "--target-invocations", "5"),
     "serverless": ("--serverless", "4096:5"),
@@ -53,48 +53,48 @@ KINDS = {
 }
 
 
-#: The kind whose image has the models inside.
-BAKED = "baked"
+#: The kind of deployment whose image contains the models.
+BAKED_KIND = "baked"
 
 
-def words(kind: str) -> tuple[str, ...]:
-    return ("--image", IMAGE) if kind == BAKED else (*GIVEN, *KINDS[kind])
+def options_of(kind: str) -> tuple[str, ...]:
+    return ("--image", IMAGE) if kind == BAKED_KIND else (*OPTIONS, *OPTIONS_BY_KIND[kind])
 
 
-def made(sm: RunSm, form: str, *given: str) -> Any:
-    said = sm("template", "cats", "--format", form, *given)
-    assert said.status == 0, said.err
-    return json.loads(said.out)
+def print_template(sm: RunSm, format_: str, *options: str) -> Any:
+    command = sm("template", "cats", "--format", format_, *options)
+    assert command.status == 0, command.err
+    return json.loads(command.out)
 
 
 def test_cfn_lint_finds_nothing_in_any_cloudformation_template(sm: RunSm, tmp_path: Path) -> None:
-    for kind in (*KINDS, BAKED):
-        template = made(sm, "cloudformation", *words(kind))
+    for kind in (*OPTIONS_BY_KIND, BAKED_KIND):
+        template = print_template(sm, "cloudformation", *options_of(kind))
         (tmp_path / f"{kind}.yaml").write_text(json.dumps(template, indent=2))
     command = [str(Path(sys.executable).with_name("cfn-lint")), "-r", "eu-west-1", "-f", "parseable", "--"]
-    lint = subprocess.run(
+    completed = subprocess.run(
         [*command, *sorted(map(str, tmp_path.glob("*.yaml")))], capture_output=True, text=True
     )
-    assert (lint.returncode, lint.stdout) == (0, ""), lint.stdout + lint.stderr
+    assert (completed.returncode, completed.stdout) == (0, ""), completed.stdout + completed.stderr
 
 
-def test_a_stack_is_what_deploy_makes(sm: RunSm) -> None:
-    resources = made(sm, "cloudformation", *words("role"))["Resources"]
+def test_a_stack_has_the_resources_that_deploy_creates(sm: RunSm) -> None:
+    resources = print_template(sm, "cloudformation", *options_of("role"))["Resources"]
     plan = Plan("cats", IMAGE, DATA, ROLE)
     assert resources["Model"]["Properties"] == plan.model()
     assert (
         resources["Endpoint"]["Properties"] | {"EndpointConfigName": plan.configuration_name}
         == plan.endpoint()
     )
-    wanted = plan.configuration()
-    wanted["ProductionVariants"][0]["ModelName"] = {"Fn::GetAtt": ["Model", "ModelName"]}
-    assert resources["Configuration"]["Properties"] == wanted
+    expected = plan.configuration()
+    expected["ProductionVariants"][0]["ModelName"] = {"Fn::GetAtt": ["Model", "ModelName"]}
+    assert resources["Configuration"]["Properties"] == expected
 
 
-def test_without_a_role_the_stack_makes_the_least_one(sm: RunSm) -> None:
-    resources = made(sm, "cloudformation", *GIVEN)["Resources"]
+def test_without_a_role_the_stack_creates_one_with_few_permissions(sm: RunSm) -> None:
+    resources = print_template(sm, "cloudformation", *OPTIONS)["Resources"]
     policy = resources["Role"]["Properties"]["Policies"][0]["PolicyDocument"]
-    assert {row["Sid"] for row in policy["Statement"]} >= {"ReadModels", "PullImage", "WriteLogs"}
+    assert {statement["Sid"] for statement in policy["Statement"]} >= {"ReadModels", "PullImage", "WriteLogs"}
     assert resources["Model"]["Properties"]["ExecutionRoleArn"] == {"Fn::GetAtt": ["Role", "Arn"]}
 
 
@@ -184,67 +184,73 @@ TERRAFORM: dict[str, Any] = {
         "tags": None,
     },
 }
-#: Of every resource.
-META = {"depends_on", "lifecycle"}
+#: Arguments that every resource may have.
+META_ARGUMENTS = {"depends_on", "lifecycle"}
 
 
-def foreign(given: Any, known: Any, place: str) -> list[str]:
-    """Arguments that Terraform does not know."""
-    if isinstance(given, list):
-        return [found for one in given for found in foreign(one, known, place)]
-    if not isinstance(given, dict) or not isinstance(known, dict | set):
+def unknown_arguments(arguments: Any, known: Any, path: str) -> list[str]:
+    """The paths of arguments that Terraform does not know."""
+    if isinstance(arguments, list):
+        return [unknown for item in arguments for unknown in unknown_arguments(item, known, path)]
+    if not isinstance(arguments, dict) or not isinstance(known, dict | set):
         return []
-    found = [f"{place}.{name}" for name in given if name not in known]
+    unknown = [f"{path}.{name}" for name in arguments if name not in known]
     members = known if isinstance(known, dict) else {}
-    return found + [
-        deeper
-        for name, value in given.items()
-        for deeper in foreign(value, members.get(name), f"{place}.{name}")
+    return unknown + [
+        nested
+        for name, value in arguments.items()
+        for nested in unknown_arguments(value, members.get(name), f"{path}.{name}")
     ]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, BAKED])
+@pytest.mark.parametrize("kind", [*OPTIONS_BY_KIND, BAKED_KIND])
 def test_terraform_knows_every_argument_and_reference(sm: RunSm, kind: str) -> None:
-    resources = made(sm, "terraform", *words(kind))["resource"]
-    for name, named in resources.items():
-        for each in named.values():
-            own = {key: value for key, value in each.items() if key not in META}
-            assert foreign(own, TERRAFORM[name], name) == []
-    whole = json.dumps(resources).replace("$${", "")
-    references = [part.partition("}")[0] for part in whole.split("${")[1:]]
+    resources = print_template(sm, "terraform", *options_of(kind))["resource"]
+    for name, resources_by_name in resources.items():
+        for resource in resources_by_name.values():
+            arguments = {key: value for key, value in resource.items() if key not in META_ARGUMENTS}
+            assert unknown_arguments(arguments, TERRAFORM[name], name) == []
+    text = json.dumps(resources).replace("$${", "")
+    references = [part.partition("}")[0] for part in text.split("${")[1:]]
     assert references
     for reference in references:
-        target, name, _ = reference.split(".")
-        assert name in resources[target], reference
+        resource_type, name, _ = reference.split(".")
+        assert name in resources[resource_type], reference
 
 
-def test_a_text_that_looks_like_a_reference_stays_a_text(sm: RunSm) -> None:
-    resources = made(sm, "terraform", *words("all"))["resource"]
+def test_a_value_that_looks_like_a_terraform_reference_is_escaped(sm: RunSm) -> None:
+    resources = print_template(sm, "terraform", *options_of("all"))["resource"]
     container = resources["aws_sagemaker_model"]["this"]["primary_container"]
     assert container["environment"] == {"A": "$${x}", "B": "%%{y}"}
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("arguments", "sentence"),
     [
         (("cats",), "--image is needed"),
         (("cats", "--image", IMAGE, "--mme"), "--mme wants --model-data"),
-        (("cats", *GIVEN, "--target-cpu", "70"), "--target-cpu and --target-gpu go with --autoscale MIN:MAX"),
         (
-            ("cats", *GIVEN, "--format", "kserve", "--autoscale", "1:2", "--target-gpu", "70"),
+            ("cats", *OPTIONS, "--target-cpu", "70"),
+            "--target-cpu and --target-gpu go with --autoscale MIN:MAX",
+        ),
+        (
+            ("cats", *OPTIONS, "--format", "kserve", "--autoscale", "1:2", "--target-gpu", "70"),
             "--target-invocations and --target-gpu are SageMaker's",
         ),
-        (("ca_ts", *GIVEN), "'ca_ts' cannot be a deployment's name"),
+        (("ca_ts", *OPTIONS), "'ca_ts' cannot be a deployment's name"),
         (
             ("cats", "--image", "trireme:latest", "--model-data", DATA),
             "'trireme:latest' is no image in ECR: ",
         ),
         (("cats", "--image", IMAGE, "--model-data", "model"), "'model' is no place on S3: "),
-        (("cats", *GIVEN, "--autoscale", "1:2"), "--autoscale wants --target-invocations N"),
-        (("cats", *GIVEN, "--autoscale", "0:2", "--target-invocations", "5"), "--autoscale 0:MAX goes with"),
-        (("cats", *GIVEN, "--serverless", "4096:5", *SCALED), "--serverless goes without --autoscale"),
-        (("cats", *GIVEN, "--mme", "--format", "kserve"), "--mme is SageMaker's"),
-        (("cats", *GIVEN, "--format", "kubernetes"), f"{DATA!r} cannot be fetched by Kubernetes itself"),
+        (("cats", *OPTIONS, "--autoscale", "1:2"), "--autoscale wants --target-invocations N"),
+        (
+            ("cats", *OPTIONS, "--autoscale", "0:2", "--target-invocations", "5"),
+            "--autoscale 0:MAX goes with",
+        ),
+        (("cats", *OPTIONS, "--serverless", "4096:5", *AUTOSCALED), "--serverless goes without --autoscale"),
+        (("cats", *OPTIONS, "--mme", "--format", "kserve"), "--mme is SageMaker's"),
+        (("cats", *OPTIONS, "--format", "kubernetes"), f"{DATA!r} cannot be fetched by Kubernetes itself"),
         (
             (
                 "cats",
@@ -260,15 +266,17 @@ def test_a_text_that_looks_like_a_reference_stays_a_text(sm: RunSm) -> None:
             "--target-invocations and --target-gpu are SageMaker's",
         ),
         (("cats", "--image", IMAGE, "--format", "helm"), "--format helm and --out FOLDER go together"),
-        (("cats", *GIVEN, "--target-in-flight", "4"), "--target-in-flight goes with --autoscale"),
+        (("cats", *OPTIONS, "--target-in-flight", "4"), "--target-in-flight goes with --autoscale"),
         (
             ("cats", "--image", IMAGE, "--format", "kubernetes", "--env", "TRIREME_DRAIN_SECONDS=x"),
             "TRIREME_DRAIN",
         ),
-        (("Cats", *GIVEN, "--format", "kserve"), "'Cats' is no name for Kubernetes"),
+        (("Cats", *OPTIONS, "--format", "kserve"), "'Cats' is no name for Kubernetes"),
     ],
 )
-def test_what_cannot_be_is_no_template(sm: RunSm, given: tuple[str, ...], sentence: str) -> None:
-    said = sm("template", *given)
-    assert (said.status, said.out) == (1, "")
-    assert said.err.startswith(f"sm: {sentence}")
+def test_invalid_options_are_refused_with_a_reason(
+    sm: RunSm, arguments: tuple[str, ...], sentence: str
+) -> None:
+    command = sm("template", *arguments)
+    assert (command.status, command.out) == (1, "")
+    assert command.err.startswith(f"sm: {sentence}")

@@ -1,4 +1,4 @@
-"""A toolkit user's folder, unchanged, on the real box."""
+"""A folder written for SageMaker's inference toolkit works on a real box, unchanged."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.boxes import RunningBox, log_of_failed_start, running_box, wa
 from tests.support.tritons import MODELS
 from tests.support.wheels import wheel
 
-#: Every function of its own; a module beside it; a pickle that names a class of that module.
-FOUR = """
+#: A script with all four functions. It imports a module beside it, and its pickle names a class of that module.
+FOUR_FUNCTIONS = """
 import csv
 import io
 import json
@@ -60,7 +60,7 @@ def output_fn(prediction, accept):
         return ",".join(map(str, prediction)), accept
     return json.dumps({"predictions": prediction, "accept": accept})
 """
-HELPERS = """
+HELPERS_MODULE = """
 class Scaler:
     def __init__(self, factor):
         self.factor = factor
@@ -68,11 +68,11 @@ class Scaler:
     def scale(self, values):
         return [self.factor * value for value in values]
 """
-#: The class as its pickle names it, made without importing a module of that name here.
-SCALER = b"chelpers\nScaler\n)\x81}(X\x06\x00\x00\x00factorK\x03ub."
+#: A pickled ``helpers.Scaler``, written by hand: there is no such module here to import.
+PICKLED_SCALER = b"chelpers\nScaler\n)\x81}(X\x06\x00\x00\x00factorK\x03ub."
 
 
-def repository(folder: Path, script: str, **modules: str) -> Path:
+def write_repository(folder: Path, script: str, **modules: str) -> Path:
     code = folder / "model" / "code"
     code.mkdir(parents=True)
     (code / "inference.py").write_text(script)
@@ -82,73 +82,79 @@ def repository(folder: Path, script: str, **modules: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with a script that has all four functions, and no model of Triton's."""
+def four_functions_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box with a script that has all four functions, and no Triton model."""
     folder = tmp_path_factory.mktemp("four")
-    home = repository(folder, FOUR, helpers=HELPERS, lazy="SIGN = -1")
-    (home / "model.pkl").write_bytes(SCALER)
-    (home / "assets").mkdir()
-    with running_box(folder, home, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="2") as box:
+    repository = write_repository(folder, FOUR_FUNCTIONS, helpers=HELPERS_MODULE, lazy="SIGN = -1")
+    (repository / "model.pkl").write_bytes(PICKLED_SCALER)
+    (repository / "assets").mkdir()
+    with running_box(folder, repository, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="2") as box:
         yield box
 
 
-def test_its_four_functions_answer_in_their_own_words(four: RunningBox) -> None:
-    response = four.send(b'{"inputs": [1, 2]}')
+def test_the_scripts_four_functions_make_the_response(four_functions_box: RunningBox) -> None:
+    response = four_functions_box.send(b'{"inputs": [1, 2]}')
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "application/json"
     assert response.json() == {"predictions": [-3, -6], "accept": "application/json"}
 
 
-def test_any_content_type_reaches_it(four: RunningBox) -> None:
-    response = four.send(b"1,2.5", "text/csv; charset=utf-8", headers={"Accept": "text/csv"})
+def test_the_script_gets_any_content_type(four_functions_box: RunningBox) -> None:
+    response = four_functions_box.send(b"1,2.5", "text/csv; charset=utf-8", headers={"Accept": "text/csv"})
     assert (response.text, response.headers["Content-Type"].partition(";")[0]) == ("-3.0,-7.5", "text/csv")
-    assert four.send(b"\x89PNG", "image/png").json()["predictions"] == [-12]
+    assert four_functions_box.send(b"\x89PNG", "image/png").json()["predictions"] == [-12]
 
 
-def test_a_type_that_it_refuses_is_a_415(four: RunningBox) -> None:
-    response = four.send(b"<x/>", "text/xml")
+def test_a_content_type_that_the_script_refuses_is_a_415(four_functions_box: RunningBox) -> None:
+    response = four_functions_box.send(b"<x/>", "text/xml")
     assert (response.status_code, response.json()["code"]) == (415, "unsupported_content_type")
 
 
-def test_what_it_raises_is_a_500_with_the_traceback_in_the_log_alone(four: RunningBox) -> None:
-    response = four.send(b'{"inputs": "raise"}', headers={"X-Amzn-SageMaker-Inference-Id": "raised-here"})
+def test_an_exception_of_the_script_is_a_500_with_the_traceback_only_in_the_log(
+    four_functions_box: RunningBox,
+) -> None:
+    response = four_functions_box.send(
+        b'{"inputs": "raise"}', headers={"X-Amzn-SageMaker-Inference-Id": "raised-here"}
+    )
     assert response.status_code == 500
     assert response.json() == {
         "error": "the client of 'model' failed (KeyError)",
         "code": "client_failed",
         "request_id": "raised-here",
     }
-    assert "in predict_fn" in four.wait_for_log("a secret of the script")
+    assert "in predict_fn" in four_functions_box.wait_for_log("a secret of the script")
 
 
-def test_the_toolkits_own_errors_choose_their_status(four: RunningBox) -> None:
-    response = four.send(b'{"inputs": "teapot"}')
+def test_an_error_of_the_toolkits_class_keeps_its_status(four_functions_box: RunningBox) -> None:
+    response = four_functions_box.send(b'{"inputs": "teapot"}')
     assert (response.status_code, response.json()["error"]) == (418, "short and stout")
 
 
-def test_it_can_be_asked_by_name_in_the_dispatch_form_too(four: RunningBox) -> None:
-    response = four.invoke("model", {"inputs": [1]})
+def test_the_script_answers_dispatch_requests_by_name_too(four_functions_box: RunningBox) -> None:
+    response = four_functions_box.invoke("model", {"inputs": [1]})
     assert response.json() == {
         "modelname": "model",
         "result": {"predictions": [-3], "accept": "application/json"},
     }
-    many = four.invoke("model", [{"inputs": [1]}, {"inputs": "raise"}]).json()["result"]
-    assert many[0]["predictions"] == [-3]
-    assert many[1]["code"] == "client_failed"
+    results = four_functions_box.invoke("model", [{"inputs": [1]}, {"inputs": "raise"}]).json()["result"]
+    assert results[0]["predictions"] == [-3]
+    assert results[1]["code"] == "client_failed"
 
 
-def test_the_box_says_what_it_serves(four: RunningBox) -> None:
-    (row,) = requests.get(f"{four.url}/models", timeout=5).json()["models"]
+def test_the_list_of_models_names_the_script_and_its_client(four_functions_box: RunningBox) -> None:
+    (row,) = requests.get(f"{four_functions_box.url}/models", timeout=5).json()["models"]
     assert (row["modelName"], row["client"]) == ("model", "ToolkitClient")
 
 
-def test_both_workers_and_many_callers_get_their_own_answers(four: RunningBox) -> None:
+def test_32_concurrent_callers_each_get_their_own_answer(four_functions_box: RunningBox) -> None:
     answers: dict[int, object] = {}
 
-    def ask(number: int) -> None:
-        answers[number] = four.send(json.dumps({"inputs": [number]}).encode()).json()["predictions"]
+    def send_number(number: int) -> None:
+        answers[number] = four_functions_box.send(json.dumps({"inputs": [number]}).encode()).json()[
+            "predictions"
+        ]
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(32)]
+    threads = [threading.Thread(target=send_number, args=(number,)) for number in range(32)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -156,7 +162,7 @@ def test_both_workers_and_many_callers_get_their_own_answers(four: RunningBox) -
     assert answers == {number: [-3 * number] for number in range(32)}
 
 
-DEFAULTS = """
+MODEL_FN_ONLY = """
 import numpy as np
 
 
@@ -174,16 +180,16 @@ def model_fn(model_dir, context):
 
 
 @pytest.fixture(scope="module")
-def defaults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with a script of one function, beside a model of Triton's."""
+def defaults_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box with a script that has only ``model_fn``, beside a Triton model."""
     folder = tmp_path_factory.mktemp("defaults")
-    home = repository(folder, DEFAULTS)
-    MODELS["echo"].write(home / "echo")
-    with running_box(folder, home, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
+    repository = write_repository(folder, MODEL_FN_ONLY)
+    MODELS["echo"].write(repository / "echo")
+    with running_box(folder, repository, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
         yield box
 
 
-def npy(value: object, pickled: bool = False) -> bytes:
+def npy_bytes(value: object, pickled: bool = False) -> bytes:
     stream = io.BytesIO()
     np.save(stream, np.asarray(value), allow_pickle=pickled)
     return stream.getvalue()
@@ -195,26 +201,26 @@ def npy(value: object, pickled: bool = False) -> bytes:
     [
         (b"[[1, 2], [3, 4]]", "application/json"),
         (b"1,2\n3,4\n", "text/csv"),
-        (npy([[1, 2], [3, 4]]), "application/x-npy"),
+        (npy_bytes([[1, 2], [3, 4]]), "application/x-npy"),
     ],
 )
-def test_without_codecs_of_its_own_json_csv_and_npy_go_in_and_out(
-    defaults: RunningBox, body: bytes, content_type: str, accept: str
+def test_without_own_codecs_json_csv_and_npy_are_read_and_written(
+    defaults_box: RunningBox, body: bytes, content_type: str, accept: str
 ) -> None:
-    response = defaults.send(body, content_type, headers={"Accept": accept})
+    response = defaults_box.send(body, content_type, headers={"Accept": accept})
     assert response.headers["Content-Type"].partition(";")[0] == accept
     if accept == "application/json":
-        read = np.array(response.json())
+        result = np.array(response.json())
     elif accept == "text/csv":
-        read = np.genfromtxt(io.StringIO(response.text), delimiter=",")
+        result = np.genfromtxt(io.StringIO(response.text), delimiter=",")
     else:
-        read = np.load(io.BytesIO(response.content), allow_pickle=False)
-    assert read.tolist() == [[2, 4], [6, 8]]
+        result = np.load(io.BytesIO(response.content), allow_pickle=False)
+    assert result.tolist() == [[2, 4], [6, 8]]
 
 
-def test_a_pickled_npy_is_a_400(defaults: RunningBox) -> None:
-    for body in (npy([{}], pickled=True), pickle.dumps([1])):
-        response = defaults.send(body, "application/x-npy")
+def test_a_pickled_npy_is_a_400(defaults_box: RunningBox) -> None:
+    for body in (npy_bytes([{}], pickled=True), pickle.dumps([1])):
+        response = defaults_box.send(body, "application/x-npy")
         assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
@@ -228,28 +234,28 @@ def test_a_pickled_npy_is_a_400(defaults: RunningBox) -> None:
         (b"[1]", "application/json", "image/png", 406),
     ],
 )
-def test_what_the_default_codecs_cannot_do_has_its_status(
-    defaults: RunningBox, body: bytes, content_type: str, accept: str, status: int
+def test_an_input_that_the_default_codecs_cannot_read_or_write_is_a_4xx(
+    defaults_box: RunningBox, body: bytes, content_type: str, accept: str, status: int
 ) -> None:
-    response = defaults.send(body, content_type, headers={"Accept": accept})
+    response = defaults_box.send(body, content_type, headers={"Accept": accept})
     assert response.status_code == status, response.text
     assert set(response.json()) == {"error", "code", "request_id"}
 
 
-def test_json_that_looks_like_another_form_is_still_the_scripts(defaults: RunningBox) -> None:
-    assert defaults.send(b'{"inputs": [], "parameters": {}}').json() == ["inputs", "parameters"]
-    assert defaults.send(b'{"payload": 1}').json() == ["payload"]
+def test_the_script_gets_json_that_looks_like_v2_or_dispatch(defaults_box: RunningBox) -> None:
+    assert defaults_box.send(b'{"inputs": [], "parameters": {}}').json() == ["inputs", "parameters"]
+    assert defaults_box.send(b'{"payload": 1}').json() == ["payload"]
 
 
-def test_a_model_of_tritons_beside_it_is_served_by_name(defaults: RunningBox) -> None:
+def test_a_triton_model_beside_the_script_is_served_by_name(defaults_box: RunningBox) -> None:
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
     response = requests.post(
-        f"{defaults.url}/invocations", json={"inputs": [tensor]}, params={"modelname": "echo"}, timeout=20
+        f"{defaults_box.url}/invocations", json={"inputs": [tensor]}, params={"modelname": "echo"}, timeout=20
     )
     assert response.json()["outputs"][0]["data"] == [1, 2]
 
 
-TRANSFORM = """
+TRANSFORM_FN = """
 import time
 
 import trireme_tiny
@@ -266,38 +272,40 @@ def transform_fn(model, body, content_type, accept):
 """
 
 
-def test_transform_fn_alone_and_a_package_out_of_a_wheel_beside_it(tmp_path: Path) -> None:
-    home = repository(tmp_path, "raise AssertionError('another script is named')\n", serve=TRANSFORM)
-    wheel(home / "code" / "wheels", "trireme_tiny")
-    (home / "code" / "requirements.txt").write_text("trireme-tiny\n")
+def test_transform_fn_alone_works_with_a_package_from_a_wheel(tmp_path: Path) -> None:
+    repository = write_repository(
+        tmp_path, "raise AssertionError('another script is named')\n", serve=TRANSFORM_FN
+    )
+    wheel(repository / "code" / "wheels", "trireme_tiny")
+    (repository / "code" / "requirements.txt").write_text("trireme-tiny\n")
     variables = {
         "SAGEMAKER_PROGRAM": "serve.py",
-        "SAGEMAKER_SUBMIT_DIRECTORY": str(home / "code"),
+        "SAGEMAKER_SUBMIT_DIRECTORY": str(repository / "code"),
         "TRIREME_INSTALL_REQUIREMENTS": "true",
         "TRIREME_CACHE": str(tmp_path / "cache"),
         "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv",
         "SAGEMAKER_MODEL_SERVER_WORKERS": "1",
         "SAGEMAKER_MODEL_SERVER_TIMEOUT": "2",
     }
-    with running_box(tmp_path, home, True, (), **variables) as box:
+    with running_box(tmp_path, repository, True, (), **variables) as box:
         response = box.send(b"\x00\x01", "application/octet-stream")
         assert response.text == "installed application/octet-stream text/csv 2"
         assert response.headers["Content-Type"].partition(";")[0] == "text/plain"
-        # One request at a time: what waits behind a slow one in vain is told so.
-        slow = threading.Thread(target=box.send, args=(b"sleep", "text/plain"))
-        slow.start()
-        wait_until(lambda: box.metric("trireme_in_flight") >= 1, description="the slow request to be there")
-        late = box.send(b"late", "text/plain")
-        assert (late.status_code, late.json()["code"]) == (504, "deadline_passed")
-        slow.join()
+        # One request runs at a time: a request that waits too long behind a slow one gets a 504.
+        slow_caller = threading.Thread(target=box.send, args=(b"sleep", "text/plain"))
+        slow_caller.start()
+        wait_until(lambda: box.metric("trireme_in_flight") >= 1, description="the slow request")
+        late_response = box.send(b"late", "text/plain")
+        assert (late_response.status_code, late_response.json()["code"]) == (504, "deadline_passed")
+        slow_caller.join()
         assert box.send(b"", "text/plain").text == "installed text/plain text/csv 0"
 
 
-def test_a_script_that_never_comes_back_costs_its_worker_and_not_the_box(tmp_path: Path) -> None:
-    script = TRANSFORM.replace("import trireme_tiny\n", "").replace("trireme_tiny.WORD", "'hung'")
-    home = repository(tmp_path, script.replace("time.sleep(3)", "time.sleep(1000)"))
+def test_a_script_that_never_returns_costs_its_worker_but_not_the_box(tmp_path: Path) -> None:
+    script = TRANSFORM_FN.replace("import trireme_tiny\n", "").replace("trireme_tiny.WORD", "'hung'")
+    repository = write_repository(tmp_path, script.replace("time.sleep(3)", "time.sleep(1000)"))
     variables = {"SAGEMAKER_MODEL_SERVER_WORKERS": "1", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"}
-    with running_box(tmp_path, home, True, (), **variables) as box:
+    with running_box(tmp_path, repository, True, (), **variables) as box:
         assert box.send(b"sleep", "text/plain").status_code == 504
         wait_until(
             lambda: box.send(b"", "text/plain").status_code == 200, description="the script to answer again"
@@ -307,7 +315,7 @@ def test_a_script_that_never_comes_back_costs_its_worker_and_not_the_box(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         (
             "import nothing_of_this_name\n\ndef model_fn(folder): pass\n",
@@ -318,27 +326,31 @@ def test_a_script_that_never_comes_back_costs_its_worker_and_not_the_box(tmp_pat
         ("def model_fn(folder:\n", "inference.py: line 1: SyntaxError"),
     ],
 )
-def test_a_script_that_cannot_work_stops_the_start_with_its_line(
-    tmp_path: Path, script: str, said: str
+def test_a_broken_script_stops_the_start_and_its_line_is_named(
+    tmp_path: Path, script: str, message: str
 ) -> None:
-    assert said in refused(tmp_path, repository(tmp_path, script))
+    assert message in log_without_traceback(tmp_path, write_repository(tmp_path, script))
 
 
-def test_requirements_that_cannot_be_had_stop_the_start(tmp_path: Path) -> None:
-    home = repository(tmp_path, DEFAULTS)
-    (home / "code" / "wheels").mkdir()
-    (home / "code" / "requirements.txt").write_text("trireme-nowhere\n")
+def test_requirements_that_cannot_be_installed_stop_the_start(tmp_path: Path) -> None:
+    repository = write_repository(tmp_path, MODEL_FN_ONLY)
+    (repository / "code" / "wheels").mkdir()
+    (repository / "code" / "requirements.txt").write_text("trireme-nowhere\n")
     variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(tmp_path / "cache")}
-    assert "requirements.txt: pip cannot install it: " in refused(tmp_path, home, **variables)
+    assert "requirements.txt: pip cannot install it: " in log_without_traceback(
+        tmp_path, repository, **variables
+    )
 
 
-def test_a_program_that_is_not_there_stops_the_start_naming_it(tmp_path: Path) -> None:
-    home = repository(tmp_path, DEFAULTS)
-    assert "SAGEMAKER_PROGRAM='gone.py'" in refused(tmp_path, home, SAGEMAKER_PROGRAM="gone.py")
+def test_a_program_that_does_not_exist_stops_the_start_and_is_named(tmp_path: Path) -> None:
+    repository = write_repository(tmp_path, MODEL_FN_ONLY)
+    assert "SAGEMAKER_PROGRAM='gone.py'" in log_without_traceback(
+        tmp_path, repository, SAGEMAKER_PROGRAM="gone.py"
+    )
 
 
-def refused(folder: Path, home: Path, **variables: str) -> str:
-    """The log of a start that must fail."""
-    log = log_of_failed_start(folder, home, (), **variables)
+def log_without_traceback(folder: Path, repository: Path, **variables: str) -> str:
+    """The log of a box that must fail to start, which must not contain a traceback."""
+    log = log_of_failed_start(folder, repository, (), **variables)
     assert "Traceback" not in log
     return log

@@ -1,4 +1,4 @@
-"""Traces of a real box at a receiver that reads OTLP as a collector does."""
+"""Traces of a real box, read by a receiver that decodes OTLP as a collector does."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.tritons import MODELS
 
 CLIENTS = (boxes.CLIENT_FOLDERS / "streaming", boxes.CLIENT_FOLDERS / "traced")
 SECRET = "never-in-a-trace"
-CALLER, CALLING_SPAN = "ab" * 16, "cd" * 8
-INFER = "inference.GRPCInferenceService/ModelInfer"
+CALLERS_TRACE, CALLERS_SPAN = "ab" * 16, "cd" * 8
+INFER_CALL = "inference.GRPCInferenceService/ModelInfer"
 
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[Receiver]:
-    with receiving() as started:
-        yield started
+    with receiving() as receiver:
+        yield receiver
 
 
 @pytest.fixture(scope="module")
@@ -44,35 +44,35 @@ def box(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         OTEL_BSP_SCHEDULE_DELAY="50",
         OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=tests",
         TRIREME_TRITON_TRACES="true",
-    ) as started:
-        yield started
+    ) as box:
+        yield box
 
 
-def trace_of(response: requests.Response) -> str:
-    """The trace that the answer names."""
+def trace_id_of(response: requests.Response) -> str:
+    """The id of the trace that the response names."""
     version, trace_id, _, flags = response.headers["traceresponse"].split("-")
     assert (version, flags) == ("00", "01")
     return trace_id
 
 
-def named(spans: list[ReceivedSpan], name: str) -> list[ReceivedSpan]:
+def spans_named(spans: list[ReceivedSpan], name: str) -> list[ReceivedSpan]:
     return [span for span in spans if span.name == name]
 
 
-def only(spans: list[ReceivedSpan], name: str) -> ReceivedSpan:
-    (span,) = named(spans, name)
+def span_named(spans: list[ReceivedSpan], name: str) -> ReceivedSpan:
+    (span,) = spans_named(spans, name)
     return span
 
 
-def below(spans: list[ReceivedSpan], parent: ReceivedSpan) -> list[str]:
+def names_below(spans: list[ReceivedSpan], parent: ReceivedSpan) -> list[str]:
     return [span.name for span in spans if span.parent == parent.span_id]
 
 
-def test_the_request_continues_the_callers_trace_and_tells_the_convention_s_attributes(
+def test_a_request_continues_the_callers_trace_with_the_conventions_attributes(
     box: RunningBox, receiver: Receiver
 ) -> None:
     headers = {
-        "traceparent": f"00-{CALLER}-{CALLING_SPAN}-01",
+        "traceparent": f"00-{CALLERS_TRACE}-{CALLERS_SPAN}-01",
         "tracestate": "vendor=1",
         "X-Amzn-SageMaker-Inference-Id": "seen-again",
         "User-Agent": "a caller",
@@ -84,9 +84,9 @@ def test_the_request_continues_the_callers_trace_and_tells_the_convention_s_attr
         timeout=20,
     )
     assert response.status_code == 200, response.text
-    assert trace_of(response) == CALLER
-    request = only(receiver.trace(CALLER, 6), "POST /invocations")
-    assert (request.kind, request.parent, request.state) == ("server", CALLING_SPAN, "vendor=1")
+    assert trace_id_of(response) == CALLERS_TRACE
+    request = span_named(receiver.trace(CALLERS_TRACE, 6), "POST /invocations")
+    assert (request.kind, request.parent, request.state) == ("server", CALLERS_SPAN, "vendor=1")
     assert (request.service, request.status) == ("trireme", UNSET)
     assert request.attributes == {
         "http.request.method": "POST",
@@ -106,39 +106,39 @@ def test_the_request_continues_the_callers_trace_and_tells_the_convention_s_attr
     }
 
 
-def test_the_stages_are_in_order_within_the_request_and_triton_s_spans_within_the_inference(
+def test_stages_are_ordered_spans_of_the_request_and_tritons_spans_are_below_infer(
     box: RunningBox, receiver: Receiver
 ) -> None:
-    trace = receiver.trace(trace_of(box.invoke("echoes", {"x": [3]})), 10)
-    request = only(trace, "POST /invocations")
-    stages = [only(trace, name) for name in ("queue", "decode", "preprocess", "infer", "postprocess")]
+    trace = receiver.trace(trace_id_of(box.invoke("echoes", {"x": [3]})), 10)
+    request = span_named(trace, "POST /invocations")
+    stages = [span_named(trace, name) for name in ("queue", "decode", "preprocess", "infer", "postprocess")]
     assert all(stage.parent == request.span_id and request.contains(stage) for stage in stages)
-    assert all(one.end <= other.start for one, other in itertools.pairwise(stages))
+    assert all(stage.end <= next_stage.start for stage, next_stage in itertools.pairwise(stages))
     assert sum(stage.end - stage.start for stage in stages) <= request.end - request.start
-    call = only(trace, INFER)
+    call = span_named(trace, INFER_CALL)
     assert (call.kind, call.parent) == ("client", stages[3].span_id)
     assert call.attributes["rpc.system.name"] == "grpc"
     assert call.attributes["trireme.model"] == "echo"
-    # Triton's own spans, which it sends itself: the header reached it.
-    inside = only(trace, "InferRequest")
-    assert (inside.service, inside.parent) == ("trireme-triton", call.span_id)
-    assert below(trace, inside) == ["echo"]
+    # Triton sends its own spans itself, so the header reached it.
+    triton_request = span_named(trace, "InferRequest")
+    assert (triton_request.service, triton_request.parent) == ("trireme-triton", call.span_id)
+    assert names_below(trace, triton_request) == ["echo"]
 
 
 def test_each_record_of_a_list_has_a_span_with_its_stages_and_its_error(
     box: RunningBox, receiver: Receiver
 ) -> None:
     response = box.invoke("echoes", [{"x": [1]}, {"x": SECRET}, {"x": [-5]}])
-    assert [type(one).__name__ for one in response.json()["result"]] == ["list", "dict", "dict"]
-    trace = receiver.trace(trace_of(response), 13)
-    request, records = only(trace, "POST /invocations"), named(trace, "record")
+    assert [type(result).__name__ for result in response.json()["result"]] == ["list", "dict", "dict"]
+    trace = receiver.trace(trace_id_of(response), 13)
+    request, records = span_named(trace, "POST /invocations"), spans_named(trace, "record")
     assert all(record.parent == request.span_id and request.contains(record) for record in records)
     by_path = {record.attributes["trireme.record"]: record for record in records}
-    good, wrong, failed = (by_path[f"payload[{number}]"] for number in range(3))
-    assert below(trace, good) == ["decode", "preprocess", "infer", "postprocess"]
-    assert (good.status, wrong.status, failed.status) == (UNSET, UNSET, ERROR)
-    assert wrong.attributes["trireme.error_code"] == "wrong_payload"
-    assert below(trace, wrong) == ["decode"]
+    good, wrong_payload, failed = (by_path[f"payload[{number}]"] for number in range(3))
+    assert names_below(trace, good) == ["decode", "preprocess", "infer", "postprocess"]
+    assert (good.status, wrong_payload.status, failed.status) == (UNSET, UNSET, ERROR)
+    assert wrong_payload.attributes["trireme.error_code"] == "wrong_payload"
+    assert names_below(trace, wrong_payload) == ["decode"]
     assert failed.attributes["error.type"] == failed.attributes["trireme.error_code"] == "client_failed"
     assert failed.events == (("exception", {"exception.type": "sm.errors.ClientFailed"}),)
     assert request.attributes["trireme.records"] == 3
@@ -152,12 +152,12 @@ def test_each_record_of_a_list_has_a_span_with_its_stages_and_its_error(
         ("echoes", {"x": [-1]}, 500, "client_failed"),
     ],
 )
-def test_a_4xx_is_no_error_of_the_box_and_a_5xx_is(
+def test_only_a_5xx_is_an_error_of_the_span(
     box: RunningBox, receiver: Receiver, model: str, payload: object, status: int, code: str
 ) -> None:
     response = box.invoke(model, payload)
     assert response.status_code == status
-    request = only(receiver.trace(trace_of(response), 2), "POST /invocations")
+    request = span_named(receiver.trace(trace_id_of(response), 2), "POST /invocations")
     assert request.attributes["http.response.status_code"] == status
     assert request.attributes["trireme.error_code"] == code
     assert request.status == (ERROR if status >= 500 else UNSET)
@@ -167,68 +167,70 @@ def test_a_4xx_is_no_error_of_the_box_and_a_5xx_is(
 def test_a_pipeline_s_calls_and_a_team_s_own_span_are_below_the_request(
     box: RunningBox, receiver: Receiver
 ) -> None:
-    trace = receiver.trace(trace_of(box.invoke("twice", {"text": SECRET})), 12)
-    request = only(trace, "POST /invocations")
-    calls = named(trace, INFER)
+    trace = receiver.trace(trace_id_of(box.invoke("twice", {"text": SECRET})), 12)
+    request = span_named(trace, "POST /invocations")
+    calls = spans_named(trace, INFER_CALL)
     assert len(calls) == 2
     assert {call.parent for call in calls} == {request.span_id}
-    own = only(trace, "look up")
-    assert (own.parent, own.service, own.attributes) == (request.span_id, "trireme", {"team.rows": 3})
+    own_span = span_named(trace, "look up")
+    assert (own_span.parent, own_span.service, own_span.attributes) == (
+        request.span_id,
+        "trireme",
+        {"team.rows": 3},
+    )
 
 
-def test_a_stream_s_span_lasts_to_its_last_part(box: RunningBox, receiver: Receiver) -> None:
+def test_a_streams_span_ends_with_its_last_part(box: RunningBox, receiver: Receiver) -> None:
     body = {"modelname": "words", "payload": {"text": "one two three", "seconds": 0.02}}
     response = requests.post(
         f"{box.url}/invocations", json=body, headers={"Accept": "text/event-stream"}, timeout=20
     )
-    trace = receiver.trace(trace_of(response), 3)
-    request, stream = only(trace, "POST /invocations"), only(trace, "stream")
+    trace = receiver.trace(trace_id_of(response), 3)
+    request, stream = span_named(trace, "POST /invocations"), span_named(trace, "stream")
     assert stream.attributes["trireme.stream.parts"] == 3
     assert [name for name, _ in stream.events] == ["first part"]
     assert request.contains(stream)
-    assert below(trace, stream) == ["decode"]
+    assert names_below(trace, stream) == ["decode"]
     assert request.attributes["http.response.body.size"] == len(response.content)
 
 
-def test_a_conversation_is_one_trace_with_the_work_of_its_messages(
-    box: RunningBox, receiver: Receiver
-) -> None:
-    line = websocket.create_connection(
+def test_a_websocket_is_one_trace_with_the_spans_of_its_messages(box: RunningBox, receiver: Receiver) -> None:
+    connection = websocket.create_connection(
         f"ws://127.0.0.1:{box.port}/invocations-bidirectional-stream", timeout=20
     )
-    trace_id = line.headers["traceresponse"].split("-")[1]
+    trace_id = connection.headers["traceresponse"].split("-")[1]
     for number in (1, 2):
-        line.send(json.dumps({"modelname": "echoes", "payload": {"x": [number]}}))
-        assert json.loads(line.recv())["result"] == [number]
-    line.close()
+        connection.send(json.dumps({"modelname": "echoes", "payload": {"x": [number]}}))
+        assert json.loads(connection.recv())["result"] == [number]
+    connection.close()
     trace = receiver.trace(trace_id, 11)
-    request = only(trace, "GET /invocations-bidirectional-stream")
+    request = span_named(trace, "GET /invocations-bidirectional-stream")
     assert request.attributes["http.response.status_code"] == 101
     assert request.attributes["trireme.records"] == 2
-    assert len(named(trace, INFER)) == 2
-    assert all(request.contains(span) for span in named(trace, "infer"))
+    assert len(spans_named(trace, INFER_CALL)) == 2
+    assert all(request.contains(span) for span in spans_named(trace, "infer"))
 
 
-def test_lines_are_records_and_tritons_own_protocol_is_one_call(box: RunningBox, receiver: Receiver) -> None:
+def test_json_lines_are_traced_as_records_and_a_v2_request_as_one_call(
+    box: RunningBox, receiver: Receiver
+) -> None:
     line = b'{"modelname":"echoes","payload":{"x":[1]}}\n'
-    lines = receiver.trace(trace_of(box.send(3 * line, "application/jsonlines")), 15)
-    assert len(named(lines, "record")) == 3
-    assert only(lines, "POST /invocations").attributes["trireme.records"] == 3
+    trace_of_lines = receiver.trace(trace_id_of(box.send(3 * line, "application/jsonlines")), 15)
+    assert len(spans_named(trace_of_lines, "record")) == 3
+    assert span_named(trace_of_lines, "POST /invocations").attributes["trireme.records"] == 3
     tensors = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
     response = requests.post(f"{box.url}/v2/models/echo/infer", json=tensors, timeout=20)
     assert response.status_code == 200, response.text
-    passed = receiver.trace(trace_of(response), 5)
-    request, call = only(passed, "POST /v2/<path:rest>"), only(passed, "POST")
+    trace_of_v2 = receiver.trace(trace_id_of(response), 5)
+    request, call = span_named(trace_of_v2, "POST /v2/<path:rest>"), span_named(trace_of_v2, "POST")
     assert request.attributes["trireme.model"] == call.attributes["trireme.model"] == "echo"
     assert (call.kind, call.parent) == ("client", request.span_id)
-    assert only(passed, "InferRequest").parent == call.span_id
+    assert span_named(trace_of_v2, "InferRequest").parent == call.span_id
 
 
-def test_what_the_caller_does_not_record_is_not_traced_by_triton_either(
-    box: RunningBox, receiver: Receiver
-) -> None:
+def test_a_request_that_its_caller_does_not_sample_is_not_traced(box: RunningBox, receiver: Receiver) -> None:
     trace_id = "ef" * 16
-    headers = {"traceparent": f"00-{trace_id}-{CALLING_SPAN}-00"}
+    headers = {"traceparent": f"00-{trace_id}-{CALLERS_SPAN}-00"}
     tensors = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
     for path, body in (
         ("/invocations", {"modelname": "echoes", "payload": {"x": [1]}}),
@@ -237,42 +239,42 @@ def test_what_the_caller_does_not_record_is_not_traced_by_triton_either(
         response = requests.post(f"{box.url}{path}", json=body, headers=headers, timeout=20)
         assert response.status_code == 200
         assert "traceresponse" not in response.headers
-    # A trace that begins later has arrived, Triton's spans too.
-    receiver.trace(trace_of(box.invoke("echoes", {"x": [3]})), 10)
+    # The spans of a later request have arrived, including Triton's.
+    receiver.trace(trace_id_of(box.invoke("echoes", {"x": [3]})), 10)
     assert trace_id not in {span.trace_id for span in receiver.spans}
 
 
 @pytest.mark.parametrize(
     "headers",
     [
-        {"traceparent": f"00-{'0' * 32}-{CALLING_SPAN}-01"},
+        {"traceparent": f"00-{'0' * 32}-{CALLERS_SPAN}-01"},
         {"traceparent": "00-" + "x" * 4000},
-        {"traceparent": f"ff-{CALLER}-{CALLING_SPAN}-01"},
-        {"traceparent": f"00-{'cc' * 16}-{CALLING_SPAN}-01", "tracestate": "a=b," * 1200},
+        {"traceparent": f"ff-{CALLERS_TRACE}-{CALLERS_SPAN}-01"},
+        {"traceparent": f"00-{'cc' * 16}-{CALLERS_SPAN}-01", "tracestate": "a=b," * 1200},
         {"baggage": "key=" + "v" * 7000},
         {"tracestate": "\x80=\xff,,,", "baggage": "=;=%zz,"},
     ],
 )
-def test_hostile_headers_change_no_answer_and_do_not_reach_the_log(
+def test_malformed_trace_headers_change_no_response_and_log_no_warning(
     box: RunningBox, receiver: Receiver, headers: dict[str, str]
 ) -> None:
-    before = box.log.read_text().count("\n")
+    lines_before = box.log.read_text().count("\n")
     encoded = {name: value.encode("latin-1") for name, value in headers.items()}
     response = box.send(
         b'{"modelname":"echoes","payload":{"x":[1]}}',
         headers={**encoded, "X-Amzn-SageMaker-Inference-Id": "hostile"},
     )
     assert response.json()["result"] == [1]
-    assert trace_of(response) != CALLER
-    request = only(receiver.trace(trace_of(response), 5), "POST /invocations")
+    assert trace_id_of(response) != CALLERS_TRACE
+    request = span_named(receiver.trace(trace_id_of(response), 5), "POST /invocations")
     assert len(request.state) <= 512
-    told = box.wait_for_log('"hostile"').splitlines()[before:]
-    assert not [line for line in told if '"level":"info"' not in line]
+    log_lines = box.wait_for_log('"hostile"').splitlines()[lines_before:]
+    assert not [line for line in log_lines if '"level":"info"' not in line]
 
 
-def test_the_request_s_line_of_the_log_names_its_trace(box: RunningBox) -> None:
+def test_a_requests_log_record_names_its_trace(box: RunningBox) -> None:
     for model, payload in (("echoes", {"x": [1]}), ("nobody", {})):
-        trace_id = trace_of(box.invoke(model, payload))
+        trace_id = trace_id_of(box.invoke(model, payload))
         lines = [line for line in box.wait_for_log(trace_id).splitlines() if trace_id in line]
         assert [json.loads(line)["model"] for line in lines]
 
@@ -280,12 +282,12 @@ def test_the_request_s_line_of_the_log_names_its_trace(box: RunningBox) -> None:
 def test_ping_and_metrics_are_not_traced(box: RunningBox, receiver: Receiver) -> None:
     box.ping()
     requests.get(f"{box.url}/metrics", timeout=5)
-    receiver.trace(trace_of(box.invoke("echoes", {"x": [1]})), 5)
+    receiver.trace(trace_id_of(box.invoke("echoes", {"x": [1]})), 5)
     assert not [span for span in receiver.spans if span.attributes.get("url.path") in ("/ping", "/metrics")]
 
 
-def test_no_payload_and_no_query_is_in_anything_that_was_sent(box: RunningBox, receiver: Receiver) -> None:
-    receiver.trace(trace_of(box.invoke("twice", {"text": SECRET})), 5)
+def test_traces_contain_no_payload_and_no_query(box: RunningBox, receiver: Receiver) -> None:
+    receiver.trace(trace_id_of(box.invoke("twice", {"text": SECRET})), 5)
     assert receiver.bodies
     assert not [body for body in receiver.bodies if SECRET.encode() in body]
 
@@ -305,21 +307,21 @@ def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> No
             OTEL_BSP_SCHEDULE_DELAY="600000",
         ) as box:
             MODELS["echo"].write(tmp_path / "models" / "one" / "model")
-            url = {"model_name": "one", "url": str(tmp_path / "models" / "one" / "model")}
-            assert requests.post(f"{box.url}/models", json=url, timeout=60).status_code == 200
+            load_request = {"model_name": "one", "url": str(tmp_path / "models" / "one" / "model")}
+            assert requests.post(f"{box.url}/models", json=load_request, timeout=60).status_code == 200
             tensors = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
             response = requests.post(f"{box.url}/models/one/invoke", json=tensors, timeout=20)
             assert response.status_code == 200, response.text
             assert not receiver.spans
-        trace = receiver.trace(trace_of(response), 3)
-    request = only(trace, "POST /models/<name>/invoke")
+        trace = receiver.trace(trace_id_of(response), 3)
+    request = span_named(trace, "POST /models/<name>/invoke")
     assert (request.service, request.attributes["trireme.model"]) == ("cats", "one")
     assert receiver.headers[0]["api-key"] == "for-the-collector"
     assert __version__.encode() in receiver.bodies[0]
 
 
 @pytest.mark.exhaustive
-def test_a_collector_that_never_answers_delays_no_request_and_no_stop(tmp_path: Path) -> None:
+def test_a_collector_that_never_responds_delays_no_request_and_no_stop(tmp_path: Path) -> None:
     with stalled() as port:
         MODELS["echo"].write(tmp_path / "repository" / "echo")
         with boxes.running_box(
@@ -339,7 +341,7 @@ def test_a_collector_that_never_answers_delays_no_request_and_no_stop(tmp_path: 
             for _ in range(20):
                 assert box.invoke("echoes", {"x": [1]}, timeout=10).status_code == 200
             assert box.stop() == 0
-        told = box.log.read_text()
-    assert told.count("traces are not delivered") == 1
-    assert "Queue full" not in told
-    assert SECRET not in told
+        log = box.log.read_text()
+    assert log.count("traces are not delivered") == 1
+    assert "Queue full" not in log
+    assert SECRET not in log

@@ -1,4 +1,4 @@
-"""``sm tune`` on a real box with a small model: what it writes, what it leaves alone, and what may go wrong."""
+"""``sm tune`` on a real box with a small model: what it writes, what it keeps, and how it fails."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sm.tools.tune.tuning_box import setting_of
 from tests.support.boxes import wait_until
 from tests.support.tritons import HEAD, Model
 
-#: Three instances do not load. It is killed with its Triton where somebody asks for that, once.
-TWICE = Model(
+#: A model that fails to load with three instances. It kills its Triton once if there is a file named ``die``.
+TWICE_MODEL = Model(
     "time.sleep(0.01)\n"
     'order = pathlib.Path(self.folder) / "die"\n'
     "if order.exists():\n"
@@ -52,20 +52,20 @@ class Twice(TensorClient):
     def postprocess(self, outputs, payload):
         return float(outputs["y"][0])
 """
-#: Added to what the model's own configuration says.
-GROUP = "# Ours: one is enough.\ninstance_group [ { count: 1  kind: KIND_CPU } ]\n"
-QUICK = ("--minutes", "0.6", "--instances", "3", "--callers", "8", "--delays", "1ms")
-#: A tuning ends after its minutes, and then its box has to.
+#: Appended to the model's configuration.
+INSTANCE_GROUP = "# Ours: one is enough.\ninstance_group [ { count: 1  kind: KIND_CPU } ]\n"
+QUICK_OPTIONS = ("--minutes", "0.6", "--instances", "3", "--callers", "8", "--delays", "1ms")
+#: For a tuning to end after its minutes, and then its box.
 END_TIMEOUT_S = 120.0
 
 
 @dataclass
 class Workplace:
-    """A repository with a model, its client, and a folder to run in."""
+    """A folder with a model repository and its client, in which ``sm tune`` is run."""
 
     folder: Path
-    #: For what is temporary.
-    temporary: Path
+    #: TMPDIR of the tuning.
+    temporary_folder: Path
 
     @property
     def config(self) -> Path:
@@ -75,16 +75,16 @@ class Workplace:
     def report(self) -> Path:
         return self.folder / "tune-twice"
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {
             **os.environ,
             "TRIREME_MODEL_REPOSITORY": str(self.folder / "repository"),
             "TRIREME_CLIENTS": str(self.folder / "clients"),
-            "TMPDIR": str(self.temporary),
+            "TMPDIR": str(self.temporary_folder),
             "MODEL_SERVER_WORKERS": "1",
         }
         return subprocess.Popen(
-            [sys.executable, "-m", "sm.cli", "tune", *words],
+            [sys.executable, "-m", "sm.cli", "tune", *arguments],
             cwd=self.folder,
             env=environment,
             stdout=subprocess.PIPE,
@@ -93,82 +93,83 @@ class Workplace:
             start_new_session=True,
         )
 
-    def run(self, *words: str) -> tuple[int, str, str]:
-        process = self.start(*words)
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        process = self.start(*arguments)
         out, err = process.communicate(timeout=END_TIMEOUT_S)
         return process.returncode, out, err
 
-    def left(self) -> list[str]:
-        """Processes that work in this folder, and what is left in its temporary one."""
-        return [*processes(str(self.folder)), *(path.name for path in self.temporary.iterdir())]
+    def leftovers(self) -> list[str]:
+        """Processes that still use this folder, and files left in its TMPDIR."""
+        return [*processes_with(str(self.folder)), *(path.name for path in self.temporary_folder.iterdir())]
 
 
-def processes(words: str) -> Iterator[str]:
+def processes_with(text: str) -> Iterator[str]:
+    """The command lines of processes whose environment contains ``text``."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            environment, line = (path / "environ").read_bytes(), (path / "cmdline").read_bytes()
+            environment, command_line = (path / "environ").read_bytes(), (path / "cmdline").read_bytes()
         except OSError:
             continue
-        if words.encode() in environment and line:
-            yield line.replace(b"\0", b" ").decode()
+        if text.encode() in environment and command_line:
+            yield command_line.replace(b"\0", b" ").decode()
 
 
 @pytest.fixture
-def place(tmp_path: Path, short_path: Path) -> Workplace:
-    made = Workplace(tmp_path, short_path)
+def workplace(tmp_path: Path, short_path: Path) -> Workplace:
+    workplace = Workplace(tmp_path, short_path)
     model = tmp_path / "repository" / "twice"
-    TWICE.write(model)
+    TWICE_MODEL.write(model)
     file = model / "1" / "model.py"
     file.write_text(file.read_text().replace("FOLDER", repr(str(tmp_path))))
-    made.config.write_text(f"{made.config.read_text()}{GROUP}")
+    workplace.config.write_text(f"{workplace.config.read_text()}{INSTANCE_GROUP}")
     client = tmp_path / "clients" / "twice"
     (client / "sample").mkdir(parents=True)
     (client / "client.py").write_text(CLIENT)
     (client / "sample" / "payload.json").write_text('{"text": "abc"}')
     (client / "sample" / "golden.json").write_text("6.0")
-    return made
+    return workplace
 
 
-def recorded(*points: Point, **about: str) -> str:
-    return dumps(points, **{"model": "twice", "client": "twice", **about})
+def sweep_json(*points: Point, **metadata: str) -> str:
+    return dumps(points, **{"model": "twice", "client": "twice", **metadata})
 
 
-def point(setting: Setting, rate: int, p99: float) -> Point:
+def make_point(setting: Setting, rate: int, p99: float) -> Point:
     return Point(setting, 4, answers=rate * 10, seconds=10.0, p50=p99 / 2, p99=p99)
 
 
-def test_settings_are_measured_and_one_that_does_not_load_is_a_row_that_failed(place: Workplace) -> None:
-    before = place.config.read_text()
-    status, _, err = place.run("twice", "--p99", "5s", *QUICK)
+def test_settings_are_measured_and_one_that_fails_to_load_is_reported_as_failed(workplace: Workplace) -> None:
+    config_before = workplace.config.read_text()
+    status, _, err = workplace.run("twice", "--p99", "5s", *QUICK_OPTIONS)
     assert status == 0, err
-    assert place.config.read_text() == before, "without --apply nothing is written"
-    assert not place.left()
-    points, about = loads((place.report / "sweep.json").read_text())
-    assert about == {"model": "twice", "client": "twice"}
-    assert {each.setting.instances for each in points if each.failure} == {3}
-    assert all("no room for three" in each.failure for each in points if each.failure)
-    report = (place.report / "report.md").read_text()
-    for words in (
+    assert workplace.config.read_text() == config_before, "without --apply nothing is written"
+    assert not workplace.leftovers()
+    points, metadata = loads((workplace.report / "sweep.json").read_text())
+    assert metadata == {"model": "twice", "client": "twice"}
+    assert {point.setting.instances for point in points if point.failure} == {3}
+    assert all("no room for three" in point.failure for point in points if point.failure)
+    report = (workplace.report / "report.md").read_text()
+    for text in (
         "**chosen**",
         "no room for three",
         "ml.m5.xlarge",
         "![answers a second against p99](plot.svg)",
     ):
-        assert words in report
-    assert (place.report / "plot.svg").read_text().startswith("<?xml")
+        assert text in report
+    assert (workplace.report / "plot.svg").read_text().startswith("<?xml")
 
 
-def test_what_is_chosen_is_shown_first_and_written_when_that_is_asked_for(place: Workplace) -> None:
-    place.config.chmod(0o640)
-    before = place.config.read_text()
+def test_the_best_setting_is_shown_as_a_diff_and_written_only_with_apply(workplace: Workplace) -> None:
+    workplace.config.chmod(0o640)
+    config_before = workplace.config.read_text()
     best = Setting(2, Batching((4,), 1000))
-    (place.folder / "sweep.json").write_text(
-        recorded(point(Setting(1, Batching()), 50, 0.1), point(best, 90, 0.1))
+    (workplace.folder / "sweep.json").write_text(
+        sweep_json(make_point(Setting(1, Batching()), 50, 0.1), make_point(best, 90, 0.1))
     )
-    status, diff, err = place.run("twice", "--p99", "1s", "--from", "sweep.json")
+    status, diff, err = workplace.run("twice", "--p99", "1s", "--from", "sweep.json")
     assert status == 0, err
-    assert place.config.read_text() == before
-    status, again, _ = place.run("twice", "--p99", "1s", "--from", "sweep.json", "--apply")
+    assert workplace.config.read_text() == config_before
+    status, again, _ = workplace.run("twice", "--p99", "1s", "--from", "sweep.json", "--apply")
     assert (status, again) == (0, diff)
     changed = [line for line in diff.splitlines() if line[0] in "+-"]
     assert changed[2:] == [
@@ -177,102 +178,112 @@ def test_what_is_chosen_is_shown_first_and_written_when_that_is_asked_for(place:
         "-instance_group [ { count: 1  kind: KIND_CPU } ]",
         "+instance_group [ { count: 2  kind: KIND_CPU } ]",
     ]
-    assert "# Ours: one is enough.\n" in place.config.read_text()
-    assert setting_of(config_files.read(place.config)) == best
-    assert place.config.stat().st_mode & 0o777 == 0o640
-    status, diff, err = place.run("twice", "--p99", "1s", "--from", "sweep.json", "--apply")
+    assert "# Ours: one is enough.\n" in workplace.config.read_text()
+    assert setting_of(config_files.read(workplace.config)) == best
+    assert workplace.config.stat().st_mode & 0o777 == 0o640
+    status, diff, err = workplace.run("twice", "--p99", "1s", "--from", "sweep.json", "--apply")
     assert (status, diff) == (0, "")
     assert "has the best setting already" in err
 
 
-def test_a_bound_that_nothing_meets_is_said_with_the_nearest(place: Workplace) -> None:
-    before = place.config.read_text()
-    (place.folder / "sweep.json").write_text(recorded(point(Setting(1), 50, 0.3), point(Setting(2), 90, 0.2)))
-    status, out, err = place.run("twice", "--p99", "1ms", "--from", "sweep.json", "--apply")
+def test_a_bound_that_no_setting_meets_is_reported_with_the_nearest(workplace: Workplace) -> None:
+    config_before = workplace.config.read_text()
+    (workplace.folder / "sweep.json").write_text(
+        sweep_json(make_point(Setting(1), 50, 0.3), make_point(Setting(2), 90, 0.2))
+    )
+    status, out, err = workplace.run("twice", "--p99", "1ms", "--from", "sweep.json", "--apply")
     assert (status, out) == (1, "")
     assert "No setting keeps a p99 of 1 ms. The nearest is 2 instances, no batching; 4 callers: 90.0" in err
-    assert place.config.read_text() == before
+    assert workplace.config.read_text() == config_before
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("{", "is no sweep.json of sm tune"), (recorded(model="other"), "is of 'other', not of 'twice'")],
+    [("{", "is no sweep.json of sm tune"), (sweep_json(model="other"), "is of 'other', not of 'twice'")],
 )
-def test_another_file_is_no_sweep(place: Workplace, text: str, sentence: str) -> None:
-    (place.folder / "sweep.json").write_text(text)
-    status, _, err = place.run("twice", "--from", "sweep.json")
+def test_a_file_that_is_not_a_sweep_of_the_model_is_refused(
+    workplace: Workplace, text: str, sentence: str
+) -> None:
+    (workplace.folder / "sweep.json").write_text(text)
+    status, _, err = workplace.run("twice", "--from", "sweep.json")
     assert status == 1
     assert sentence in err
 
 
 @pytest.mark.exhaustive
-def test_a_triton_that_dies_in_the_middle_is_a_row_that_failed(place: Workplace) -> None:
-    process = place.start("twice", "--p99", "2s", *QUICK)
-    wait_until(lambda: (place.report / "sweep.json").exists(), END_TIMEOUT_S, "the first point")
-    (place.folder / "die").touch()
+def test_a_triton_that_dies_during_a_measurement_is_reported_as_failed(workplace: Workplace) -> None:
+    process = workplace.start("twice", "--p99", "2s", *QUICK_OPTIONS)
+    wait_until(lambda: (workplace.report / "sweep.json").exists(), END_TIMEOUT_S, "the first point")
+    (workplace.folder / "die").touch()
     _, err = process.communicate(timeout=END_TIMEOUT_S)
     assert process.returncode == 0, err
-    points, _ = loads((place.report / "sweep.json").read_text())
-    assert any((point.failure or point.errors) and point.setting.instances != 3 for point in points)
-    assert any(point.counts for point in points)
-    assert not place.left()
+    points, _ = loads((workplace.report / "sweep.json").read_text())
+    assert any(
+        (make_point.failure or make_point.errors) and make_point.setting.instances != 3
+        for make_point in points
+    )
+    assert any(make_point.counts for make_point in points)
+    assert not workplace.leftovers()
 
 
 @pytest.mark.parametrize(
-    "early",
+    "at_the_start",
     [
         pytest.param(True, marks=pytest.mark.exhaustive, id="at the start"),
         pytest.param(False, id="measuring"),
     ],
 )
-def test_ctrl_c_keeps_what_is_there_and_leaves_nothing_else(place: Workplace, early: bool) -> None:
-    before = place.config.read_text()
-    process = place.start("twice", "--p99", "2s", "--minutes", "5", *QUICK[2:], "--apply")
-    if early:
+def test_ctrl_c_keeps_the_report_and_the_configuration_and_ends_every_process(
+    workplace: Workplace, at_the_start: bool
+) -> None:
+    config_before = workplace.config.read_text()
+    process = workplace.start("twice", "--p99", "2s", "--minutes", "5", *QUICK_OPTIONS[2:], "--apply")
+    if at_the_start:
         wait_until(
-            lambda: any("tritonserver" in line for line in processes(str(place.folder))), description="Triton"
+            lambda: any("tritonserver" in line for line in processes_with(str(workplace.folder))),
+            description="Triton",
         )
     else:
-        wait_until(lambda: (place.report / "sweep.json").exists(), END_TIMEOUT_S, "the first point")
+        wait_until(lambda: (workplace.report / "sweep.json").exists(), END_TIMEOUT_S, "the first point")
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)  # somebody in a hurry
+        process.send_signal(signal.SIGINT)  # Ctrl-C a second time.
     _, err = process.communicate(timeout=END_TIMEOUT_S)
-    assert process.returncode == int(early), err
+    assert process.returncode == int(at_the_start), err
     assert "interrupted" in err
     assert "Traceback" not in err
-    assert place.config.read_text() == before
-    assert not place.left()
-    assert (place.report / "report.md").exists()
+    assert workplace.config.read_text() == config_before
+    assert not workplace.leftovers()
+    assert (workplace.report / "report.md").exists()
 
 
 @pytest.mark.parametrize(
-    ("broken", "sentence"),
+    ("missing_file", "sentence"),
     [
         ("clients/twice/sample/payload.json", "'twice' has no sample to send: write the payload"),
         ("repository/twice/1/model.py", "no model repository has twice"),
         ("clients/twice/client.py", "there is no client 'twice'"),
     ],
 )
-def test_what_is_missing_is_one_sentence_before_anything_starts(
-    place: Workplace, broken: str, sentence: str
+def test_a_missing_file_is_reported_in_one_sentence_before_anything_starts(
+    workplace: Workplace, missing_file: str, sentence: str
 ) -> None:
-    path = place.folder / broken
+    path = workplace.folder / missing_file
     path.unlink()
-    if broken.endswith("model.py"):
+    if missing_file.endswith("model.py"):
         path.parent.rmdir()
-    status, out, err = place.run("twice", *QUICK)
+    status, out, err = workplace.run("twice", *QUICK_OPTIONS)
     assert (status, out) == (1, "")
     assert sentence in err
     assert len(err.splitlines()) == 1
-    assert not place.report.exists()
+    assert not workplace.report.exists()
 
 
 @pytest.mark.exhaustive
-def test_a_wrong_answer_is_no_good_setting(place: Workplace) -> None:
-    (place.folder / "clients" / "twice" / "sample" / "golden.json").write_text("70.0")
-    status, _, err = place.run("twice", *QUICK, "--instances", "1", "--minutes", "0.3")
+def test_a_setting_with_wrong_answers_is_not_recommended(workplace: Workplace) -> None:
+    (workplace.folder / "clients" / "twice" / "sample" / "golden.json").write_text("70.0")
+    status, _, err = workplace.run("twice", *QUICK_OPTIONS, "--instances", "1", "--minutes", "0.3")
     assert status == 1
     assert "is not the golden one" in err
-    assert json.loads((place.report / "sweep.json").read_text())["points"]
+    assert json.loads((workplace.report / "sweep.json").read_text())["points"]

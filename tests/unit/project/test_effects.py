@@ -57,7 +57,7 @@ SHOWN_BY = {
     "max_transforms": (BATCH, "test_what_is_announced_is_no_more_than_the_platform_allows"),
     "stream_timeout": (
         "integration/streaming/test_box.py",
-        "test_a_stream_has_its_own_time_and_says_when_it_is_over",
+        "test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed",
     ),
     "startup_timeout": (ENVIRONMENT, "test_a_model_that_loads_longer_than_the_start_may_take_stops_it"),
     "drain": (ENVIRONMENT, "test_a_short_drain_cuts_a_long_request_short"),
@@ -74,7 +74,7 @@ SHOWN_BY = {
     "default_accept": (ENVIRONMENT, "test_the_default_accept_is_what_a_caller_of_anything_gets"),
     "program": (
         "integration/toolkit/test_box_script.py",
-        "test_a_program_that_is_not_there_stops_the_start_naming_it",
+        "test_a_program_that_does_not_exist_stops_the_start_and_is_named",
     ),
     "submit_directory": (
         "unit/plugins/toolkit/test_code.py",
@@ -82,7 +82,7 @@ SHOWN_BY = {
     ),
     "install_requirements": (
         "integration/toolkit/test_box_script.py",
-        "test_transform_fn_alone_and_a_package_out_of_a_wheel_beside_it",
+        "test_transform_fn_alone_works_with_a_package_from_a_wheel",
     ),
     "sessions": (SESSIONS, "test_sessions_are_gone_with_the_box_and_off_unless_asked_for"),
     "sessions_expiration": (SESSIONS, "test_a_session_expires_and_lies_where_it_is_told_to"),
@@ -112,14 +112,14 @@ SHOWN_BY = {
     "triton_log_error": (ENVIRONMENT, "test_a_variable_reaches_tritons_command_line"),
     "triton_traces": (
         "integration/tracing/test_traces.py",
-        "test_the_stages_are_in_order_within_the_request_and_triton_s_spans_within_the_inference",
+        "test_stages_are_ordered_spans_of_the_request_and_tritons_spans_are_below_infer",
     ),
     "triton_shm_default": (ENVIRONMENT, "test_the_python_backends_shared_memory_is_as_set"),
     "triton_shm_growth": (ENVIRONMENT, "test_the_python_backends_shared_memory_is_as_set"),
     "triton_arguments": (ENVIRONMENT, "test_a_restricted_api_is_a_403_without_the_header_and_200_with_it"),
     "build_engines": (
         "integration/supervisor/test_engines.py",
-        "test_standin_ping_says_what_is_being_built_and_a_stop_stops_it",
+        "test_standin_ping_names_the_model_being_built_and_a_stop_ends_the_build",
     ),
     "triton_server": (
         "integration/triton/test_server.py",
@@ -133,7 +133,7 @@ SHOWN_BY = {
         "integration/reference/test_toolkit_hanging_models.py",
         "test_a_load_that_takes_too_long_is_a_504_and_its_name_is_free",
     ),
-    "nginx": ("integration/supervisor/test_front.py", "test_nginx_is_chosen_found_or_asked_for"),
+    "nginx": ("integration/supervisor/test_front.py", "test_nginx_is_used_if_found_required_or_off_as_set"),
     "restarts": (ENVIRONMENT, "test_a_box_that_may_restart_nothing_ends_with_what_died"),
     "log_level": (ENVIRONMENT, "test_at_the_level_of_errors_an_invocation_is_not_logged"),
     "emf": (EMBEDDED_METRICS, "test_they_are_on_where_that_is_set_or_on_sagemaker"),
