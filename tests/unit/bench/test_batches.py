@@ -8,15 +8,15 @@ from bench.batches import Cost, lines, ratio, records
 from bench.growth import records_promise
 
 
-def test_turns_are_compared_each_with_its_own() -> None:
-    few = [Cost(100, 1000, 1.0, 10), Cost(100, 1000, 4.0, 10), Cost(100, 1000, 1.0, 10)]
-    more = [Cost(1000, 9000, 11.0, 90), Cost(1000, 9000, 40.0, 90), Cost(1000, 9000, 10.0, 90)]
-    assert ratio(few, more) == 1.0
-    assert records_promise("in a list", few, more).met
-    assert not records_promise("in a list", few, [Cost(1000, 9000, 20.0, 90)] * 3).met
+def test_the_ratio_compares_a_large_batch_with_the_small_one_of_the_same_turn() -> None:
+    small_batches = [Cost(100, 1000, 1.0, 10), Cost(100, 1000, 4.0, 10), Cost(100, 1000, 1.0, 10)]
+    large_batches = [Cost(1000, 9000, 11.0, 90), Cost(1000, 9000, 40.0, 90), Cost(1000, 9000, 10.0, 90)]
+    assert ratio(small_batches, large_batches) == 1.0
+    assert records_promise("in a list", small_batches, large_batches).met
+    assert not records_promise("in a list", small_batches, [Cost(1000, 9000, 20.0, 90)] * 3).met
 
 
-def test_bodies_have_as_many_records_as_they_say() -> None:
+def test_a_request_body_has_as_many_records_as_it_reports() -> None:
     count, request = lines(10**6)
     assert len(request.body) <= 10**6
     assert [json.loads(line)["modelname"] for line in request.body.splitlines()] == ["resnet"] * count

@@ -11,51 +11,57 @@ import pytest
 from bench.mixed import LIGHT, MEGABYTE, Results, Row, markdown, p99_ratio, targets
 from bench.open_loop import arrivals, sequence
 
-ROW = Row("trireme", 0, "light", "bert_base", 4.0, 0.02, 0.03, 60, 0, 0, 5.0, 100 * MEGABYTE)
+BASE_ROW = Row("trireme", 0, "light", "bert_base", 4.0, 0.02, 0.03, 60, 0, 0, 5.0, 100 * MEGABYTE)
 
 
-def rows(contestant: str, light: float, flood: float, rate: float, draw: int = 0) -> list[Row]:
-    base = replace(ROW, contestant=contestant, draw=draw)
+def contestant_rows(contestant: str, light: float, flood: float, rate: float, draw: int = 0) -> list[Row]:
+    base_row = replace(BASE_ROW, contestant=contestant, draw=draw)
     return [
-        *(replace(base, phase="light", model=model, p99=light) for model in LIGHT),
-        *(replace(base, phase="flood", model=model, p99=flood) for model in LIGHT),
-        *(replace(base, phase="95%", model=model, rate=rate) for model in ("resnet", *LIGHT)),
+        *(replace(base_row, phase="light", model=model, p99=light) for model in LIGHT),
+        *(replace(base_row, phase="flood", model=model, p99=flood) for model in LIGHT),
+        *(replace(base_row, phase="95%", model=model, rate=rate) for model in ("resnet", *LIGHT)),
     ]
 
 
-def results(*found: list[Row], **more: Any) -> Results:
-    about = {row.contestant: "a service" for part in found for row in part}
-    return Results({"machine": "2 cores"}, {}, about, [row for part in found for row in part], **more)
+def results_of(*row_lists: list[Row], **fields: Any) -> Results:
+    descriptions = {row.contestant: "a service" for rows in row_lists for row in rows}
+    return Results(
+        {"machine": "2 cores"}, {}, descriptions, [row for rows in row_lists for row in rows], **fields
+    )
 
 
-def test_arrivals_come_as_often_as_the_rate_says_and_alike_for_the_same_seed() -> None:
-    moments = list(arrivals(50.0, 40.0, random.Random(1)))
-    assert len(moments) == pytest.approx(2000, rel=0.1)
-    assert moments == sorted(moments) == list(arrivals(50.0, 40.0, random.Random(1)))
+def test_arrivals_follow_the_rate_and_repeat_for_the_same_seed() -> None:
+    times = list(arrivals(50.0, 40.0, random.Random(1)))
+    assert len(times) == pytest.approx(2000, rel=0.1)
+    assert times == sorted(times) == list(arrivals(50.0, 40.0, random.Random(1)))
 
 
-def test_a_round_has_each_model_as_often_as_its_share() -> None:
+def test_a_round_calls_each_model_as_often_as_its_share() -> None:
     assert sorted(sequence({"a": 3, "b": 1})) == ["a", "a", "a", "b"]
 
 
-def test_the_rise_is_of_each_draw_and_endless_where_nobody_was_answered() -> None:
-    found = results(*(rows("trireme", 0.1, flood, 5.0, draw) for draw, flood in enumerate((0.2, 0.3, 0.9))))
-    assert p99_ratio(found, "trireme", "bert_base") == pytest.approx(3.0)
-    starved = [replace(row, answers=0, p99=0.0) if row.phase == "flood" else row for row in found.rows]
-    assert p99_ratio(replace(found, rows=starved), "trireme", "bert_base") == float("inf")
+def test_the_p99_ratio_is_the_median_of_the_draws_and_infinite_without_answers() -> None:
+    results = results_of(
+        *(contestant_rows("trireme", 0.1, flood, 5.0, draw) for draw, flood in enumerate((0.2, 0.3, 0.9)))
+    )
+    assert p99_ratio(results, "trireme", "bert_base") == pytest.approx(3.0)
+    unanswered_rows = [
+        replace(row, answers=0, p99=0.0) if row.phase == "flood" else row for row in results.rows
+    ]
+    assert p99_ratio(replace(results, rows=unanswered_rows), "trireme", "bert_base") == float("inf")
 
 
-def test_the_targets_compare_with_the_best_of_the_others() -> None:
-    found = results(
-        rows("trireme", 0.1, 0.2, 5.0),
-        rows("quick", 0.1, 0.5, 6.0),
-        rows("calm", 0.1, 0.3, 4.0),
+def test_targets_compare_with_the_best_other_contestant() -> None:
+    results = results_of(
+        contestant_rows("trireme", 0.1, 0.2, 5.0),
+        contestant_rows("quick", 0.1, 0.5, 6.0),
+        contestant_rows("calm", 0.1, 0.3, 4.0),
         single=[{"resnet": 60 * MEGABYTE, "bert_base": 50 * MEGABYTE}],
     )
-    assert [row[1:] for row in targets(found)] == [
+    assert [row[1:] for row in targets(results)] == [
         ("below 3.0 (calm)", "2.0", "met"),
         ("below 3.0 (calm)", "2.0", "met"),
         ("at least 18.0 (quick)", "15.0", "missed"),
         ("below 110", "100", "met"),
     ]
-    assert "| MB, against three boxes | below 110 | 100 | met |" in markdown(found, "")
+    assert "| MB, against three boxes | below 110 | 100 | met |" in markdown(results, "")

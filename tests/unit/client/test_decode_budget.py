@@ -1,4 +1,4 @@
-"""The memory of pictures: accounted before it is used, until the last reference to the pixels is gone."""
+"""The decode budget counts a picture's memory before it is used and until the last reference to its pixels is gone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 2**20
 
 
 @pytest.fixture
-def pictures(monkeypatch: pytest.MonkeyPatch) -> DecodeBudget:
+def budget(monkeypatch: pytest.MonkeyPatch) -> DecodeBudget:
     """The budget of this process, with a limit of 20 MiB."""
     budget = DecodeBudget(20 * MIB)
     monkeypatch.setattr(images, "DECODED", budget)
@@ -33,189 +33,190 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> DecodeBudget:
     return budget
 
 
-def used(budget: DecodeBudget) -> int:
+def used_bytes(budget: DecodeBudget) -> int:
+    """Return the bytes in use after giving back pixels that nothing refers to."""
     budget.collect()
     return budget._used
 
 
-def test_pixels_count_until_the_last_view_of_them_is_gone(pictures: DecodeBudget) -> None:
+def test_pixels_count_until_their_last_view_is_gone(budget: DecodeBudget) -> None:
     pixels = images.decode(encoded(Image.new("RGB", (1000, 1000)), "JPEG"))
-    assert used(pictures) == 3_000_000
-    part = pixels[10:20].transpose(1, 0, 2)
+    assert used_bytes(budget) == 3_000_000
+    view = pixels[10:20].transpose(1, 0, 2)
     del pixels
-    assert used(pictures) == 3_000_000
-    del part
-    assert used(pictures) == 0
+    assert used_bytes(budget) == 3_000_000
+    del view
+    assert used_bytes(budget) == 0
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_what_is_left_of_any_kind_is_its_pixels(pictures: DecodeBudget, kind: str, orientation: int) -> None:
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
+def test_after_decoding_only_the_pixels_count_in_every_format(
+    budget: DecodeBudget, image_format: str, orientation: int
+) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
-    pixels = images.decode(encoded(Image.new("RGB", (300, 200)), kind, exif=exif))
-    assert used(pictures) == pixels.nbytes
+    pixels = images.decode(encoded(Image.new("RGB", (300, 200)), image_format, exif=exif))
+    assert used_bytes(budget) == pixels.nbytes
     del pixels
-    assert used(pictures) == 0
+    assert used_bytes(budget) == 0
 
 
-def test_a_picture_that_cannot_be_decoded_leaves_nothing(pictures: DecodeBudget) -> None:
+def test_a_picture_that_cannot_be_decoded_uses_no_budget(budget: DecodeBudget) -> None:
     content = encoded(Image.effect_noise((300, 200), 99), "PNG")
     with pytest.raises(BadInput):
         images.decode(content[: len(content) // 2])
-    assert used(pictures) == 0
+    assert used_bytes(budget) == 0
 
 
-def test_a_picture_larger_than_the_whole_budget_is_too_large_with_the_number(pictures: DecodeBudget) -> None:
+def test_a_picture_larger_than_the_whole_budget_is_refused_with_both_sizes(budget: DecodeBudget) -> None:
     with pytest.raises(TooLarge, match="takes 27 MiB of memory; at most 20 MiB"):
         images.decode(large_png(2000, 2000))
-    assert used(pictures) == 0
+    assert used_bytes(budget) == 0
 
 
-def test_where_there_is_no_room_a_picture_waits_and_is_then_refused(pictures: DecodeBudget) -> None:
+def test_a_picture_without_room_waits_and_is_then_refused(budget: DecodeBudget) -> None:
     content = large_png(1000, 1000)
-    held = [images.decode(content) for _ in range(5)]
-    began = time.monotonic()
+    decoded = [images.decode(content) for _ in range(5)]
+    started = time.monotonic()
     with pytest.raises(Overloaded) as caught:
         images.decode(content)
-    assert time.monotonic() - began >= 0.2
+    assert time.monotonic() - started >= 0.2
     assert caught.value.retry_after
-    held.clear()
+    decoded.clear()
     assert images.decode(content).shape == (1000, 1000, 3)
 
 
-def test_room_that_is_made_while_a_picture_waits_is_taken(
-    pictures: DecodeBudget, monkeypatch: pytest.MonkeyPatch
+def test_a_waiting_picture_uses_memory_that_is_released(
+    budget: DecodeBudget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 30)
-    pictures.acquire(20 * MIB)
-    threading.Timer(0.2, pictures.release, (20 * MIB,)).start()
+    budget.acquire(20 * MIB)
+    threading.Timer(0.2, budget.release, (20 * MIB,)).start()
     assert images.decode(large_png(1000, 1000)).shape == (1000, 1000, 3)
 
 
-def test_nobody_waits_for_a_caller_that_has_gone(
-    pictures: DecodeBudget, monkeypatch: pytest.MonkeyPatch
+def test_decoding_does_not_wait_for_a_caller_that_disconnected(
+    budget: DecodeBudget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 30)
-    pictures.acquire(20 * MIB)
+    budget.acquire(20 * MIB)
     with running(Deadline(time.monotonic() + 60, lambda: True)), pytest.raises(CallerGone):
         images.decode(large_png(1000, 1000))
 
 
-def test_threads_never_have_more_than_the_budget(pictures: DecodeBudget) -> None:
-    most: list[int] = []
-    refused: list[Overloaded] = []
+def test_threads_together_never_use_more_than_the_budget(budget: DecodeBudget) -> None:
+    observed_bytes: list[int] = []
 
-    def take() -> None:
+    def acquire_and_keep() -> None:
         for _ in range(50):
             try:
-                pictures.acquire(6 * MIB)
-            except Overloaded as error:
-                refused.append(error)
+                budget.acquire(6 * MIB)
+            except Overloaded:
                 continue
-            most.append(pictures._used)
-            pictures.keep(6 * MIB, np.empty(2 * MIB, np.uint8))
+            observed_bytes.append(budget._used)
+            budget.keep(6 * MIB, np.empty(2 * MIB, np.uint8))
 
-    threads = [threading.Thread(target=take) for _ in range(8)]
+    threads = [threading.Thread(target=acquire_and_keep) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert 6 * MIB <= max(most) <= 20 * MIB
-    assert used(pictures) == 0
+    assert 6 * MIB <= max(observed_bytes) <= 20 * MIB
+    assert used_bytes(budget) == 0
 
 
 @contextmanager
 def request_for(model: str) -> Iterator[None]:
-    """What this thread does is done for a request to ``model``."""
+    """Run the block as part of a request to ``model``."""
     with running(Deadline(time.monotonic() + 60, model=model)):
         yield
 
 
-def flood(budget: DecodeBudget, size: int) -> int:
-    """Take ``size`` bytes as often as a model gets them; return how often."""
+def exhaust_one_model(budget: DecodeBudget, size: int) -> int:
+    """Acquire ``size`` bytes for one model until it is refused; return how often it succeeded."""
     with request_for("flooded"):
-        for taken in range(100):
+        for acquired in range(100):
             try:
                 budget.acquire(size)
             except Overloaded:
-                return taken
+                return acquired
     raise AssertionError("the budget has no limit")
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5, 10])
 def test_a_model_flooded_with_large_pictures_leaves_room_for_small_ones(
-    pictures: DecodeBudget, size: int
+    budget: DecodeBudget, size: int
 ) -> None:
-    assert flood(pictures, size * MIB) == max(1, int(17.5 / size))
+    assert exhaust_one_model(budget, size * MIB) == max(1, int(17.5 / size))
     content = encoded(Image.new("RGB", (800, 800)), "JPEG")  # 1.8 MiB
     with request_for("neighbour"):
         assert images.decode(content).shape == (800, 800, 3)
 
 
-def test_of_the_part_that_is_kept_free_a_model_may_have_several_pictures(pictures: DecodeBudget) -> None:
-    flood(pictures, 5 * MIB)
+def test_another_model_may_have_several_pictures_in_the_reserved_part(budget: DecodeBudget) -> None:
+    exhaust_one_model(budget, 5 * MIB)
     with request_for("neighbour"):
-        pictures.acquire(MIB)
-        pictures.acquire(MIB)
+        budget.acquire(MIB)
+        budget.acquire(MIB)
         with pytest.raises(Overloaded):
-            pictures.acquire(4 * MIB)
+            budget.acquire(4 * MIB)
 
 
-def test_what_falls_free_goes_to_the_model_that_waits_and_has_nothing(
-    pictures: DecodeBudget, monkeypatch: pytest.MonkeyPatch
+def test_released_memory_goes_first_to_the_waiting_model_that_has_none(
+    budget: DecodeBudget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flood(pictures, 5 * MIB)
+    exhaust_one_model(budget, 5 * MIB)
     monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 30)
-    served = threading.Event()
+    neighbour_served = threading.Event()
 
-    def neighbour() -> None:
+    def acquire_for_neighbour() -> None:
         with request_for("neighbour"):
-            pictures.acquire(10 * MIB)
-            served.set()
+            budget.acquire(10 * MIB)
+            neighbour_served.set()
 
-    def flooded() -> None:
+    def keep_acquiring_for_flooded() -> None:
         with request_for("flooded"):
-            while not served.is_set():
-                pictures.acquire(5 * MIB)
+            while not neighbour_served.is_set():
+                budget.acquire(5 * MIB)
                 time.sleep(0.001)
-                pictures.release(5 * MIB)
+                budget.release(5 * MIB)
 
-    waiting = threading.Thread(target=neighbour)
-    waiting.start()
-    wait_until(lambda: pictures._waiting["neighbour"])
-    callers = [threading.Thread(target=flooded) for _ in range(8)]
-    for caller in callers:
-        caller.start()
-    # The flooded model's pictures end one after the other; each time eight more of them wait.
+    neighbour_thread = threading.Thread(target=acquire_for_neighbour)
+    neighbour_thread.start()
+    wait_until(lambda: budget._waiting["neighbour"])
+    flooded_threads = [threading.Thread(target=keep_acquiring_for_flooded) for _ in range(8)]
+    for thread in flooded_threads:
+        thread.start()
+    # The flooded model releases one picture after the other while eight more of its threads want memory.
     with request_for("flooded"):
         for _ in range(3):
-            pictures.release(5 * MIB)
+            budget.release(5 * MIB)
             time.sleep(0.1)
-    assert served.wait(30)
-    for thread in (waiting, *callers):
+    assert neighbour_served.wait(30)
+    for thread in (neighbour_thread, *flooded_threads):
         thread.join(30)
     with request_for("neighbour"):
-        pictures.release(10 * MIB)
-    assert used(pictures) == 0
-    assert not pictures._held
-    assert not pictures._waiting
+        budget.release(10 * MIB)
+    assert used_bytes(budget) == 0
+    assert not budget._held
+    assert not budget._waiting
 
 
-def test_pixels_are_given_back_by_the_model_that_had_them(pictures: DecodeBudget) -> None:
+def test_pixels_are_released_for_the_model_that_decoded_them(budget: DecodeBudget) -> None:
     with request_for("one"):
         pixels = images.decode(encoded(Image.new("RGB", (1000, 1000)), "JPEG"))
-    assert pictures._held == {"one": 3_000_000}
+    assert budget._held == {"one": 3_000_000}
     del pixels
     with request_for("other"):
-        pictures.collect()
-    assert not pictures._held
+        budget.collect()
+    assert not budget._held
 
 
-def test_the_limit_is_what_is_set_or_a_share_of_the_memory(tmp_path: Path) -> None:
+def test_the_limit_is_the_setting_or_a_share_of_the_memory(tmp_path: Path) -> None:
     assert limit_per_worker(Settings.read({"TRIREME_DECODE_MEMORY_MB": "100"})) == 100 * MIB
-    one = limit_per_worker(Settings.read({"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}))
-    assert one == max(256 * MIB, available_memory() // 4)
+    limit_of_one_worker = limit_per_worker(Settings.read({"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}))
+    assert limit_of_one_worker == max(256 * MIB, available_memory() // 4)
     assert limit_per_worker(Settings.read({"SAGEMAKER_MODEL_SERVER_WORKERS": "256"})) >= 256 * MIB
     (tmp_path / "max").write_text("max\n")
     (tmp_path / "some").write_text(f"{512 * MIB}\n")
@@ -223,5 +224,5 @@ def test_the_limit_is_what_is_set_or_a_share_of_the_memory(tmp_path: Path) -> No
     assert available_memory((tmp_path / "max",)) == available_memory(())
 
 
-def test_a_tool_on_somebodys_desk_has_no_limit() -> None:
+def test_outside_a_worker_there_is_no_limit() -> None:
     assert decode_budget.DECODED.limit == sys.maxsize

@@ -1,4 +1,4 @@
-"""Boxes and labels can be seen on any picture."""
+"""Boxes and labels are visible on any picture."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from sm.client.drawing import BLACK, WHITE, Label, colour, draw, text_colour
 Pixels = NDArray[np.uint8]
 
 
-def blank(width: int, height: int) -> Pixels:
+def grey_picture(width: int, height: int) -> Pixels:
     return np.full((height, width, 3), 128, np.uint8)
 
 
-def where(pixels: Pixels, class_id: int) -> tuple[int, ...]:
-    """The left, top, right and bottom of what has a class's colour."""
+def colour_extent(pixels: Pixels, class_id: int) -> tuple[int, ...]:
+    """Return the left, top, right and bottom of the pixels in a class's colour."""
     y, x = np.nonzero((pixels == colour(class_id)).all(axis=2))
     return int(x.min()), int(y.min()), int(x.max()), int(y.max())
 
 
-def letters(pixels: Pixels, class_id: int) -> int:
-    """How many pixels are nearly the ink of a class's labels; the edges of letters are soft."""
+def count_letter_pixels(pixels: Pixels, class_id: int) -> int:
+    """Count the pixels close to the text colour of a class's labels; the edges of letters are anti-aliased."""
     return int((np.abs(pixels.astype(int) - text_colour(colour(class_id))).sum(axis=2) < 200).sum())
 
 
-def test_the_picture_keeps_its_size_and_the_original_its_pixels() -> None:
-    pixels = blank(200, 100)
+def test_drawing_keeps_the_size_and_does_not_change_the_original() -> None:
+    pixels = grey_picture(200, 100)
     drawn = draw(pixels, [Label((20, 30, 120, 90), "cat 0.93", 15)])
     assert drawn.shape == pixels.shape
     assert drawn.dtype == np.uint8
     assert (pixels == 128).all()
 
 
-def test_the_box_runs_along_its_edges_and_leaves_the_inside() -> None:
-    drawn = draw(blank(200, 100), [Label((20, 30, 120, 90), "", 15)])
+def test_a_box_is_drawn_along_its_edges_and_not_inside() -> None:
+    drawn = draw(grey_picture(200, 100), [Label((20, 30, 120, 90), "", 15)])
     for y, x in ((60, 20), (60, 119), (89, 70)):
         assert tuple(drawn[y, x]) == colour(15)
     assert (drawn[40:80, 30:110] == 128).all()
-    assert where(drawn, 15)[2:] == (119, 89)
+    assert colour_extent(drawn, 15)[2:] == (119, 89)
 
 
-def test_the_label_stands_above_the_box_in_black_or_white_on_its_colour() -> None:
-    drawn = draw(blank(300, 200), [Label((20, 60, 280, 190), "cat 0.93", 15)])
+def test_a_label_stands_above_its_box_readable_on_the_class_colour() -> None:
+    drawn = draw(grey_picture(300, 200), [Label((20, 60, 280, 190), "cat 0.93", 15)])
     above = drawn[:60]
-    assert where(above, 15)[1] > 30
-    assert letters(above, 15) > 30
+    assert colour_extent(above, 15)[1] > 30
+    assert count_letter_pixels(above, 15) > 30
 
 
 @pytest.mark.parametrize(
     "box", [(-5, -5, 40, 30), (180, 0, 200, 100), (0, 95, 200, 100), (190, 90, 260, 140)]
 )
 def test_the_label_stays_within_the_picture(box: tuple[float, float, float, float]) -> None:
-    drawn = draw(blank(200, 100), [Label(box, "cat", 15)])
-    with_room = draw(blank(200, 100), [Label((50, 40, 150, 90), "cat", 15)])
-    assert letters(drawn, 15) == letters(with_room, 15) > 15
+    drawn = draw(grey_picture(200, 100), [Label(box, "cat", 15)])
+    drawn_in_the_middle = draw(grey_picture(200, 100), [Label((50, 40, 150, 90), "cat", 15)])
+    assert count_letter_pixels(drawn, 15) == count_letter_pixels(drawn_in_the_middle, 15) > 15
 
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 4000), (4000, 1), (5, 5)])
-def test_a_picture_too_small_for_a_label_is_drawn_all_the_same(width: int, height: int) -> None:
-    drawn = draw(blank(width, height), [Label((0, 0, width, height), "hot dog 0.51", 52)])
+def test_a_picture_too_small_for_a_label_is_still_drawn_on(width: int, height: int) -> None:
+    drawn = draw(grey_picture(width, height), [Label((0, 0, width, height), "hot dog 0.51", 52)])
     assert drawn.shape == (height, width, 3)
     assert (drawn != 128).any()
 
@@ -70,33 +70,35 @@ def test_a_picture_too_small_for_a_label_is_drawn_all_the_same(width: int, heigh
 def test_a_large_picture_has_larger_letters() -> None:
     heights = []
     for scale in (1, 5):
-        drawn = draw(blank(600 * scale, 600 * scale), [Label((0, 300 * scale, 9, 301 * scale), "x", 0)])
-        left, top, _, bottom = where(drawn, 0)
+        drawn = draw(
+            grey_picture(600 * scale, 600 * scale), [Label((0, 300 * scale, 9, 301 * scale), "x", 0)]
+        )
+        left, top, _, bottom = colour_extent(drawn, 0)
         assert left == 0
         heights.append(bottom - top)
     assert heights[1] > 3 * heights[0]
 
 
-def test_the_last_lies_on_top() -> None:
+def test_a_later_label_is_drawn_over_an_earlier_one() -> None:
     labels = [Label((20, 60, 100, 90), "a", 0), Label((20, 60, 100, 90), "b", 1)]
-    assert tuple(draw(blank(200, 100), labels)[75, 20]) == colour(1)
+    assert tuple(draw(grey_picture(200, 100), labels)[75, 20]) == colour(1)
 
 
 @pytest.mark.parametrize("text", ["", "Hund 0.50", "собака", "犬 🐕", "a\nb", "\x00", "x" * 1000])
 def test_any_text_can_be_drawn(text: str) -> None:
-    assert draw(blank(200, 100), [Label((20, 60, 100, 90), text, 0)]).shape == (100, 200, 3)
+    assert draw(grey_picture(200, 100), [Label((20, 60, 100, 90), text, 0)]).shape == (100, 200, 3)
 
 
-def test_no_object_is_no_change() -> None:
-    assert (draw(blank(20, 10), []) == 128).all()
+def test_without_labels_nothing_is_drawn() -> None:
+    assert (draw(grey_picture(20, 10), []) == 128).all()
 
 
-def test_each_of_cocos_classes_has_a_colour_of_its_own_and_neighbours_differ_much() -> None:
+def test_each_coco_class_has_its_own_colour_and_neighbours_differ_much() -> None:
     colours = [colour(class_id) for class_id in range(80)]
     assert len(set(colours)) == 80
-    for one, other in itertools.pairwise(colours):
-        assert sum(abs(a - b) for a, b in zip(one, other, strict=True)) > 100
+    for first, second in itertools.pairwise(colours):
+        assert sum(abs(a - b) for a, b in zip(first, second, strict=True)) > 100
 
 
-def test_ink_is_readable() -> None:
+def test_text_is_black_on_light_and_white_on_dark_colours() -> None:
     assert (text_colour((255, 240, 20)), text_colour((20, 20, 240))) == (BLACK, WHITE)

@@ -1,4 +1,4 @@
-"""Payloads: what a caller may send, as the common types read it."""
+"""Payloads: which images, texts and tensors a caller may send."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Options(Parameters):
     limit: float = Field(default=0.5, ge=0, le=1)
 
 
-class Asked(TextPayload):
+class TextWithOptions(TextPayload):
     parameters: Options = Field(default_factory=Options)
 
 
-def png() -> bytes:
+def png_bytes() -> bytes:
     stream = io.BytesIO()
     Image.new("RGB", (3, 2), (10, 20, 30)).save(stream, "PNG")
     return stream.getvalue()
 
 
-def npy(array: np.ndarray[Any, Any]) -> bytes:
+def npy_bytes(array: np.ndarray[Any, Any]) -> bytes:
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=True)
     return stream.getvalue()
@@ -39,10 +39,14 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
 
 @pytest.mark.parametrize(
     "sent",
-    [base64.b64encode(png()).decode(), "data:image/png;base64," + base64.b64encode(png()).decode(), png()],
+    [
+        base64.b64encode(png_bytes()).decode(),
+        "data:image/png;base64," + base64.b64encode(png_bytes()).decode(),
+        png_bytes(),
+    ],
     ids=["base64", "data-url", "raw"],
 )
-def test_a_picture_comes_in_base64_as_a_data_url_or_raw(sent: object) -> None:
+def test_an_image_may_be_base64_a_data_url_or_raw_bytes(sent: object) -> None:
     pixels = ImagePayload.model_validate({"image": sent}).pixels
     assert pixels.shape == (2, 3, 3)
     assert (pixels == (10, 20, 30)).all()
@@ -55,44 +59,45 @@ def test_base64_is_read_strictly(sent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "words"),
+    ("sent", "advice"),
     [
         (base64.encodebytes(bytes(100)).decode(), "in one line"),
         (base64.urlsafe_b64encode(b"\xff\xef\xfe").decode(), "URL-safe"),
-        (str(base64.b64encode(png())), "decode()"),
+        (str(base64.b64encode(png_bytes())), "decode()"),
         ("https://example.org/cat.jpg", "an address"),
         ("aGVsbG8", "padding"),
         ("cat.jpg", "other characters"),
     ],
+    ids=["line breaks", "URL-safe alphabet", "Python bytes literal", "URL", "no padding", "file name"],
 )
-def test_a_refusal_of_base64_names_the_field_and_what_to_send_instead(sent: str, words: str) -> None:
-    with pytest.raises(BadInput) as refusal:
+def test_the_error_for_invalid_base64_names_the_field_and_what_to_send(sent: str, advice: str) -> None:
+    with pytest.raises(BadInput) as caught:
         ImagePayload.model_validate({"img": sent})
-    assert refusal.value.details["field"] == "payload.image"
-    assert refusal.value.sentence.startswith("payload.image: is not valid base64: ")
-    assert words in refusal.value.sentence
+    assert caught.value.details["field"] == "payload.image"
+    assert caught.value.sentence.startswith("payload.image: is not valid base64: ")
+    assert advice in caught.value.sentence
 
 
-def test_base64_that_is_no_picture_is_refused_when_its_pixels_are_asked_for() -> None:
+def test_base64_that_is_no_picture_is_refused_when_its_pixels_are_read() -> None:
     payload = ImagePayload.model_validate({"image": base64.b64encode(b"hello").decode()})
     with pytest.raises(BadInput, match="not a JPEG, PNG or WebP"):
         _ = payload.pixels
 
 
 def test_a_picture_is_decoded_once() -> None:
-    payload = ImagePayload.model_validate({"image": png()})
+    payload = ImagePayload.model_validate({"image": png_bytes()})
     assert payload.pixels is payload.pixels
 
 
 @pytest.mark.parametrize("sent", [None, 3, [], {}, "", True])
-def test_a_picture_that_is_no_text_is_refused(sent: object) -> None:
+def test_an_image_field_that_is_not_text_is_refused(sent: object) -> None:
     with pytest.raises(ValidationError) as caught:
         ImagePayload.model_validate({"image": sent})
     assert caught.value.errors()[0]["loc"] == ("image",)
 
 
 @pytest.mark.parametrize(
-    ("sent", "where"),
+    ("sent", "location"),
     [
         ({}, ("text",)),
         ({"text": 1}, ("text",)),
@@ -103,13 +108,13 @@ def test_a_picture_that_is_no_text_is_refused(sent: object) -> None:
         ({"text": "a", "parameters": {"limits": 0}}, ("parameters", "limits")),
     ],
 )
-def test_a_wrong_field_is_named(sent: dict[str, Any], where: tuple[str, ...]) -> None:
+def test_the_error_for_a_wrong_field_names_it(sent: dict[str, Any], location: tuple[str, ...]) -> None:
     with pytest.raises(ValidationError) as caught:
-        Asked.model_validate(sent)
-    assert caught.value.errors()[0]["loc"] == where
+        TextWithOptions.model_validate(sent)
+    assert caught.value.errors()[0]["loc"] == location
 
 
-def test_a_text_body_is_utf_8() -> None:
+def test_a_raw_text_body_must_be_utf_8() -> None:
     assert TextPayload.fields_of_raw("Grüße 👋".encode()) == {"text": "Grüße 👋"}
     with pytest.raises(BadInput, match="not UTF-8"):
         TextPayload.fields_of_raw(b"\xff\xfe")
@@ -120,16 +125,16 @@ def test_a_payload_without_a_main_field_takes_no_raw_body() -> None:
         Payload.fields_of_raw(b"x")
 
 
-def test_a_tensor_comes_as_lists_or_as_npy() -> None:
+def test_a_tensor_may_be_nested_lists_or_npy() -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    from_body = TensorPayload.model_validate(TensorPayload.fields_of_raw(npy(array))).array
+    from_body = TensorPayload.model_validate(TensorPayload.fields_of_raw(npy_bytes(array))).array
     assert from_body.dtype == np.float32
     assert np.array_equal(from_body, array)
     assert np.array_equal(TensorPayload(tensor=array.tolist()).array, array)
 
 
 @pytest.mark.parametrize("tensor", [[[1], [2, 3]], "abc", ["a"], {"a": 1}, None, [None]])
-def test_what_is_no_regular_array_of_numbers_is_refused(tensor: object) -> None:
+def test_a_tensor_must_be_a_regular_array_of_numbers(tensor: object) -> None:
     with pytest.raises(BadInput, match="not a regular array of numbers"):
         _ = TensorPayload(tensor=tensor).array
 
@@ -141,9 +146,11 @@ def test_a_tensor_leaves_room_for_a_batch_dimension() -> None:
 
 
 @pytest.mark.parametrize(
-    "tensor", [["a" * 10**6, *[1] * 10**6], [[1.5, "x"] * 10**5, [1.5, "y" * 10**6] * 10**5]]
+    "tensor",
+    [["a" * 10**6, *[1] * 10**6], [[1.5, "x"] * 10**5, [1.5, "y" * 10**6] * 10**5]],
+    ids=["one long text", "many long texts"],
 )
-def test_a_text_among_numbers_is_refused_without_room_for_a_million_texts(tensor: object) -> None:
+def test_a_text_among_numbers_is_refused_without_using_much_memory(tensor: object) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BadInput, match="not a regular array of numbers"):
@@ -158,18 +165,18 @@ def test_a_text_among_numbers_is_refused_without_room_for_a_million_texts(tensor
     [
         b"",
         b"hello",
-        npy(np.arange(100))[:-10],
-        npy(np.array([{"a": 1}], object)),
+        npy_bytes(np.arange(100))[:-10],
+        npy_bytes(np.array([{"a": 1}], object)),
         b"\x93NUMPY\x01\x00\xff\xff{",
     ],
     ids=["empty", "garbage", "truncated", "pickle", "header"],
 )
-def test_a_body_that_is_no_npy_is_refused_and_never_unpickled(body: bytes) -> None:
+def test_a_body_that_is_not_npy_is_refused_and_never_unpickled(body: bytes) -> None:
     with pytest.raises(BadInput, match=r"not a \.npy array"):
         TensorPayload.fields_of_raw(body)
 
 
-def test_the_schema_says_that_a_picture_is_base64() -> None:
+def test_the_schema_says_that_an_image_is_base64() -> None:
     schema = ImagePayload.model_json_schema()
     assert schema["properties"]["image"]["contentEncoding"] == "base64"
     assert schema["additionalProperties"] is False

@@ -1,4 +1,4 @@
-"""Results that are more than JSON."""
+"""Results: pictures, and numpy values as JSON."""
 
 from __future__ import annotations
 
@@ -35,12 +35,16 @@ def test_numpy_values_are_sent_as_json(value: object, expected: object) -> None:
     assert orjson.loads(orjson.dumps(value, default=encodable, option=orjson.OPT_SERIALIZE_NUMPY)) == expected
 
 
-def test_what_cannot_be_sent_is_named() -> None:
+def test_the_error_for_a_value_that_json_cannot_hold_names_its_type() -> None:
     with pytest.raises(TypeError, match="set"):
         encodable({1})
 
 
-@pytest.mark.parametrize(("value", "kind"), [(np.array([b"a"]), "bytes"), (np.array([1j]), "complex")])
-def test_an_array_of_what_json_has_not_is_refused_by_its_kind(value: object, kind: str) -> None:
-    with pytest.raises(TypeError, match=kind):
+@pytest.mark.parametrize(
+    ("value", "kind_of_value"), [(np.array([b"a"]), "bytes"), (np.array([1j]), "complex")]
+)
+def test_the_error_for_an_array_that_json_cannot_hold_names_its_kind(
+    value: object, kind_of_value: str
+) -> None:
+    with pytest.raises(TypeError, match=kind_of_value):
         orjson.dumps(value, default=encodable, option=orjson.OPT_SERIALIZE_NUMPY)

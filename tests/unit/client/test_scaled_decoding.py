@@ -1,4 +1,4 @@
-"""A picture is decoded no larger than a model needs, and stays the same picture."""
+"""A picture is decoded no larger than a model needs, and still shows the same."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 #: Pixels of a block: still one after an eighth.
 BLOCK = 64
 #: What an eighth is asked for with.
-EIGHTH = (3 * BLOCK // 8, 2 * BLOCK // 8)
+EIGHTH_SIZE = (3 * BLOCK // 8, 2 * BLOCK // 8)
 #: How a camera that notes this orientation stored the picture: the inverse of what must be applied.
-STORED = {
+STORED_TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -38,104 +38,110 @@ STORED = {
 }
 
 
-def blocks() -> NDArray[np.uint8]:
-    """Three columns of two blocks: no turn and no flip leaves them as they are."""
+def six_blocks() -> NDArray[np.uint8]:
+    """Three columns of two blocks; every rotation or flip changes them."""
     cells = np.array([[RED, GREEN, BLUE], [WHITE, (0, 0, 0), (128, 128, 128)]], np.uint8)
     return np.asarray(cells.repeat(BLOCK, 0).repeat(BLOCK, 1))
 
 
-def turned(orientation: int, kind: str = "JPEG", mode: str = "RGB", **options: Any) -> bytes:
+def picture_with_orientation(
+    orientation: int, image_format: str = "JPEG", mode: str = "RGB", **options: Any
+) -> bytes:
     exif = Image.Exif()
     exif[0x0112] = orientation
-    picture = Image.fromarray(blocks())
-    if orientation in STORED:
-        picture = picture.transpose(STORED[orientation])
-    return encoded(picture.convert(mode), kind, exif=exif, quality=95, **options)
+    picture = Image.fromarray(six_blocks())
+    if orientation in STORED_TRANSPOSE:
+        picture = picture.transpose(STORED_TRANSPOSE[orientation])
+    return encoded(picture.convert(mode), image_format, exif=exif, quality=95, **options)
 
 
-def middles(pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The colour in the middle of each of the six blocks."""
+def block_colours(pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the colour in the middle of each of the six blocks."""
     step = pixels.shape[0] // 2
     return pixels[step // 2 :: step, step // 2 :: step].astype(int)
 
 
-def smooth(width: int, height: int) -> Image.Image:
-    """Like a photograph: noise without its finest detail."""
+def smooth_picture(width: int, height: int) -> Image.Image:
+    """Random content without fine detail, as a photograph has."""
     noise = np.random.default_rng(width * height).integers(0, 256, (height // 16 + 2, width // 16 + 2, 3))
     return Image.fromarray(noise.astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
 
 
 @pytest.mark.parametrize("turbojpeg", [True, False])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_every_orientation_is_applied_to_the_small_picture(
+def test_every_orientation_is_applied_when_decoding_smaller(
     monkeypatch: pytest.MonkeyPatch, orientation: int, turbojpeg: bool
 ) -> None:
     if not turbojpeg:
         monkeypatch.setitem(sys.modules, "simplejpeg", None)
-    content = turned(orientation)
-    found = decode(content, EIGHTH)
-    assert found.shape == (*EIGHTH[::-1], 3)
-    assert np.abs(middles(found) - blocks()[::BLOCK, ::BLOCK]).max() <= 6
+    content = picture_with_orientation(orientation)
+    pixels = decode(content, EIGHTH_SIZE)
+    assert pixels.shape == (*EIGHTH_SIZE[::-1], 3)
+    assert np.abs(block_colours(pixels) - six_blocks()[::BLOCK, ::BLOCK]).max() <= 6
     assert ImagePayload.model_validate({"image": content}).size == (3 * BLOCK, 2 * BLOCK)
 
 
 @pytest.mark.parametrize("turbojpeg", [True, False])
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"progressive": True}, {"subsampling": 0}],
+    ids=["baseline", "progressive", "no subsampling"],
+)
 @pytest.mark.parametrize("scale", [2, 4, 8])
-def test_a_small_picture_is_the_average_of_the_whole(
+def test_a_picture_decoded_smaller_is_the_average_of_the_full_one(
     monkeypatch: pytest.MonkeyPatch, scale: int, options: dict[str, Any], mode: str, turbojpeg: bool
 ) -> None:
     if not turbojpeg:
         monkeypatch.setitem(sys.modules, "simplejpeg", None)
-    content = encoded(smooth(320, 256).convert(mode), "JPEG", quality=95, **options)
-    found = decode(content, (320 // scale, 256 // scale))
-    assert found.shape == (256 // scale, 320 // scale, 3)
+    content = encoded(smooth_picture(320, 256).convert(mode), "JPEG", quality=95, **options)
+    pixels = decode(content, (320 // scale, 256 // scale))
+    assert pixels.shape == (256 // scale, 320 // scale, 3)
     average = resize(decode(content), 320 // scale, 256 // scale)
-    assert np.abs(found.astype(int) - average).mean() < 2
+    assert np.abs(pixels.astype(int) - average).mean() < 2
 
 
 @settings(deadline=None, max_examples=60)
 @given(*[st.integers(1, 200)] * 4, st.sampled_from([1, 6]))
-def test_it_is_never_smaller_than_asked_for(
+def test_a_picture_is_never_decoded_smaller_than_requested(
     width: int, height: int, wanted_width: int, wanted_height: int, orientation: int
 ) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
     content = encoded(Image.new("RGB", (width, height)), "JPEG", exif=exif)
-    full, found = decode(content), decode(content, (wanted_width, wanted_height))
-    assert found.shape[1] >= min(wanted_width, full.shape[1])
-    assert found.shape[0] >= min(wanted_height, full.shape[0])
+    full, scaled = decode(content), decode(content, (wanted_width, wanted_height))
+    assert scaled.shape[1] >= min(wanted_width, full.shape[1])
+    assert scaled.shape[0] >= min(wanted_height, full.shape[0])
     scale = read_header(content).scale_for(wanted_width, wanted_height)
-    assert found.shape == (-(-full.shape[0] // scale), -(-full.shape[1] // scale), 3)
+    assert scaled.shape == (-(-full.shape[0] // scale), -(-full.shape[1] // scale), 3)
 
 
-@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
-def test_other_kinds_come_in_full(kind: str) -> None:
-    content = encoded(Image.fromarray(blocks()), kind)
+@pytest.mark.parametrize("image_format", ["PNG", "WEBP"])
+def test_png_and_webp_are_decoded_in_full_size(image_format: str) -> None:
+    content = encoded(Image.fromarray(six_blocks()), image_format)
     assert np.array_equal(decode(content, (1, 1)), decode(content))
 
 
-def test_a_png_of_16_bits_comes_in_full() -> None:
+def test_a_16_bit_png_is_decoded_in_full_size() -> None:
     grey = Image.fromarray(np.full((64, 64), 0x80FF, np.uint16))
     assert (decode(encoded(grey, "PNG"), (8, 8)) == 0x80).all()
 
 
 @pytest.mark.parametrize("mode", ["RGB", "CMYK"])
 @pytest.mark.parametrize("progressive", [True, False])
-@pytest.mark.parametrize("kept", [0.2, 0.5, 0.9])
-def test_a_truncated_picture_is_refused(kept: float, progressive: bool, mode: str) -> None:
-    content = encoded(smooth(640, 480).convert(mode), "JPEG", progressive=progressive)
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_a_truncated_picture_is_refused(share: float, progressive: bool, mode: str) -> None:
+    content = encoded(smooth_picture(640, 480).convert(mode), "JPEG", progressive=progressive)
     with pytest.raises(BadInput):
-        decode(content[: int(len(content) * kept)], (64, 48))
+        decode(content[: int(len(content) * share)], (64, 48))
 
 
-def test_a_hostile_picture_is_refused_by_its_header() -> None:
+def test_a_picture_with_too_many_scans_is_refused_when_decoding_smaller() -> None:
     with pytest.raises(BadInput, match="more than 100 scans"):
         decode(many_scans(4000, 5000), (8, 8))
 
 
-def test_the_budget_counts_what_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_counts_the_scaled_size(monkeypatch: pytest.MonkeyPatch) -> None:
     content = encoded(Image.new("RGB", (1600, 1200), RED), "JPEG")
     budget = DecodeBudget(400 * 300 * 3)
     monkeypatch.setattr(images, "DECODED", budget)
@@ -147,57 +153,57 @@ def test_the_budget_counts_what_is_decoded(monkeypatch: pytest.MonkeyPatch) -> N
     assert small.shape == (300, 400, 3)
 
 
-def test_the_coefficients_of_several_scans_count_at_every_scale() -> None:
+def test_a_progressive_picture_counts_its_full_size_at_every_scale() -> None:
     picture = Image.new("RGB", (1600, 1200), RED)
-    plain, progressive = (
-        read_header(encoded(picture, "JPEG", progressive=progressive)) for progressive in (False, True)
+    baseline, progressive = (
+        read_header(encoded(picture, "JPEG", progressive=option)) for option in (False, True)
     )
-    assert plain.decode_bytes(8) == 200 * 150 * 3
+    assert baseline.decode_bytes(8) == 200 * 150 * 3
     assert progressive.decode_bytes(8) >= 1600 * 1200 * 3
 
 
-def test_what_a_phone_writes_behind_the_end_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = encoded(smooth(640, 480), "JPEG")
-    usual = decode(content, (80, 60))
+def test_bytes_after_the_end_of_a_jpeg_do_not_slow_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = encoded(smooth_picture(640, 480), "JPEG")
+    expected = decode(content, (80, 60))
     monkeypatch.setattr(images, "_by_pillow", None)
-    assert np.array_equal(decode(content + b"a film" * 1000, (80, 60)), usual)
+    assert np.array_equal(decode(content + b"a film" * 1000, (80, 60)), expected)
 
 
-def test_the_size_needs_no_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    payload = ImagePayload.model_validate({"image": encoded(smooth(640, 480), "JPEG")})
+def test_the_size_is_known_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = ImagePayload.model_validate({"image": encoded(smooth_picture(640, 480), "JPEG")})
     monkeypatch.setattr(images, "decode", None)
     assert payload.size == (640, 480)
 
 
-def test_pixels_stay_in_full() -> None:
-    payload = ImagePayload.model_validate({"image": encoded(smooth(640, 480), "JPEG")})
+def test_pixels_stay_in_full_size_after_a_scaled_read() -> None:
+    payload = ImagePayload.model_validate({"image": encoded(smooth_picture(640, 480), "JPEG")})
     assert payload.pixels_at_least(160, 100).shape == (120, 160, 3)
     assert payload.pixels.shape == (480, 640, 3)
     assert payload.size == (640, 480)
 
 
-def test_what_is_no_picture_has_no_size() -> None:
+def test_reading_the_size_of_something_else_is_refused() -> None:
     with pytest.raises(BadInput, match="not a JPEG, PNG or WebP"):
         _ = ImagePayload.model_validate({"image": b"hello"}).size
 
 
 @pytest.mark.parametrize("size", [(640, 480), (655, 491), (1003, 777)])
-def test_shrinking_is_averaging(size: tuple[int, int]) -> None:
-    pixels = np.asarray(smooth(*size))
-    found, average = shrink(pixels, 160, 120), resize(pixels, 160, 120)
-    assert found.shape == average.shape
-    assert np.abs(found.astype(int) - average).mean() < 1
+def test_shrinking_averages_pixels(size: tuple[int, int]) -> None:
+    pixels = np.asarray(smooth_picture(*size))
+    shrunk, average = shrink(pixels, 160, 120), resize(pixels, 160, 120)
+    assert shrunk.shape == average.shape
+    assert np.abs(shrunk.astype(int) - average).mean() < 1
 
 
-def test_without_opencv_it_shrinks_by_area(monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = np.asarray(smooth(640, 480))
-    usual = shrink(pixels, 160, 120)
+def test_without_opencv_shrinking_gives_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = np.asarray(smooth_picture(640, 480))
+    expected = shrink(pixels, 160, 120)
     monkeypatch.setitem(sys.modules, "cv2", None)
-    assert np.abs(shrink(pixels, 160, 120).astype(int) - usual).max() <= 2
+    assert np.abs(shrink(pixels, 160, 120).astype(int) - expected).max() <= 2
 
 
-def test_pillow_reads_what_turbojpeg_reads() -> None:
-    content = encoded(smooth(641, 479), "JPEG")
-    drafted = Image.open(io.BytesIO(content))
-    drafted.draft(None, (160, 119))
-    assert np.array_equal(decode(content, (160, 119)), np.asarray(drafted))
+def test_turbojpeg_and_pillow_decode_to_the_same_pixels() -> None:
+    content = encoded(smooth_picture(641, 479), "JPEG")
+    expected = Image.open(io.BytesIO(content))
+    expected.draft(None, (160, 119))
+    assert np.array_equal(decode(content, (160, 119)), np.asarray(expected))

@@ -1,4 +1,4 @@
-"""A model's picture and scores are found by rank and type, and its client by the model's own word."""
+"""Image inputs and score outputs are found by rank and type; a client finds its model by parameter, name or alias."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.client_sources import NothingServed
 Shapes = dict[str, tuple[str, tuple[int, ...]]]
 
 
-def model(inputs: Shapes, outputs: Shapes | None = None, batch: int = 0) -> ModelMetadata:
-    def tensors(shapes: Shapes) -> dict[str, TensorMetadata]:
-        return {name: TensorMetadata(name, kind, shape) for name, (kind, shape) in shapes.items()}
+def model_metadata(inputs: Shapes, outputs: Shapes | None = None, batch: int = 0) -> ModelMetadata:
+    def to_metadata(shapes: Shapes) -> dict[str, TensorMetadata]:
+        return {name: TensorMetadata(name, datatype, shape) for name, (datatype, shape) in shapes.items()}
 
-    return ModelMetadata("some", ("1",), batch, tensors(inputs), tensors(outputs or {}))
+    return ModelMetadata("some", ("1",), batch, to_metadata(inputs), to_metadata(outputs or {}))
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def model(inputs: Shapes, outputs: Shapes | None = None, batch: int = 0) -> Mode
     ],
 )
 @pytest.mark.parametrize("datatype", ["FP32", "UINT8"])
-def test_a_picture_is_found_with_a_fixed_or_free_batch_and_sides(
+def test_an_image_input_is_found_with_fixed_or_free_batch_and_sides(
     shape: tuple[int, ...], batch: int, expected: tuple[int, int, str], datatype: str
 ) -> None:
-    found = find_image(model({"x": (datatype, shape), "iou": ("FP32", (1,))}, batch=batch))
-    assert (found.height, found.width, found.layout) == expected
-    assert (found.name, found.datatype) == ("x", datatype)
+    image = find_image(model_metadata({"x": (datatype, shape), "iou": ("FP32", (1,))}, batch=batch))
+    assert (image.height, image.width, image.layout) == expected
+    assert (image.name, image.datatype) == ("x", datatype)
 
 
 @pytest.mark.parametrize(
@@ -55,30 +55,31 @@ def test_a_picture_is_found_with_a_fixed_or_free_batch_and_sides(
         {"x": ("FP32", (3, 224, 224)), "y": ("FP32", (3, 224, 224))},
         {},
     ],
+    ids=["FP16", "10 channels", "rank 5", "two images", "no input"],
 )
-def test_another_model_is_refused_with_what_it_takes(inputs: Shapes) -> None:
+def test_the_error_for_a_model_without_one_image_input_names_its_inputs(inputs: Shapes) -> None:
     with pytest.raises(UnsuitableModel, match="one FP32 or UINT8 picture") as caught:
-        find_image(model(inputs))
+        find_image(model_metadata(inputs))
     assert all(name in str(caught.value) for name in inputs)
 
 
 def test_an_output_is_found_by_its_rank_or_by_a_preferred_name() -> None:
-    several: Shapes = {"output": ("FP32", (1, 25200, 85)), "345": ("FP32", (1, 3, 80, 80, 85))}
-    assert find_output(model({}, several), 2).shape == (25200, 85)
-    both: Shapes = {"probs": ("FP32", (1000,)), "logits": ("FP32", (1000,))}
-    assert find_output(model({}, both, 8), 1, ("logits",)).name == "logits"
+    outputs: Shapes = {"output": ("FP32", (1, 25200, 85)), "345": ("FP32", (1, 3, 80, 80, 85))}
+    assert find_output(model_metadata({}, outputs), 2).shape == (25200, 85)
+    same_rank: Shapes = {"probs": ("FP32", (1000,)), "logits": ("FP32", (1000,))}
+    assert find_output(model_metadata({}, same_rank, 8), 1, ("logits",)).name == "logits"
     with pytest.raises(UnsuitableModel, match="one FP32 output of 1 dimensions"):
-        find_output(model({}, both, 8), 1)
+        find_output(model_metadata({}, same_rank, 8), 1)
 
 
-def test_the_batch_of_a_call_is_the_models_own() -> None:
+def test_the_batch_size_of_a_call_is_the_one_that_the_model_takes() -> None:
     record = {"x": np.zeros((3, 2, 2), np.float32)}
     for shape, expected in (((-1, 3, 2, 2), 1), ((1, 3, 2, 2), 1), ((4, 3, 2, 2), 4), ((3, 2, 2), 0)):
-        assert batch_of(model({"x": ("FP32", shape)}), record) == expected
-    assert batch_of(model({"x": ("FP32", (3, 2, 2))}, batch=8), record) == 1
+        assert batch_of(model_metadata({"x": ("FP32", shape)}), record) == expected
+    assert batch_of(model_metadata({"x": ("FP32", (3, 2, 2))}, batch=8), record) == 1
 
 
-def test_labels_are_those_of_the_configuration(tmp_path: Path) -> None:
+def test_the_label_file_is_the_configured_one_or_labels_txt(tmp_path: Path) -> None:
     assert label_file(tmp_path, "scores") is None
     (tmp_path / "labels.txt").touch()
     assert label_file(tmp_path, "scores") == tmp_path / "labels.txt"
@@ -86,8 +87,8 @@ def test_labels_are_those_of_the_configuration(tmp_path: Path) -> None:
     assert label_file(tmp_path, "scores") == tmp_path / "names.txt"
 
 
-class Serving(NothingServed):
-    """The Triton of a box with these models."""
+class TritonServing(NothingServed):
+    """A Triton that serves these models."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -108,33 +109,33 @@ class Detector(TensorClient):
         raise NotImplementedError
 
 
-def chosen(repository: Path, *served: str) -> str:
-    triton = Serving(*served)
+def chosen_model(repository: Path, *served: str) -> str:
+    triton = TritonServing(*served)
     client = Detector(triton, repository, repository)
     client.name = "yolov5"
     return choose_model(client, client.repository, partial(is_served, triton))
 
 
-def write(repository: Path, name: str, client: str = "yolov5") -> None:
+def write_model_for_client(repository: Path, name: str, client: str = "yolov5") -> None:
     (repository / name).mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(
         f'parameters {{ key: "trireme_client" value {{ string_value: "{client}" }} }}'
     )
 
 
-def test_a_client_takes_the_model_that_names_it_its_own_or_an_alias(tmp_path: Path) -> None:
-    assert chosen(tmp_path, "yolov5", "yolov5s") == "yolov5"
-    assert chosen(tmp_path, "yolov5m", "yolov5s") == "yolov5s"
-    assert chosen(tmp_path, "others") == "yolov5"
-    write(tmp_path, "of_another", "resnet")
+def test_a_client_takes_the_model_that_names_it_else_its_own_else_an_alias(tmp_path: Path) -> None:
+    assert chosen_model(tmp_path, "yolov5", "yolov5s") == "yolov5"
+    assert chosen_model(tmp_path, "yolov5m", "yolov5s") == "yolov5s"
+    assert chosen_model(tmp_path, "others") == "yolov5"
+    write_model_for_client(tmp_path, "for_another_client", "resnet")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.pbtxt").write_text("name: ")
-    write(tmp_path, "mine")
-    assert chosen(tmp_path, "yolov5", "mine") == "mine"
+    write_model_for_client(tmp_path, "mine")
+    assert chosen_model(tmp_path, "yolov5", "mine") == "mine"
 
 
-def test_two_models_that_name_one_client_stop_the_start(tmp_path: Path) -> None:
-    write(tmp_path, "one")
-    write(tmp_path, "two")
+def test_two_models_that_name_the_same_client_stop_the_start(tmp_path: Path) -> None:
+    write_model_for_client(tmp_path, "one")
+    write_model_for_client(tmp_path, "two")
     with pytest.raises(StartError, match="one and two both have the parameter trireme_client 'yolov5'"):
-        chosen(tmp_path, "yolov5")
+        chosen_model(tmp_path, "yolov5")

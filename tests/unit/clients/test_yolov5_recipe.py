@@ -1,4 +1,4 @@
-"""The recipe trusts no checkpoint, uses all of it, and computes what the layers say."""
+"""The recipe runs no code from a checkpoint, uses every tensor of it, and computes what YOLOv5's layers define."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ LABELS = ("cat", "dog")
 EPSILON = 1e-3
 
 
-def archive(content: bytes, storages: dict[str, bytes] | None = None) -> io.BytesIO:
-    """A checkpoint's zip, as PyTorch lays it out."""
+def checkpoint_zip(content: bytes, storages: dict[str, bytes] | None = None) -> io.BytesIO:
+    """Build a checkpoint file as PyTorch lays it out."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as zipped:
-        zipped.writestr("archive/data.pkl", content)
+    with zipfile.ZipFile(file, "w") as zip_file:
+        zip_file.writestr("archive/data.pkl", content)
         for key, storage in (storages or {}).items():
-            zipped.writestr(f"archive/data/{key}", storage)
+            zip_file.writestr(f"archive/data/{key}", storage)
     file.seek(0)
     return file
 
 
-class Calls:
-    """Pickles as a call of ``function``."""
+class CallWhenUnpickled:
+    """Unpickling this calls ``function``."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.call = (function, arguments)
@@ -52,14 +52,14 @@ class Calls:
 
 @pytest.fixture
 def torch_names(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
-    """Names that a pickle of PyTorch asks for, so that one can be written without PyTorch."""
+    """Stand-ins for the PyTorch names in a checkpoint's pickle, so that one can be written without PyTorch."""
 
-    def stand_in(module: str, name: str, kind: Any) -> Any:
-        kind.__module__, kind.__qualname__, kind.__name__ = module, name, name
+    def stand_in(module: str, name: str, value: Any) -> Any:
+        value.__module__, value.__qualname__, value.__name__ = module, name, name
         for part in [module.rsplit(".", depth)[0] for depth in range(module.count(".") + 1)]:
             monkeypatch.setitem(sys.modules, part, sys.modules.get(part) or types.ModuleType(part))
-        setattr(sys.modules[module], name, kind)
-        return kind
+        setattr(sys.modules[module], name, value)
+        return value
 
     return types.SimpleNamespace(
         rebuild=stand_in("torch._utils", "_rebuild_tensor_v2", lambda: None),
@@ -69,16 +69,18 @@ def torch_names(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     )
 
 
-def written(names: types.SimpleNamespace, *tensor: Any) -> bytes:
-    """A checkpoint's pickle: a model with one batch normalisation, whose weight is ``tensor``."""
+def pickled_checkpoint(torch_names: types.SimpleNamespace, *tensor: Any) -> bytes:
+    """Pickle a model with one batch normalisation, whose weight is rebuilt from the arguments ``tensor``."""
 
     class Pickler(pickle.Pickler):
-        def persistent_id(self, thing: Any) -> Any:
-            return ("storage", names.half, "0", "cpu", 6) if thing == "storage 0" else None
+        def persistent_id(self, obj: Any) -> Any:
+            return ("storage", torch_names.half, "0", "cpu", 6) if obj == "storage 0" else None
 
-    norm, model = names.norm(), names.model()
+    norm, model = torch_names.norm(), torch_names.model()
     norm.__dict__ = {
-        "_parameters": OrderedDict(weight=Calls(names.rebuild, "storage 0", *tensor), bias=None),
+        "_parameters": OrderedDict(
+            weight=CallWhenUnpickled(torch_names.rebuild, "storage 0", *tensor), bias=None
+        ),
         "_buffers": OrderedDict(),
         "_modules": OrderedDict(),
         "eps": EPSILON,
@@ -89,12 +91,14 @@ def written(names: types.SimpleNamespace, *tensor: Any) -> bytes:
     return file.getvalue()
 
 
-HALVES = np.arange(6, dtype=np.float16)
+STORAGE = np.arange(6, dtype=np.float16)
 
 
-def test_halves_are_read_through_their_strides_and_widened(torch_names: types.SimpleNamespace) -> None:
-    content = written(torch_names, 1, (2, 2), (1, 2), False, OrderedDict())
-    checkpoint = read(archive(content, {"0": HALVES.tobytes()}))
+def test_half_precision_tensors_are_read_by_their_strides_as_float32(
+    torch_names: types.SimpleNamespace,
+) -> None:
+    content = pickled_checkpoint(torch_names, 1, (2, 2), (1, 2), False, OrderedDict())
+    checkpoint = read(checkpoint_zip(content, {"0": STORAGE.tobytes()}))
     weight = checkpoint.tensors["bn.weight"]
     assert weight.dtype == np.float32
     assert weight.tolist() == [[1, 3], [2, 4]]
@@ -109,88 +113,96 @@ def test_halves_are_read_through_their_strides_and_widened(torch_names: types.Si
 def test_a_tensor_beyond_its_storage_is_refused(
     torch_names: types.SimpleNamespace, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> None:
-    content = written(torch_names, offset, shape, strides, False, OrderedDict())
+    content = pickled_checkpoint(torch_names, offset, shape, strides, False, OrderedDict())
     with pytest.raises(RefusedCheckpoint, match="beyond its storage"):
-        read(archive(content, {"0": HALVES.tobytes()}))
+        read(checkpoint_zip(content, {"0": STORAGE.tobytes()}))
 
 
 def test_a_pickle_that_calls_the_system_is_refused_by_name_and_not_run(tmp_path: Path) -> None:
-    trace = tmp_path / "it ran"
-    content = pickle.dumps({"model": Calls(os.system, f"touch '{trace}'")}, 2)
+    marker = tmp_path / "executed"
+    content = pickle.dumps({"model": CallWhenUnpickled(os.system, f"touch '{marker}'")}, 2)
     with pytest.raises(RefusedCheckpoint, match=r"posix\.system"):
-        read(archive(content))
-    assert not trace.exists()
+        read(checkpoint_zip(content))
+    assert not marker.exists()
 
 
 @pytest.mark.parametrize(
     "name",
     ["builtins eval", "os system", "torch load", "torch.nn.functional relu", "numpy load", "modelsx Model"],
 )
-def test_no_other_name_is_looked_up(name: str) -> None:
+def test_a_name_outside_the_allowed_ones_is_refused(name: str) -> None:
     module, attribute = name.split()
     with pytest.raises(RefusedCheckpoint, match=f"{module}.{attribute}"):
-        read(archive(f"c{module}\n{attribute}\n.".encode()))
+        read(checkpoint_zip(f"c{module}\n{attribute}\n.".encode()))
 
 
-def test_a_name_that_looks_like_a_module_does_nothing(tmp_path: Path) -> None:
-    trace = tmp_path / "it ran"
-    content = f"cmodels.os\nsystem\n(S'touch {trace}'\ntR.".encode()
+def test_a_system_call_disguised_as_a_model_class_is_not_run(tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+    content = f"cmodels.os\nsystem\n(S'touch {marker}'\ntR.".encode()
     with pytest.raises(RefusedCheckpoint, match="holds no model"):
-        read(archive(content))
-    assert not trace.exists()
+        read(checkpoint_zip(content))
+    assert not marker.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b".", b"not a pickle", b"\x80\x02}q\x00", b"(lp0\nb."])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b".", b"not a pickle", b"\x80\x02}q\x00", b"(lp0\nb."],
+    ids=["empty", "only a stop", "text", "cut off", "state without object"],
+)
 def test_a_damaged_pickle_is_refused(content: bytes) -> None:
     with pytest.raises(RefusedCheckpoint):
-        read(archive(content))
+        read(checkpoint_zip(content))
 
 
-def test_what_is_no_zip_or_has_no_pickle_is_refused() -> None:
-    empty = io.BytesIO()
-    zipfile.ZipFile(empty, "w").close()
-    for file in (io.BytesIO(b"hello"), empty):
+def test_a_file_that_is_no_zip_or_has_no_pickle_is_refused() -> None:
+    empty_zip = io.BytesIO()
+    zipfile.ZipFile(empty_zip, "w").close()
+    for file in (io.BytesIO(b"hello"), empty_zip):
         with pytest.raises(RefusedCheckpoint, match="no checkpoint"):
             read(file)
 
 
 def convolutions(channels: int) -> Iterator[tuple[str, int, int, int]]:
-    """Path, inputs, outputs and kernel of every normalised convolution of a narrow YOLOv5."""
-    c = [channels * 2**power for power in range(5)]
-    yield "model.0", 3, c[0], 6
-    for layer, (before, after) in zip((1, 3, 5, 7), itertools.pairwise(c), strict=True):
-        yield f"model.{layer}", before, after, 3
-        yield from cross_stage(layer + 1, after, after, 2 if layer == 3 else 1)
-    yield "model.9.cv1", c[4], c[3], 1
-    yield "model.9.cv2", c[3] * 4, c[4], 1
-    yield "model.10", c[4], c[3], 1
-    yield from cross_stage(13, c[4], c[3], 1)
-    yield "model.14", c[3], c[2], 1
-    yield from cross_stage(17, c[3], c[2], 1)
-    yield "model.18", c[2], c[2], 3
-    yield from cross_stage(20, c[3], c[3], 1)
-    yield "model.21", c[3], c[3], 3
-    yield from cross_stage(23, c[4], c[4], 1)
+    """Yield path, input channels, output channels and kernel size of every normalised convolution of YOLOv5."""
+    widths = [channels * 2**power for power in range(5)]
+    yield "model.0", 3, widths[0], 6
+    for layer, (in_channels, out_channels) in zip((1, 3, 5, 7), itertools.pairwise(widths), strict=True):
+        yield f"model.{layer}", in_channels, out_channels, 3
+        yield from cross_stage_convolutions(layer + 1, out_channels, out_channels, 2 if layer == 3 else 1)
+    yield "model.9.cv1", widths[4], widths[3], 1
+    yield "model.9.cv2", widths[3] * 4, widths[4], 1
+    yield "model.10", widths[4], widths[3], 1
+    yield from cross_stage_convolutions(13, widths[4], widths[3], 1)
+    yield "model.14", widths[3], widths[2], 1
+    yield from cross_stage_convolutions(17, widths[3], widths[2], 1)
+    yield "model.18", widths[2], widths[2], 3
+    yield from cross_stage_convolutions(20, widths[3], widths[3], 1)
+    yield "model.21", widths[3], widths[3], 3
+    yield from cross_stage_convolutions(23, widths[4], widths[4], 1)
 
 
-def cross_stage(layer: int, before: int, after: int, depth: int) -> Iterator[tuple[str, int, int, int]]:
-    path, half = f"model.{layer}", after // 2
-    yield f"{path}.cv1", before, half, 1
-    yield f"{path}.cv2", before, half, 1
-    yield f"{path}.cv3", after, after, 1
+def cross_stage_convolutions(
+    layer: int, in_channels: int, out_channels: int, depth: int
+) -> Iterator[tuple[str, int, int, int]]:
+    path, half = f"model.{layer}", out_channels // 2
+    yield f"{path}.cv1", in_channels, half, 1
+    yield f"{path}.cv2", in_channels, half, 1
+    yield f"{path}.cv3", out_channels, out_channels, 1
     for index in range(depth):
         yield f"{path}.m.{index}.cv1", half, half, 1
         yield f"{path}.m.{index}.cv2", half, half, 3
 
 
-def narrow(channels: int = 2) -> dict[str, Array]:
-    """Weights of a network that is too narrow to see anything, with every name of the real one."""
+def narrow_network_weights(channels: int = 2) -> dict[str, Array]:
+    """Random weights with every name of the real network, but few channels."""
     random = np.random.default_rng(0)
     tensors: dict[str, Array] = {}
-    for path, before, after, kernel in convolutions(channels):
-        tensors[f"{path}.conv.weight"] = random.normal(size=(after, before, kernel, kernel)) / kernel
+    for path, in_channels, out_channels, kernel in convolutions(channels):
+        tensors[f"{path}.conv.weight"] = (
+            random.normal(size=(out_channels, in_channels, kernel, kernel)) / kernel
+        )
         for name in ("weight", "bias", "running_mean", "running_var"):
-            tensors[f"{path}.bn.{name}"] = random.uniform(0.5, 1.5, after)
+            tensors[f"{path}.bn.{name}"] = random.uniform(0.5, 1.5, out_channels)
         tensors[f"{path}.bn.num_batches_tracked"] = np.array(1)
     rows = ANCHORS * (5 + len(LABELS))
     for level in range(3):
@@ -202,29 +214,29 @@ def narrow(channels: int = 2) -> dict[str, Array]:
     return {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
 
 
-def run(tensors: dict[str, Array], images: Array) -> Array:
+def run_network(tensors: dict[str, Array], images: Array) -> Array:
     graph = model_of(Checkpoint(tensors, LABELS, EPSILON), {"licence": "none"})
     session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     rows: Array = session.run(["output0"], {"images": images})[0]
     return rows
 
 
-def test_a_batch_is_answered_picture_by_picture() -> None:
+def test_a_picture_gets_the_same_answer_in_a_batch_and_alone() -> None:
     images = np.random.default_rng(1).random((2, 3, 640, 640), np.float32)
-    tensors = narrow()
-    together = run(tensors, images)
-    assert together.shape == (2, BOXES, 5 + len(LABELS)) == (2, 25_200, 7)
-    assert np.isfinite(together).all()
-    np.testing.assert_allclose(run(tensors, images[1:]), together[1:], rtol=1e-4, atol=1e-4)
+    tensors = narrow_network_weights()
+    batch_rows = run_network(tensors, images)
+    assert batch_rows.shape == (2, BOXES, 5 + len(LABELS)) == (2, 25_200, 7)
+    assert np.isfinite(batch_rows).all()
+    np.testing.assert_allclose(run_network(tensors, images[1:]), batch_rows[1:], rtol=1e-4, atol=1e-4)
 
 
 def test_boxes_lie_in_the_cells_of_their_grid() -> None:
-    """With the last layer's weights at zero every sigmoid is a half: centre of the cell, the anchor's size."""
-    tensors = narrow()
+    """With the last layer's weights at zero every sigmoid is 0.5: the centre of a cell and the size of an anchor."""
+    tensors = narrow_network_weights()
     for level in range(3):
         tensors[f"model.24.m.{level}.weight"][:] = 0
         tensors[f"model.24.m.{level}.bias"][:] = 0
-    rows = run(tensors, np.zeros((1, 3, 640, 640), np.float32))[0]
+    rows = run_network(tensors, np.zeros((1, 3, 640, 640), np.float32))[0]
     assert rows[:3, :2].tolist() == [[4, 4], [12, 4], [20, 4]]
     assert rows[80, :2].tolist() == [4, 12]
     assert rows[-1, :2].tolist() == [624, 624]
@@ -235,25 +247,25 @@ def test_boxes_lie_in_the_cells_of_their_grid() -> None:
     assert (rows[:, 4:] == 0.5).all()
 
 
-def test_a_cells_centres_start_half_a_cell_before_it() -> None:
+def test_grid_cells_are_offset_by_half_a_cell() -> None:
     assert cells(2, 8).tolist() == [[-4, 4, -4, 4], [-4, -4, 4, 4]]
 
 
-def test_a_tensor_that_is_missing_is_named() -> None:
-    tensors = narrow()
+def test_the_error_for_a_missing_tensor_names_it() -> None:
+    tensors = narrow_network_weights()
     del tensors["model.13.cv3.bn.running_var"]
     with pytest.raises(WrongWeights, match=r"model\.13\.cv3\.bn\.running_var"):
         model_of(Checkpoint(tensors, LABELS, EPSILON), {})
 
 
-def test_a_tensor_without_a_place_is_named() -> None:
-    tensors = narrow() | {"model.25.weight": np.zeros(1, np.float32)}
+def test_the_error_for_an_unknown_tensor_names_it() -> None:
+    tensors = narrow_network_weights() | {"model.25.weight": np.zeros(1, np.float32)}
     with pytest.raises(WrongWeights, match=r"no place for model\.25\.weight"):
         model_of(Checkpoint(tensors, LABELS, EPSILON), {})
 
 
 def test_anchors_that_contradict_each_other_are_refused() -> None:
-    tensors = narrow()
+    tensors = narrow_network_weights()
     tensors["model.24.anchor_grid"] = tensors["model.24.anchor_grid"] + 1
     with pytest.raises(WrongWeights, match="anchors differ"):
         model_of(Checkpoint(tensors, LABELS, EPSILON), {})

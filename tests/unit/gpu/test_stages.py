@@ -1,4 +1,4 @@
-"""The stages of the GPU command: what is kept, what is run again, and how it is shown."""
+"""The stages of the GPU command: which results are kept, which stages run again, and the report."""
 
 from __future__ import annotations
 
@@ -13,69 +13,75 @@ from tests.gpu.report import markdown
 from tests.gpu.stages import RESULTS, Context, Result, Results, Stage, run_all
 
 
-def nothing(context: Context) -> Result:
+def do_nothing(context: Context) -> Result:
     return Result()
 
 
-FIRST, SECOND = Stage("first", nothing, 60), Stage("second", nothing, 60)
+FIRST, SECOND = Stage("first", do_nothing, 60), Stage("second", do_nothing, 60)
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The stages that were run, in the place of their processes."""
+def started_stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the names of the stages that would be started, instead of starting processes."""
     names: list[str] = []
 
     def run_one(name: str, limit_s: float, work: Path, arguments: object) -> dict[str, object]:
         names.append(name)
-        how = "took longer than 1 s" if name == "slow" else "whole"
-        return {"ended": how, "checks": [{"name": name, "outcome": "passed", "detail": "a | b"}]}
+        ended = "took longer than 1 s" if name == "slow" else "whole"
+        return {"ended": ended, "checks": [{"name": name, "outcome": "passed", "detail": "a | b"}]}
 
     monkeypatch.setattr(stages_module, "run_one", run_one)
     return names
 
 
-def go(tmp_path: Path, *stages: Stage, seconds: float = 1000) -> bool:
-    return run_all(stages, Results(tmp_path / RESULTS), tmp_path, (), time.monotonic() + seconds)
+def run_stages(tmp_path: Path, *stages: Stage, time_left_s: float = 1000) -> bool:
+    return run_all(stages, Results(tmp_path / RESULTS), tmp_path, (), time.monotonic() + time_left_s)
 
 
-def test_a_second_call_runs_only_what_the_first_did_not(tmp_path: Path, asked: list[str]) -> None:
-    assert go(tmp_path, FIRST)
-    assert go(tmp_path, FIRST, SECOND)
-    assert asked == ["first", "second"]
-
-
-def test_a_stage_that_does_not_fit_into_the_time_is_left_for_the_next_call(
-    tmp_path: Path, asked: list[str]
+def test_a_second_call_runs_only_the_stages_that_the_first_did_not(
+    tmp_path: Path, started_stages: list[str]
 ) -> None:
-    assert not go(tmp_path, FIRST, seconds=10)
-    assert asked == []
+    assert run_stages(tmp_path, FIRST)
+    assert run_stages(tmp_path, FIRST, SECOND)
+    assert started_stages == ["first", "second"]
 
 
-def test_a_stage_whose_files_were_lost_runs_again(tmp_path: Path, asked: list[str]) -> None:
-    stage = Stage("first", nothing, 60, makes="model")
-    assert go(tmp_path, stage)
+def test_a_stage_that_does_not_fit_into_the_time_waits_for_the_next_call(
+    tmp_path: Path, started_stages: list[str]
+) -> None:
+    assert not run_stages(tmp_path, FIRST, time_left_s=10)
+    assert started_stages == []
+
+
+def test_a_stage_whose_files_were_lost_runs_again(tmp_path: Path, started_stages: list[str]) -> None:
+    stage = Stage("first", do_nothing, 60, makes="model")
+    assert run_stages(tmp_path, stage)
     (tmp_path / "model").touch()
-    go(tmp_path, stage)
+    run_stages(tmp_path, stage)
     (tmp_path / "model").unlink()
-    go(tmp_path, stage)
-    assert asked == ["first", "first"]
+    run_stages(tmp_path, stage)
+    assert started_stages == ["first", "first"]
 
 
-def test_nothing_runs_after_a_failed_stage_that_the_rest_needs(tmp_path: Path, asked: list[str]) -> None:
-    assert not go(tmp_path, Stage("slow", nothing, 60, makes="model"), FIRST)
-    assert asked == ["slow"]
-
-
-def test_a_failed_stage_that_nothing_needs_is_kept_and_run_again(tmp_path: Path, asked: list[str]) -> None:
-    slow = Stage("slow", nothing, 60)
-    assert go(tmp_path, slow, FIRST)
-    assert go(tmp_path, slow, FIRST)
-    assert asked == ["slow", "first", "slow"]
-
-
-def test_the_report_names_each_check_with_its_outcome_and_breaks_no_table(
-    tmp_path: Path, asked: list[str]
+def test_no_stage_runs_after_a_failed_one_that_the_rest_needs(
+    tmp_path: Path, started_stages: list[str]
 ) -> None:
-    go(tmp_path, FIRST)
-    text = markdown(json.loads((tmp_path / RESULTS).read_text())["stages"])
-    assert "| first | passed | a / b |" in text
+    assert not run_stages(tmp_path, Stage("slow", do_nothing, 60, makes="model"), FIRST)
+    assert started_stages == ["slow"]
+
+
+def test_after_a_failed_stage_that_nothing_needs_the_rest_runs_and_it_is_retried(
+    tmp_path: Path, started_stages: list[str]
+) -> None:
+    slow = Stage("slow", do_nothing, 60)
+    assert run_stages(tmp_path, slow, FIRST)
+    assert run_stages(tmp_path, slow, FIRST)
+    assert started_stages == ["slow", "first", "slow"]
+
+
+def test_the_report_names_each_check_with_its_outcome_and_escapes_table_bars(
+    tmp_path: Path, started_stages: list[str]
+) -> None:
+    run_stages(tmp_path, FIRST)
+    report = markdown(json.loads((tmp_path / RESULTS).read_text())["stages"])
+    assert "| first | passed | a / b |" in report

@@ -1,4 +1,4 @@
-"""An archive is read: which models are in it, which is called, and what makes it none."""
+"""Reading an archive: its models, the entry that requests call, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ def platform(tmp_path: Path) -> ArchiveFolder:
     return ArchiveFolder(tmp_path / "models")
 
 
-def read(platform: ArchiveFolder, url: str) -> Archive:
+def read_archive(platform: ArchiveFolder, url: str) -> Archive:
     return Archive.read(resolve_folder(url, platform.home), Path(url))
 
 
-def test_a_folder_that_is_a_model_is_registered_one_level_up(platform: ArchiveFolder) -> None:
-    archive = read(platform, platform.flat("hash"))
+def test_an_archive_may_be_a_single_model_folder(platform: ArchiveFolder) -> None:
+    archive = read_archive(platform, platform.flat("hash"))
     assert (list(archive.models), archive.entry) == (["model"], "model")
 
 
-def test_a_folder_of_one_model_is_registered_itself(platform: ArchiveFolder) -> None:
+def test_an_archive_may_hold_one_model_in_a_folder_of_its_own(platform: ArchiveFolder) -> None:
     url = platform.nested("hash", {"only": multiplying_model()})
-    archive = read(platform, url)
+    archive = read_archive(platform, url)
     assert archive.entry == "only"
 
 
 def test_a_model_needs_no_configuration(platform: ArchiveFolder) -> None:
     url = platform.flat("hash")
     (Path(url) / "config.pbtxt").unlink()
-    assert read(platform, url).entry == "model"
+    assert read_archive(platform, url).entry == "model"
 
 
-def test_the_ensemble_is_called_comes_last_and_brings_its_steps(platform: ArchiveFolder) -> None:
+def test_the_entry_is_the_ensemble_and_its_steps_are_loaded_before_it(platform: ArchiveFolder) -> None:
     models = {
         "all": chain_config("inner", "c"),
         "b": multiplying_model(),
         "c": multiplying_model(),
         "inner": chain_config("b"),
     }
-    archive = read(platform, platform.nested("hash", models))
+    archive = read_archive(platform, platform.nested("hash", models))
     assert archive.entry == "all"
     assert list(archive.models) == ["b", "c", "inner", "all"]
     assert archive.roots == ["all"]
 
 
 def test_models_beside_an_ensemble_are_loaded_on_their_own(platform: ArchiveFolder) -> None:
-    models = {"all": chain_config("a"), "a": multiplying_model(), "called_by_a": multiplying_model()}
-    assert read(platform, platform.nested("hash", models)).roots == ["called_by_a", "all"]
+    models = {"all": chain_config("a"), "a": multiplying_model(), "called_by_python": multiplying_model()}
+    assert read_archive(platform, platform.nested("hash", models)).roots == ["called_by_python", "all"]
 
 
 @pytest.mark.parametrize(
@@ -63,63 +63,61 @@ def test_models_beside_an_ensemble_are_loaded_on_their_own(platform: ArchiveFold
     ],
     ids=["no ensemble", "two ensembles"],
 )
-def test_several_that_could_be_called_need_a_client(
-    platform: ArchiveFolder, models: dict[str, object]
-) -> None:
+def test_several_possible_entries_need_a_client(platform: ArchiveFolder, models: dict[str, object]) -> None:
     with pytest.raises(BadInput, match="could be the one to call"):
-        read(platform, platform.nested("hash", models))
-    archive = read(platform, platform.nested("hash", models, client="class Mine(Client): ..."))
+        read_archive(platform, platform.nested("hash", models))
+    archive = read_archive(platform, platform.nested("hash", models, client="class Mine(Client): ..."))
     assert archive.entry == ""
     assert archive.plugin is not None
 
 
-def test_a_client_may_lie_in_a_folder_but_two_are_one_too_many(platform: ArchiveFolder) -> None:
+def test_a_client_may_lie_in_a_folder_but_two_clients_are_refused(platform: ArchiveFolder) -> None:
     url = platform.flat("hash")
     for name in ("one", "two"):
         file = Path(url) / "code" / name / "client.py"
         file.parent.mkdir(parents=True)
         file.write_text("x = 1\n")
         if name == "one":
-            plugin = read(platform, url).plugin
+            plugin = read_archive(platform, url).plugin
             assert plugin is not None
             assert plugin.file == file
     with pytest.raises(BadInput, match="2 clients"):
-        read(platform, url)
+        read_archive(platform, url)
 
 
 def test_a_toolkit_script_is_a_client(platform: ArchiveFolder) -> None:
     script = "def model_fn(model_dir): ...\ndef predict_fn(data, model): ...\n"
-    plugin = read(platform, platform.flat("hash", inference=script)).plugin
+    plugin = read_archive(platform, platform.flat("hash", inference=script)).plugin
     assert plugin is not None
     assert plugin.module == "inference"
 
 
-def test_a_script_needs_no_model_of_tritons(platform: ArchiveFolder) -> None:
-    archive = read(platform, platform.nested("hash", {}, inference="def model_fn(model_dir): ...\n"))
+def test_an_archive_with_a_toolkit_script_needs_no_triton_model(platform: ArchiveFolder) -> None:
+    archive = read_archive(platform, platform.nested("hash", {}, inference="def model_fn(model_dir): ...\n"))
     assert (dict(archive.models), archive.entry, archive.roots) == ({}, "", [])
     assert archive.plugin is not None
 
 
-def test_other_code_is_no_client(platform: ArchiveFolder) -> None:
-    assert read(platform, platform.flat("hash", helpers="x = 1\n")).plugin is None
+def test_other_python_files_are_not_a_client(platform: ArchiveFolder) -> None:
+    assert read_archive(platform, platform.flat("hash", helpers="x = 1\n")).plugin is None
 
 
-def test_a_slip_of_the_pen_is_told_with_its_line(platform: ArchiveFolder) -> None:
+def test_the_error_for_a_syntax_error_in_the_client_names_the_line(platform: ArchiveFolder) -> None:
     with pytest.raises(BadInput, match="line 2"):
-        read(platform, platform.flat("hash", client="x = 1\ny = x +\n"))
+        read_archive(platform, platform.flat("hash", client="x = 1\ny = x +\n"))
 
 
-def test_a_configuration_that_is_none_is_named(platform: ArchiveFolder) -> None:
+def test_the_error_for_an_unreadable_configuration_names_the_file(platform: ArchiveFolder) -> None:
     url = platform.nested("hash", {"a": "no { configuration"})
     with pytest.raises(BadInput, match=r"a/config.pbtxt is no Triton configuration"):
-        read(platform, url)
+        read_archive(platform, url)
 
 
-def test_a_folder_without_a_model_says_what_was_looked_for(platform: ArchiveFolder) -> None:
+def test_an_archive_without_a_model_is_refused(platform: ArchiveFolder) -> None:
     url = platform.nested("hash", {})
     Path(url).mkdir()
     with pytest.raises(BadInput, match="there is no model in"):
-        read(platform, url)
+        read_archive(platform, url)
 
 
 @pytest.mark.parametrize(
@@ -136,69 +134,76 @@ def test_a_folder_without_a_model_says_what_was_looked_for(platform: ArchiveFold
         "{home}/a\0b",
     ],
 )
-def test_only_a_folder_below_the_home_is_an_archive(platform: ArchiveFolder, url: str) -> None:
+def test_only_a_folder_below_the_archive_folder_is_accepted(platform: ArchiveFolder, url: str) -> None:
     with pytest.raises(BadInput):
-        read(platform, url.format(home=platform.home))
+        read_archive(platform, url.format(home=platform.home))
 
 
-def test_a_link_out_of_the_home_is_refused_and_one_to_the_home_is_not(
+def test_a_link_out_of_the_archive_folder_is_refused_but_a_link_to_it_is_not(
     platform: ArchiveFolder, tmp_path: Path
 ) -> None:
     platform.flat("hash")
-    (platform.home / "way_out").symlink_to(tmp_path)
+    (platform.home / "link_out").symlink_to(tmp_path)
     with pytest.raises(BadInput, match="leads out"):
-        read(platform, str(platform.home / "way_out"))
+        read_archive(platform, str(platform.home / "link_out"))
     link = tmp_path / "link"
     link.symlink_to(platform.home)
     assert resolve_folder(str(link / "hash" / "model"), link) == platform.home / "hash" / "model"
 
 
-@pytest.mark.parametrize("text", ["", "x" * (2**20 + 1), "name: '\xff"])
-def test_a_configuration_is_bounded_and_an_empty_one_is_none_for_nobody(
-    platform: ArchiveFolder, text: str
-) -> None:
+@pytest.mark.parametrize("text", ["x" * (2**20 + 1), "name: '\xff"], ids=["over 1 MiB", "unclosed string"])
+def test_a_too_large_or_invalid_configuration_is_refused(platform: ArchiveFolder, text: str) -> None:
     url = platform.flat("hash")
     (Path(url) / "config.pbtxt").write_text(text)
-    if text:
-        with pytest.raises(BadInput, match="no Triton configuration"):
-            read(platform, url)
-    else:
-        assert read(platform, url).entry == "model"
+    with pytest.raises(BadInput, match="no Triton configuration"):
+        read_archive(platform, url)
 
 
-@pytest.mark.parametrize("module", ["client", "inference"])
+def test_an_empty_configuration_is_accepted(platform: ArchiveFolder) -> None:
+    url = platform.flat("hash")
+    (Path(url) / "config.pbtxt").write_text("")
+    assert read_archive(platform, url).entry == "model"
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [("x = 1\n" * 200_000, "a client is shorter"), ("-" * 500_000 + "1", "nested too deep|Client")],
+    ("module", "text", "reason"),
+    [
+        ("client", "x = 1\n" * 200_000, "a client is shorter"),
+        ("client", "-" * 500_000 + "1", "nested too deep|Client"),
+        ("inference", "x = 1\n" * 200_000, "a client is shorter"),
+    ],
+    ids=["long client", "deeply nested client", "long script"],
 )
-def test_a_client_that_cannot_be_parsed_in_bounds_is_refused_or_left_to_its_load(
-    platform: ArchiveFolder, module: str, text: str, said: str
+def test_a_client_that_is_too_long_or_nested_too_deep_is_refused(
+    platform: ArchiveFolder, module: str, text: str, reason: str
 ) -> None:
     url = platform.flat("hash", None, **{module: text})
-    if module == "inference" and "nested" in said:
-        assert read(platform, url).plugin is not None
-        return
-    with pytest.raises(BadInput, match=said):
-        read(platform, url)
+    with pytest.raises(BadInput, match=reason):
+        read_archive(platform, url)
 
 
-def test_a_python_model_without_its_file_is_named(platform: ArchiveFolder) -> None:
-    """Triton would wait for it for ever."""
+def test_a_toolkit_script_nested_too_deep_fails_only_when_it_is_loaded(platform: ArchiveFolder) -> None:
+    url = platform.flat("hash", None, inference="-" * 500_000 + "1")
+    assert read_archive(platform, url).plugin is not None
+
+
+def test_a_python_model_without_its_model_py_is_refused(platform: ArchiveFolder) -> None:
+    """Triton's load of such a model never ends."""
     url = platform.flat("hash")
     (Path(url) / "1" / "model.py").unlink()
     with pytest.raises(BadInput, match=r"model/1 has no model.py"):
-        read(platform, url)
+        read_archive(platform, url)
 
 
 @pytest.mark.parametrize("name", ["..", "../../up", "a/b", "a\\nb"])
-def test_a_configuration_may_not_name_a_model_like_a_path(platform: ArchiveFolder, name: str) -> None:
+def test_a_model_name_that_looks_like_a_path_is_refused(platform: ArchiveFolder, name: str) -> None:
     url = Path(platform.flat("hash"))
     (url / "config.pbtxt").write_text(f'name: "{name}"\n' + (url / "config.pbtxt").read_text())
     with pytest.raises(BadInput, match="names the model"):
-        read(platform, str(url))
+        read_archive(platform, str(url))
 
 
-def test_two_models_may_not_be_called_alike(platform: ArchiveFolder) -> None:
+def test_two_models_of_the_same_name_are_refused(platform: ArchiveFolder) -> None:
     url = Path(
         platform.nested(
             "hash", {"a": multiplying_model(), "b": multiplying_model(), "all": chain_config("a", "b")}
@@ -206,10 +211,12 @@ def test_two_models_may_not_be_called_alike(platform: ArchiveFolder) -> None:
     )
     (url / "a" / "config.pbtxt").write_text('name: "b"\n' + (url / "a" / "config.pbtxt").read_text())
     with pytest.raises(BadInput, match="'a' and 'b' are both called 'b'"):
-        read(platform, str(url))
+        read_archive(platform, str(url))
 
 
-def test_sentences_name_files_where_the_platform_put_them(platform: ArchiveFolder, tmp_path: Path) -> None:
+def test_errors_name_files_by_the_path_that_the_platform_uses(
+    platform: ArchiveFolder, tmp_path: Path
+) -> None:
     url = Path(platform.flat("hash"))
     (url / "config.pbtxt").write_text("no { configuration")
     copy = tmp_path / "copy"

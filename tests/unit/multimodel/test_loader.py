@@ -1,4 +1,7 @@
-"""Names are given and taken, and what fails half way leaves nothing. Triton's side: tests/integration/box/test_multi_model.py."""
+"""Loading archives: model names, failures that leave nothing behind, and loads that do not end.
+
+Triton's side is tested in tests/integration/box/test_multi_model.py.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,16 @@ from tests.support.model_archives import ArchiveFolder, chain_config, multiplyin
 from tests.support.noted_control import Noted
 
 
-class Full(Staging):
-    """A disk that is full."""
+class FullDisk(Staging):
+    """Staging on a full disk."""
 
     def add(self, archive: Archive, names: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @dataclass
-class Place:
-    """A loader and all that is its."""
+class LoaderSetup:
+    """Everything that a loader needs, and the state that it leaves."""
 
     folder: Path
     triton: Noted = field(default_factory=Noted)
@@ -40,9 +43,9 @@ class Place:
         self.repository.mkdir()
         self.records = Records(self.folder / "models.json")
 
-    def loader(self, namespaced: bool = True, full: bool = False) -> Loader:
-        kind = Full if full else Staging
-        staging = kind(self.repository, self.folder / "views")
+    def loader(self, namespaced: bool = True, disk_full: bool = False) -> Loader:
+        staging_class = FullDisk if disk_full else Staging
+        staging = staging_class(self.repository, self.folder / "views")
         return Loader(self.records, staging, self.triton, home=self.platform.home, namespaced=namespaced)
 
     def staged(self) -> list[str]:
@@ -50,139 +53,139 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def setup(tmp_path: Path) -> LoaderSetup:
+    return LoaderSetup(tmp_path)
 
 
-CHAIN = {"pre": multiplying_model(), "all": chain_config("pre")}
+ENSEMBLE = {"pre": multiplying_model(), "all": chain_config("pre")}
 
 
-def test_an_archives_name_is_tritons_and_inner_names_stay_while_they_are_free(place: Place) -> None:
-    record = place.loader().load("one", place.platform.nested("one", CHAIN))
+def test_the_entry_gets_the_name_of_the_archive_and_free_inner_names_are_kept(setup: LoaderSetup) -> None:
+    record = setup.loader().load("one", setup.platform.nested("one", ENSEMBLE))
     assert record.models == {"pre": "pre", "all": "one"}
-    assert place.triton.calls == ["load one"]
-    assert place.staged() == ["one", "pre"]
+    assert setup.triton.calls == ["load one"]
+    assert setup.staged() == ["one", "pre"]
 
 
-def test_an_inner_name_that_is_taken_gets_another(place: Place) -> None:
-    loader = place.loader()
-    loader.load("one", place.platform.nested("one", CHAIN))
-    record = loader.load("two", place.platform.nested("two", CHAIN))
+def test_an_inner_model_whose_name_is_taken_gets_another_name(setup: LoaderSetup) -> None:
+    loader = setup.loader()
+    loader.load("one", setup.platform.nested("one", ENSEMBLE))
+    record = loader.load("two", setup.platform.nested("two", ENSEMBLE))
     assert record.models == {"pre": f"pre-{record.id}", "all": "two"}
 
 
-def test_a_name_that_is_another_archives_inner_one_is_free_to_callers(place: Place) -> None:
-    loader = place.loader()
-    loader.load("one", place.platform.nested("one", CHAIN))
-    record = loader.load("pre", place.platform.flat("pre"))
+def test_an_archive_may_have_the_name_of_another_archives_inner_model(setup: LoaderSetup) -> None:
+    loader = setup.loader()
+    loader.load("one", setup.platform.nested("one", ENSEMBLE))
+    record = loader.load("pre", setup.platform.flat("pre"))
     assert record.entry == f"pre-{record.id}"
 
 
-def test_without_namespacing_a_taken_name_is_a_conflict_that_leaves_nothing(place: Place) -> None:
-    loader = place.loader(namespaced=False)
-    loader.load("one", place.platform.nested("one", CHAIN))
+def test_without_namespacing_a_taken_name_is_a_conflict_and_nothing_is_loaded(setup: LoaderSetup) -> None:
+    loader = setup.loader(namespaced=False)
+    loader.load("one", setup.platform.nested("one", ENSEMBLE))
     with pytest.raises(Conflict, match="'pre' is loaded already"):
-        loader.load("two", place.platform.nested("two", CHAIN))
-    assert list(place.records.read().records) == ["one"]
-    assert place.staged() == ["one", "pre"]
+        loader.load("two", setup.platform.nested("two", ENSEMBLE))
+    assert list(setup.records.read().records) == ["one"]
+    assert setup.staged() == ["one", "pre"]
 
 
-def test_the_entry_is_unloaded_first_and_nothing_stays(place: Place) -> None:
-    loader = place.loader()
-    loader.load("one", place.platform.nested("one", CHAIN))
-    place.triton.calls.clear()
+def test_unloading_starts_with_the_entry_and_leaves_nothing(setup: LoaderSetup) -> None:
+    loader = setup.loader()
+    loader.load("one", setup.platform.nested("one", ENSEMBLE))
+    setup.triton.calls.clear()
     loader.unload("one")
-    assert place.triton.calls == ["unload one", "unload pre"]
-    assert (place.staged(), dict(place.records.read().records)) == ([], {})
+    assert setup.triton.calls == ["unload one", "unload pre"]
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
     with pytest.raises(UnknownModel):
         loader.unload("one")
 
 
-@pytest.mark.parametrize("error", [BadInput("no"), NotReady("gone"), OutOfMemory("full")])
-def test_a_load_that_fails_is_as_if_it_had_never_been(place: Place, error: Exception) -> None:
-    place.triton.failing = error
+@pytest.mark.parametrize("error", [BadInput("no"), NotReady("gone"), OutOfMemory("full")], ids=repr)
+def test_a_failed_load_leaves_nothing(setup: LoaderSetup, error: Exception) -> None:
+    setup.triton.failing = error
     with pytest.raises(type(error)):
-        place.loader().load("one", place.platform.nested("one", CHAIN))
-    assert (place.staged(), dict(place.records.read().records)) == ([], {})
+        setup.loader().load("one", setup.platform.nested("one", ENSEMBLE))
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
 
 
-def test_a_full_disk_is_a_507_and_leaves_nothing(place: Place) -> None:
+def test_a_full_disk_is_a_507_and_leaves_nothing(setup: LoaderSetup) -> None:
     with pytest.raises(OutOfMemory, match="No space left"):
-        place.loader(full=True).load("one", place.platform.flat("one"))
-    assert not place.records.read().records
-    place.loader().load("one", place.platform.flat("one"))
+        setup.loader(disk_full=True).load("one", setup.platform.flat("one"))
+    assert not setup.records.read().records
+    setup.loader().load("one", setup.platform.flat("one"))
 
 
-def test_an_unload_while_triton_is_away_changes_nothing(place: Place) -> None:
-    loader = place.loader()
-    record = loader.load("one", place.platform.flat("one"))
-    place.triton.failing = NotReady("Triton is not there")
+def test_an_unload_while_triton_does_not_answer_changes_nothing(setup: LoaderSetup) -> None:
+    loader = setup.loader()
+    record = loader.load("one", setup.platform.flat("one"))
+    setup.triton.failing = NotReady("Triton is not there")
     with pytest.raises(NotReady):
         loader.unload("one")
-    assert place.records.read().find("one") == record
-    assert place.staged() == ["one"]
+    assert setup.records.read().find("one") == record
+    assert setup.staged() == ["one"]
 
 
-def test_a_model_on_its_way_is_a_conflict_and_holds_up_no_other(place: Place) -> None:
-    loader = place.loader()
-    url = place.platform.flat("slow")
+def test_a_model_being_loaded_is_a_conflict_and_does_not_delay_other_models(setup: LoaderSetup) -> None:
+    loader = setup.loader()
+    url = setup.platform.flat("slow")
     thread = threading.Thread(target=loader.load, args=("slow", url))
     thread.start()
-    while not place.triton.calls:
+    while not setup.triton.calls:
         pass
-    for attempt in (lambda: loader.load("slow", url), lambda: loader.unload("slow")):
+    for command in (lambda: loader.load("slow", url), lambda: loader.unload("slow")):
         with pytest.raises(Conflict, match="is being loaded"):
-            attempt()
-    loader.load("other", place.platform.flat("other"))
-    place.triton.held.set()
+            command()
+    loader.load("other", setup.platform.flat("other"))
+    setup.triton.held.set()
     thread.join()
-    assert sorted(record.name for record in place.records.read().loaded()) == ["other", "slow"]
+    assert sorted(record.name for record in setup.records.read().loaded()) == ["other", "slow"]
 
 
-def test_what_another_process_left_half_done_is_cleared_away(place: Place) -> None:
-    record = place.loader().load("one", place.platform.nested("one", CHAIN))
-    place.records.put(replace(record, loaded=False))
-    place.triton.calls.clear()
-    place.loader().recover()
-    assert place.triton.calls == ["unload one", "unload pre"]
-    assert (place.staged(), dict(place.records.read().records)) == ([], {})
+def test_a_half_done_load_of_another_process_is_cleaned_up(setup: LoaderSetup) -> None:
+    record = setup.loader().load("one", setup.platform.nested("one", ENSEMBLE))
+    setup.records.put(replace(record, loaded=False))
+    setup.triton.calls.clear()
+    setup.loader().recover()
+    assert setup.triton.calls == ["unload one", "unload pre"]
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
 
 
-def test_a_model_that_triton_could_not_load_again_is_loaded_when_it_is_wanted(place: Place) -> None:
-    url = place.platform.flat("one")
-    place.loader().load("one", url)
+def test_a_model_that_triton_lost_may_be_loaded_again(setup: LoaderSetup) -> None:
+    url = setup.platform.flat("one")
+    setup.loader().load("one", url)
     with pytest.raises(Conflict):
-        place.loader().load("one", url)
-    place.triton.lost = ("one",)
-    place.triton.calls.clear()
-    place.loader().load("one", url)
-    assert place.triton.calls == ["unload one", "load one"]
+        setup.loader().load("one", url)
+    setup.triton.lost = ("one",)
+    setup.triton.calls.clear()
+    setup.loader().load("one", url)
+    assert setup.triton.calls == ["unload one", "load one"]
 
 
-def test_a_load_does_not_wait_for_the_clearing_away(place: Place) -> None:
-    record = place.loader().load("one", place.platform.nested("one", CHAIN))
-    place.records.put(replace(record, loaded=False))
-    again = place.loader().load("one", place.platform.flat("one", multiplying_model(2)))
-    assert again.models == {"model": "one"}
-    assert place.staged() == ["one"]
+def test_a_new_load_replaces_a_half_done_one(setup: LoaderSetup) -> None:
+    record = setup.loader().load("one", setup.platform.nested("one", ENSEMBLE))
+    setup.records.put(replace(record, loaded=False))
+    second_record = setup.loader().load("one", setup.platform.flat("one", multiplying_model(2)))
+    assert second_record.models == {"model": "one"}
+    assert setup.staged() == ["one"]
 
 
-@pytest.mark.parametrize("name", ["cats", "a.b-c_d", "0" * 200])
-def test_a_plain_name_stays(name: str) -> None:
+@pytest.mark.parametrize("name", ["cats", "a.b-c_d", pytest.param("0" * 200, id="200 characters")])
+def test_a_plain_name_is_used_as_folder_name_unchanged(name: str) -> None:
     assert plain(name) == name
 
 
-def test_other_names_become_folders_names_and_stay_different() -> None:
+def test_other_names_become_different_safe_folder_names() -> None:
     names = ["a/b.tar.gz", "a-b.tar.gz/", "..", ".hidden", "ü", "x" * 300, "x" * 301, "a b"]
-    made = [plain(name) for name in names]
-    assert len(set(made)) == len(names)
-    for name in made:
+    folder_names = [plain(name) for name in names]
+    assert len(set(folder_names)) == len(names)
+    for name in folder_names:
         assert name == plain(name)
         assert len(name) <= 200
 
 
 @dataclass
-class Hanging(Noted):
+class HangingTriton(Noted):
     """Loads of the model ``hangs`` do not end."""
 
     def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
@@ -198,49 +201,53 @@ class Hanging(Noted):
         self.known[model] = "UNAVAILABLE"
 
 
-def test_a_load_that_does_not_end_gives_its_name_away_and_keeps_its_files(place: Place) -> None:
-    place.triton = Hanging()
-    loader = place.loader()
-    url = place.platform.flat("a", multiplying_model())
+def test_after_a_load_that_does_not_end_the_archive_may_be_loaded_under_another_name(
+    setup: LoaderSetup,
+) -> None:
+    setup.triton = HangingTriton()
+    loader = setup.loader()
+    url = setup.platform.flat("a", multiplying_model())
     with pytest.raises(DeadlinePassed, match="set by TRIREME_LOAD_TIMEOUT"):
         loader.load("hangs", url)
-    assert place.records.read().records == {}
-    assert place.staged() == ["hangs"]
-    again = loader.load("hangs", url)
-    assert again.models["model"] == f"hangs-{again.id}"
+    assert setup.records.read().records == {}
+    assert setup.staged() == ["hangs"]
+    second_record = loader.load("hangs", url)
+    assert second_record.models["model"] == f"hangs-{second_record.id}"
     loader.reap()
-    assert place.staged() == ["hangs", f"hangs-{again.id}"]
+    assert setup.staged() == ["hangs", f"hangs-{second_record.id}"]
 
 
-def test_what_is_loaded_after_all_is_unloaded_and_its_files_go(place: Place) -> None:
-    place.triton = Hanging()
-    loader = place.loader()
+def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_its_files_removed(
+    setup: LoaderSetup,
+) -> None:
+    setup.triton = HangingTriton()
+    loader = setup.loader()
     with pytest.raises(DeadlinePassed):
-        loader.load("hangs", place.platform.flat("a", multiplying_model()))
-    place.triton.known["hangs"] = "READY"
+        loader.load("hangs", setup.platform.flat("a", multiplying_model()))
+    setup.triton.known["hangs"] = "READY"
     loader.reap()
-    assert place.triton.calls == ["load hangs", "unload hangs"]
-    assert place.staged() == []
+    assert setup.triton.calls == ["load hangs", "unload hangs"]
+    assert setup.staged() == []
 
 
-def test_without_namespacing_a_name_that_triton_still_loads_is_a_conflict(place: Place) -> None:
-    place.triton = Hanging(known={"a": "LOADING"})
+def test_without_namespacing_a_name_that_triton_is_still_loading_is_a_conflict(setup: LoaderSetup) -> None:
+    setup.triton = HangingTriton(known={"a": "LOADING"})
     with pytest.raises(Conflict):
-        place.loader(namespaced=False).load("a", place.platform.flat("a", multiplying_model()))
+        setup.loader(namespaced=False).load("a", setup.platform.flat("a", multiplying_model()))
 
 
-def test_triton_is_replaced_when_too_many_loads_do_not_end(place: Place) -> None:
-    wanted: list[str] = []
-    place.triton = Hanging()
+def test_triton_is_restarted_when_too_many_loads_do_not_end(setup: LoaderSetup) -> None:
+    replace_reasons: list[str] = []
+    setup.triton = HangingTriton()
     loader = Loader(
-        place.records,
-        Staging(place.repository, place.folder / "views"),
-        place.triton,
-        home=place.platform.home,
-        replace_triton=wanted.append,
+        setup.records,
+        Staging(setup.repository, setup.folder / "views"),
+        setup.triton,
+        home=setup.platform.home,
+        replace_triton=replace_reasons.append,
     )
     record = Record("x", "", "id", "", {str(number): str(number) for number in range(MAX_STUCK_LOADS)})
     loader._abandoned[record.id] = record
-    place.triton.known = dict.fromkeys(record.models, "LOADING")
+    setup.triton.known = dict.fromkeys(record.models, "LOADING")
     loader.reap()
-    assert wanted == [f"{MAX_STUCK_LOADS} loads do not end in Triton: it is started again"]
+    assert replace_reasons == [f"{MAX_STUCK_LOADS} loads do not end in Triton: it is started again"]

@@ -1,4 +1,4 @@
-"""A client sees its archive's models, under the names it knows, and no others."""
+"""A client sees only the models of its archive, under their names in the archive."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sm.errors import UnknownModel
 from sm.multimodel.model_names import RenamedModels
 
 
-class Asked:
-    """Notes whom it is asked for; Triton itself is not under test."""
+class EchoingTriton:
+    """Answers with the model and the options that it was called with."""
 
     def infer(self, model: str, inputs: Any, **options: Any) -> dict[str, Any]:
         return {"model": np.array([model]), **options}
@@ -25,15 +25,15 @@ class Asked:
         return ModelMetadata(model, (version,), 0)
 
 
-def test_names_are_tritons_and_everything_else_is_handed_on() -> None:
-    named = RenamedModels(Asked(), {"resnet": "resnet-1"})
-    said: dict[str, Any] = named.infer("resnet", {}, version="3", outputs=["y"])
-    assert (said["model"][0], said["version"], said["outputs"]) == ("resnet-1", "3", ["y"])
-    assert next(named.stream("resnet", {}))["model"][0] == "resnet-1"
-    assert named.metadata("resnet", "3") == ModelMetadata("resnet-1", ("3",), 0)
+def test_model_names_are_translated_and_everything_else_is_passed_on() -> None:
+    archive_models = RenamedModels(EchoingTriton(), {"resnet": "resnet-1"})
+    answer: dict[str, Any] = archive_models.infer("resnet", {}, version="3", outputs=["y"])
+    assert (answer["model"][0], answer["version"], answer["outputs"]) == ("resnet-1", "3", ["y"])
+    assert next(archive_models.stream("resnet", {}))["model"][0] == "resnet-1"
+    assert archive_models.metadata("resnet", "3") == ModelMetadata("resnet-1", ("3",), 0)
 
 
-def test_another_archives_model_is_not_there() -> None:
-    named = RenamedModels(Asked(), {"resnet": "resnet-1"})
+def test_a_model_outside_the_archive_is_unknown() -> None:
+    archive_models = RenamedModels(EchoingTriton(), {"resnet": "resnet-1"})
     with pytest.raises(UnknownModel, match="no model 'resnet-1' in the archive, but resnet"):
-        named.metadata("resnet-1")
+        archive_models.metadata("resnet-1")

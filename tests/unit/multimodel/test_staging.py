@@ -1,4 +1,4 @@
-"""What Triton is shown of an archive: links, and the names that are its own."""
+"""Staging links an archive's files into Triton's repository, under the names that Triton uses."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import pytest
 
 from sm.errors import BadInput
 from sm.multimodel.archive_layout import Archive
-from sm.multimodel.staging import Staging
-from sm.multimodel.staging import is_complete as is_whole
+from sm.multimodel.staging import Staging, is_complete
 from sm.repository import config_files
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 
 
-def read(url: str | Path) -> Archive:
+def read_archive(url: str | Path) -> Archive:
     return Archive.read(Path(url), Path(url))
 
 
@@ -25,32 +24,32 @@ def staging(tmp_path: Path) -> Staging:
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Archive:
+def archive(tmp_path: Path) -> Archive:
     platform = ArchiveFolder(tmp_path / "models")
-    return read(platform.nested("hash", {"a": multiplying_model(), "all": chain_config("a")}))
+    return read_archive(platform.nested("hash", {"a": multiplying_model(), "all": chain_config("a")}))
 
 
-def test_files_are_links_and_a_renamed_step_is_called_by_its_new_name(
-    staging: Staging, whole: Archive, tmp_path: Path
+def test_files_are_linked_and_an_ensemble_calls_renamed_steps_by_their_new_names(
+    staging: Staging, archive: Archive, tmp_path: Path
 ) -> None:
-    staging.add(whole, {"a": "a-1", "all": "hash"})
+    staging.add(archive, {"a": "a-1", "all": "hash"})
     repository = tmp_path / "repository"
-    assert (repository / "a-1" / "1" / "model.py").readlink() == whole.models["a"].folder / "1" / "model.py"
+    assert (repository / "a-1" / "1" / "model.py").readlink() == archive.models["a"].folder / "1" / "model.py"
     assert config_files.read(repository / "a-1" / "config.pbtxt").name == "a-1"
     config = config_files.read(repository / "hash" / "config.pbtxt")
     assert (config.name, config.ensemble_scheduling.step[0].model_name) == ("hash", "a-1")
-    # Many a way of packing loses an empty folder.
+    # Packing often drops the empty version folder of an ensemble.
     assert (repository / "hash" / "1").is_dir()
 
 
-def test_a_configuration_without_a_name_that_changes_stays_to_the_letter(
+def test_a_configuration_whose_model_keeps_its_name_is_copied_unchanged(
     staging: Staging, tmp_path: Path
 ) -> None:
     platform = ArchiveFolder(tmp_path / "models")
     url = Path(platform.flat("hash"))
     text = 'name: "hash" # mine\n' + (url / "config.pbtxt").read_text()
     (url / "config.pbtxt").write_text(text)
-    staging.add(read(url), {"model": "hash"})
+    staging.add(read_archive(url), {"model": "hash"})
     assert (tmp_path / "repository" / "hash" / "config.pbtxt").read_text() == text
 
 
@@ -58,37 +57,41 @@ def test_a_model_without_a_configuration_gets_none(staging: Staging, tmp_path: P
     platform = ArchiveFolder(tmp_path / "models")
     url = Path(platform.flat("hash"))
     (url / "config.pbtxt").unlink()
-    staging.add(read(url), {"model": "hash"})
+    staging.add(read_archive(url), {"model": "hash"})
     assert [path.name for path in (tmp_path / "repository" / "hash").iterdir()] == ["1"]
 
 
-def test_a_client_finds_the_models_under_its_own_names(staging: Staging, tmp_path: Path) -> None:
+def test_a_client_finds_its_models_by_folder_name_and_by_configured_name(
+    staging: Staging, tmp_path: Path
+) -> None:
     platform = ArchiveFolder(tmp_path / "models")
     url = Path(platform.flat("hash"))
     (url / "config.pbtxt").write_text('name: "resnet"\n' + (url / "config.pbtxt").read_text())
-    view = staging.create_view(read(url), "id")
+    view = staging.create_view(read_archive(url), "id")
     assert sorted(path.name for path in view.iterdir()) == ["model", "resnet"]
     assert (view / "resnet" / "1" / "model.py").is_file()
 
 
-def test_a_model_whose_files_are_gone_is_not_whole(staging: Staging, whole: Archive, tmp_path: Path) -> None:
-    staging.add(whole, {"a": "a", "all": "hash"})
+def test_a_model_whose_files_are_gone_is_not_complete(
+    staging: Staging, archive: Archive, tmp_path: Path
+) -> None:
+    staging.add(archive, {"a": "a", "all": "hash"})
     folder = tmp_path / "repository" / "a"
     staging.touch("a")
-    assert is_whole(folder)
-    (whole.models["a"].folder / "1" / "model.py").unlink()
-    assert not is_whole(folder)
+    assert is_complete(folder)
+    (archive.models["a"].folder / "1" / "model.py").unlink()
+    assert not is_complete(folder)
     with pytest.raises(BadInput, match="gone"):
         staging.touch("a")
 
 
-def test_nothing_is_left_and_the_archive_is_unharmed(
-    staging: Staging, whole: Archive, tmp_path: Path
+def test_removing_leaves_nothing_and_does_not_touch_the_archive(
+    staging: Staging, archive: Archive, tmp_path: Path
 ) -> None:
     names = {"a": "a", "all": "hash"}
-    staging.add(whole, names)
-    staging.create_view(whole, "id")
+    staging.add(archive, names)
+    staging.create_view(archive, "id")
     staging.remove(names, "id")
     assert list((tmp_path / "repository").iterdir()) == list((tmp_path / "views").iterdir()) == []
-    assert (whole.models["a"].folder / "1" / "model.py").is_file()
+    assert (archive.models["a"].folder / "1" / "model.py").is_file()
     staging.remove(names, "id")

@@ -1,4 +1,4 @@
-"""A worker that starts while a model is not served: its client comes when the model does."""
+"""A client whose model is not served when the worker starts is available once the model is."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sm.plugins.registry import Registry
 from sm.plugins.unserved_clients import LateClients
 from tests.support.client_sources import NothingServed, write
 
-NEEDY = """
+CLIENT_OF_LATE_MODEL = """
 from sm.client.base import Client
 
-class Needy(Client):
+class LateClient(Client):
     models = ("late",)
 
     def setup(self):
@@ -28,17 +28,17 @@ class Needy(Client):
 """
 
 
-class Serving(NothingServed):
-    """A Triton whose models come and go; ``asked`` counts questions."""
+class ChangingTriton(NothingServed):
+    """A Triton whose served models can be changed; ``metadata_calls`` counts the calls."""
 
     def __init__(self) -> None:
         self.models: set[str] = set()
-        self.away = False
-        self.asked = 0
+        self.unreachable = False
+        self.metadata_calls = 0
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        self.asked += 1
-        if self.away:
+        self.metadata_calls += 1
+        if self.unreachable:
             raise NotReady("Triton is not there")
         if model in self.models:
             return ModelMetadata(model, ("1",), 0)
@@ -46,62 +46,72 @@ class Serving(NothingServed):
 
 
 @pytest.fixture
-def triton() -> Serving:
-    return Serving()
+def triton() -> ChangingTriton:
+    return ChangingTriton()
 
 
 @pytest.fixture
-def worker(tmp_path: Path, triton: Serving, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """The registry of a worker that started while nothing was served."""
+def worker_registry(tmp_path: Path, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """The registry of a worker that started while no model was served."""
     monkeypatch.setattr(unserved_clients, "RETRY_INTERVAL_S", 0.0)
-    write(tmp_path / "c", "needy", NEEDY)
+    write(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
     built = registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True)
     return replace(built, clients=LateClients(built.clients, built.unserved))
 
 
-def test_a_client_comes_when_its_model_does(worker: Registry, triton: Serving) -> None:
+def test_a_client_is_available_once_its_model_is_served(
+    worker_registry: Registry, triton: ChangingTriton
+) -> None:
     with pytest.raises(UnknownModel, match="'late' is not served"):
-        worker.get("needy")
-    assert not worker.is_served("needy")
+        worker_registry.get("late_client")
+    assert not worker_registry.is_served("late_client")
     triton.models = {"late"}
-    assert worker.is_served("needy")
-    assert worker.get("needy").inference(None) == "late"
-    assert list(worker.clients) == ["needy"]
+    assert worker_registry.is_served("late_client")
+    assert worker_registry.get("late_client").inference(None) == "late"
+    assert list(worker_registry.clients) == ["late_client"]
 
 
-def test_while_triton_is_away_it_waits(worker: Registry, triton: Serving) -> None:
-    triton.away = True
+def test_while_triton_is_unreachable_the_client_waits(
+    worker_registry: Registry, triton: ChangingTriton
+) -> None:
+    triton.unreachable = True
     with pytest.raises(UnknownModel):
-        worker.get("needy")
-    triton.away, triton.models = False, {"late"}
-    assert worker.get("needy").inference(None) == "late"
+        worker_registry.get("late_client")
+    triton.unreachable, triton.models = False, {"late"}
+    assert worker_registry.get("late_client").inference(None) == "late"
 
 
-def test_who_describes_the_clients_is_told_once(worker: Registry, triton: Serving) -> None:
-    told: list[list[str]] = []
-    assert isinstance(worker.clients, LateClients)
-    worker.clients.watch(lambda: told.append(list(worker.clients)))
+def test_a_watcher_is_notified_once_of_a_new_client(
+    worker_registry: Registry, triton: ChangingTriton
+) -> None:
+    notifications: list[list[str]] = []
+    assert isinstance(worker_registry.clients, LateClients)
+    worker_registry.clients.watch(lambda: notifications.append(list(worker_registry.clients)))
     triton.models = {"late"}
     for _ in range(3):
-        worker.get("needy")
-    assert told == [["needy"]]
+        worker_registry.get("late_client")
+    assert notifications == [["late_client"]]
 
 
-def test_triton_is_asked_no_more_than_once_in_an_interval_and_never_for_other_names(
-    worker: Registry, triton: Serving, monkeypatch: pytest.MonkeyPatch
+def test_triton_is_queried_once_per_interval_and_only_for_waiting_clients(
+    worker_registry: Registry, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unserved_clients, "RETRY_INTERVAL_S", 3600.0)
-    before = triton.asked
+    calls_before = triton.metadata_calls
     for _ in range(5):
-        assert not worker.is_served("needy")
-        assert not worker.is_served("other")
-    assert triton.asked == before + 1
+        assert not worker_registry.is_served("late_client")
+        assert not worker_registry.is_served("other")
+    assert triton.metadata_calls == calls_before + 1
 
 
-def test_a_client_whose_check_fails_stays_away(tmp_path: Path, triton: Serving) -> None:
-    write(tmp_path / "c", "needy", NEEDY.replace('self.triton.metadata("late").name', "1 / 0"))
+def test_a_client_whose_setup_fails_stays_unavailable(tmp_path: Path, triton: ChangingTriton) -> None:
+    write(
+        tmp_path / "c",
+        "late_client",
+        CLIENT_OF_LATE_MODEL.replace('self.triton.metadata("late").name', "1 / 0"),
+    )
     built = registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True)
-    late = replace(built, clients=LateClients(built.clients, built.unserved))
+    late_registry = replace(built, clients=LateClients(built.clients, built.unserved))
     triton.models = {"late"}
     with pytest.raises(UnknownModel):
-        late.get("needy")
+        late_registry.get("late_client")

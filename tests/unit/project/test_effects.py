@@ -78,7 +78,7 @@ SHOWN_BY = {
     ),
     "submit_directory": (
         "unit/plugins/toolkit/test_code.py",
-        "test_the_toolkits_variables_name_script_and_folder",
+        "test_the_toolkits_environment_variables_name_script_and_folder",
     ),
     "install_requirements": (
         "integration/toolkit/test_box_script.py",

@@ -1,4 +1,4 @@
-"""What in a code folder is a script of the toolkit's, told without running it."""
+"""A toolkit script in a code folder is recognised without running it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from sm.settings import Settings
         ("def broken(:", True),
     ],
 )
-def test_a_script_has_functions_of_the_toolkits_or_nothing_and_no_client(
+def test_a_file_is_a_toolkit_script_unless_it_defines_a_client_or_only_classes(
     tmp_path: Path, text: str, expected: bool
 ) -> None:
-    (tmp_path / "inference.py").write_text(f"raise AssertionError('it was run')\n{text}\n")
+    (tmp_path / "inference.py").write_text(f"raise AssertionError('the script was run')\n{text}\n")
     assert is_script(tmp_path / "inference.py") is expected
     assert CodeFolder(tmp_path).script == (tmp_path / "inference.py" if expected else None)
 
 
-def test_the_toolkits_variables_name_script_and_folder(tmp_path: Path) -> None:
+def test_the_toolkits_environment_variables_name_script_and_folder(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (folder / "serve.py").write_text("def model_fn(folder): pass\n")
@@ -43,16 +43,16 @@ def test_the_toolkits_variables_name_script_and_folder(tmp_path: Path) -> None:
     assert (code.script, code.module) == (folder / "serve.py", "serve")
 
 
-def test_a_folder_that_is_not_there_is_the_one_beside_the_models(tmp_path: Path) -> None:
+def test_a_missing_submit_directory_falls_back_to_the_code_folder(tmp_path: Path) -> None:
     settings = replace(Settings(), submit_directory=tmp_path / "missing")
     assert CodeFolder.of(settings, tmp_path).folder == tmp_path / "code"
 
 
-def test_a_script_may_be_named_without_its_ending(tmp_path: Path) -> None:
+def test_a_script_may_be_named_without_its_suffix() -> None:
     assert Settings.read({"SAGEMAKER_PROGRAM": "serve"}).program == "serve.py"
 
 
-def test_a_folder_of_files_or_clients_serves_and_an_empty_one_does_not(tmp_path: Path) -> None:
+def test_a_code_folder_with_a_client_serves_and_an_empty_one_does_not(tmp_path: Path) -> None:
     assert not CodeFolder(tmp_path).serves
     assert not CodeFolder(tmp_path / "missing").serves
     (tmp_path / "one").mkdir()

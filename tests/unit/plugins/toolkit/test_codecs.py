@@ -1,6 +1,6 @@
-"""The codecs give what the toolkit's give; garbage is the caller's error, and nothing is ever unpickled.
+"""The codecs give the same results as the toolkit's; invalid bodies are the caller's error; nothing is unpickled.
 
-What is expected of each body was seen of ``sagemaker-inference`` 1.10.1 with NumPy 2.4.
+The expected values were observed with ``sagemaker-inference`` 1.10.1 and NumPy 2.4.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sm.plugins.toolkit.npz import NPZ
 LIBSVM = "text/libsvm"
 
 
-def npy(value: Any, pickled: bool = False) -> bytes:
+def npy_bytes(value: Any, pickled: bool = False) -> bytes:
     stream = io.BytesIO()
     np.save(stream, value, allow_pickle=pickled)
     return stream.getvalue()
@@ -42,13 +42,13 @@ def npy(value: Any, pickled: bool = False) -> bytes:
         ("1.5,2.0", CSV, np.array([1.5, 2])),
         ("a,b\nc,d", CSV, np.array([["a", "b"], ["c", "d"]])),
         (
-            npy(np.arange(6, dtype=np.float32).reshape(2, 3)),
+            npy_bytes(np.arange(6, dtype=np.float32).reshape(2, 3)),
             NPY,
             np.arange(6, dtype=np.float32).reshape(2, 3),
         ),
     ],
 )
-def test_a_body_becomes_the_array_that_the_toolkit_makes_of_it(
+def test_a_body_is_decoded_to_the_same_array_as_in_the_toolkit(
     body: str | bytes, content_type: str, expected: np.ndarray[Any, Any]
 ) -> None:
     array = decode(body, content_type)
@@ -56,12 +56,12 @@ def test_a_body_becomes_the_array_that_the_toolkit_makes_of_it(
     np.testing.assert_array_equal(array, expected)
 
 
-def test_columns_of_several_kinds_are_a_structured_array() -> None:
+def test_csv_columns_of_different_types_become_a_structured_array() -> None:
     assert decode("1,a\n2,b", CSV).tolist() == [(1, "a"), (2, "b")]
     assert decode("1,2.5\n2,3.5", CSV).tolist() == [(1, 2.5), (2, 3.5)]
 
 
-def test_a_json_object_stays_a_dict() -> None:
+def test_a_json_object_becomes_a_dict() -> None:
     assert decode('{"inputs": "a text"}', JSON) == {"inputs": "a text"}
 
 
@@ -75,17 +75,15 @@ def test_a_json_object_stays_a_dict() -> None:
         (np.arange(3), CSV, "0\n1\n2\n"),
         (np.arange(6).reshape(2, 3) / 4, CSV, "0.0,0.25,0.5\n0.75,1.0,1.25\n"),
         (["a", "b"], CSV, "a\nb\n"),
-        ([1.5], NPY, npy(np.array([1.5]))),
+        ([1.5], NPY, npy_bytes(np.array([1.5]))),
     ],
 )
-def test_a_prediction_is_written_as_the_toolkit_writes_it(
-    value: object, accept: str, expected: str | bytes
-) -> None:
+def test_a_prediction_is_encoded_as_in_the_toolkit(value: object, accept: str, expected: str | bytes) -> None:
     assert encode(value, accept) == expected
 
 
-class Trap:
-    """Unpickled, it makes a file."""
+class CreatesFileWhenUnpickled:
+    """Unpickling this creates a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,13 +92,15 @@ class Trap:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_pickle_is_refused_and_not_opened(tmp_path: Path, wrapped: bool) -> None:
-    trap = Trap(tmp_path / "sprung")
-    body = npy(np.array([trap], dtype=object), pickled=True) if wrapped else pickle.dumps(trap)
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain pickle", "in npy"])
+def test_a_pickle_is_refused_and_never_unpickled(tmp_path: Path, wrapped: bool) -> None:
+    dangerous = CreatesFileWhenUnpickled(tmp_path / "unpickled")
+    body = (
+        npy_bytes(np.array([dangerous], dtype=object), pickled=True) if wrapped else pickle.dumps(dangerous)
+    )
     with pytest.raises(BadInput, match="not a .npy array"):
         decode(body, NPY)
-    assert not (tmp_path / "sprung").exists()
+    assert not (tmp_path / "unpickled").exists()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_pickle_is_refused_and_not_opened(tmp_path: Path, wrapped: bool) -> No
     ],
     ids=["a long line", "a long cell", "a long cell in each column", "beside numbers"],
 )
-def test_a_long_text_in_a_csv_does_not_make_room_for_as_long_ones_everywhere(text: str) -> None:
+def test_one_long_text_in_a_csv_does_not_use_its_length_for_every_cell(text: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BadInput, match="differ too much in length"):
@@ -126,12 +126,12 @@ def test_a_long_text_in_a_csv_does_not_make_room_for_as_long_ones_everywhere(tex
 
 
 def test_a_large_csv_of_numbers_and_a_text_is_read() -> None:
-    row = ",".join(["0.123456789"] * 50 + ["a name of somebody, or " * 10, ""])
-    table = decode("\n".join([row.replace("somebody, or", "somebody or")] * 3000), CSV)
+    line = ",".join(["0.123456789"] * 50 + ["a name of somebody or " * 10, ""])
+    table = decode("\n".join([line] * 3000), CSV)
     assert (table.shape, table.dtype.names is not None) == ((3000,), True)
 
 
-def test_an_archive_of_arrays_is_no_array() -> None:
+def test_an_npz_archive_is_refused_as_npy() -> None:
     stream = io.BytesIO()
     np.savez(stream, a=np.arange(3))
     with pytest.raises(BadInput):
@@ -159,8 +159,19 @@ def test_a_header_that_claims_terabytes_is_refused() -> None:
         ("1,2\n3", CSV, "Line #2"),
         (b"junk", NPY, "not a .npy array"),
     ],
+    ids=[
+        "empty JSON",
+        "truncated JSON",
+        "deep JSON",
+        "ragged JSON",
+        "one long string",
+        "empty CSV",
+        "comment CSV",
+        "ragged CSV",
+        "npy",
+    ],
 )
-def test_a_body_that_is_not_what_its_type_says_is_the_callers_error(
+def test_a_body_that_does_not_match_its_content_type_is_the_callers_error(
     body: str | bytes, content_type: str, reason: str
 ) -> None:
     with pytest.raises(BadInput, match=reason):
@@ -168,8 +179,8 @@ def test_a_body_that_is_not_what_its_type_says_is_the_callers_error(
 
 
 @given(st.binary())
-@example(npy(np.zeros(3))[:-1])
-def test_no_bytes_make_the_npy_decoder_fail_otherwise(body: bytes) -> None:
+@example(npy_bytes(np.zeros(3))[:-1])
+def test_any_bytes_are_decoded_as_npy_or_refused_as_bad_input(body: bytes) -> None:
     try:
         assert isinstance(decode(body, NPY), np.ndarray)
     except BadInput as error:
@@ -178,9 +189,9 @@ def test_no_bytes_make_the_npy_decoder_fail_otherwise(body: bytes) -> None:
 
 @given(
     st.binary().map(lambda tail: b"\x93NUMPY\x01\x00" + tail)
-    | st.binary().map(lambda t: npy(np.arange(3)) + t)
+    | st.binary().map(lambda tail: npy_bytes(np.arange(3)) + tail)
 )
-def test_no_npy_header_makes_it_fail_otherwise(body: bytes) -> None:
+def test_any_npy_header_is_decoded_or_refused_as_bad_input(body: bytes) -> None:
     try:
         assert isinstance(decode(body, NPY), np.ndarray)
     except BadInput as error:
@@ -189,7 +200,7 @@ def test_no_npy_header_makes_it_fail_otherwise(body: bytes) -> None:
 
 @given(st.text())
 @example("[" * 5000)
-def test_no_text_makes_the_json_decoder_fail_otherwise(text: str) -> None:
+def test_any_text_is_decoded_as_json_or_refused_as_bad_input(text: str) -> None:
     try:
         decode(text, JSON)
     except BadInput as error:
@@ -197,7 +208,7 @@ def test_no_text_makes_the_json_decoder_fail_otherwise(text: str) -> None:
 
 
 @given(st.text(alphabet="0123456789.,-eE#\n\r\t \"'aü\0\x85\u2028") | st.text())
-def test_no_text_makes_the_csv_decoder_fail_otherwise(text: str) -> None:
+def test_any_text_is_decoded_as_csv_or_refused_as_bad_input(text: str) -> None:
     try:
         decode(text, CSV)
     except BadInput as error:
@@ -206,7 +217,7 @@ def test_no_text_makes_the_csv_decoder_fail_otherwise(text: str) -> None:
 
 @pytest.mark.parametrize("content_type", [JSON_LINES, LIBSVM, NPZ])
 @given(st.binary() | st.text(alphabet='0123456789:.-e# \n\rqid[]{},"').map(str.encode))
-def test_no_bytes_make_the_other_decoders_fail_otherwise(content_type: str, body: bytes) -> None:
+def test_any_bytes_are_decoded_as_lines_libsvm_or_npz_or_refused(content_type: str, body: bytes) -> None:
     try:
         decode(body, content_type)
     except (BadInput, TooLarge, UnsupportedType) as error:
@@ -218,7 +229,7 @@ def test_no_bytes_make_the_other_decoders_fail_otherwise(content_type: str, body
     [(b"[[],[]]\n" * 500_000, JSON_LINES), (b"0:1 " * 1_000_000, LIBSVM), (b"\n" * 400_000, LIBSVM)],
     ids=["lists", "one long line", "blank lines"],
 )
-def test_what_lines_take_is_accounted_for_before_they_are_read(
+def test_the_memory_of_lines_is_counted_before_they_are_decoded(
     body: bytes, content_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DECODED, "limit", 20 * 2**20)
@@ -237,25 +248,27 @@ def test_what_lines_take_is_accounted_for_before_they_are_read(
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_whatever_json_holds_is_read(value: object) -> None:
+def test_any_json_value_is_decoded_unless_its_lists_are_ragged(value: object) -> None:
     try:
         decode(json.dumps(value), JSON)
     except BadInput as error:
         assert "differ in length" in error.sentence
 
 
-def test_another_type_is_refused_with_what_there_is() -> None:
-    with pytest.raises(UnsupportedType, match="application/json, text/csv, application/x-npy") as refused:
+def test_the_errors_for_other_types_list_the_supported_ones() -> None:
+    with pytest.raises(UnsupportedType, match="application/json, text/csv, application/x-npy") as unsupported:
         decode(b"", "image/png")
-    assert refused.value.status == 415
-    with pytest.raises(NotAcceptable, match="application/json, text/csv, application/x-npy") as unacceptable:
+    assert unsupported.value.status == 415
+    with pytest.raises(
+        NotAcceptable, match="application/json, text/csv, application/x-npy"
+    ) as not_acceptable:
         encode([1], "image/png")
-    assert unacceptable.value.status == 406
+    assert not_acceptable.value.status == 406
 
 
 @pytest.mark.parametrize(
     ("value", "accept"), [(object(), JSON), (3, CSV), (np.zeros((1, 1, 1)), CSV), (np.array([{}]), NPY)]
 )
-def test_a_prediction_that_has_no_such_form_is_the_scripts_error(value: object, accept: str) -> None:
+def test_a_prediction_that_the_format_cannot_hold_is_the_scripts_error(value: object, accept: str) -> None:
     with pytest.raises(ClientFailed, match=accept):
         encode(value, accept)

@@ -1,4 +1,4 @@
-"""Whose default functions a script gets, and what they do where a library is missing or played."""
+"""Which default functions a script gets, and what they do without a library or with a fake one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from sm.plugins.toolkit.script_context import Context
 from sm.plugins.toolkit.script_functions import ScriptFunctions
 
 
-def model_of(module: str, name: str) -> Any:
-    """An object whose class, below its own, is one of a library."""
+def model_of_library(module: str, name: str) -> Any:
+    """Return an object whose class derives from a class with this module and name."""
     return type("Own", (type(name, (), {"__module__": module}),), {"__module__": "inference"})()
 
 
@@ -42,15 +42,15 @@ def model_of(module: str, name: str) -> Any:
         ("builtins_of_mine", "Model", Defaults),
     ],
 )
-def test_the_model_says_whose_defaults_a_script_gets(module: str, name: str, expected: type) -> None:
-    assert type(choose_defaults(model_of(module, name))) is expected
+def test_a_script_gets_the_defaults_of_its_models_library(module: str, name: str, expected: type) -> None:
+    assert type(choose_defaults(model_of_library(module, name))) is expected
 
 
 @pytest.mark.parametrize(
     ("imports", "expected"),
     [(("torch.nn",), PyTorchDefaults), (("torch", "transformers"), Defaults), ((), Defaults)],
 )
-def test_of_a_model_of_its_own_a_script_says_it_by_what_it_imports(
+def test_a_script_with_its_own_model_class_gets_the_defaults_of_its_imports(
     imports: tuple[str, ...], expected: type
 ) -> None:
     script = ModuleType("inference")
@@ -59,10 +59,10 @@ def test_of_a_model_of_its_own_a_script_says_it_by_what_it_imports(
     assert type(choose_defaults({"net": 1}, script)) is expected
 
 
-def test_without_model_fn_and_a_torchscript_file_the_start_fails_and_says_so(tmp_path: Path) -> None:
-    handler = ScriptFunctions(ModuleType("inference"))
+def test_without_model_fn_and_torchscript_the_start_fails_with_the_reason(tmp_path: Path) -> None:
+    functions = ScriptFunctions(ModuleType("inference"))
     with pytest.raises(StartError, match="it has no model_fn, and the default for one needs a TorchScript"):
-        handler.load(Context("model", tmp_path))
+        functions.load(Context("model", tmp_path))
     for name in ("a.pt", "b.pth"):
         (tmp_path / name).touch()
     with pytest.raises(StartError, match="there are a.pt, b.pth"):
@@ -72,43 +72,43 @@ def test_without_model_fn_and_a_torchscript_file_the_start_fails_and_says_so(tmp
         load_torchscript(tmp_path)
 
 
-class PlayedTensor:
-    """Remembers where it was moved to."""
+class FakeTensor:
+    """A tensor that knows its device."""
 
-    def __init__(self, values: np.ndarray[Any, Any], place: str = "cpu") -> None:
-        self.values, self.place = values, place
+    def __init__(self, values: np.ndarray[Any, Any], device: str = "cpu") -> None:
+        self.values, self.device = values, device
 
-    def to(self, place: str) -> PlayedTensor:
-        return PlayedTensor(self.values, place)
+    def to(self, device: str) -> FakeTensor:
+        return FakeTensor(self.values, device)
 
-    def detach(self) -> PlayedTensor:
+    def detach(self) -> FakeTensor:
         return self
 
-    def cpu(self) -> PlayedTensor:
-        return PlayedTensor(self.values)
+    def cpu(self) -> FakeTensor:
+        return FakeTensor(self.values)
 
     def tolist(self) -> Any:
-        assert self.place == "cpu"
+        assert self.device == "cpu"
         return self.values.tolist()
 
 
-class PlayedModel:
+class FakeModel:
     def __init__(self) -> None:
-        self.place, self.evaluating = "cpu", False
+        self.device, self.evaluating = "cpu", False
 
-    def to(self, place: str) -> PlayedModel:
-        self.place = place
+    def to(self, device: str) -> FakeModel:
+        self.device = device
         return self
 
     def eval(self) -> None:
         self.evaluating = True
 
-    def __call__(self, data: PlayedTensor) -> PlayedTensor:
-        assert (self.place, data.place, self.evaluating) == ("cuda", "cuda", True)
-        return PlayedTensor(data.values * 2, "cuda")
+    def __call__(self, data: FakeTensor) -> FakeTensor:
+        assert (self.device, data.device, self.evaluating) == ("cuda", "cuda", True)
+        return FakeTensor(data.values * 2, "cuda")
 
 
-class NoGradients:
+class FakeNoGrad:
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...
 
@@ -116,42 +116,42 @@ class NoGradients:
 @pytest.mark.parametrize(
     ("body", "content_type"), [("[1, 2]", codecs.JSON), ("1,2", codecs.CSV), ("1 1:1 2:2", "text/libsvm")]
 )
-def test_with_a_played_gpu_model_and_tensors_are_moved_to_it(
+def test_on_a_gpu_model_and_tensors_are_moved_to_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str, content_type: str
 ) -> None:
-    loaded: list[Any] = []
+    load_arguments: list[Any] = []
 
-    def jit_load(path: str, map_location: str) -> PlayedModel:
-        loaded[:] = [Path(path).name, map_location]
-        return PlayedModel()
+    def jit_load(path: str, map_location: str) -> FakeModel:
+        load_arguments[:] = [Path(path).name, map_location]
+        return FakeModel()
 
-    played: Any = ModuleType("torch")
-    played.cuda = SimpleNamespace(is_available=lambda: True)
-    played.jit = SimpleNamespace(load=jit_load)
-    played.device, played.no_grad = str, NoGradients
-    played.from_numpy, played.Tensor = PlayedTensor, PlayedTensor
-    monkeypatch.setitem(sys.modules, "torch", played)
+    fake_torch: Any = ModuleType("torch")
+    fake_torch.cuda = SimpleNamespace(is_available=lambda: True)
+    fake_torch.jit = SimpleNamespace(load=jit_load)
+    fake_torch.device, fake_torch.no_grad = str, FakeNoGrad
+    fake_torch.from_numpy, fake_torch.Tensor = FakeTensor, FakeTensor
+    monkeypatch.setitem(sys.modules, "torch", fake_torch)
     (tmp_path / "model.pth").touch()
     model, defaults = load_torchscript(tmp_path), PyTorchDefaults()
-    assert (loaded, model.place) == (["model.pth", "cuda"], "cuda")
+    assert (load_arguments, model.device) == (["model.pth", "cuda"], "cuda")
     data = defaults.decode(body, content_type, model)
-    assert (data.place, data.values.dtype) == ("cuda", np.float32)
+    assert (data.device, data.values.dtype) == ("cuda", np.float32)
     answer = np.array(json.loads(defaults.encode(defaults.predict(data, model), codecs.JSON)))
     assert answer.ravel().tolist() == [2, 4]
 
 
-def test_what_cannot_be_in_a_tensor_is_the_callers_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    played: Any = ModuleType("torch")
-    played.from_numpy = PlayedTensor
-    monkeypatch.setitem(sys.modules, "torch", played)
+def test_a_body_that_no_tensor_can_hold_is_the_callers_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch: Any = ModuleType("torch")
+    fake_torch.from_numpy = FakeTensor
+    monkeypatch.setitem(sys.modules, "torch", fake_torch)
     for body in ('["a", "b"]', "[[1], [2, 3]]"):
         with pytest.raises(BadInput):
             PyTorchDefaults().decode(body, codecs.JSON, None)
-    # As scripts for the Hugging Face container expect it.
+    # Scripts for the Hugging Face container expect a dict.
     assert PyTorchDefaults().decode('{"inputs": "a"}', codecs.JSON, None) == {"inputs": "a"}
 
 
-def test_scikit_learns_rows_keep_texts_and_make_one_row_of_a_list() -> None:
+def test_the_scikit_learn_decoder_makes_rows_and_keeps_texts() -> None:
     decode = ScikitLearnDefaults().decode
     assert decode("1,2.5,3", codecs.CSV, None).shape == (1, 3)
     assert decode("1,2.5\n3,4.5", codecs.CSV, None).dtype == np.float32
@@ -160,13 +160,13 @@ def test_scikit_learns_rows_keep_texts_and_make_one_row_of_a_list() -> None:
     assert decode("1 1:5", "text/libsvm", SimpleNamespace(n_features_in_=3)).tolist() == [[5, 0, 0]]
 
 
-def test_a_sparse_body_without_scipy_says_what_to_install() -> None:
+def test_the_error_for_a_sparse_body_without_scipy_says_what_to_install() -> None:
     with pytest.raises(UnsupportedType, match="code/requirements.txt has to name it"):
         read_sparse(b"PK")
     assert NPZ in codecs.DECODERS
 
 
-def test_libsvm_lines_have_labels_or_none_and_count_from_one_or_zero() -> None:
+def test_libsvm_labels_are_optional_and_indices_start_at_0_or_1() -> None:
     assert read("0 1:1 2:2\n1 3:3").dense().tolist() == [[1, 2, 0], [0, 0, 3]]
     assert read("0:1 2:2\n1 qid:7 1:3 # two").dense().tolist() == [[1, 0, 2], [0, 3, 0]]
     assert read("1\n0 2:1").dense().tolist() == [[0, 0], [0, 1]]

@@ -1,4 +1,4 @@
-"""Which functions a script must have, what it is told when it has not, and what each is given."""
+"""A script's functions: which it must have, what each is request_context, and how its answers are sent."""
 
 from __future__ import annotations
 
@@ -21,29 +21,31 @@ def context() -> Context:
     return Context("model", Path("/opt/ml/model"), {"x-amzn-sagemaker-custom-attributes": "k=v"})
 
 
-def script(text: str) -> ModuleType:
+def script_module(text: str) -> ModuleType:
     module = ModuleType("inference")
     exec(text, vars(module))
     return module
 
 
-def answer(text: str, body: bytes = b"[1]", content_type: str = "application/json") -> tuple[bytes, str]:
-    handler = ScriptFunctions(script(text))
-    return handler.answer(handler.load(context()), body, content_type, "application/json", context())
+def answer_of_script(
+    text: str, body: bytes = b"[1]", content_type: str = "application/json"
+) -> tuple[bytes, str]:
+    functions = ScriptFunctions(script_module(text))
+    return functions.answer(functions.load(context()), body, content_type, "application/json", context())
 
 
-MODEL = "def model_fn(folder): return folder\n"
+MODEL_FN = "def model_fn(folder): return folder\n"
 
 
-def test_transform_fn_does_all_the_work() -> None:
+def test_transform_fn_alone_answers_a_request() -> None:
     text = (
-        MODEL
+        MODEL_FN
         + "def transform_fn(model, body, kind, accept): return f'{model} {body} {kind} {accept}', 'text/x'\n"
     )
-    assert answer(text) == (b"/opt/ml/model [1] application/json application/json", "text/x")
+    assert answer_of_script(text) == (b"/opt/ml/model [1] application/json application/json", "text/x")
 
 
-def test_each_function_may_take_the_context_too() -> None:
+def test_each_function_may_take_the_context() -> None:
     text = (
         "def model_fn(folder, context): return [context.system_properties['model_dir']]\n"
         "def input_fn(body, kind, context): return context.get_request_header(0, 'X-Amzn-SageMaker-Custom-Attributes')\n"
@@ -52,11 +54,11 @@ def test_each_function_may_take_the_context_too() -> None:
         "    context.set_response_content_type(0, 'text/plain')\n"
         "    return ' '.join(prediction)\n"
     )
-    assert answer(text) == (b"k=v model /opt/ml/model", "text/plain")
+    assert answer_of_script(text) == (b"k=v model /opt/ml/model", "text/plain")
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("expression", "expected"),
     [
         ("'text'", b"text"),
         ("b'bytes'", b"bytes"),
@@ -65,61 +67,68 @@ def test_each_function_may_take_the_context_too() -> None:
         ("None", b"null"),
     ],
 )
-def test_whatever_the_script_answers_becomes_bytes(said: str, expected: bytes) -> None:
+def test_the_output_of_a_script_is_sent_as_bytes(expression: str, expected: bytes) -> None:
     text = (
-        MODEL + f"def predict_fn(data, model): return 0\ndef output_fn(prediction, accept): return {said}\n"
+        MODEL_FN
+        + f"def predict_fn(data, model): return 0\ndef output_fn(prediction, accept): return {expression}\n"
     )
-    assert answer(text) == (expected, "application/json")
+    assert answer_of_script(text) == (expected, "application/json")
 
 
-def test_json_and_csv_are_text_to_the_script_and_all_else_is_bytes() -> None:
-    text = MODEL + "def transform_fn(model, body, kind, accept): return type(body).__name__\n"
-    kinds = {
-        kind: answer(text, b"1", kind)[0] for kind in ("application/json", "text/csv", "text/plain", "x/y")
+def test_a_script_gets_json_and_csv_as_text_and_other_bodies_as_bytes() -> None:
+    text = MODEL_FN + "def transform_fn(model, body, kind, accept): return type(body).__name__\n"
+    body_types = {
+        content_type: answer_of_script(text, b"1", content_type)[0]
+        for content_type in ("application/json", "text/csv", "text/plain", "x/y")
     }
-    assert kinds == {"application/json": b"str", "text/csv": b"str", "text/plain": b"bytes", "x/y": b"bytes"}
+    assert body_types == {
+        "application/json": b"str",
+        "text/csv": b"str",
+        "text/plain": b"bytes",
+        "x/y": b"bytes",
+    }
 
 
-def test_what_comes_before_and_after_the_model_is_called() -> None:
+def test_pre_model_fn_and_model_warmup_fn_run_before_and_after_model_fn() -> None:
     text = (
         "seen = []\n"
         "def pre_model_fn(folder): seen.append('before')\n"
         "def model_fn(folder): seen.append('model'); return seen\n"
         "def model_warmup_fn(folder, model): model.append('after')\n"
     )
-    assert ScriptFunctions(script(text)).load(context()) == ["before", "model", "after"]
+    assert ScriptFunctions(script_module(text)).load(context()) == ["before", "model", "after"]
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         (
-            MODEL + "def transform_fn(m, b, c, a): pass\ndef input_fn(b, c): pass\n",
+            MODEL_FN + "def transform_fn(m, b, c, a): pass\ndef input_fn(b, c): pass\n",
             "it has transform_fn and input_fn",
         ),
-        (MODEL + "def predict_fn(data): pass\n", r"predict_fn\(data\) is given 2 arguments"),
-        (MODEL + "def input_fn(a, b, c, d): pass\n", r"input_fn\(a, b, c, d\) is given 2 arguments"),
+        (MODEL_FN + "def predict_fn(data): pass\n", r"predict_fn\(data\) is given 2 arguments"),
+        (MODEL_FN + "def input_fn(a, b, c, d): pass\n", r"input_fn\(a, b, c, d\) is given 2 arguments"),
     ],
 )
-def test_a_script_that_cannot_work_is_told_so_at_start(text: str, reason: str) -> None:
+def test_a_script_with_wrong_functions_stops_the_start_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(StartError, match=reason):
-        ScriptFunctions(script(text))
+        ScriptFunctions(script_module(text))
 
 
-def test_an_argument_with_a_default_is_left_at_it_unless_it_is_the_context() -> None:
-    def own_default(folder: str, name: str = "own") -> str:
+def test_only_the_argument_called_context_gets_the_context() -> None:
+    def with_own_default(folder: str, name: str = "own") -> str:
         return name
 
-    def context_default(folder: str, context: Any = None) -> Any:
+    def with_context_default(folder: str, context: Any = None) -> Any:
         return context
 
-    given = context()
-    assert accept_context(own_default, 1)("folder", given) == "own"
-    assert accept_context(context_default, 1)("folder", given) is given
-    assert accept_context(lambda *arguments: arguments, 2)(1, 2, given) == (1, 2)
+    request_context = context()
+    assert accept_context(with_own_default, 1)("folder", request_context) == "own"
+    assert accept_context(with_context_default, 1)("folder", request_context) is request_context
+    assert accept_context(lambda *arguments: arguments, 2)(1, 2, request_context) == (1, 2)
 
 
-def test_without_predict_fn_the_model_predicts_or_is_called() -> None:
+def test_without_predict_fn_the_models_predict_or_the_model_is_called() -> None:
     predict = Defaults().predict
     assert predict(2, SimpleNamespace(predict=lambda data: data + 1)) == 3
     assert predict(2, lambda data: data + 2) == 4
@@ -127,7 +136,7 @@ def test_without_predict_fn_the_model_predicts_or_is_called() -> None:
         predict(2, {})
 
 
-def test_the_toolkits_errors_become_the_boxs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_toolkits_errors_become_trireme_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(STAND_IN)
     errors = importlib.import_module("sagemaker_inference.errors")
     chosen = to_trireme_error(errors.GenericInferenceToolkitError(422, "no such colour"))
@@ -140,5 +149,5 @@ def test_the_toolkits_errors_become_the_boxs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("status", [0, 200, 302, 700])
-def test_a_status_that_is_no_errors_is_a_500(status: int) -> None:
+def test_a_chosen_status_that_is_no_error_becomes_500(status: int) -> None:
     assert ChosenStatus(status, "odd").status == 500

@@ -1,4 +1,4 @@
-"""Modules beside a script under their plain names, and several folders in one process."""
+"""Scripts import the modules beside them by plain names; several code folders live in one process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sm.plugins.toolkit.script_modules import plain_names
 
 
 @pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """Leave the process as it was."""
+def restore_imports() -> Iterator[None]:
+    """Undo changes of sys.path, sys.modules and the known folders."""
     path, loaded, known = sys.path[:], set(sys.modules), set(script_modules._imported_folders)
     yield
     sys.path[:] = path
@@ -28,8 +28,8 @@ def as_before() -> Iterator[None]:
     script_modules._imported_folders.update(known)
 
 
-def folder(path: Path, word: str) -> Path:
-    """A script with a helper, a package and a module in lib/, all with names of their own kind."""
+def write_script_folder(path: Path, word: str) -> Path:
+    """Write a script with a helper module, a package and a module in lib/, whose constants are all ``word``."""
     (path / "parts").mkdir(parents=True)
     (path / "lib").mkdir()
     (path / "toolkit_script.py").write_text(
@@ -43,48 +43,55 @@ def folder(path: Path, word: str) -> Path:
     return path
 
 
-def words(path: Path) -> list[str]:
+def import_words(path: Path) -> list[str]:
+    """Import the script and return the words of its three modules."""
     with plain_names(path):
-        found: list[str] = importlib.import_module("toolkit_script").WORDS
-        return found
+        words: list[str] = importlib.import_module("toolkit_script").WORDS
+        return words
 
 
 def test_a_helper_a_package_and_lib_are_found_by_their_plain_names(tmp_path: Path) -> None:
-    assert words(folder(tmp_path / "a", "a")) == ["a", "a", "a"]
+    assert import_words(write_script_folder(tmp_path / "a", "a")) == ["a", "a", "a"]
 
 
-def test_two_folders_with_modules_of_one_name_each_get_their_own(tmp_path: Path) -> None:
-    first, second = folder(tmp_path / "a", "a"), folder(tmp_path / "b", "b")
-    assert [words(first), words(second), words(first)] == [["a"] * 3, ["b"] * 3, ["a"] * 3]
+def test_two_folders_with_modules_of_the_same_name_each_get_their_own(tmp_path: Path) -> None:
+    first, second = write_script_folder(tmp_path / "a", "a"), write_script_folder(tmp_path / "b", "b")
+    assert [import_words(first), import_words(second), import_words(first)] == [
+        ["a"] * 3,
+        ["b"] * 3,
+        ["a"] * 3,
+    ]
 
 
-def test_a_folder_that_was_changed_is_read_afresh(tmp_path: Path) -> None:
-    home = folder(tmp_path / "a", "a")
-    assert words(home) == ["a"] * 3
-    (home / "toolkit_helper.py").write_text("WORD = 'another'\n")
-    assert words(home) == ["another", "a", "a"]
+def test_a_changed_folder_is_imported_again(tmp_path: Path) -> None:
+    script_folder = write_script_folder(tmp_path / "a", "a")
+    assert import_words(script_folder) == ["a"] * 3
+    (script_folder / "toolkit_helper.py").write_text("WORD = 'another'\n")
+    assert import_words(script_folder) == ["another", "a", "a"]
 
 
 def test_a_module_imported_later_is_still_found(tmp_path: Path) -> None:
-    home = folder(tmp_path / "a", "a")
-    (home / "toolkit_lazy.py").write_text("WORD = 'late'\n")
-    words(home)
+    script_folder = write_script_folder(tmp_path / "a", "a")
+    (script_folder / "toolkit_lazy.py").write_text("WORD = 'late'\n")
+    import_words(script_folder)
     assert importlib.import_module("toolkit_lazy").WORD == "late"
 
 
-def test_a_folder_that_is_gone_leaves_no_module_and_no_place(tmp_path: Path) -> None:
-    home = folder(tmp_path / "a", "a")
-    words(home)
-    home.rename(tmp_path / "gone")
-    words(folder(tmp_path / "b", "b"))
-    assert not [entry for entry in sys.path if entry.startswith(str(home))]
+def test_a_removed_folder_leaves_no_module_and_no_search_path(tmp_path: Path) -> None:
+    script_folder = write_script_folder(tmp_path / "a", "a")
+    import_words(script_folder)
+    script_folder.rename(tmp_path / "gone")
+    import_words(write_script_folder(tmp_path / "b", "b"))
+    assert not [entry for entry in sys.path if entry.startswith(str(script_folder))]
     assert not [
-        name for name, found in sys.modules.items() if str(home) in str(getattr(found, "__file__", ""))
+        name
+        for name, module in sys.modules.items()
+        if str(script_folder) in str(getattr(module, "__file__", ""))
     ]
 
 
 class AnswersEverything(types.ModuleType):
-    """As ``torch.classes``: any attribute is there, and none of them can be iterated over."""
+    """Has every attribute, but none that can be iterated over, as ``torch.classes``."""
 
     def __getattr__(self, name: str) -> object:
         return AnswersEverything(name)
@@ -95,14 +102,14 @@ class RaisesEverywhere(types.ModuleType):
         raise RuntimeError(f"no {name} before the library is set up")
 
 
-class ProperPath(types.ModuleType):
+class PathPropertyRaises(types.ModuleType):
     @property
     def __path__(self) -> list[str]:  # type: ignore[override]
         raise OSError("the path is not there yet")
 
 
 class EndlessPath:
-    """No module at all, and a path that never ends."""
+    """Not a module, and with an endless path."""
 
     __file__ = 7
 
@@ -115,7 +122,7 @@ class Slotted:
     __slots__ = ()
 
 
-def with_path(path: object) -> types.ModuleType:
+def module_with_path(path: object) -> types.ModuleType:
     module = types.ModuleType("odd")
     module.__path__ = path  # type: ignore[assignment]
     return module
@@ -126,41 +133,56 @@ def with_path(path: object) -> types.ModuleType:
     [
         AnswersEverything("toolkit_foreign"),
         RaisesEverywhere("toolkit_foreign"),
-        ProperPath("toolkit_foreign"),
+        PathPropertyRaises("toolkit_foreign"),
         EndlessPath(),
         Slotted(),
         None,
-        with_path(itertools.repeat("x")),
-        with_path(AnswersEverything("x")),
-        with_path([None, b"x", 7]),
-        with_path("text"),
+        module_with_path(itertools.repeat("x")),
+        module_with_path(AnswersEverything("x")),
+        module_with_path([None, b"x", 7]),
+        module_with_path("text"),
     ],
-    ids=lambda module: type(module).__name__,
+    ids=[
+        "answers everything",
+        "raises everywhere",
+        "path raises",
+        "endless path",
+        "slotted",
+        "None",
+        "module with endless path",
+        "path not iterable",
+        "path of odd values",
+        "path is text",
+    ],
 )
-def test_whatever_lies_in_sys_modules_breaks_no_load(module: Any, tmp_path: Path) -> None:
-    first, second = folder(tmp_path / "a", "a"), folder(tmp_path / "b", "b")
-    assert words(first) == ["a"] * 3
+def test_odd_objects_in_sys_modules_do_not_break_a_load(module: Any, tmp_path: Path) -> None:
+    first, second = write_script_folder(tmp_path / "a", "a"), write_script_folder(tmp_path / "b", "b")
+    assert import_words(first) == ["a"] * 3
     sys.modules["toolkit_foreign"] = module
-    assert [words(second), words(first)] == [["b"] * 3, ["a"] * 3]
+    assert [import_words(second), import_words(first)] == [["b"] * 3, ["a"] * 3]
     script_modules.forget_modules(first)
     assert sys.modules["toolkit_foreign"] is module
 
 
-def test_a_module_that_puts_an_object_in_its_place_is_still_its_folders(tmp_path: Path) -> None:
-    replacing = "import sys\n\nclass Word:\n    WORD = {word!r}\n\nsys.modules[__name__] = Word()\n"
-    first, second = folder(tmp_path / "a", "a"), folder(tmp_path / "b", "b")
-    for home in (first, second):
-        (home / "toolkit_helper.py").write_text(replacing.format(word=f"object of {home.name}"))
-    assert [words(first)[0], words(second)[0]] == ["object of a", "object of b"]
+def test_a_module_that_replaces_itself_in_sys_modules_belongs_to_its_folder(tmp_path: Path) -> None:
+    self_replacing_module = (
+        "import sys\n\nclass Word:\n    WORD = {word!r}\n\nsys.modules[__name__] = Word()\n"
+    )
+    first, second = write_script_folder(tmp_path / "a", "a"), write_script_folder(tmp_path / "b", "b")
+    for script_folder in (first, second):
+        (script_folder / "toolkit_helper.py").write_text(
+            self_replacing_module.format(word=f"object of {script_folder.name}")
+        )
+    assert [import_words(first)[0], import_words(second)[0]] == ["object of a", "object of b"]
     script_modules.forget_modules(second)
     assert "toolkit_helper" not in sys.modules
 
 
-def test_a_folder_inside_a_package_without_an_init_is_read_afresh(tmp_path: Path) -> None:
-    home = folder(tmp_path / "a", "a")
-    (home / "parts" / "bare").mkdir()
-    (home / "parts" / "bare" / "deep.py").write_text("WORD = 'deep'\n")
-    (home / "toolkit_script.py").write_text("from parts.bare import deep\nWORDS = [deep.WORD]\n")
-    assert words(home) == ["deep"]
-    (home / "parts" / "bare" / "deep.py").write_text("WORD = 'deeper'\n")
-    assert words(home) == ["deeper"]
+def test_a_changed_package_without_init_is_imported_again(tmp_path: Path) -> None:
+    script_folder = write_script_folder(tmp_path / "a", "a")
+    (script_folder / "parts" / "bare").mkdir()
+    (script_folder / "parts" / "bare" / "deep.py").write_text("WORD = 'deep'\n")
+    (script_folder / "toolkit_script.py").write_text("from parts.bare import deep\nWORDS = [deep.WORD]\n")
+    assert import_words(script_folder) == ["deep"]
+    (script_folder / "parts" / "bare" / "deep.py").write_text("WORD = 'deeper'\n")
+    assert import_words(script_folder) == ["deeper"]

@@ -1,4 +1,4 @@
-"""SageMaker's protobuf records, written here byte by byte, become rows; garbage is the caller's error."""
+"""SageMaker's protobuf records become rows; invalid bodies are the caller's error."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sm.plugins.toolkit.recordio import read
 from tests.support.recordio import FLOAT32, FLOAT64, INT32, record
 
 
-@pytest.mark.parametrize("kind", [FLOAT32, FLOAT64, INT32])
-def test_records_are_rows_with_or_without_keys(kind: tuple[int, str]) -> None:
-    rows = read(record([1, 2, 3], kind=kind) + record([7, 8], keys=[0, 4], kind=kind))
+@pytest.mark.parametrize("datatype", [FLOAT32, FLOAT64, INT32], ids=["float32", "float64", "int32"])
+def test_records_are_rows_with_or_without_keys(datatype: tuple[int, str]) -> None:
+    rows = read(record([1, 2, 3], kind=datatype) + record([7, 8], keys=[0, 4], kind=datatype))
     assert rows.values.tolist() == [1, 2, 3, 7, 8]
     assert rows.indices.tolist() == [0, 1, 2, 0, 4]
     assert rows.starts.tolist() == [0, 3, 5]
@@ -32,15 +32,24 @@ def test_records_are_rows_with_or_without_keys(kind: tuple[int, str]) -> None:
         (record([1], name=b"others"), "no features called 'values'"),
         (record([1, 2], keys=[3]), "the keys of record 1 of the body do not fit"),
     ],
+    ids=[
+        "empty",
+        "no magic number",
+        "cut off",
+        "second cut off",
+        "not protobuf",
+        "no values",
+        "too few keys",
+    ],
 )
-def test_what_is_no_record_is_told_where(body: bytes, reason: str) -> None:
+def test_the_error_for_an_invalid_record_names_its_position(body: bytes, reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         read(body)
 
 
 @given(st.binary().map(lambda data: struct.pack("<II", 0xCED7230A, len(data)) + data) | st.binary())
 @example(record([1], keys=[1]))
-def test_no_bytes_make_it_fail_otherwise(body: bytes) -> None:
+def test_any_bytes_are_read_as_records_or_refused_as_bad_input(body: bytes) -> None:
     try:
         read(body)
     except BadInput as error:
