@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.boxes import RunningBox
+from tests.support.boxes import RunningBox, descendants, memory_field
 
 
 class Peak:
@@ -23,3 +23,8 @@ class Peak:
 def _status(pid: int, name: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def proportional_bytes(box: RunningBox) -> int:
+    """Memory of all processes of the box in bytes; pages that they share are counted once."""
+    return sum(memory_field(pid, "Pss:") for pid in (box.process.pid, *descendants(box.process.pid)))

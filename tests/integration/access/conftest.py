@@ -1,4 +1,4 @@
-"""A box with every lock on: TLS, API keys, rate limits, and web pages of another origin."""
+"""A box with every lock on: TLS, API keys, rate limits, and CORS."""
 
 from tests.support.locked_boxes import locked
 

@@ -21,7 +21,7 @@ from tests.support.locked_boxes import LockedBox, error_of
 
 
 def resident_kb(pids: list[int]) -> int:
-    """Memory of these processes together."""
+    """Resident memory of these processes together, in kB."""
     statuses = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
     return sum(int(size) for status in statuses for size in re.findall(r"VmRSS:\s+(\d+) kB", status))
 
@@ -29,7 +29,7 @@ def resident_kb(pids: list[int]) -> int:
 @pytest.mark.parametrize(("method", "path"), CLOSED)
 def test_every_route_needs_a_key(locked: LockedBox, method: str, path: str) -> None:
     response = locked.ask(method, path, b"{}" if method == "POST" else None)
-    if path == "//ping":  # nginx takes it for /ping, which is open
+    if path == "//ping":  # nginx merges the slashes, and /ping is open
         assert response[0] == 200
         return
     assert response[0] == 401
@@ -43,7 +43,7 @@ def test_ping_and_the_page_need_no_key(locked: LockedBox) -> None:
 
 
 @pytest.mark.parametrize("path", ["/models/..", "/models/%2e%2e", "/metrics/../ping", "/metrics%2f..%2fping"])
-def test_no_spelling_of_an_open_path_leads_anywhere_else(locked: LockedBox, path: str) -> None:
+def test_path_traversal_from_an_open_path_reaches_no_protected_route(locked: LockedBox, path: str) -> None:
     for method in ("GET", "DELETE"):
         status, _, body = locked.ask(method, path)
         assert (status, body) == (200, b"") or b"<title>Trireme" in body or status == 405
@@ -69,17 +69,17 @@ def test_a_wrong_key_is_a_403_and_is_not_repeated(locked: LockedBox, wrong: str)
         assert wrong.encode() not in response[2]
 
 
-def test_a_key_with_a_character_changed_is_wrong(locked: LockedBox) -> None:
-    other = "A" if locked.key[-5] != "A" else "B"
-    assert locked.invoke(x_api_key=locked.key[:-5] + other + locked.key[-4:])[0] == 403
+def test_an_altered_key_is_refused(locked: LockedBox) -> None:
+    replacement = "A" if locked.key[-5] != "A" else "B"
+    assert locked.invoke(x_api_key=locked.key[:-5] + replacement + locked.key[-4:])[0] == 403
     assert locked.invoke(x_api_key=locked.key[:-1])[0] == 403
     assert locked.invoke(x_api_key=locked.key + "A")[0] == 403
     assert locked.invoke(x_api_key="")[0] == 401
 
 
-def test_all_of_the_box_is_there_with_a_key(locked: LockedBox) -> None:
-    rows = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}]}'
-    assert locked.ask("POST", "/v2/models/echo/infer", rows, x_api_key=locked.key)[0] == 200
+def test_every_kind_of_route_answers_with_a_key(locked: LockedBox) -> None:
+    v2_body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}]}'
+    assert locked.ask("POST", "/v2/models/echo/infer", v2_body, x_api_key=locked.key)[0] == 200
     for path in ("/metrics", "/models", "/openapi.json", "/v2/health/ready", "/execution-parameters"):
         assert locked.ask("GET", path, x_api_key=locked.key)[0] == 200, path
 
@@ -89,65 +89,65 @@ def test_a_websocket_needs_a_key(locked: LockedBox) -> None:
     options: dict[str, Any] = {"sslopt": {"cert_reqs": 0}, "timeout": 10}
     with pytest.raises(websocket.WebSocketBadStatusException, match="401"):
         websocket.create_connection(url, **options)
-    talk = websocket.create_connection(url, header=[f"x-api-key: {locked.key}"], **options)
-    talk.send('{"modelname":"probe","payload":{}}')
-    assert json.loads(talk.recv())["modelname"] == "probe"
-    talk.close()
+    connection = websocket.create_connection(url, header=[f"x-api-key: {locked.key}"], **options)
+    connection.send('{"modelname":"probe","payload":{}}')
+    assert json.loads(connection.recv())["modelname"] == "probe"
+    connection.close()
 
 
 def test_a_body_without_a_key_is_refused_before_it_is_sent(locked: LockedBox) -> None:
     with locked.connect() as connection:
         connection.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n")
-        # The answer comes although not a byte of the body does.
+        # The response comes before any byte of the body.
         assert connection.recv(65536).startswith(b"HTTP/1.1 401")
 
 
 def test_callers_without_a_key_cannot_make_the_box_store_their_bodies(locked: LockedBox) -> None:
-    before = resident_kb(locked.box.pids("nginx"))
-    intruders = [locked.connect() for _ in range(8)]
-    for intruder in intruders:
-        intruder.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n")
-        # A body goes on being read for a while, so that its sender gets to read the answer, and is not kept.
+    memory_before_kb = resident_kb(locked.box.pids("nginx"))
+    connections = [locked.connect() for _ in range(8)]
+    for connection in connections:
+        connection.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n")
+        # nginx reads and discards the body for a while, so that the sender can read the response.
         with contextlib.suppress(OSError):
             for _ in range(40):
-                intruder.sendall(b"x" * 2**18)
-    assert resident_kb(locked.box.pids("nginx")) - before < 20_000
+                connection.sendall(b"x" * 2**18)
+    assert resident_kb(locked.box.pids("nginx")) - memory_before_kb < 20_000
     assert not list((locked.box.run_folder() / "nginx" / "body").iterdir())
-    for intruder in intruders:
-        assert intruder.recv(65536).startswith(b"HTTP/1.1 401")
-        intruder.close()
+    for connection in connections:
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+        connection.close()
 
 
-def test_callers_without_a_key_take_no_place_from_those_with_one(locked: LockedBox) -> None:
-    # More than the workers and the queue hold together, each with a body that never ends.
-    intruders = [locked.connect() for _ in range(60)]
+def test_callers_without_a_key_cannot_block_those_with_one(locked: LockedBox) -> None:
+    # More connections than the workers and their queue hold, each with a body that never ends.
+    connections = [locked.connect() for _ in range(60)]
     try:
-        for intruder in intruders:
-            intruder.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n{")
-        for intruder in intruders:
-            assert intruder.recv(65536).startswith(b"HTTP/1.1 401")
+        for connection in connections:
+            connection.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n{")
+        for connection in connections:
+            assert connection.recv(65536).startswith(b"HTTP/1.1 401")
         assert [locked.invoke(x_api_key=locked.key)[0] for _ in range(5)] == [200] * 5
     finally:
-        for intruder in intruders:
-            intruder.close()
+        for connection in connections:
+            connection.close()
 
 
-def test_the_name_is_in_the_log_and_no_key_anywhere(locked: LockedBox) -> None:
+def test_the_log_names_the_keys_owner_and_no_key_is_ever_shown(locked: LockedBox) -> None:
     headers = {"X_Amzn_SageMaker_Inference_Id": "who-asks", "x_api_key": locked.key}
     response = locked.invoke(X_Trireme_Key_Name="forged", **headers)
     metrics = locked.ask("GET", "/metrics", x_api_key=locked.key)[2].decode()
     locked.invoke(Authorization="Bearer trireme_WRONG-KEY")
-    text = locked.box.wait_for_log('"who-asks"')
-    line = next(line for line in text.splitlines() if '"who-asks"' in line)
+    log = locked.box.wait_for_log('"who-asks"')
+    line = next(line for line in log.splitlines() if '"who-asks"' in line)
     assert json.loads(line)["api_key_name"] == "alice"
     for key in (locked.key, locked.limited_key, "WRONG-KEY"):
-        assert key not in text
+        assert key not in log
         assert key not in metrics
         assert key.encode() not in response[2]
 
 
-def test_a_key_over_its_rate_is_a_429_and_others_are_not(locked: LockedBox) -> None:
-    responses = ask_at_once(locked)
+def test_a_key_over_its_rate_gets_429_and_other_keys_do_not(locked: LockedBox) -> None:
+    responses = exceed_rate_limit(locked)
     assert [response[0] for response in responses].count(200) >= 3
     refused = next(response for response in responses if response[0] == 429)
     assert error_of(refused)["code"] == "rate_limited"
@@ -155,44 +155,47 @@ def test_a_key_over_its_rate_is_a_429_and_others_are_not(locked: LockedBox) -> N
     assert locked.invoke(x_api_key=locked.key)[0] == 200
     locked.box.wait_for_log('"api_key_name":"bob"')
     wait_until(
-        lambda: locked.invoke(x_api_key=locked.limited_key)[0] == 200, description="the end of the wait"
+        lambda: locked.invoke(x_api_key=locked.limited_key)[0] == 200,
+        description="the limited key's next turn",
     )
 
 
-def test_a_forged_name_makes_no_other_rate(locked: LockedBox) -> None:
-    assert 429 in {response[0] for response in ask_at_once(locked, X_Trireme_Key_Name="alice")}
+def test_a_forged_name_header_does_not_evade_the_rate_limit(locked: LockedBox) -> None:
+    assert 429 in {response[0] for response in exceed_rate_limit(locked, X_Trireme_Key_Name="alice")}
 
 
-def ask_at_once(locked: LockedBox, **headers: str) -> list[tuple[int, dict[str, str], bytes]]:
-    """Far more requests than the key may make that may ask three times at once and once in two seconds."""
-    with ThreadPoolExecutor(8) as callers:
-        return list(callers.map(lambda _: locked.invoke(x_api_key=locked.limited_key, **headers), range(24)))
+def exceed_rate_limit(locked: LockedBox, **headers: str) -> list[tuple[int, dict[str, str], bytes]]:
+    """Send far more requests than bob's key allows: three at once, then one every two seconds."""
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(lambda _: locked.invoke(x_api_key=locked.limited_key, **headers), range(24)))
 
 
-def test_a_key_that_is_added_works_and_one_that_is_removed_does_not(locked: LockedBox) -> None:
+def test_keys_added_to_or_removed_from_the_file_take_effect(locked: LockedBox) -> None:
     key = keys.generate()
-    before = locked.keys_file.read_text()
+    content = locked.keys_file.read_text()
     with locked.keys_file.open("a") as file:
         file.write(keys.format_line("carol", key) + "\n")
-    wait_until(lambda: locked.invoke(x_api_key=key)[0] == 200, description="the new key")
-    locked.keys_file.write_text(before)
-    wait_until(lambda: locked.invoke(x_api_key=key)[0] == 403, description="the end of the key")
+    wait_until(lambda: locked.invoke(x_api_key=key)[0] == 200, description="the new key's acceptance")
+    locked.keys_file.write_text(content)
+    wait_until(lambda: locked.invoke(x_api_key=key)[0] == 403, description="the removed key's refusal")
     assert locked.invoke(x_api_key=locked.key)[0] == 200
     locked.box.wait_for_log("the API keys were read again: 3")
 
 
 @pytest.mark.parametrize("broken", ["", "garbage\n", "\nalice sha256:12\n", None])
-def test_a_file_that_is_broken_later_changes_nothing(locked: LockedBox, broken: str | None) -> None:
+def test_a_key_file_that_becomes_invalid_leaves_the_old_keys_in_force(
+    locked: LockedBox, broken: str | None
+) -> None:
     content = locked.keys_file.read_text()
-    reported = locked.box.log.read_text().count("the API keys stay as they were")
+    warnings_before = locked.box.log.read_text().count("the API keys stay as they were")
     try:
         if broken is None:
             locked.keys_file.unlink()
         else:
             locked.keys_file.write_text(broken)
         wait_until(
-            lambda: locked.box.log.read_text().count("the API keys stay as they were") > reported,
-            description="a word of it",
+            lambda: locked.box.log.read_text().count("the API keys stay as they were") > warnings_before,
+            description="a warning about the key file",
         )
         assert locked.invoke(x_api_key=locked.key)[0] == 200
         assert locked.invoke()[0] == 401
@@ -200,9 +203,9 @@ def test_a_file_that_is_broken_later_changes_nothing(locked: LockedBox, broken: 
         locked.keys_file.write_text(content)
 
 
-def test_without_the_checker_nobody_gets_in_and_it_comes_back(locked: LockedBox) -> None:
+def test_requests_get_503_while_the_key_checker_hangs_and_it_is_replaced(locked: LockedBox) -> None:
     content = locked.keys_file.read_text()
-    # Not even a broken file keeps it from coming back: it uses what was good last.
+    # The new checker starts even if the file is broken: it uses the last valid keys.
     locked.keys_file.write_text("garbage\n")
     (checker,) = locked.box.pids("sm.server.access.checker")
     os.kill(checker, signal.SIGSTOP)
@@ -215,12 +218,12 @@ def test_without_the_checker_nobody_gets_in_and_it_comes_back(locked: LockedBox)
             assert locked.ask("GET", "/ping")[0] == 200
         finally:
             os.kill(checker, signal.SIGKILL)
-        wait_until(lambda: locked.invoke(x_api_key=locked.key)[0] == 200, description="the checker")
+        wait_until(lambda: locked.invoke(x_api_key=locked.key)[0] == 200, description="a new key checker")
         assert locked.invoke(x_api_key="x")[0] == 403
     finally:
         locked.keys_file.write_text(content)
 
 
-def test_the_checker_is_small(locked: LockedBox) -> None:
+def test_the_key_checker_takes_less_than_40_mb(locked: LockedBox) -> None:
     (checker,) = locked.box.pids("sm.server.access.checker")
     assert resident_kb([checker]) < 40_000

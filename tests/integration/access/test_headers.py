@@ -1,4 +1,4 @@
-"""What goes on behind nginx from a request with a key: its name, and never the key."""
+"""Which headers nginx forwards: the name of the caller's API key, and never the key."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ KEY = keys.generate()
 
 @pytest.fixture(scope="module")
 def nginx() -> Iterator[Front]:
-    """The real nginx and the real checker, before servers that write down what they get."""
+    """The real nginx and key checker, in front of servers that record what they receive."""
     with tempfile.TemporaryDirectory(prefix="t-") as name:
-        run = Path(name)
-        box, file = make_box(run), run / "keys"
-        file.write_text(keys.format_line("alice", KEY) + "\n")
+        run_folder = Path(name)
+        box, keys_file = make_box(run_folder), run_folder / "keys"
+        keys_file.write_text(keys.format_line("alice", KEY) + "\n")
         box.save()
-        setup.prepare(replace(Settings(), api_keys_file=file), box)
+        setup.prepare(replace(Settings(), api_keys_file=keys_file), box)
         checker = subprocess.Popen(
             [sys.executable, "-m", "sm.server.access.checker"],
             cwd=HERE,
-            env={**os.environ, "TRIREME_RUN_DIR": name, "TRIREME_API_KEYS_FILE": str(file)},
+            env={**os.environ, "TRIREME_RUN_DIR": name, "TRIREME_API_KEYS_FILE": str(keys_file)},
         )
         try:
             wait_until(box.keys_socket.exists)
-            with running(run, api_keys_file=file) as started:
-                yield started
+            with running(run_folder, api_keys_file=keys_file) as front_server:
+                yield front_server
         finally:
             checker.terminate()
             checker.wait(60)
 
 
-def sent_on(nginx: Front, method: str, path: str, **headers: str) -> dict[str, str]:
-    """The headers that arrive behind nginx, names in lower case."""
+def forwarded_headers(nginx: Front, method: str, path: str, **headers: str) -> dict[str, str]:
+    """Send a request; return the headers that the upstream gets, with lower-case names."""
     nginx.upstream.seen.clear()
     assert nginx.ask(method, path, b"{}" if method == "POST" else None, **headers)[0] == 200
-    (seen,) = nginx.upstream.seen
-    return {name.lower(): value for name, value in seen[2].items()}
+    (recorded,) = nginx.upstream.seen
+    return {name.lower(): value for name, value in recorded[2].items()}
 
 
 @pytest.mark.parametrize(
@@ -73,39 +73,43 @@ def sent_on(nginx: Front, method: str, path: str, **headers: str) -> dict[str, s
         {"Authorization": f"BEARER {KEY}", "x_api_key": KEY},
     ],
 )
-def test_the_name_goes_on_and_the_key_does_not(
+def test_the_upstream_gets_the_keys_name_and_never_the_key(
     nginx: Front, method: str, path: str, headers: dict[str, str]
 ) -> None:
-    seen = sent_on(nginx, method, path, X_Trireme_Key_Name="forged", **headers)
-    assert seen["x-trireme-key-name"] == "alice"
-    assert not [name for name, value in seen.items() if KEY in value]
-    assert "authorization" not in seen
+    forwarded = forwarded_headers(nginx, method, path, X_Trireme_Key_Name="forged", **headers)
+    assert forwarded["x-trireme-key-name"] == "alice"
+    assert not [name for name, value in forwarded.items() if KEY in value]
+    assert "authorization" not in forwarded
 
 
-def test_another_authorization_goes_on_as_it_is(nginx: Front) -> None:
+def test_an_authorization_header_of_another_scheme_is_forwarded_unchanged(nginx: Front) -> None:
     signature = "AWS4-HMAC-SHA256 Credential=a/b"
-    assert sent_on(nginx, "POST", "/invocations", Authorization=signature, x_api_key=KEY)[
+    assert forwarded_headers(nginx, "POST", "/invocations", Authorization=signature, x_api_key=KEY)[
         "authorization"
     ] == (signature)
 
 
 @pytest.mark.parametrize("path", ["/ping", "/"])
-def test_what_is_open_gets_no_key_either(nginx: Front, path: str) -> None:
-    seen = sent_on(nginx, "GET", path, x_api_key=KEY, X_Trireme_Key_Name="forged")
-    assert not [name for name, value in seen.items() if KEY in value or value == "forged"]
+def test_open_routes_forward_no_key_and_no_forged_name(nginx: Front, path: str) -> None:
+    forwarded = forwarded_headers(nginx, "GET", path, x_api_key=KEY, X_Trireme_Key_Name="forged")
+    assert not [name for name, value in forwarded.items() if KEY in value or value == "forged"]
 
 
-def test_without_keys_nobody_can_say_who_he_is(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_box_without_keys_drops_the_key_name_header(tmp_path_factory: pytest.TempPathFactory) -> None:
     with tempfile.TemporaryDirectory(prefix="t-") as name, running(Path(name)) as nginx:
-        seen = sent_on(nginx, "POST", "/invocations", X_Trireme_Key_Name="forged", x_api_key="theirs")
-        assert "x-trireme-key-name" not in seen
-        assert seen["x-api-key"] == "theirs"
+        forwarded = forwarded_headers(
+            nginx, "POST", "/invocations", X_Trireme_Key_Name="forged", x_api_key="theirs"
+        )
+        assert "x-trireme-key-name" not in forwarded
+        assert forwarded["x-api-key"] == "theirs"
 
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("with_keys", [False, True])
 @pytest.mark.parametrize("cors", [False, True])
-def test_any_of_the_locks_may_be_on(tmp_path: Path, tls: bool, with_keys: bool, cors: bool) -> None:
+def test_nginx_accepts_every_combination_of_tls_keys_and_cors(
+    tmp_path: Path, tls: bool, with_keys: bool, cors: bool
+) -> None:
     certificate, key = certificate_files.write(tmp_path)
     (tmp_path / "keys").write_text(keys.format_line("alice", KEY))
     settings = replace(
@@ -119,34 +123,34 @@ def test_any_of_the_locks_may_be_on(tmp_path: Path, tls: bool, with_keys: bool, 
     box = make_box(tmp_path)
     setup.prepare(settings, box)
     assert NGINX is not None
-    front.prepare(NGINX, settings, box)  # nginx itself checks its configuration
+    front.prepare(NGINX, settings, box)  # runs nginx -t on the configuration
 
 
-def test_a_body_of_chunks_is_refused_without_a_key(nginx: Front) -> None:
-    raw = nginx.send(
+def test_a_chunked_body_is_refused_without_a_key(nginx: Front) -> None:
+    response = nginx.send(
         b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
         b"2\r\n{}\r\n0\r\n\r\n"
     )
-    assert raw.startswith(b"HTTP/1.1 401")
+    assert response.startswith(b"HTTP/1.1 401")
 
 
-def test_nobody_is_told_to_go_on_with_a_body_before_the_key_is_known(nginx: Front) -> None:
-    raw = nginx.send(
+def test_expect_continue_is_refused_without_a_key(nginx: Front) -> None:
+    response = nginx.send(
         b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\nExpect: 100-continue\r\n"
         b"Connection: close\r\n\r\n"
     )
-    assert raw.startswith(b"HTTP/1.1 401")
+    assert response.startswith(b"HTTP/1.1 401")
 
 
-def test_two_requests_in_one_packet_are_each_asked_for_a_key(nginx: Front) -> None:
-    good = b"GET /metrics HTTP/1.1\r\nHost: a\r\nx-api-key: %s\r\n\r\n" % KEY.encode()
-    bad = b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-    raw = nginx.send(good + bad)
-    assert raw.startswith(b"HTTP/1.1 200")
-    assert raw.count(b"HTTP/1.1 401") == 1
+def test_each_of_two_pipelined_requests_needs_a_key(nginx: Front) -> None:
+    request_with_key = b"GET /metrics HTTP/1.1\r\nHost: a\r\nx-api-key: %s\r\n\r\n" % KEY.encode()
+    request_without_key = b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    responses = nginx.send(request_with_key + request_without_key)
+    assert responses.startswith(b"HTTP/1.1 200")
+    assert responses.count(b"HTTP/1.1 401") == 1
 
 
-def test_an_error_behind_the_check_is_the_requests_own(nginx: Front) -> None:
+def test_an_error_of_the_upstream_is_passed_on_as_it_is(nginx: Front) -> None:
     nginx.upstream.status, nginx.upstream.body = 403, b'{"error":"mine"}'
     try:
         response = nginx.ask("POST", "/invocations", b"{}", x_api_key=KEY)

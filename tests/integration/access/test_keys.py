@@ -1,4 +1,4 @@
-"""The file of hashed keys, the look-up, and the limits."""
+"""API keys: the file of hashes, the look-up, the rate limits and ``sm new-key``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ FILE = Path("keys")
 HASH = "sha256:" + "0" * 64
 
 
-def new_key(*words: str) -> subprocess.CompletedProcess[str]:
+def run_new_key(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sm.cli", "new-key", *words],
+        [sys.executable, "-m", "sm.cli", "new-key", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -33,7 +33,7 @@ def new_key(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_file_has_comments_names_hashes_and_limits() -> None:
+def test_a_key_file_has_comments_names_hashes_and_limits() -> None:
     text = f"# callers\n\nalice {HASH}\nbob\tsha256:{'1' * 64} rate=2.5 burst=7 # slow\n"
     assert keys.parse(text.encode(), FILE) == [
         ApiKey("alice", bytes(32)),
@@ -60,7 +60,7 @@ def test_a_file_has_comments_names_hashes_and_limits() -> None:
         ("\x00\xff\n", "line 1: a line is NAME"),
     ],
 )
-def test_what_is_no_key_file_is_refused_with_its_line_and_without_its_content(
+def test_an_invalid_key_file_is_refused_with_the_line_number_and_without_its_content(
     text: str, sentence: str
 ) -> None:
     with pytest.raises(KeyFileError, match=sentence) as raised:
@@ -69,14 +69,14 @@ def test_what_is_no_key_file_is_refused_with_its_line_and_without_its_content(
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_key_file_or_refused(content: bytes) -> None:
+def test_arbitrary_bytes_are_parsed_or_refused(content: bytes) -> None:
     try:
         assert keys.parse(content, FILE)
-    except KeyFileError as refused:
-        assert str(refused).startswith("keys")
+    except KeyFileError as error:
+        assert str(error).startswith("keys")
 
 
-def test_a_file_that_is_missing_too_large_or_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_missing_too_large_or_not_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="No such file"):
         keys.read_file(tmp_path / "none")
     os.mkfifo(tmp_path / "fifo")
@@ -87,19 +87,19 @@ def test_a_file_that_is_missing_too_large_or_no_file_is_refused(tmp_path: Path) 
         keys.read_file(tmp_path / "large")
 
 
-def test_a_key_is_found_by_its_whole_self_alone() -> None:
-    made = [keys.generate() for _ in range(50)]
-    lines = "\n".join(keys.format_line(f"n{number}", key) for number, key in enumerate(made))
+def test_only_the_whole_key_is_accepted() -> None:
+    generated_keys = [keys.generate() for _ in range(50)]
+    lines = "\n".join(keys.format_line(f"n{number}", key) for number, key in enumerate(generated_keys))
     ring = KeyRing(keys.parse(lines.encode(), FILE))
-    for number, key in enumerate(made):
-        found = ring.find(key.encode())
-        assert found is not None
-        assert found.name == f"n{number}"
+    for number, key in enumerate(generated_keys):
+        api_key = ring.find(key.encode())
+        assert api_key is not None
+        assert api_key.name == f"n{number}"
         assert ring.find(key[:-1].encode()) is None
     assert ring.find(b"") is None
     assert ring.find(b"x" * 100_000) is None
-    assert len(set(made)) == 50
-    assert all(len(key) == len(keys.KEY_PREFIX) + 43 for key in made)
+    assert len(set(generated_keys)) == 50
+    assert all(len(key) == len(keys.KEY_PREFIX) + 43 for key in generated_keys)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_key_is_read_from_either_header(head: bytes, key: bytes | None) -> N
     assert presented_key(head) == key
 
 
-def test_the_checker_reads_heads_in_pieces_and_many_on_one_connection(tmp_path: Path) -> None:
+def test_the_checker_reads_split_and_repeated_requests_on_one_connection(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as connection:
         listener.bind(str(tmp_path / "s"))
         listener.listen(1)
@@ -148,18 +148,18 @@ def test_a_bucket_gives_a_burst_then_its_rate() -> None:
     assert [bucket.take(100.0) for _ in range(4)] == [0, 0, 0, 0.5]
 
 
-def test_limits_are_the_keys_own_or_those_of_the_settings() -> None:
+def test_a_key_has_its_own_limits_or_those_of_the_settings() -> None:
     now = 0.0
     limits = RateLimits(rate=1.0, burst=2, clock=lambda: now)
     limits.replace_keys([ApiKey("a", b"1"), ApiKey("b", b"2", rate=0.0), ApiKey("c", b"3", rate=4.0)])
-    used = {
+    requests_allowed = {
         name: next(count for count in range(100) if count == 50 or limits.seconds_to_wait(name))
         for name in "abc"
     }
-    assert used == {"a": 2, "b": 50, "c": 4}
+    assert requests_allowed == {"a": 2, "b": 50, "c": 4}
 
 
-def test_a_key_file_that_is_read_again_gives_nobody_a_new_burst() -> None:
+def test_reading_the_key_file_again_grants_no_new_burst() -> None:
     limits = RateLimits(rate=1.0, burst=2, clock=lambda: 0.0)
     for _ in range(3):
         limits.replace_keys([ApiKey("a", b"1")])
@@ -170,32 +170,31 @@ def test_a_key_file_that_is_read_again_gives_nobody_a_new_burst() -> None:
     assert limits.seconds_to_wait("a") == 0
 
 
-def test_new_key_shows_the_key_once_and_writes_what_the_box_reads(tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    first = new_key("alice", "--file", str(file))
-    second = new_key("bob", "--file", str(file), "--rate", "2", "--burst", "5")
-    assert file.stat().st_mode & 0o777 == 0o600
-    ring = KeyRing(keys.parse(file.read_bytes(), file))
-    assert ring.find(first.stdout.strip().encode()) == ring.find(first.stdout.strip().encode())
-    found = [ring.find(made.stdout.strip().encode()) for made in (first, second)]
-    assert [key and (key.name, key.rate, key.burst) for key in found] == [
+def test_new_key_prints_the_key_once_and_writes_its_hash_to_the_file(tmp_path: Path) -> None:
+    keys_file = tmp_path / "keys"
+    first = run_new_key("alice", "--file", str(keys_file))
+    second = run_new_key("bob", "--file", str(keys_file), "--rate", "2", "--burst", "5")
+    assert keys_file.stat().st_mode & 0o777 == 0o600
+    ring = KeyRing(keys.parse(keys_file.read_bytes(), keys_file))
+    api_keys = [ring.find(completed.stdout.strip().encode()) for completed in (first, second)]
+    assert [api_key and (api_key.name, api_key.rate, api_key.burst) for api_key in api_keys] == [
         ("alice", None, None),
         ("bob", 2, 5),
     ]
-    assert first.stdout.strip() not in file.read_text() + first.stderr
+    assert first.stdout.strip() not in keys_file.read_text() + first.stderr
 
 
-def test_new_key_refuses_a_name_that_is_taken_or_none(tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    assert new_key("alice", "--file", str(file)).returncode == 0
-    before = file.read_text()
-    assert "in the file already" in new_key("alice", "--file", str(file)).stderr
-    assert "a line is NAME" in new_key("a b", "--file", str(file)).stderr
-    assert file.read_text() == before
+def test_new_key_refuses_a_taken_or_invalid_name(tmp_path: Path) -> None:
+    keys_file = tmp_path / "keys"
+    assert run_new_key("alice", "--file", str(keys_file)).returncode == 0
+    content = keys_file.read_text()
+    assert "in the file already" in run_new_key("alice", "--file", str(keys_file)).stderr
+    assert "a line is NAME" in run_new_key("a b", "--file", str(keys_file)).stderr
+    assert keys_file.read_text() == content
 
 
-def test_new_key_without_a_file_prints_key_and_line() -> None:
-    words = new_key("alice").stdout.split()
-    assert [words[0], words[2]] == ["key:", "line:"]
-    (key,) = keys.parse(" ".join(words[3:]).encode(), FILE)
-    assert KeyRing([key]).find(words[1].encode()) == key
+def test_new_key_without_a_file_prints_the_key_and_its_line() -> None:
+    printed = run_new_key("alice").stdout.split()
+    assert [printed[0], printed[2]] == ["key:", "line:"]
+    (api_key,) = keys.parse(" ".join(printed[3:]).encode(), FILE)
+    assert KeyRing([api_key]).find(printed[1].encode()) == api_key

@@ -1,4 +1,4 @@
-"""What is wrong with the locks stops the start in one sentence, or is said when the box starts."""
+"""Mistakes in TLS, API keys or CORS stop the start with one sentence, or are logged as warnings."""
 
 from __future__ import annotations
 
@@ -25,38 +25,40 @@ from tests.support.tritons import MODELS
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def repository(tmp_path: Path) -> Path:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     return tmp_path / "model"
 
 
-def refusal(folder: Path, repository: Path, **variables: str) -> str:
-    """The one sentence of a box that does not start."""
+def start_error(folder: Path, repository: Path, **variables: str) -> str:
+    """Start a box that must fail; return its one error sentence."""
     (line,) = log_of_failed_start(
         folder, repository, (), TRIREME_TLS_PORT=str(free_port()), **variables
     ).splitlines()
     return str(json.loads(line)["message"])
 
 
-def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, model: Path) -> None:
+def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, repository: Path) -> None:
     certificate, _ = certificate_files.write(tmp_path, "one")
     _, key = certificate_files.write(tmp_path, "other")
-    sentence = refusal(tmp_path, model, TRIREME_TLS_CERTIFICATE=str(certificate), TRIREME_TLS_KEY=str(key))
+    sentence = start_error(
+        tmp_path, repository, TRIREME_TLS_CERTIFICATE=str(certificate), TRIREME_TLS_KEY=str(key)
+    )
     assert sentence == f"TLS: the key {key} does not belong to the certificate {certificate}."
 
 
-def test_a_key_file_that_cannot_be_used_stops_the_start(tmp_path: Path, model: Path) -> None:
-    sentence = refusal(tmp_path, model, TRIREME_API_KEYS_FILE=str(tmp_path / "none"))
+def test_a_key_file_that_cannot_be_used_stops_the_start(tmp_path: Path, repository: Path) -> None:
+    sentence = start_error(tmp_path, repository, TRIREME_API_KEYS_FILE=str(tmp_path / "none"))
     assert sentence == f"TRIREME_API_KEYS_FILE: {tmp_path}/none cannot be read: No such file or directory."
 
 
-def test_a_port_with_tls_that_is_taken_is_named_by_its_variable(tmp_path: Path, model: Path) -> None:
+def test_a_port_with_tls_that_is_taken_is_named_by_its_variable(tmp_path: Path, repository: Path) -> None:
     certificate, key = certificate_files.write(tmp_path)
-    with socket.create_server(("0.0.0.0", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("0.0.0.0", 0)) as listener:
+        port = listener.getsockname()[1]
         log = log_of_failed_start(
             tmp_path,
-            model,
+            repository,
             TRIREME_TLS_PORT=str(port),
             TRIREME_TLS_CERTIFICATE=str(certificate),
             TRIREME_TLS_KEY=str(key),
@@ -82,7 +84,7 @@ def test_a_port_with_tls_that_is_taken_is_named_by_its_variable(tmp_path: Path, 
         ({"TRIREME_CORS_ORIGINS": "null"}, "is not a list of origins"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(variables: dict[str, str], sentence: str) -> None:
+def test_contradictory_or_invalid_settings_are_refused(variables: dict[str, str], sentence: str) -> None:
     with pytest.raises(StartError, match=sentence):
         Settings.read(variables)
 
@@ -95,7 +97,7 @@ def test_settings_that_do_not_fit_are_refused(variables: dict[str, str], sentenc
         {"TRIREME_CORS_ORIGINS": "https://a.example"},
     ],
 )
-def test_no_lock_is_left_open_for_want_of_nginx(
+def test_without_nginx_no_box_starts_unprotected(
     variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(StartError, match=f"{next(iter(variables))} works only with nginx"):
@@ -110,7 +112,7 @@ def install(folder: Path, files: tuple[Path, Path]) -> str:
     return certificates.install(certificates.read(*files), folder / "tls", files)
 
 
-def test_a_certificate_that_is_valid_is_copied_for_nobody_else_to_read(tmp_path: Path) -> None:
+def test_the_copy_of_the_certificate_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     assert install(tmp_path, certificate_files.write(tmp_path)) == ""
     folder = tmp_path / "tls"
     assert sorted(path.name for path in folder.iterdir()) == ["certificate.pem", "key.pem"]
@@ -120,7 +122,7 @@ def test_a_certificate_that_is_valid_is_copied_for_nobody_else_to_read(tmp_path:
 @pytest.mark.parametrize(
     ("certificate", "reason"), [({"days": -1}, "expired"), ({"client_only": True}, "purpose")]
 )
-def test_one_that_callers_will_refuse_is_served_with_a_warning(
+def test_a_certificate_that_callers_will_refuse_is_served_with_a_warning(
     tmp_path: Path, certificate: dict[str, Any], reason: str
 ) -> None:
     warning = install(tmp_path, certificate_files.write(tmp_path, **certificate))
@@ -128,7 +130,7 @@ def test_one_that_callers_will_refuse_is_served_with_a_warning(
     assert reason in warning
 
 
-def test_a_certificate_is_taken_with_its_chain_and_without(tmp_path: Path) -> None:
+def test_a_certificate_is_accepted_with_and_without_its_chain(tmp_path: Path) -> None:
     authority, authority_key = certificate_files.write(tmp_path, "authority", authority=True)
     issuer_key = load_pem_private_key(authority_key.read_bytes(), None)
     issuer_name = x509.load_pem_x509_certificate(authority.read_bytes()).subject
@@ -142,14 +144,14 @@ def test_a_certificate_is_taken_with_its_chain_and_without(tmp_path: Path) -> No
         install(tmp_path, (certificate, key))
 
 
-def test_a_key_that_is_too_short_is_called_so(tmp_path: Path) -> None:
+def test_a_certificate_key_that_is_too_short_is_refused(tmp_path: Path) -> None:
     files = certificate_files.write(tmp_path, key=rsa.generate_private_key(65537, 1024))
     with pytest.raises(CertificateError, match=r"box\.pem cannot be used: ee key too small"):
         install(tmp_path, files)
 
 
 @pytest.mark.parametrize("fault", ["mismatch", "garbage", "garbage key", "fifo", "missing"])
-def test_a_pair_that_cannot_be_used_is_refused_and_the_one_before_stays(tmp_path: Path, fault: str) -> None:
+def test_an_unusable_pair_is_refused_and_the_installed_one_stays(tmp_path: Path, fault: str) -> None:
     first = certificate_files.write(tmp_path)
     install(tmp_path, first)
     certificate, key = certificate_files.write(tmp_path, "next")
@@ -172,7 +174,7 @@ def test_a_pair_that_cannot_be_used_is_refused_and_the_one_before_stays(tmp_path
     assert len(list((tmp_path / "tls").iterdir())) == 2
 
 
-def test_a_port_of_tritons_that_has_no_lock_is_named(tmp_path: Path) -> None:
+def test_open_triton_ports_without_tls_or_keys_are_warned_about(tmp_path: Path) -> None:
     certificate, key = certificate_files.write(tmp_path)
     settings = Settings(tls_certificate=certificate, tls_key=key, allow_grpc=True, triton_ports="loopback")
     warnings = setup.prepare(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0))

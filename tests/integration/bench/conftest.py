@@ -1,4 +1,4 @@
-"""What contestants share, made once."""
+"""Files that all contestants of a benchmark use, prepared once."""
 
 from __future__ import annotations
 

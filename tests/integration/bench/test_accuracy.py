@@ -1,4 +1,4 @@
-"""The clients answer alike whether a picture is decoded in full or smaller; in full: python -m bench.accuracy."""
+"""Results are the same whether a client decodes a picture fully or scaled; all of it: ``python -m bench.accuracy``."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ def clients() -> tuple[TensorClient, TensorClient]:
     return client("resnet"), client("yolov5")
 
 
-def test_the_samples_with_12_megapixels_are_answered_alike(
+def test_samples_enlarged_to_12_megapixels_give_the_same_results(
     clients: tuple[TensorClient, TensorClient],
 ) -> None:
-    found = [one for picture in enlarged() for one in compare(*clients, picture)]
-    assert {one.model for one in found if one.scaled} == {"resnet", "yolov5"}
-    assert not [one for one in found if not one.allowed]
+    differences = [difference for picture in enlarged() for difference in compare(*clients, picture)]
+    assert {difference.model for difference in differences if difference.scaled} == {"resnet", "yolov5"}
+    assert not [difference for difference in differences if not difference.allowed]
 
 
 @pytest.mark.exhaustive
-def test_real_photographs_are_answered_alike(clients: tuple[TensorClient, TensorClient]) -> None:
+def test_real_photographs_give_the_same_results(clients: tuple[TensorClient, TensorClient]) -> None:
     try:
-        found = [one for picture in pictures() for one in compare(*clients, picture)]
+        differences = [difference for picture in pictures() for difference in compare(*clients, picture)]
     except StartError as error:
         pytest.skip(str(error))
-    photographs = {one.picture.name for one in found if not one.picture.enlarged}
+    photographs = {difference.picture.name for difference in differences if not difference.picture.enlarged}
     assert len(photographs) >= 60
-    sure = [one for one in found if one.certain >= 0.5 and one.scaled]
-    assert all(one.same for one in sure)
-    assert mean_score(sure) <= 0.02
+    certain = [difference for difference in differences if difference.certain >= 0.5 and difference.scaled]
+    assert all(difference.same for difference in certain)
+    assert mean_score(certain) <= 0.02
 
 
-def mean_score(found: list[Difference]) -> float:
-    return sum(one.score for one in found) / len(found)
+def mean_score(differences: list[Difference]) -> float:
+    return sum(difference.score for difference in differences) / len(differences)

@@ -1,4 +1,4 @@
-"""What grows is told from what is noise, and one real box is measured."""
+"""The endurance benchmark tells memory growth from noise, and measures a real box."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ MEGABYTE = 2**20
 
 
 def memory_samples(*megabytes: float) -> list[MemorySample]:
-    """After 10,000 requests, 20,000 and so on."""
+    """Samples of the box's memory after 10,000 requests, 20,000 and so on."""
     return [
         MemorySample(10_000 * number, round(size * MEGABYTE), round(size * MEGABYTE) // 2)
         for number, size in enumerate(megabytes, 1)
     ]
 
 
-def test_memory_that_comes_to_rest_is_flat() -> None:
-    """A look that is higher by chance is no growth."""
-    found = memory_samples(100, 120, 130, 131, 131, 131, 131, 131, 131.25, 138, 131, 131.25)
-    assert measured_growth(found) == pytest.approx((0.25 * MEGABYTE / 3, 0.25 / 131))
-    assert is_flat(found)
-    assert memory_promise(found).met
+def test_memory_that_levels_off_counts_as_flat() -> None:
+    """One sample that is high by chance is not growth."""
+    samples = memory_samples(100, 120, 130, 131, 131, 131, 131, 131, 131.25, 138, 131, 131.25)
+    assert measured_growth(samples) == pytest.approx((0.25 * MEGABYTE / 3, 0.25 / 131))
+    assert is_flat(samples)
+    assert memory_promise(samples).met
 
 
 @pytest.mark.parametrize("sizes", [(400, 404, 408, 412), (10, 10, 10, 10.9)])
-def test_memory_that_grows_is_not(sizes: tuple[float, ...]) -> None:
+def test_memory_that_grows_does_not_count_as_flat(sizes: tuple[float, ...]) -> None:
     assert not is_flat(memory_samples(*sizes))
 
 
 @pytest.mark.parametrize("sizes", [(), (400,)])
-def test_nothing_is_said_of_too_few_looks(sizes: tuple[float, ...]) -> None:
+def test_too_few_samples_are_refused_with_the_option_to_change(sizes: tuple[float, ...]) -> None:
     with pytest.raises(StartError, match="--minutes"):
         measured_growth(memory_samples(*sizes))
 
 
-def test_turns_are_compared_each_with_its_own() -> None:
-    """The machine was three times as fast in the second turn."""
-    few, more = Turns((100.0, 300.0, 90.0), ()), Turns((99.0, 294.0, 45.0), ())
-    assert ratio(few, more) == 0.98
+def test_each_turn_is_compared_with_the_same_turn_of_the_other_run() -> None:
+    """The machine was three times as fast in the second turn, for both runs."""
+    few_models, many_models = Turns((100.0, 300.0, 90.0), ()), Turns((99.0, 294.0, 45.0), ())
+    assert ratio(few_models, many_models) == 0.98
 
 
-def test_the_memory_for_a_large_body_is_measured(tmp_path: Path, shared: Path) -> None:
+def test_the_memory_cost_of_a_large_body_is_measured(tmp_path: Path, shared: Path) -> None:
     box = One(free_port(), "instant", tmp_path, shared)
     with running(box) as root:
         assert root
-        found = list(large.costs(box, root, pause=0))
-    assert [cost.size for cost in found] == [large.LARGE, pytest.approx(large.LARGE, abs=4)]
-    for cost in found:
-        # Of what a worker has not given back yet there may be a copy, so only that there is no more.
+        costs = list(large.costs(box, root, pause=0))
+    assert [cost.size for cost in costs] == [large.LARGE, pytest.approx(large.LARGE, abs=4)]
+    for cost in costs:
+        # Only an upper bound: memory that a worker has not returned yet may hide a copy.
         assert 0.9 < cost.nginx / cost.size < 1.2
         assert cost.copies < 3
     assert Cost("raw", 100, 180, 90).copies == 2.7

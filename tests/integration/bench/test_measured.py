@@ -1,4 +1,4 @@
-"""One short run of everything between the command line and the table."""
+"""A short benchmark run, from the command line to the table of results."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sm.errors import StartError
 
 
 @pytest.mark.parametrize("model", list(WORKS))
-def test_the_common_work_is_right(model: str, shared: Path) -> None:
+def test_the_work_that_contestants_share_gives_the_expected_result(model: str, shared: Path) -> None:
     result = WORKS[model](shared, "instant")(sample(model).content)
     assert sample(model).expected in json.dumps(result).encode()
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="there is no wrk: apt-get install wrk")
-def test_the_box_is_measured(shared: Path) -> None:
+def test_a_run_records_speed_errors_and_memory_of_the_box(shared: Path) -> None:
     results = Results({}, {}, {"trireme": "this box"})
     measure_draw(results, "trireme", "instant", 0, Measurements(["bert_base"], ["json"], [2], 1.0), shared)
     assert not results.missing
@@ -35,17 +35,17 @@ def test_the_box_is_measured(shared: Path) -> None:
     assert record.memory > record.own_memory > 0
 
 
-def test_a_contestant_that_does_not_start_is_tried_again_and_then_said(
+def test_a_contestant_that_does_not_start_is_tried_again_and_then_reported_missing(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures = iter([True, False, True, True])
+    start_fails = iter([True, False, True, True])
 
-    class Moody(Loop):
+    class FailsToStart(Loop):
         def prepare(self) -> None:
-            if next(failures):
+            if next(start_fails):
                 raise StartError("The port was taken.")
 
-    monkeypatch.setattr("bench.__main__.find", lambda _: Moody)
+    monkeypatch.setattr("bench.__main__.find", lambda _: FailsToStart)
     results = Results({}, {}, {"loop": "no server"})
     measurements = Measurements(["bert_base"], ["json"], [2], 1.0)
     measure_draw(results, "loop", "instant", 0, measurements, shared)
@@ -56,7 +56,7 @@ def test_a_contestant_that_does_not_start_is_tried_again_and_then_said(
     assert results.missing == {"loop, instant, draw 2": "The port was taken."}
 
 
-def test_nothing_is_measured_of_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_contestant_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--contestants", "nobody"])
     assert "nobody" in capsys.readouterr().err

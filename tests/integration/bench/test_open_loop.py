@@ -1,4 +1,4 @@
-"""What asks for several models, against real servers of HTTP: right, wrong, refused and closed."""
+"""The open-loop load generator counts right, wrong and refused responses of a real HTTP server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.open_loop import plan_request
 from sm.settings import HERE
 from tests.support.answering_server import answering
 
-ASKED = plan_request(Request("/x", {"Content-Type": "application/json"}, b'{"text":"a"}', b"right"))
+PLANNED_REQUEST = plan_request(Request("/x", {"Content-Type": "application/json"}, b'{"text":"a"}', b"right"))
 
 
 @pytest.mark.parametrize(
@@ -24,18 +24,18 @@ ASKED = plan_request(Request("/x", {"Content-Type": "application/json"}, b'{"tex
     [(200, "right", "seconds"), (200, "wrong", "failed"), (429, "right", "refused"), (500, "no", "failed")],
 )
 @pytest.mark.parametrize("plan", [{"rates": {"a": 40}}, {"flood": {"a": 2}}, {"mix": 2, "shares": {"a": 1}}])
-def test_each_answer_is_counted_as_what_it_is(
+def test_each_response_is_counted_by_its_outcome(
     tmp_path: Path, status: int, document: str, counted: str, plan: dict[str, object]
 ) -> None:
     with answering(status, document) as server:
         port = urlsplit(server.url).port
-        file = tmp_path / "plan.json"
-        file.write_text(
-            json.dumps({"port": port, "seconds": 0.5, "seed": 1, "requests": {"a": ASKED}, **plan})
+        plan_file = tmp_path / "plan.json"
+        plan_file.write_text(
+            json.dumps({"port": port, "seconds": 0.5, "seed": 1, "requests": {"a": PLANNED_REQUEST}, **plan})
         )
         started_at = time.monotonic()
         completed = subprocess.run(
-            (sys.executable, "-m", "bench.open_loop", str(file)),
+            (sys.executable, "-m", "bench.open_loop", str(plan_file)),
             cwd=HERE,
             capture_output=True,
             text=True,
@@ -43,9 +43,9 @@ def test_each_answer_is_counted_as_what_it_is(
             check=True,
         )
         assert time.monotonic() - started_at >= 0.4
-        found = json.loads(completed.stdout)["a"]
-        times = len(found.pop("seconds"))
-        found["seconds"], in_time = times, found.pop("in_time")
-        assert found[counted] == len(server.asked) > 0
-        assert sum(found.values()) == found[counted]
-        assert in_time <= times
+        counts = json.loads(completed.stdout)["a"]
+        in_seconds = len(counts.pop("seconds"))
+        counts["seconds"], in_time = in_seconds, counts.pop("in_time")
+        assert counts[counted] == len(server.asked) > 0
+        assert sum(counts.values()) == counts[counted]
+        assert in_time <= in_seconds

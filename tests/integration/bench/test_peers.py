@@ -1,4 +1,4 @@
-"""Peers differ in their server alone, answer right, and leave nothing behind."""
+"""Peers differ only in their server, give right responses and leave no process behind."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from bench.running import free_port, running
 from sm.settings import HERE, Settings
 
 REQUIREMENTS = HERE / "bench" / "contestants"
-#: What they work with besides their server.
-COMMON = ("onnxruntime", "numpy", "opencv-python-headless", "pillow", "tokenizers")
-#: Those that take a picture or a text as the whole body.
-RAW = {"fastapi", "bentoml", "rayserve"}
+#: The libraries that do the work in every peer.
+COMMON_LIBRARIES = ("onnxruntime", "numpy", "opencv-python-headless", "pillow", "tokenizers")
+#: Peers that accept a picture or a text as the raw body.
+ACCEPTS_RAW_BODY = {"fastapi", "bentoml", "rayserve"}
 
 
 @pytest.mark.parametrize("name", [path.stem for path in REQUIREMENTS.glob("*.txt")])
-def test_the_work_is_done_by_the_same_versions(name: str) -> None:
-    assert common(REQUIREMENTS / f"{name}.txt") == common(HERE / "requirements.lock")
+def test_each_peer_uses_the_same_library_versions_as_the_box(name: str) -> None:
+    assert pinned_versions(REQUIREMENTS / f"{name}.txt") == pinned_versions(HERE / "requirements.lock")
 
 
-def common(requirements: Path) -> set[str]:
-    """The lines of :data:`COMMON`, each version with its Pythons."""
+def pinned_versions(requirements: Path) -> set[str]:
+    """The lines that pin :data:`COMMON`, with their Python version markers."""
     lines = requirements.read_text().splitlines()
-    return {line for line in lines if line.split("==")[0] in COMMON}
+    return {line for line in lines if line.split("==")[0] in COMMON_LIBRARIES}
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_each_answers_right_and_ends(
+def test_each_peer_responds_correctly_and_leaves_no_process(
     name: str, tmp_path: Path, shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kind = find(name)
-    assert issubclass(kind, Peer)
-    packages = kind.packages or name
-    wanted = REQUIREMENTS / f"{packages}.txt"
-    mark = Settings.read(os.environ).cache / "bench" / packages / "installed.txt"
-    if not mark.is_file() or mark.read_bytes() != wanted.read_bytes():
+    peer_class = find(name)
+    assert issubclass(peer_class, Peer)
+    packages = peer_class.packages or name
+    requirements = REQUIREMENTS / f"{packages}.txt"
+    installed = Settings.read(os.environ).cache / "bench" / packages / "installed.txt"
+    if not installed.is_file() or installed.read_bytes() != requirements.read_bytes():
         pytest.skip(
             f"the packages of {name} are not installed; make bench ARGS='--contestants {name}' does it"
         )
-    contestant = kind(free_port(), "instant", tmp_path, shared)
+    contestant = peer_class(free_port(), "instant", tmp_path, shared)
     forms = set()
     with running(contestant) as root:
         assert root
@@ -56,11 +56,11 @@ def test_each_answers_right_and_ends(
                 if request is None:
                     continue
                 url = f"http://127.0.0.1:{contestant.port}{request.path}"
-                asked = urllib.request.Request(url, request.body, dict(request.headers))
-                with urllib.request.urlopen(asked, timeout=30) as answer:
-                    assert request.expected in answer.read()
+                http_request = urllib.request.Request(url, request.body, dict(request.headers))
+                with urllib.request.urlopen(http_request, timeout=30) as response:
+                    assert request.expected in response.read()
                 forms.add(form)
-        below = tree.pids(root)
-    assert forms == ({"json", "raw"} if name in RAW else {"json"})
-    assert not below & tree.pids(os.getpid())
+        pids = tree.pids(root)
+    assert forms == ({"json", "raw"} if name in ACCEPTS_RAW_BODY else {"json"})
+    assert not pids & tree.pids(os.getpid())
     assert "left" not in capsys.readouterr().out

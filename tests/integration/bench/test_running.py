@@ -1,4 +1,4 @@
-"""A contestant leaves nothing behind, and all its processes count."""
+"""A benchmark counts all processes of a contestant and ends every one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from bench.driver import Load, Request
 from bench.running import free_port, running
 from sm.errors import StartError
 
-#: A process that works for a while, its parent dead by then, and stays.
-LEAVES_ONE = """
+#: Starts an orphan that works for 0.3 s and then stays.
+LEAVES_AN_ORPHAN = """
 import os, subprocess, sys, time
 code = "import time; end = time.process_time() + 0.3\\nwhile time.process_time() < end: pass\\ntime.sleep(600)"
 if os.fork() == 0:
@@ -31,69 +31,69 @@ time.sleep(600)
 """
 
 
-class Scripted(Contestant):
+class ScriptedContestant(Contestant):
     name = about = "scripted"
-    code = LEAVES_ONE
+    code = LEAVES_AN_ORPHAN
 
     def command(self) -> Sequence[str]:
         return (sys.executable, "-c", self.code)
 
     def ready(self) -> bool:
-        return self.code == LEAVES_ONE
+        return self.code == LEAVES_AN_ORPHAN
 
 
-def scripted(folder: Path, code: str = LEAVES_ONE) -> Scripted:
-    contestant = Scripted(free_port(), "instant", folder, folder)
+def scripted_contestant(folder: Path, code: str = LEAVES_AN_ORPHAN) -> ScriptedContestant:
+    contestant = ScriptedContestant(free_port(), "instant", folder, folder)
     contestant.code = code
     return contestant
 
 
-def test_orphans_count_and_are_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with running(scripted(tmp_path)) as root:
+def test_orphaned_processes_are_counted_and_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(scripted_contestant(tmp_path)) as root:
         assert root
-        until = time.monotonic() + 10
-        while tree.processor_seconds(root) < 0.3 and time.monotonic() < until:
+        deadline = time.monotonic() + 10
+        while tree.processor_seconds(root) < 0.3 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert tree.processor_seconds(root) >= 0.3
-        below = tree.pids(root)
-        everything, own = tree.memory([root])
-        assert everything == own > 2**20
-    assert not below & tree.pids(os.getpid())
+        pids = tree.pids(root)
+        total_memory, own_memory = tree.memory([root])
+        assert total_memory == own_memory > 2**20
+    assert not pids & tree.pids(os.getpid())
     assert "left 1 processes behind" in capsys.readouterr().out
 
 
-def test_one_that_does_not_start_says_why(tmp_path: Path) -> None:
+def test_a_contestant_that_does_not_start_is_an_error_with_its_output(tmp_path: Path) -> None:
     with (
         pytest.raises(StartError, match=r"ended with 3:\nno such luck"),
-        running(scripted(tmp_path, "print('no such luck'); raise SystemExit(3)")),
+        running(scripted_contestant(tmp_path, "print('no such luck'); raise SystemExit(3)")),
     ):
         pass
 
 
-class Unreliable(BaseHTTPRequestHandler):
-    """Of three answers one is right, one has another content, one another status."""
+class UnreliableHandler(BaseHTTPRequestHandler):
+    """One response of three is right, one has other content, one another status."""
 
     protocol_version = "HTTP/1.1"
     count = 0
 
     def do_POST(self) -> None:
         content = self.rfile.read(int(self.headers["Content-Length"]))
-        kind = Unreliable.count % 3
-        Unreliable.count += 1
-        answer = b"cat" if kind == 1 else b"a dog, " + content
+        kind = UnreliableHandler.count % 3
+        UnreliableHandler.count += 1
+        response_body = b"cat" if kind == 1 else b"a dog, " + content
         self.send_response(500 if kind == 2 else 200)
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(response_body)))
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(response_body)
 
     def log_message(self, *_: object) -> None:
         pass
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="there is no wrk: apt-get install wrk")
-def test_every_answer_is_checked(tmp_path: Path) -> None:
+def test_the_load_generator_checks_every_response(tmp_path: Path) -> None:
     request = Request("/", {"Content-Type": "text/plain"}, b"and\x00a bone\xff" * 1000, b"a bone")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Unreliable) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), UnreliableHandler) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
         command = driver.wrk(request, server.server_port, 1, 1.0, tmp_path)
@@ -104,5 +104,4 @@ def test_every_answer_is_checked(tmp_path: Path) -> None:
     assert load.answers > 3
     assert abs(load.wrong - 2 * load.answers) <= 2
     assert load.lost == 0
-    # Seconds.
-    assert 0 < load.p50 <= load.p99 <= load.max < 10
+    assert 0 < load.p50 <= load.p99 <= load.max < 10  # seconds

@@ -1,4 +1,4 @@
-"""Ways to run a graph are compared by speed and by their answers."""
+"""The runtimes benchmark compares ways to run a graph by speed and by results."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 from sm.settings import HERE
 
-WORDS = "--models bert_base --ways masks --batches 1 --processes 1 --draws 1 --seconds 0.1"
+ARGUMENTS = "--models bert_base --ways masks --batches 1 --processes 1 --draws 1 --seconds 0.1"
 
 
-def test_a_way_has_a_row_with_its_speed_and_its_answers() -> None:
-    command = [sys.executable, "-m", "bench.runtimes", *WORDS.split()]
+def test_each_way_has_a_row_with_its_speed_and_its_agreement() -> None:
+    command = [sys.executable, "-m", "bench.runtimes", *ARGUMENTS.split()]
     completed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=120)
     assert completed.returncode == 0, completed.stderr
     way, batch, rate, cost, ratio, _, answers = (

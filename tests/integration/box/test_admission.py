@@ -1,11 +1,10 @@
-"""A flooded, a stalled or one of 200 models beside others: each has its own queue and its share of the threads.
+"""A flooded or stalled model does not delay other models: each has its own queue and its share of the threads.
 
-Flooded models wait here until a test lets them go, so that nothing depends on how quick the machine is.
+Flooded models wait until a test releases them, so that nothing depends on the speed of the machine.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -18,16 +17,17 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, command_line, retry_until_ok, running_box, wait_until
+from tests.support.echo_requests import ECHO_BODY
 from tests.support.load import Load, dispatch_body
 from tests.support.tritons import MODELS
 
 WORKERS, THREADS, QUEUE = 2, 2, 4
-#: Threads of a model at work in all workers, and invocations of all models in the workers.
-SHARE, IN_HAND = WORKERS * THREADS, WORKERS * (2 * THREADS + QUEUE)
-MANY = 200
-#: Longer than a test may take: a flooded model goes on when the test says so, and not by itself.
-HELD_S = 300
-#: ``quiet`` answers; every other one waits until the file ``go`` is there.
+#: How many threads one model may use in all workers, and how many invocations the workers hold at once.
+MODEL_SHARE, MAX_IN_WORKERS = WORKERS * THREADS, WORKERS * (2 * THREADS + QUEUE)
+MANY_MODELS = 200
+#: Longer than a test may take: only the test releases a flooded model.
+MAX_WAIT_S = 300
+#: ``quiet`` answers at once; every other model waits until the file ``go`` exists.
 CLIENT = """
 import time
 from pathlib import Path
@@ -55,11 +55,10 @@ class Pipeline(Client):
         rows = np.ones((1, 100_000), np.float32)
         return float(self.triton.infer("fixed", {"x": self.triton.infer("echo", {"x": rows})["y"]})["y"].sum())
 """
-ROWS = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}).encode()
 
 
 @dataclass
-class Flooded:
+class AdmissionBox:
     box: RunningBox
     folder: Path
 
@@ -69,21 +68,21 @@ class Flooded:
     def gauge(self, name: str, model: str) -> float:
         return self.box.metric(f"trireme_model_{name}", model=model)
 
-    def threads(self) -> int:
-        """The most that a worker has."""
+    def max_worker_threads(self) -> int:
+        """The number of threads of the worker with the most."""
         return max(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in self.box.workers())
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flooded]:
+def module_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdmissionBox]:
     folder = tmp_path_factory.mktemp("admission")
     for model in ("echo", "fixed"):
         MODELS[model].write(folder / "model" / model)
-    for name in ("flooded", "quiet", *(f"many{number}" for number in range(MANY))):
+    for name in ("flooded", "quiet", *(f"many{number}" for number in range(MANY_MODELS))):
         file = folder / "clients" / name / "client.py"
         file.parent.mkdir(parents=True)
         file.write_text(
-            CLIENT.format(name=name.capitalize(), waits=name != "quiet", folder=str(folder), held=HELD_S)
+            CLIENT.format(name=name.capitalize(), waits=name != "quiet", folder=str(folder), held=MAX_WAIT_S)
         )
     (folder / "clients" / "pipeline").mkdir()
     (folder / "clients" / "pipeline" / "client.py").write_text(PIPELINE)
@@ -96,121 +95,145 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flooded]:
         TRIREME_THREADS=str(THREADS),
         TRIREME_QUEUE=str(QUEUE),
         TRIREME_RESTARTS="50",
-        SAGEMAKER_MODEL_SERVER_TIMEOUT=str(HELD_S),
+        SAGEMAKER_MODEL_SERVER_TIMEOUT=str(MAX_WAIT_S),
     ) as box:
         # Each worker loads 203 clients.
         box.wait_ready(180)
-        yield Flooded(box, folder)
+        yield AdmissionBox(box, folder)
 
 
 @pytest.fixture
-def flooded(served: Flooded) -> Iterator[Flooded]:
-    """The box; what waits is let go in the end, and nothing is left in its queues."""
-    (served.folder / "go").unlink(missing_ok=True)
-    yield served
-    served.release()
-    wait_until(lambda: served.box.metric("trireme_model_in_flight") == 0, description="no invocation at work")
-    wait_until(lambda: served.box.metric("trireme_model_queue_length") == 0, description="empty queues")
+def admission_box(module_box: AdmissionBox) -> Iterator[AdmissionBox]:
+    """The module's box; afterwards waiting models are released and the queues are empty."""
+    (module_box.folder / "go").unlink(missing_ok=True)
+    yield module_box
+    module_box.release()
+    wait_until(
+        lambda: module_box.box.metric("trireme_model_in_flight") == 0, description="no invocation in flight"
+    )
+    wait_until(lambda: module_box.box.metric("trireme_model_queue_length") == 0, description="empty queues")
 
 
 @contextmanager
-def flood(flooded: Flooded, callers: int) -> Iterator[Load]:
-    """Callers that come again as soon as they are refused, once the model's queue is full; released in the end."""
-    with Load(flooded.box.port, dispatch_body("flooded", "wait"), retry_delay_s=0.05).start(callers) as load:
+def flood_model(admission_box: AdmissionBox, callers: int) -> Iterator[Load]:
+    """Call the model ``flooded`` until its queue is full and its share is at work; release it afterwards."""
+    with Load(admission_box.box.port, dispatch_body("flooded", "wait"), retry_delay_s=0.05).start(
+        callers
+    ) as load:
         try:
             wait_until(lambda: load.outcomes["429"] > 0, description="a 429")
             wait_until(
-                lambda: flooded.gauge("in_flight", "flooded") == SHARE,
+                lambda: admission_box.gauge("in_flight", "flooded") == MODEL_SHARE,
                 description="the model's share at work",
             )
             yield load
         finally:
-            flooded.release()
+            admission_box.release()
 
 
-def test_a_flooded_model_alone_is_refused_and_no_other_waits_for_it(flooded: Flooded) -> None:
-    refused_before = flooded.gauge("rejected_total", "quiet")
-    with flood(flooded, callers=60) as load:
-        quiet = (
-            Load(flooded.box.port, dispatch_body("quiet", "four")).start(callers=3, requests_each=20).join()
+def test_only_the_flooded_model_is_refused_and_no_other_model_waits(admission_box: AdmissionBox) -> None:
+    rejected_before = admission_box.gauge("rejected_total", "quiet")
+    with flood_model(admission_box, callers=60) as load:
+        quiet_load = (
+            Load(admission_box.box.port, dispatch_body("quiet", "four"))
+            .start(callers=3, requests_each=20)
+            .join()
         )
-        assert quiet.outcomes == {"200": 60}
-        pipeline = (
-            Load(flooded.box.port, dispatch_body("pipeline", "x")).start(callers=2, requests_each=5).join()
+        assert quiet_load.outcomes == {"200": 60}
+        pipeline_load = (
+            Load(admission_box.box.port, dispatch_body("pipeline", "x"))
+            .start(callers=2, requests_each=5)
+            .join()
         )
-        assert pipeline.outcomes == {"200": 10}
-        listed = flooded.box.invoke("quiet", ["four"] * 100)
-        assert listed.json()["result"] == [4] * 100
-        v2 = f"{flooded.box.url}/v2"
-        assert requests.post(f"{v2}/models/echo/infer", data=ROWS, timeout=20).status_code == 200
-        assert requests.get(f"{v2}/health/ready", timeout=20).status_code == 200
-        assert flooded.box.ping()[0] == 200
-        # All that time none of its requests was finished.
+        assert pipeline_load.outcomes == {"200": 10}
+        list_response = admission_box.box.invoke("quiet", ["four"] * 100)
+        assert list_response.json()["result"] == [4] * 100
+        v2_url = f"{admission_box.box.url}/v2"
+        assert requests.post(f"{v2_url}/models/echo/infer", data=ECHO_BODY, timeout=20).status_code == 200
+        assert requests.get(f"{v2_url}/health/ready", timeout=20).status_code == 200
+        assert admission_box.box.ping()[0] == 200
+        # All that time the flooded model finished no request.
         assert load.outcomes["200"] == 0
-        assert flooded.gauge("queue_length", "flooded") > 0
-        assert flooded.gauge("rejected_total", "flooded") > 0
-        assert flooded.gauge("rejected_total", "quiet") == refused_before
+        assert admission_box.gauge("queue_length", "flooded") > 0
+        assert admission_box.gauge("rejected_total", "flooded") > 0
+        assert admission_box.gauge("rejected_total", "quiet") == rejected_before
     assert set(load.outcomes) == {"200", "429"}
     assert all("retry-after: 1" in head for head in load.headers)
 
 
-def test_who_hangs_up_in_the_queue_leaves_it(flooded: Flooded) -> None:
+def test_a_caller_that_hangs_up_leaves_the_queue(admission_box: AdmissionBox) -> None:
     body = dispatch_body("flooded", "wait")
     head = f"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\nContent-Type: application/json\r\n\r\n"
-    callers = [socket.create_connection(("127.0.0.1", flooded.box.port), timeout=10) for _ in range(8)]
-    for caller in callers:
-        caller.sendall(head.encode() + body)
-    wait_until(lambda: flooded.gauge("queue_length", "flooded") >= 8 - SHARE, description="a queue")
+    connections = [
+        socket.create_connection(("127.0.0.1", admission_box.box.port), timeout=10) for _ in range(8)
+    ]
+    for connection in connections:
+        connection.sendall(head.encode() + body)
+    wait_until(
+        lambda: admission_box.gauge("queue_length", "flooded") >= 8 - MODEL_SHARE, description="a queue"
+    )
 
-    def cancelled() -> float:
-        return flooded.box.metric("trireme_invocations_total", model="flooded", status="499")
+    def count_cancelled() -> float:
+        return admission_box.box.metric("trireme_invocations_total", model="flooded", status="499")
 
-    before = cancelled()
-    for caller in callers:
-        caller.close()
-    wait_until(lambda: flooded.gauge("queue_length", "flooded") == 0, description="an empty queue")
-    wait_until(lambda: cancelled() - before >= 8 - SHARE, description="a 499 for each that waited")
+    cancelled_before = count_cancelled()
+    for connection in connections:
+        connection.close()
+    wait_until(lambda: admission_box.gauge("queue_length", "flooded") == 0, description="an empty queue")
+    wait_until(
+        lambda: count_cancelled() - cancelled_before >= 8 - MODEL_SHARE,
+        description="a 499 for each that waited",
+    )
 
 
-def test_two_hundred_models_at_once_have_bounded_threads_and_series(flooded: Flooded) -> None:
-    before = flooded.threads()
+def test_200_busy_models_use_a_bounded_number_of_threads_and_metrics(admission_box: AdmissionBox) -> None:
+    threads_before = admission_box.max_worker_threads()
     loads = [
-        Load(flooded.box.port, dispatch_body(f"many{number}", "wait")).start(callers=1, requests_each=1)
-        for number in range(MANY)
+        Load(admission_box.box.port, dispatch_body(f"many{number}", "wait")).start(callers=1, requests_each=1)
+        for number in range(MANY_MODELS)
     ]
     wait_until(
-        lambda: sum(load.total() for load in loads) == MANY - IN_HAND, description="as many as are in hand"
+        lambda: sum(load.total() for load in loads) == MANY_MODELS - MAX_IN_WORKERS,
+        description="answers to all that do not fit",
     )
-    assert flooded.threads() <= before + 2 * THREADS + QUEUE + 2 * THREADS
-    assert flooded.box.ping()[0] == 200
-    flooded.release()
+    assert admission_box.max_worker_threads() <= threads_before + 2 * THREADS + QUEUE + 2 * THREADS
+    assert admission_box.box.ping()[0] == 200
+    admission_box.release()
     outcomes = [outcome for load in loads for outcome in load.join().outcomes]
-    assert sorted(outcomes) == ["200"] * IN_HAND + ["429"] * (MANY - IN_HAND)
-    series = requests.get(f"{flooded.box.url}/metrics", timeout=10).text.splitlines()
+    assert sorted(outcomes) == ["200"] * MAX_IN_WORKERS + ["429"] * (MANY_MODELS - MAX_IN_WORKERS)
+    series = requests.get(f"{admission_box.box.url}/metrics", timeout=10).text.splitlines()
     assert len([line for line in series if line.startswith("trireme_model_in_flight{")]) <= 65
-    assert flooded.box.invoke("quiet", "four").json()["result"] == 4
+    assert admission_box.box.invoke("quiet", "four").json()["result"] == 4
 
 
-def test_a_stalled_model_process_keeps_no_other_model_waiting(flooded: Flooded) -> None:
-    """Triton is started again where a stall is noticed, which is a 503 for all: but nobody stands in line."""
-    [stub] = [pid for pid in flooded.box.pids("triton_python_backend_stub") if "/echo/" in command_line(pid)]
+def test_a_stalled_model_process_does_not_make_other_models_wait(admission_box: AdmissionBox) -> None:
+    """A noticed stall restarts Triton, so others may get a 503; but nobody waits in the stalled model's queue."""
+    [stub] = [
+        pid for pid in admission_box.box.pids("triton_python_backend_stub") if "/echo/" in command_line(pid)
+    ]
     os.kill(stub, signal.SIGSTOP)
     path = "/v2/models/echo/infer"
-    with Load(flooded.box.port, ROWS, path=path, retry_delay_s=0.05).start(
+    with Load(admission_box.box.port, ECHO_BODY, path=path, retry_delay_s=0.05).start(
         callers=40, requests_each=2
-    ) as stalled:
+    ) as stalled_load:
         try:
-            quiet = Load(flooded.box.port, dispatch_body("quiet", "four")).start(2, requests_each=50).join()
-            healthy = (
-                Load(flooded.box.port, b'{"inputs":[]}', path="/v2/models/fixed/infer").start(1, 5).join()
+            quiet_load = (
+                Load(admission_box.box.port, dispatch_body("quiet", "four")).start(2, requests_each=50).join()
+            )
+            healthy_load = (
+                Load(admission_box.box.port, b'{"inputs":[]}', path="/v2/models/fixed/infer")
+                .start(1, 5)
+                .join()
             )
         finally:
-            with suppress(ProcessLookupError):  # the box has ended it already
+            with suppress(ProcessLookupError):  # the box has already killed it
                 os.kill(stub, signal.SIGCONT)
-        stalled.join()
-    assert quiet.outcomes == {"200": 100}
-    # The body lacks its tensor: Triton's 400 says that it has looked at it.
-    assert set(healthy.outcomes) <= {"400", "503"}
-    flooded.box.wait_ready()
-    response = retry_until_ok(lambda: requests.post(f"{flooded.box.url}{path}", data=ROWS, timeout=60))
+        stalled_load.join()
+    assert quiet_load.outcomes == {"200": 100}
+    # The body lacks its tensor: a 400 shows that Triton has processed the request.
+    assert set(healthy_load.outcomes) <= {"400", "503"}
+    admission_box.box.wait_ready()
+    response = retry_until_ok(
+        lambda: requests.post(f"{admission_box.box.url}{path}", data=ECHO_BODY, timeout=60)
+    )
     assert response.json()["outputs"][0]["data"] == [1.0, 2.0]

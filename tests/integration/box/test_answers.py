@@ -1,4 +1,4 @@
-"""Right answers, through the whole box: nginx, router, client, Triton, real weights."""
+"""Right answers through the whole box: nginx, router, clients and Triton with real weights."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import boto3
-import botocore.config
-import botocore.exceptions
 import numpy as np
 import pytest
 import requests
@@ -19,12 +16,13 @@ from PIL import Image
 from sm.settings import HERE, Settings
 from tests.support.boxes import RunningBox, running_box
 from tests.support.prometheus import promtool
+from tests.support.runtime_client import runtime_client
 
 SAMPLES = {name: HERE / "clients" / name / "sample" for name in ("resnet", "yolov5", "bert_base")}
 
 
 @pytest.fixture(scope="module")
-def street(demo: Path) -> bytes:
+def street_picture(demo: Path) -> bytes:
     path = Settings.read({}).cache / "pictures" / "bus.jpg"
     if not path.exists():
         pytest.skip("the street picture is not in the cache: its licence lets us fetch it, not ship it")
@@ -33,46 +31,39 @@ def street(demo: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def runtime(box: RunningBox) -> Any:
-    return boto3.client(
-        "sagemaker-runtime",
-        endpoint_url=box.url,
-        region_name="eu-west-1",
-        aws_access_key_id="local",
-        aws_secret_access_key="local",
-        config=botocore.config.Config(retries={"max_attempts": 1}),
-    )
+    return runtime_client(box.url)
 
 
 def test_ping_is_200_with_an_empty_body(box: RunningBox) -> None:
-    answer = requests.get(f"{box.url}/ping", timeout=5)
-    assert (answer.status_code, answer.content) == (200, b"")
+    response = requests.get(f"{box.url}/ping", timeout=5)
+    assert (response.status_code, response.content) == (200, b"")
     assert requests.post(f"{box.url}/ping", timeout=5).status_code == 200
 
 
-def test_a_cat_is_an_egyptian_cat(box: RunningBox, cat: bytes) -> None:
-    answer = box.send(cat, "image/png", params={"modelname": "resnet"}).json()
-    assert answer["modelname"] == "resnet"
-    assert len(answer["result"]) == 3
-    score, index, again, label = answer["result"][0].split(":")
-    assert (index, again, label.lower()) == ("285", "285", "egyptian cat")
+def test_resnet_names_the_cat_in_the_sample_picture(box: RunningBox, cat: bytes) -> None:
+    body = box.send(cat, "image/png", params={"modelname": "resnet"}).json()
+    assert body["modelname"] == "resnet"
+    assert len(body["result"]) == 3
+    score, index, repeated_index, label = body["result"][0].split(":")
+    assert (index, repeated_index, label.lower()) == ("285", "285", "egyptian cat")
     assert float(score) > 0
 
 
-def test_a_street_has_its_bus_and_its_people(box: RunningBox, street: bytes) -> None:
-    body = base64.b64encode(street).decode()
-    found = box.invoke("yolov5", body, parameters={"format": "detections"}).json()["result"]
-    labels = [row["label"] for row in found]
+def test_yolov5_finds_the_bus_and_the_people_of_a_street(box: RunningBox, street_picture: bytes) -> None:
+    image = base64.b64encode(street_picture).decode()
+    detections = box.invoke("yolov5", image, parameters={"format": "detections"}).json()["result"]
+    labels = [row["label"] for row in detections]
     assert labels.count("bus") == 1
     assert labels.count("person") >= 3
-    width, height = Image.open(io.BytesIO(street)).size
-    for row in found:
-        box_ = row["box"]
-        assert 0 <= box_["x1"] < box_["x2"] <= width
-        assert 0 <= box_["y1"] < box_["y2"] <= height
+    width, height = Image.open(io.BytesIO(street_picture)).size
+    for row in detections:
+        corners = row["box"]
+        assert 0 <= corners["x1"] < corners["x2"] <= width
+        assert 0 <= corners["y1"] < corners["y2"] <= height
 
 
-def test_the_rows_of_yolov5_have_the_reference_systems_order(box: RunningBox, street: bytes) -> None:
-    rows = box.invoke("yolov5", base64.b64encode(street).decode()).json()["result"]
+def test_yolov5_rows_have_the_reference_systems_column_order(box: RunningBox, street_picture: bytes) -> None:
+    rows = box.invoke("yolov5", base64.b64encode(street_picture).decode()).json()["result"]
     for class_id, confidence, x1, x2, y1, y2, width, height in rows:
         assert class_id == int(class_id)
         assert 0.5 <= confidence <= 1
@@ -81,16 +72,18 @@ def test_the_rows_of_yolov5_have_the_reference_systems_order(box: RunningBox, st
         assert width > 0 < height
 
 
-def test_a_picture_with_its_boxes_is_a_png_of_its_own_size(box: RunningBox, street: bytes) -> None:
-    answer = box.send(street, "image/jpeg", params={"modelname": "yolov5"}, headers={"Accept": "image/png"})
-    assert answer.headers["Content-Type"] == "image/png"
-    drawn = Image.open(io.BytesIO(answer.content))
-    plain = Image.open(io.BytesIO(street))
-    assert drawn.size == plain.size
-    assert np.abs(np.asarray(drawn, np.int16) - np.asarray(plain, np.int16)).max() > 60
+def test_a_rendered_picture_is_a_png_of_the_pictures_size(box: RunningBox, street_picture: bytes) -> None:
+    response = box.send(
+        street_picture, "image/jpeg", params={"modelname": "yolov5"}, headers={"Accept": "image/png"}
+    )
+    assert response.headers["Content-Type"] == "image/png"
+    rendered = Image.open(io.BytesIO(response.content))
+    original = Image.open(io.BytesIO(street_picture))
+    assert rendered.size == original.size
+    assert np.abs(np.asarray(rendered, np.int16) - np.asarray(original, np.int16)).max() > 60
 
 
-def test_the_sentence_gets_sensible_words(box: RunningBox) -> None:
+def test_bert_base_fills_the_mask_with_sensible_words(box: RunningBox) -> None:
     result = box.invoke("bert_base", {"text": "The world has [MASK] people."}).json()["result"]
     assert len(result) == 5
     assert all(
@@ -103,44 +96,44 @@ def test_the_sentence_gets_sensible_words(box: RunningBox) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
-def test_the_sample_gets_its_golden_answer(box: RunningBox, name: str) -> None:
+def test_each_sample_gets_its_golden_answer(box: RunningBox, name: str) -> None:
     """The golden answers come from another runtime: TensorFlow.js or PyTorch."""
     payload = json.loads((SAMPLES[name] / "payload.json").read_text())
     golden = json.loads((SAMPLES[name] / "golden.json").read_text())
     assert_close(box.invoke(name, payload).json()["result"], golden)
 
 
-def assert_close(found: Any, golden: Any) -> None:
+def assert_close(actual: Any, golden: Any) -> None:
     """Equal in shape and words; numbers within 1 pixel, or 0.01 for scores."""
-    assert type(found) is type(golden) or {type(found), type(golden)} <= {int, float}, (found, golden)
+    assert type(actual) is type(golden) or {type(actual), type(golden)} <= {int, float}, (actual, golden)
     if isinstance(golden, list):
-        assert len(found) == len(golden)
-        for one, other in zip(found, golden, strict=True):
-            assert_close(one, other)
+        assert len(actual) == len(golden)
+        for actual_item, golden_item in zip(actual, golden, strict=True):
+            assert_close(actual_item, golden_item)
     elif isinstance(golden, dict):
-        assert found.keys() == golden.keys()
+        assert actual.keys() == golden.keys()
         for key, value in golden.items():
-            assert_close(found[key], value)
+            assert_close(actual[key], value)
     elif isinstance(golden, int | float):
-        assert found == pytest.approx(golden, abs=1.0 if abs(golden) > 1 else 0.01)
+        assert actual == pytest.approx(golden, abs=1.0 if abs(golden) > 1 else 0.01)
     elif ":" in golden:
         score, *rest = golden.split(":")
-        assert found.split(":")[1:] == rest
-        assert float(found.split(":")[0]) == pytest.approx(float(score), abs=0.01)
+        assert actual.split(":")[1:] == rest
+        assert float(actual.split(":")[0]) == pytest.approx(float(score), abs=0.01)
     else:
-        assert found == golden
+        assert actual == golden
 
 
-def test_a_list_is_answered_by_a_list_in_its_order(box: RunningBox, cat: bytes) -> None:
+def test_a_list_of_records_gets_a_list_of_results_in_its_order(box: RunningBox, cat: bytes) -> None:
     image = base64.b64encode(cat).decode()
-    answer = box.invoke("resnet", [image, {"image": "no"}, {"image": image}])
-    assert answer.status_code == 200
-    first, second, third = answer.json()["result"]
+    response = box.invoke("resnet", [image, {"image": "no"}, {"image": image}])
+    assert response.status_code == 200
+    first, second, third = response.json()["result"]
     assert first == third
     assert second["code"] == "bad_input"
 
 
-def test_a_list_in_which_all_fail_fails(box: RunningBox) -> None:
+def test_a_list_in_which_every_record_fails_is_a_400(box: RunningBox) -> None:
     assert box.invoke("resnet", [{"image": "no"}, {"image": "no"}]).status_code == 400
 
 
@@ -152,7 +145,7 @@ def test_a_list_in_which_all_fail_fails(box: RunningBox) -> None:
         {"params": {"modelname": "resnet", "version": "1"}},
     ],
 )
-def test_a_raw_picture_finds_its_model_by_attributes_target_model_or_query(
+def test_a_raw_picture_names_its_model_by_attributes_target_model_or_query(
     box: RunningBox, cat: bytes, options: dict[str, Any]
 ) -> None:
     assert box.send(cat, "image/png", **options).json()["modelname"] == "resnet"
@@ -160,27 +153,27 @@ def test_a_raw_picture_finds_its_model_by_attributes_target_model_or_query(
 
 def test_parameters_reach_the_client_from_body_query_and_attributes(box: RunningBox, cat: bytes) -> None:
     image = base64.b64encode(cat).decode()
-    answers = [
+    responses = [
         box.invoke("resnet", image, parameters={"top": 5}),
         box.send(cat, "image/png", params={"modelname": "resnet", "top": "5"}),
         box.send(cat, "image/png", headers={"X-Amzn-SageMaker-Custom-Attributes": "modelname=resnet;top=5"}),
     ]
-    assert [len(answer.json()["result"]) for answer in answers] == [5, 5, 5]
+    assert [len(response.json()["result"]) for response in responses] == [5, 5, 5]
 
 
 def test_a_text_body_is_served(box: RunningBox) -> None:
-    answer = box.send(
+    response = box.send(
         "Grüße from the [MASK].".encode(), "text/plain; charset=utf-8", params={"modelname": "bert_base"}
     )
-    assert answer.json()["result"][0]["token"].startswith("Grüße from the ")
+    assert response.json()["result"][0]["token"].startswith("Grüße from the ")
 
 
 def test_boto3_gets_its_answer(runtime: Any, cat: bytes) -> None:
-    answer = runtime.invoke_endpoint(
+    response = runtime.invoke_endpoint(
         EndpointName="any", ContentType="image/png", Body=cat, CustomAttributes="modelname=resnet"
     )
-    assert "egyptian cat" in answer["Body"].read().decode().lower()
-    assert answer["InvokedProductionVariant"] == "AllTraffic"
+    assert "egyptian cat" in response["Body"].read().decode().lower()
+    assert response["InvokedProductionVariant"] == "AllTraffic"
 
 
 def test_boto3_gets_its_typed_model_error(runtime: Any) -> None:
@@ -199,7 +192,7 @@ def test_models_lists_what_is_served(box: RunningBox) -> None:
     assert rows["resnet"]["client"] == "Resnet"
 
 
-def test_metrics_are_the_routers_and_tritons_together(box: RunningBox, cat: bytes) -> None:
+def test_metrics_have_the_routers_and_tritons_series(box: RunningBox, cat: bytes) -> None:
     before = box.metric("trireme_invocations_total", model="resnet", status="200")
     assert box.send(cat, "image/png", params={"modelname": "resnet"}).status_code == 200
     assert box.metric("trireme_invocations_total", model="resnet", status="200") == before + 1
@@ -207,15 +200,15 @@ def test_metrics_are_the_routers_and_tritons_together(box: RunningBox, cat: byte
     assert box.metric("trireme_tensor_requests_total", transport="shared_memory") >= 1
 
 
-def test_promtool_finds_nothing_to_say_of_our_own_series(box: RunningBox, cat: bytes) -> None:
-    """Triton's, which begin with nv_, are NVIDIA's."""
+def test_promtool_finds_no_problem_in_our_own_metrics(box: RunningBox, cat: bytes) -> None:
+    """Triton's series, which begin with nv_, are NVIDIA's to mend."""
     assert box.send(cat, "image/png", params={"modelname": "resnet"}).status_code == 200
     lines = requests.get(f"{box.url}/metrics", timeout=5).text.splitlines(keepends=True)
-    ours = "".join(
+    own_series = "".join(
         line for line in lines if not line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith("nv_")
     )
-    assert 'trireme_invocation_duration_seconds_bucket{le="+Inf",model="resnet"' in ours
-    completed = promtool("check", "metrics", text=ours)
+    assert 'trireme_invocation_duration_seconds_bucket{le="+Inf",model="resnet"' in own_series
+    completed = promtool("check", "metrics", text=own_series)
     assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
 
 
@@ -226,14 +219,17 @@ def test_the_request_id_of_the_caller_is_in_the_error(box: RunningBox) -> None:
     assert len(box.send(b"").json()["request_id"]) >= 16
 
 
-def test_an_answer_without_nginx_in_front_is_the_same(
+def test_a_box_without_nginx_gives_the_same_answers(
     demo: Path, tmp_path: Path, cat: bytes, box: RunningBox
 ) -> None:
-    with running_box(tmp_path, demo, TRIREME_NGINX="off") as alone:
+    with running_box(tmp_path, demo, TRIREME_NGINX="off") as box_without_nginx:
         options: dict[str, Any] = {"params": {"modelname": "resnet"}}
-        assert alone.send(cat, "image/png", **options).json() == box.send(cat, "image/png", **options).json()
-        assert alone.invoke("nobody", {}).status_code == 404
-        assert "trireme_invocations_total" in requests.get(f"{alone.url}/metrics", timeout=5).text
-        # The control plane keeps the record; the worker at the port asks it.
-        assert requests.get(f"{alone.url}/dashboard/data", timeout=5).json()["box"]["processes"]
-        assert "nginx" in alone.log.read_text()
+        assert (
+            box_without_nginx.send(cat, "image/png", **options).json()
+            == box.send(cat, "image/png", **options).json()
+        )
+        assert box_without_nginx.invoke("nobody", {}).status_code == 404
+        assert "trireme_invocations_total" in requests.get(f"{box_without_nginx.url}/metrics", timeout=5).text
+        # The worker on the port forwards the request to the control plane, which keeps the history.
+        assert requests.get(f"{box_without_nginx.url}/dashboard/data", timeout=5).json()["box"]["processes"]
+        assert "nginx" in box_without_nginx.log.read_text()

@@ -1,4 +1,4 @@
-"""An asynchronous endpoint's hour: no time-out of a minute, or of 30 s, hides in any part of the box."""
+"""Asynchronous endpoints: no part of the box cuts a request off after 30 or 60 seconds."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.tritons import MODELS
 
 CLIENTS = CLIENT_FOLDERS / "patient"
-#: Seconds; more than the minute that gunicorn, nginx and the box itself give by default.
-LONG = 63
-V2 = {
+#: Longer than the default time-outs of gunicorn, nginx and the box, which are a minute or less.
+LONG_S = 63
+SLOW_MODEL_REQUEST = {
     "inputs": [
-        {"name": "seconds", "datatype": "FP32", "shape": [1, 1], "data": [LONG]},
+        {"name": "seconds", "datatype": "FP32", "shape": [1, 1], "data": [LONG_S]},
         {"name": "size", "datatype": "INT64", "shape": [1, 1], "data": [1]},
     ]
 }
 
 
-def request_body(how: str) -> bytes:
-    return json.dumps({"modelname": "patient", "payload": {"seconds": LONG, "how": how}}).encode()
+def request_body(where: str) -> bytes:
+    return json.dumps({"modelname": "patient", "payload": {"seconds": LONG_S, "how": where}}).encode()
 
 
 @pytest.mark.exhaustive
-def test_a_request_may_take_longer_than_a_minute_wherever_it_spends_it(tmp_path: Path) -> None:
+def test_a_request_may_take_longer_than_a_minute_in_any_part_of_the_box(tmp_path: Path) -> None:
     MODELS["slow"].write(tmp_path / "model" / "slow")
     config = tmp_path / "model" / "slow" / "config.pbtxt"
     config.write_text(config.read_text() + "instance_group [{count: 2, kind: KIND_CPU}]\n")
@@ -42,21 +42,23 @@ def test_a_request_may_take_longer_than_a_minute_wherever_it_spends_it(tmp_path:
         SAGEMAKER_MODEL_SERVER_WORKERS="3",
     ) as box:
 
-        def ask(path: str, body: bytes) -> requests.Response:
-            kind = {"Content-Type": "application/json"}
-            return requests.post(box.url + path, data=body, headers=kind, timeout=300)
+        def post(path: str, body: bytes) -> requests.Response:
+            headers = {"Content-Type": "application/json"}
+            return requests.post(box.url + path, data=body, headers=headers, timeout=300)
 
-        with ThreadPoolExecutor(4) as pool:
-            answers = {
-                how: pool.submit(ask, "/invocations", request_body(how))
-                for how in ("locked", "asleep", "triton")
+        with ThreadPoolExecutor(4) as executor:
+            client_responses = {
+                where: executor.submit(post, "/invocations", request_body(where))
+                for where in ("locked", "asleep", "triton")
             }
-            passed = pool.submit(ask, "/v2/models/slow/infer", json.dumps(V2).encode())
-            for how, answer in answers.items():
-                assert answer.result().json().get("result") == how, answer.result().text
-            assert passed.result().status_code == 200, passed.result().text
-        assert no_worker_was_lost(box)
+            triton_response = executor.submit(
+                post, "/v2/models/slow/infer", json.dumps(SLOW_MODEL_REQUEST).encode()
+            )
+            for where, response in client_responses.items():
+                assert response.result().json().get("result") == where, response.result().text
+            assert triton_response.result().status_code == 200, triton_response.result().text
+        assert has_no_worker_timeout(box)
 
 
-def no_worker_was_lost(box: RunningBox) -> bool:
+def has_no_worker_timeout(box: RunningBox) -> bool:
     return "WORKER TIMEOUT" not in box.log.read_text()

@@ -1,11 +1,10 @@
-"""Bad input gets a clear error with the right status, and the box lives."""
+"""Bad input gets a clear error with the right status, and the box goes on serving."""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
-import socket
 import struct
 import zlib
 from collections.abc import Iterator
@@ -17,35 +16,36 @@ import requests
 from PIL import Image
 
 from tests.support.boxes import RunningBox
+from tests.support.raw_http import exchange, send_and_hang_up
 
 
 @pytest.fixture(autouse=True)
-def alive_afterwards(box: RunningBox) -> Iterator[None]:
+def box_still_serves(box: RunningBox) -> Iterator[None]:
     yield
     assert box.ping()[0] == 200
     assert box.invoke("slow", {"seconds": 0}).json()["result"] == 0
 
 
-def encoded(picture: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
-    content = io.BytesIO()
-    picture.save(content, kind, **options)
-    return content.getvalue()
+def encode(picture: Image.Image, file_format: str = "PNG", **options: Any) -> bytes:
+    stream = io.BytesIO()
+    picture.save(stream, file_format, **options)
+    return stream.getvalue()
 
 
-def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
+def noise_picture(width: int, height: int, mode: str = "RGB") -> Image.Image:
     shape = (height, width, 3) if mode == "RGB" else (height, width)
     return Image.fromarray(
         np.random.default_rng(1).integers(0, 255, shape, np.uint8), mode if mode != "RGB" else None
     )
 
 
-def assert_error(response: requests.Response, status: int, *words: str) -> dict[str, Any]:
+def assert_error(response: requests.Response, status: int, *expected_words: str) -> dict[str, Any]:
     assert response.status_code == status, response.text
     assert response.headers["Content-Type"] == "application/json"
     assert int(response.headers["Content-Length"]) == len(response.content)
     body: dict[str, Any] = response.json()
     assert {"error", "code", "request_id"} <= body.keys()
-    for word in words:
+    for word in expected_words:
         assert word in body["error"], body
     assert "Traceback" not in response.text
     return body
@@ -60,16 +60,16 @@ def test_a_body_that_is_not_json_is_a_400(box: RunningBox) -> None:
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"text"', b"1", b"null"])
-def test_json_that_is_no_object_is_a_400(box: RunningBox, body: bytes) -> None:
+def test_json_that_is_not_an_object_is_a_400(box: RunningBox, body: bytes) -> None:
     assert_error(box.send(body), 400, "JSON object")
 
 
 def test_json_ten_thousand_levels_deep_is_a_400(box: RunningBox) -> None:
-    deep = b"[" * 10_000 + b"]" * 10_000
-    assert_error(box.send(b'{"modelname":"resnet","payload":' + deep + b"}"), 400, "not JSON")
+    nested_lists = b"[" * 10_000 + b"]" * 10_000
+    assert_error(box.send(b'{"modelname":"resnet","payload":' + nested_lists + b"}"), 400, "not JSON")
 
 
-def test_an_unknown_model_is_a_404_that_lists_what_exists(box: RunningBox) -> None:
+def test_an_unknown_model_is_a_404_that_lists_the_models(box: RunningBox) -> None:
     body = assert_error(box.invoke("rasnet", {}), 404, "rasnet", "resnet", "yolov5", "bert_base")
     assert body["code"] == "unknown_model"
 
@@ -78,7 +78,7 @@ def test_an_unknown_version_is_a_404(box: RunningBox, cat: bytes) -> None:
     assert_error(box.invoke("resnet", base64.b64encode(cat).decode(), version="9"), 404, "9")
 
 
-def test_a_request_that_names_no_model_is_a_404_that_lists_what_exists(box: RunningBox) -> None:
+def test_a_request_that_names_no_model_is_a_404_that_lists_the_models(box: RunningBox) -> None:
     assert_error(box.send(b'{"payload": "x"}'), 404, "no model", "resnet")
 
 
@@ -101,11 +101,11 @@ def test_a_missing_payload_is_a_422(box: RunningBox) -> None:
     assert assert_error(box.send(b'{"modelname":"resnet"}'), 422)["field"] == "payload"
 
 
-def test_base64_that_is_not_is_a_400(box: RunningBox) -> None:
+def test_invalid_base64_is_a_400(box: RunningBox) -> None:
     assert_error(box.invoke("resnet", {"image": "§ not base64 §"}), 400, "base64")
 
 
-def test_base64_that_is_no_picture_is_a_400(box: RunningBox) -> None:
+def test_base64_of_something_else_than_a_picture_is_a_400(box: RunningBox) -> None:
     assert_error(
         box.invoke("resnet", {"image": base64.b64encode(b"no picture").decode()}),
         400,
@@ -114,22 +114,22 @@ def test_base64_that_is_no_picture_is_a_400(box: RunningBox) -> None:
 
 
 def test_a_truncated_jpeg_is_a_400_that_says_so(box: RunningBox) -> None:
-    jpeg = encoded(noise(320, 240), "JPEG")
+    jpeg = encode(noise_picture(320, 240), "JPEG")
     assert_error(
         box.send(jpeg[: len(jpeg) // 2], "image/jpeg", params={"modelname": "resnet"}), 400, "truncated"
     )
 
 
-def test_a_png_bomb_is_refused_by_its_header(box: RunningBox) -> None:
-    def chunk(name: bytes, data: bytes) -> bytes:
+def test_a_png_with_too_many_pixels_is_refused_by_its_header(box: RunningBox) -> None:
+    def png_chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
     bomb = (
         b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(b""))
-        + chunk(b"IEND", b"")
+        + png_chunk(b"IHDR", header)
+        + png_chunk(b"IDAT", zlib.compress(b""))
+        + png_chunk(b"IEND", b"")
     )
     assert_error(box.send(bomb, "image/png", params={"modelname": "resnet"}), 400, "pixels")
 
@@ -138,30 +138,33 @@ def test_a_png_bomb_is_refused_by_its_header(box: RunningBox) -> None:
 @pytest.mark.parametrize(
     "picture",
     [
-        pytest.param(encoded(noise(1, 1)), id="1x1"),
-        pytest.param(encoded(noise(1, 4000)), id="1x4000"),
-        pytest.param(encoded(noise(4000, 1)), id="4000x1"),
-        pytest.param(encoded(noise(64, 48, "L")), id="grey"),
-        pytest.param(encoded(Image.fromarray(np.full((48, 64), 40_000, np.uint16))), id="16-bit"),
-        pytest.param(encoded(noise(64, 48).convert("CMYK"), "JPEG"), id="cmyk"),
-        pytest.param(encoded(noise(64, 48).convert("RGBA")), id="alpha"),
-        pytest.param(encoded(noise(64, 48), "WEBP"), id="webp"),
+        pytest.param(encode(noise_picture(1, 1)), id="1x1"),
+        pytest.param(encode(noise_picture(1, 4000)), id="1x4000"),
+        pytest.param(encode(noise_picture(4000, 1)), id="4000x1"),
+        pytest.param(encode(noise_picture(64, 48, "L")), id="grey"),
+        pytest.param(encode(Image.fromarray(np.full((48, 64), 40_000, np.uint16))), id="16-bit"),
+        pytest.param(encode(noise_picture(64, 48).convert("CMYK"), "JPEG"), id="cmyk"),
+        pytest.param(encode(noise_picture(64, 48).convert("RGBA")), id="alpha"),
+        pytest.param(encode(noise_picture(64, 48), "WEBP"), id="webp"),
     ],
 )
-def test_pictures_of_every_kind_are_served(box: RunningBox, model: str, picture: bytes) -> None:
+def test_pictures_of_every_format_and_shape_are_served(box: RunningBox, model: str, picture: bytes) -> None:
     response = box.invoke(model, base64.b64encode(picture).decode())
     assert response.status_code == 200, response.text
     assert isinstance(response.json()["result"], list)
 
 
-def test_a_picture_turned_by_exif_is_answered_like_the_upright_one(box: RunningBox, cat: bytes) -> None:
+def test_a_picture_turned_by_exif_gets_the_result_of_the_upright_one(box: RunningBox, cat: bytes) -> None:
     upright = Image.open(io.BytesIO(cat)).convert("RGB")
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was turned: rotate by 270 degrees to see it upright
-    turned = encoded(upright.transpose(Image.Transpose.ROTATE_90), "PNG", exif=exif)
-    plain = encoded(upright, "PNG")
-    answers = [box.invoke("resnet", base64.b64encode(picture).decode()).json() for picture in (plain, turned)]
-    assert answers[0] == answers[1]
+    turned_png = encode(upright.transpose(Image.Transpose.ROTATE_90), "PNG", exif=exif)
+    upright_png = encode(upright, "PNG")
+    responses = [
+        box.invoke("resnet", base64.b64encode(picture).decode()).json()
+        for picture in (upright_png, turned_png)
+    ]
+    assert responses[0] == responses[1]
 
 
 def test_a_body_over_the_limit_is_a_413(box: RunningBox) -> None:
@@ -172,7 +175,7 @@ def test_a_body_at_the_limit_is_read(box: RunningBox) -> None:
     assert_error(box.send(b" " * (25 * 2**20)), 400, "empty")
 
 
-def test_a_content_type_that_nobody_takes_is_a_415(box: RunningBox) -> None:
+def test_an_unsupported_content_type_is_a_415(box: RunningBox) -> None:
     assert_error(
         box.send(b"a=b", "application/x-www-form-urlencoded", params={"modelname": "resnet"}),
         415,
@@ -181,10 +184,10 @@ def test_a_content_type_that_nobody_takes_is_a_415(box: RunningBox) -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", 1.5, -0.1, "high"])
-def test_a_threshold_that_is_no_share_is_a_422(box: RunningBox, cat: bytes, value: object) -> None:
+def test_a_threshold_outside_0_to_1_is_a_422(box: RunningBox, cat: bytes, value: object) -> None:
     payload = base64.b64encode(cat).decode()
-    answer = box.invoke("yolov5", payload, parameters={"confidence": value})
-    assert assert_error(answer, 422)["field"] == "parameters.confidence"
+    response = box.invoke("yolov5", payload, parameters={"confidence": value})
+    assert assert_error(response, 422)["field"] == "parameters.confidence"
 
 
 def test_a_bare_nan_is_not_json(box: RunningBox) -> None:
@@ -221,37 +224,27 @@ def test_a_wrong_method_is_a_405(box: RunningBox, method: str, path: str) -> Non
     assert response.json()["error"] == "Method Not Allowed"
 
 
-def raw(box: RunningBox, content: bytes, wait: bool = True, no_more: bool = False) -> bytes:
-    """Send bytes and read until the end; ``no_more`` says that no further bytes will come."""
-    with socket.create_connection(("127.0.0.1", box.port), timeout=20) as connection:
-        connection.sendall(content)
-        if no_more:
-            connection.shutdown(socket.SHUT_WR)
-        received = b""
-        while wait and (part := connection.recv(65536)):
-            received += part
-        return received
-
-
-def post(length: object, body: bytes, extra: str = "") -> bytes:
-    head = f"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\n{extra}Content-Length: {length}\r\n\r\n"
+def raw_request(content_length: object, body: bytes, extra: str = "") -> bytes:
+    head = f"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\n{extra}Content-Length: {content_length}\r\n\r\n"
     return head.encode() + body
 
 
-def test_a_content_length_that_promises_too_much_is_not_served(box: RunningBox) -> None:
-    received = raw(box, post(1000, b'{"modelname":"slow","payload":{}}'), no_more=True)
-    assert b" 200 " not in received.split(b"\r\n")[0]
+def test_a_content_length_larger_than_the_body_is_not_served(box: RunningBox) -> None:
+    response = exchange(box.port, raw_request(1000, b'{"modelname":"slow","payload":{}}'), half_close=True)
+    assert b" 200 " not in response.split(b"\r\n")[0]
 
 
-def test_a_content_length_that_promises_too_little_is_a_400(box: RunningBox) -> None:
-    received = raw(box, post(10, b'{"modelname":"slow","payload":{}}', "Connection: close\r\n"))
-    assert b" 400 " in received.split(b"\r\n")[0]
+def test_a_content_length_smaller_than_the_body_is_a_400(box: RunningBox) -> None:
+    response = exchange(
+        box.port, raw_request(10, b'{"modelname":"slow","payload":{}}', "Connection: close\r\n")
+    )
+    assert b" 400 " in response.split(b"\r\n")[0]
 
 
-def test_a_content_length_that_is_no_number_is_a_400(box: RunningBox) -> None:
-    received = raw(box, post("many", b"{}"))
-    assert b" 400 " in received.split(b"\r\n")[0]
-    assert b"<html" not in received
+def test_a_content_length_that_is_not_a_number_is_a_400(box: RunningBox) -> None:
+    response = exchange(box.port, raw_request("many", b"{}"))
+    assert b" 400 " in response.split(b"\r\n")[0]
+    assert b"<html" not in response
 
 
 def test_a_chunked_body_is_served(box: RunningBox) -> None:
@@ -265,8 +258,8 @@ def test_a_chunked_body_is_served(box: RunningBox) -> None:
     assert response.json()["result"] == 0
 
 
-def test_a_caller_that_hangs_up_leaves_the_box_well(box: RunningBox, cat: bytes) -> None:
-    whole = json.dumps({"modelname": "resnet", "payload": base64.b64encode(cat).decode()}).encode()
-    for sent in (len(whole) // 2, len(whole)):
-        raw(box, post(len(whole), whole[:sent]), wait=False)
+def test_the_box_survives_callers_that_hang_up(box: RunningBox, cat: bytes) -> None:
+    body = json.dumps({"modelname": "resnet", "payload": base64.b64encode(cat).decode()}).encode()
+    for bytes_sent in (len(body) // 2, len(body)):
+        send_and_hang_up(box.port, raw_request(len(body), body[:bytes_sent]))
     assert box.invoke("resnet", base64.b64encode(cat).decode()).status_code == 200

@@ -1,4 +1,4 @@
-"""Batch transform against a box that is set up for it, with one worker as on serverless."""
+"""Batch transform, against a box in batch mode with one worker."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import requests
 from sm.router.routes.execution_parameters import parameters
 from sm.settings import Settings
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
+from tests.support.echo_requests import ECHO_BODY
 from tests.support.tritons import MODELS
 
 LINES = "application/jsonlines"
 CLIENTS = CLIENT_FOLDERS / "platform"
-ROWS = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +37,14 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         yield started
 
 
-def rows(response: requests.Response) -> list[Any]:
+def parse_lines(response: requests.Response) -> list[Any]:
     assert response.status_code == 200, response.text
     assert response.headers["Content-Type"] == LINES
     assert int(response.headers["Content-Length"]) == len(response.content)
     return [json.loads(line) for line in response.content.split(b"\n")]
 
 
-def test_the_parameters_are_what_the_settings_say(box: RunningBox) -> None:
+def test_execution_parameters_are_those_of_the_settings(box: RunningBox) -> None:
     response = requests.get(f"{box.url}/execution-parameters", timeout=5)
     assert response.json() == {
         "MaxConcurrentTransforms": 2,
@@ -53,7 +53,7 @@ def test_the_parameters_are_what_the_settings_say(box: RunningBox) -> None:
     }
 
 
-def test_every_line_is_answered_in_its_place(box: RunningBox) -> None:
+def test_each_line_gets_its_result_or_error_in_its_place(box: RunningBox) -> None:
     lines = [
         {"modelname": "probe", "payload": {"numbers": [1]}},
         {"numbers": [2]},
@@ -61,60 +61,69 @@ def test_every_line_is_answered_in_its_place(box: RunningBox) -> None:
         {"modelname": "nobody", "payload": {}},
     ]
     body = "\n".join(json.dumps(line) for line in lines) + "\nnot JSON\n" + json.dumps({"wrong": 1}) + "\n"
-    one, bare, many, unknown, garbage, wrong = rows(box.send(body.encode(), LINES))
-    assert one == {"modelname": "probe", "result": [1]}
-    assert bare == {"modelname": "probe", "result": [2]}
-    assert many == {"modelname": "probe", "result": [[3], [4]]}
-    assert (unknown["code"], garbage["code"]) == ("unknown_model", "bad_input")
+    single, without_model, list_of_records, unknown, not_json, wrong = parse_lines(
+        box.send(body.encode(), LINES)
+    )
+    assert single == {"modelname": "probe", "result": [1]}
+    assert without_model == {"modelname": "probe", "result": [2]}
+    assert list_of_records == {"modelname": "probe", "result": [[3], [4]]}
+    assert (unknown["code"], not_json["code"]) == ("unknown_model", "bad_input")
     assert (wrong["code"], wrong["field"]) == ("wrong_payload", "payload.wrong")
 
 
-def test_a_header_names_the_model_of_lines_that_do_not(box: RunningBox) -> None:
-    body = json.dumps(ROWS).encode() + b"\n" + json.dumps(ROWS).encode()
-    answers = rows(box.send(body, LINES, headers={"X-Amzn-SageMaker-Target-Model": "echo"}))
-    assert [answer["outputs"][0]["data"] for answer in answers] == [[1, 2], [1, 2]]
+def test_a_header_names_the_model_of_lines_that_name_none(box: RunningBox) -> None:
+    body = ECHO_BODY + b"\n" + ECHO_BODY
+    results = parse_lines(box.send(body, LINES, headers={"X-Amzn-SageMaker-Target-Model": "echo"}))
+    assert [result["outputs"][0]["data"] for result in results] == [[1, 2], [1, 2]]
 
 
 def test_five_thousand_lines_on_two_threads_come_back_in_order(box: RunningBox) -> None:
     body = b"\n".join(b'{"numbers":[%d]}' % number for number in range(5000))
-    assert [row["result"] for row in rows(box.send(body, LINES))] == [[number] for number in range(5000)]
+    assert [row["result"] for row in parse_lines(box.send(body, LINES))] == [
+        [number] for number in range(5000)
+    ]
 
 
-def test_where_every_line_fails_the_status_is_the_first_ones(box: RunningBox) -> None:
+def test_if_every_line_fails_the_status_is_that_of_the_first(box: RunningBox) -> None:
     response = box.send(b'{"modelname":"nobody","payload":1}\nnot JSON', LINES)
     assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
     assert box.send(b"\n", LINES).status_code == 400
 
 
-def test_a_body_over_the_real_time_limit_is_taken_in_batch(box: RunningBox) -> None:
+def test_a_body_over_the_real_time_limit_is_accepted_in_batch_mode(box: RunningBox) -> None:
     body = b'{"numbers":[1]}\n' + b" " * (30 * 2**20)
-    assert rows(box.send(body, LINES)) == [{"modelname": "probe", "result": [1]}]
+    assert parse_lines(box.send(body, LINES)) == [{"modelname": "probe", "result": [1]}]
 
 
-def test_a_request_has_as_many_records_as_are_set(box: RunningBox) -> None:
+def test_a_request_may_have_as_many_records_as_the_setting_allows(box: RunningBox) -> None:
     lines = b'{"numbers":[1]}\n' * 5000
-    assert len(rows(box.send(lines, LINES))) == 5000
+    assert len(parse_lines(box.send(lines, LINES))) == 5000
     response = box.send(lines + b"0\n", LINES)
     assert (response.status_code, response.json()["max_records"]) == (413, 5000)
 
 
-def test_in_batch_a_request_may_take_an_hour_and_a_hundred_mebibytes() -> None:
+def test_in_batch_mode_a_request_may_take_an_hour_and_have_100_mebibytes() -> None:
     settings = Settings.read({"SAGEMAKER_BATCH": "true"})
     assert (settings.timeout, settings.max_body) == (3600.0, 100 * 2**20)
     assert settings.max_records == 10_000_000
-    named = Settings.read(
+    overridden = Settings.read(
         {"SAGEMAKER_BATCH": "true", "MODEL_SERVER_TIMEOUT": "5", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}
     )
-    assert (named.timeout, named.max_body) == (5.0, 2**20)
+    assert (overridden.timeout, overridden.max_body) == (5.0, 2**20)
 
 
-def test_what_is_announced_is_no_more_than_the_platform_allows() -> None:
-    wide = {"SAGEMAKER_MODEL_SERVER_WORKERS": "16"}
-    assert parameters(Settings.read(wide))["MaxConcurrentTransforms"] == 16
-    large = parameters(Settings.read({**wide, "SAGEMAKER_MAX_PAYLOAD_IN_MB": "50"}))
-    assert (large["MaxConcurrentTransforms"], large["MaxPayloadInMB"]) == (2, 50)
-    chunked = Settings.read({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0", "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "0"})
-    assert (parameters(chunked)["MaxPayloadInMB"], chunked.max_body) == (0, 2**31)
-    set_by_hand = {"SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "3", "SAGEMAKER_BATCH_STRATEGY": "MULTI_RECORD"}
-    shown = parameters(Settings.read(set_by_hand))
-    assert (shown["MaxConcurrentTransforms"], shown["BatchStrategy"]) == (3, "MULTI_RECORD")
+def test_execution_parameters_stay_within_the_platforms_limits() -> None:
+    sixteen_workers = {"SAGEMAKER_MODEL_SERVER_WORKERS": "16"}
+    assert parameters(Settings.read(sixteen_workers))["MaxConcurrentTransforms"] == 16
+    with_large_payload = parameters(Settings.read({**sixteen_workers, "SAGEMAKER_MAX_PAYLOAD_IN_MB": "50"}))
+    assert (with_large_payload["MaxConcurrentTransforms"], with_large_payload["MaxPayloadInMB"]) == (2, 50)
+    unlimited_payload = Settings.read(
+        {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0", "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "0"}
+    )
+    assert (parameters(unlimited_payload)["MaxPayloadInMB"], unlimited_payload.max_body) == (0, 2**31)
+    explicit = {"SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "3", "SAGEMAKER_BATCH_STRATEGY": "MULTI_RECORD"}
+    explicit_parameters = parameters(Settings.read(explicit))
+    assert (explicit_parameters["MaxConcurrentTransforms"], explicit_parameters["BatchStrategy"]) == (
+        3,
+        "MULTI_RECORD",
+    )

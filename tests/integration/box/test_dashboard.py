@@ -1,4 +1,4 @@
-"""The last hour of a real box: what its own numbers say after traffic, faults and loads, and ``sm top``."""
+"""The dashboard's data of a real box after traffic, faults and loads, and ``sm top``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["sm"]
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """A box whose models come and go, and whose processes a test may end."""
+    """A multi-model box whose processes a test may kill."""
     folder = tmp_path_factory.mktemp("dashboard")
     platform = ArchiveFolder(folder / "models")
     with running_box(
@@ -40,108 +40,113 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         yield Endpoint(box, platform)
 
 
-def numbers(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
+def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
     response = requests.get(f"{box.url}/dashboard/data", params={"since": since}, timeout=5)
     assert response.status_code == 200, response.text
     return dict(response.json())
 
 
-def test_requests_are_in_the_points_and_in_the_last_minute_and_as_the_document_says(
+def test_requests_are_counted_in_points_and_last_minute_as_openapi_describes(
     endpoint: Endpoint, sm: RunSm
 ) -> None:
     box = endpoint.box
-    endpoint.loaded("asked", endpoint.platform.flat("asked", multiplying_model(2)))
+    endpoint.loaded("counted", endpoint.platform.flat("counted", multiplying_model(2)))
     for _ in range(3):
-        endpoint.y("asked")
-    assert endpoint.invoke("asked", {"inputs": []}).status_code == 400
+        endpoint.y("counted")
+    assert endpoint.invoke("counted", {"inputs": []}).status_code == 400
 
-    def recorded() -> dict[str, Any] | None:
-        found = numbers(box)
-        answers = found["box"]["last_minute"]["models"].get("asked", {}).get("answers", {})
-        return found if sum(answers.values()) == 4 and found["box"]["models"] else None
+    def data_with_requests() -> dict[str, Any] | None:
+        data = dashboard_data(box)
+        answers = data["box"]["last_minute"]["models"].get("counted", {}).get("answers", {})
+        return data if sum(answers.values()) == 4 and data["box"]["models"] else None
 
-    found = wait_until(recorded, description="the requests in the numbers")
-    recent = found["box"]["last_minute"]
-    assert recent["models"]["asked"]["answers"] == recent["all"]["answers"] == {"2xx": 3, "4xx": 1}
-    assert 0 < recent["all"]["p50_ms"] <= recent["all"]["p99_ms"] < 60_000
-    points = [point["models"]["asked"]["answers"] for point in found["points"] if "asked" in point["models"]]
+    data = wait_until(data_with_requests, description="the requests in the dashboard's data")
+    last_minute = data["box"]["last_minute"]
+    assert (
+        last_minute["models"]["counted"]["answers"] == last_minute["all"]["answers"] == {"2xx": 3, "4xx": 1}
+    )
+    assert 0 < last_minute["all"]["p50_ms"] <= last_minute["all"]["p99_ms"] < 60_000
+    points = [
+        point["models"]["counted"]["answers"] for point in data["points"] if "counted" in point["models"]
+    ]
     assert sum(sum(answers.values()) for answers in points) == 4
-    (row,) = found["box"]["models"]
-    assert (row["name"], row["versions"], row["state"]) == ("asked", ["1"], "ready")
-    processes = {row["name"]: row for row in found["box"]["processes"]}
+    (row,) = data["box"]["models"]
+    assert (row["name"], row["versions"], row["state"]) == ("counted", ["1"], "ready")
+    processes = {row["name"]: row for row in data["box"]["processes"]}
     assert processes.keys() == {"supervisor", "control", "nginx", "triton", "data"}
     assert all(row["memory"] > 10**6 and row["state"] == "ready" for row in processes.values())
     assert processes["data"]["processes"] == 3
-    assert found["box"]["shared_memory"]["used"] > 0
+    assert data["box"]["shared_memory"]["used"] > 0
 
     document = requests.get(f"{box.url}/openapi.json", timeout=5).json()
-    OAS31Validator({"$ref": "#/components/schemas/History", **document}).validate(found)
-    assert numbers(box, found["points"][-1]["at"] + 60)["points"] == []
+    OAS31Validator({"$ref": "#/components/schemas/History", **document}).validate(data)
+    assert dashboard_data(box, data["points"][-1]["at"] + 60)["points"] == []
 
-    said = sm("top", "--once", "--url", box.url)
-    assert said.status == 0
-    assert re.search(r"^asked +1 +ready +0\.\d +.* ms +1 +0 +0 *$", said.out, re.M), said.out
+    top = sm("top", "--once", "--url", box.url)
+    assert top.status == 0
+    assert re.search(r"^counted +1 +ready +0\.\d +.* ms +1 +0 +0 *$", top.out, re.M), top.out
     assert json.loads(sm("top", "--json", "--url", box.url).out)["box"]["ready"] is True
 
 
-def test_faults_and_loads_are_events_and_show_in_the_tables(endpoint: Endpoint) -> None:
-    """The same recorder as the box's own, looking when the test says so."""
+def test_faults_and_loads_become_events_and_rows(endpoint: Endpoint) -> None:
+    """The test drives a recorder like the box's own, so that it decides when a point is taken."""
     box = endpoint.box
     recorder = Recorder(Box.load(box.run_folder()))
 
-    def look() -> dict[str, Any]:
+    def record_and_read() -> dict[str, Any]:
         recorder.record_point()
         return dict(json.loads(recorder.read(time.time())))
 
-    def texts() -> list[str]:
-        return [event["text"] for event in look()["events"]]
+    def event_texts() -> list[str]:
+        return [event["text"] for event in record_and_read()["events"]]
 
-    def row(name: str) -> dict[str, Any]:
-        return next(dict(row) for row in look()["box"]["processes"] if row["name"] == name)
+    def process_row(name: str) -> dict[str, Any]:
+        return next(dict(row) for row in record_and_read()["box"]["processes"] if row["name"] == name)
 
     endpoint.loaded("leaving", endpoint.platform.flat("leaving", multiplying_model()))
-    look()
+    record_and_read()
     endpoint.unload("leaving")
-    assert "the model leaving was unloaded" in texts()
+    assert "the model leaving was unloaded" in event_texts()
 
-    master = row("data")["pid"]
-    assert master == box.child("data")["pid"]
-    stalled = box.workers()[0]
-    os.kill(stalled, signal.SIGSTOP)
+    master_pid = process_row("data")["pid"]
+    assert master_pid == box.child("data")["pid"]
+    worker_pid = box.workers()[0]
+    os.kill(worker_pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: row("data")["stopped"] == 1, description="a stopped worker")
+        wait_until(lambda: process_row("data")["stopped"] == 1, description="a stopped worker")
     finally:
-        os.kill(stalled, signal.SIGCONT)
-    wait_until(lambda: "all processes of data run again" in texts(), description="its return")
-    os.kill(stalled, signal.SIGKILL)
-    wait_until(lambda: "1 worker of data ended" in texts(), description="its end")
-    wait_until(lambda: row("data")["restarts"] == 1, description="the count")
-
-    triton = row("triton")["pid"]
-    os.kill(triton, signal.SIGKILL)
-    wait_until(lambda: row("triton")["state"] != "ready", description="a Triton that is gone")
-    assert all(
-        multiplying_model["state"] in ("unknown", "not ready")
-        for multiplying_model in look()["box"]["models"]
+        os.kill(worker_pid, signal.SIGCONT)
+    wait_until(
+        lambda: "all processes of data run again" in event_texts(), description="the event of its return"
     )
-    wait_until(lambda: row("triton")["state"] == "ready", description="a new Triton")
-    assert row("triton")["restarts"] == 1
-    assert "triton was started again" in texts()
-    # The box's own numbers go on.
-    at = numbers(box)["box"]["at"]
-    wait_until(lambda: numbers(box)["box"]["at"] > at, description="a later look of the box itself")
+    os.kill(worker_pid, signal.SIGKILL)
+    wait_until(lambda: "1 worker of data ended" in event_texts(), description="the event of its end")
+    wait_until(lambda: process_row("data")["restarts"] == 1, description="the count of restarts")
+
+    triton_pid = process_row("triton")["pid"]
+    os.kill(triton_pid, signal.SIGKILL)
+    wait_until(lambda: process_row("triton")["state"] != "ready", description="a Triton that is not ready")
+    assert all(model["state"] in ("unknown", "not ready") for model in record_and_read()["box"]["models"])
+    wait_until(lambda: process_row("triton")["state"] == "ready", description="a new Triton")
+    assert process_row("triton")["restarts"] == 1
+    assert "triton was started again" in event_texts()
+    # The box's own recorder goes on.
+    previous_at = dashboard_data(box)["box"]["at"]
+    wait_until(
+        lambda: dashboard_data(box)["box"]["at"] > previous_at, description="a later point of the box itself"
+    )
 
 
-def test_sm_top_says_what_is_not_there(sm: RunSm, endpoint: Endpoint) -> None:
-    said = sm("top", "--once", "--url", "http://127.0.0.1:1")
-    assert (said.status, said.out) == (1, "")
-    assert said.err.startswith("sm: no box answers at http://127.0.0.1:1: ")
-    assert "make serve" in said.err
+def test_sm_top_says_when_there_is_no_box_at_the_address(sm: RunSm, endpoint: Endpoint) -> None:
+    top = sm("top", "--once", "--url", "http://127.0.0.1:1")
+    assert (top.status, top.out) == (1, "")
+    assert top.err.startswith("sm: no box answers at http://127.0.0.1:1: ")
+    assert "make serve" in top.err
     assert "looks like http://localhost:8080" in sm("top", "--url", "localhost:8080").err
-    elsewhere = f"http://127.0.0.1:{Box.load(endpoint.box.run_folder()).http_port}"
-    assert "it is no box of Trireme" in sm("top", "--once", "--url", elsewhere).err
+    triton_url = f"http://127.0.0.1:{Box.load(endpoint.box.run_folder()).http_port}"
+    assert "it is no box of Trireme" in sm("top", "--once", "--url", triton_url).err
 
 
-def test_nonsense_for_a_moment_is_refused(endpoint: Endpoint) -> None:
+def test_a_since_that_is_no_time_is_a_400(endpoint: Endpoint) -> None:
     response = requests.get(f"{endpoint.url}/dashboard/data?since=today", timeout=5)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")

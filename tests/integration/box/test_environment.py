@@ -1,4 +1,4 @@
-"""Every variable has its effect on the real processes: on their command lines, their ports, their answers."""
+"""Each environment variable has its effect on the real processes: command lines, ports and responses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.listening import listening
 from tests.support.tritons import MODELS
 
 CLIENTS = CLIENT_FOLDERS / "platform"
-RESTRICTED = (
+RESTRICTED_APIS = (
     "--http-restricted-api=metadata,model-repository,health:admin-key=admin-value "
     "--grpc-restricted-protocol model-repository,metadata,model-config:admin-key=admin-value "
     "--min-supported-compute-capability '5.2'"
@@ -45,11 +45,11 @@ RESTRICTED = (
 KEY = {"admin-key": "admin-value"}
 GRPC_KEY = {"triton-grpc-protocol-admin-key": "admin-value"}
 X = np.arange(3, dtype=np.float32)[None]
-ROWS = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [0, 1, 2]}]}
+V2_REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [0, 1, 2]}]}
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def configured_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with nearly every variable set, and one model of two that cannot be loaded."""
     folder = tmp_path_factory.mktemp("opened")
     MODELS["echo"].write(folder / "model" / "echo")
@@ -73,7 +73,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         SAGEMAKER_TRITON_LOG_ERROR="no",
         SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE=str(2**21),
         SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE=str(2**17),
-        SAGEMAKER_TRITON_ADDITIONAL_ARGS=RESTRICTED,
+        SAGEMAKER_TRITON_ADDITIONAL_ARGS=RESTRICTED_APIS,
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         MODEL_SERVER_WORKERS="2",
         SAGEMAKER_MAX_PAYLOAD_IN_MB="1",
@@ -86,14 +86,16 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
 
 
 @pytest.fixture(scope="module")
-def line(opened: RunningBox) -> list[str]:
-    """Triton's own command line, from the kernel."""
-    (pid,) = opened.pids("--model-repository=")
+def triton_command(configured_box: RunningBox) -> list[str]:
+    """Triton's command line, from the kernel."""
+    (pid,) = configured_box.pids("--model-repository=")
     return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
 
 
-def option(line: list[str], name: str) -> str:
-    return next(word.partition("=")[2] for word in line if word.startswith(f"--{name}="))
+def option_value(triton_command: list[str], name: str) -> str:
+    return next(
+        argument.partition("=")[2] for argument in triton_command if argument.startswith(f"--{name}=")
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,111 +111,124 @@ def option(line: list[str], name: str) -> str:
         ("backend-config", "python,shm-region-prefix-name=*"),
     ],
 )
-def test_a_variable_reaches_tritons_command_line(line: list[str], name: str, value: str) -> None:
-    found = option(line, name)
-    assert found.startswith(value[:-1]) if value.endswith("*") else found == value
+def test_a_variable_becomes_an_option_of_triton(triton_command: list[str], name: str, value: str) -> None:
+    actual = option_value(triton_command, name)
+    assert actual.startswith(value[:-1]) if value.endswith("*") else actual == value
 
 
-def test_the_python_backends_shared_memory_is_as_set(line: list[str]) -> None:
-    assert f"--backend-config=python,shm-default-byte-size={2**21}" in line
-    assert f"--backend-config=python,shm-growth-byte-size={2**17}" in line
+def test_the_python_backends_shared_memory_is_as_set(triton_command: list[str]) -> None:
+    assert f"--backend-config=python,shm-default-byte-size={2**21}" in triton_command
+    assert f"--backend-config=python,shm-growth-byte-size={2**17}" in triton_command
 
 
-def test_additional_arguments_come_last_split_as_a_shell_does(line: list[str]) -> None:
-    assert line[-3:-1] == ["--min-supported-compute-capability", "5.2"]
-    assert "--grpc-restricted-protocol" in line
-    assert "model-repository,metadata,model-config:admin-key=admin-value" in line
+def test_additional_arguments_come_last_split_as_a_shell_does(triton_command: list[str]) -> None:
+    assert triton_command[-3:-1] == ["--min-supported-compute-capability", "5.2"]
+    assert "--grpc-restricted-protocol" in triton_command
+    assert "model-repository,metadata,model-config:admin-key=admin-value" in triton_command
 
 
-def test_ping_in_live_mode_is_200_beside_a_model_that_cannot_load(opened: RunningBox) -> None:
-    assert opened.ping()[0] == 200
-    response = opened.send(json.dumps(ROWS).encode())
+def test_ping_in_live_mode_is_200_beside_a_model_that_cannot_load(configured_box: RunningBox) -> None:
+    assert configured_box.ping()[0] == 200
+    response = configured_box.send(json.dumps(V2_REQUEST).encode())
     assert response.json()["outputs"][0]["data"] == [0, 1, 2]
-    rows = {
+    readiness = {
         row["modelName"]: row["ready"]
-        for row in requests.get(f"{opened.url}/models", headers=KEY, timeout=5).json()["models"]
+        for row in requests.get(f"{configured_box.url}/models", headers=KEY, timeout=5).json()["models"]
     }
-    assert rows["broken"] is False
+    assert readiness["broken"] is False
 
 
-def test_a_restricted_api_is_a_403_without_the_header_and_200_with_it(opened: RunningBox) -> None:
+def test_a_restricted_api_is_a_403_without_the_header_and_200_with_it(configured_box: RunningBox) -> None:
     for path in ("/v2/models/echo", "/v2"):
-        response = requests.get(opened.url + path, timeout=5)
+        response = requests.get(configured_box.url + path, timeout=5)
         assert (response.status_code, response.json()["code"]) == (403, "forbidden")
-        assert requests.get(opened.url + path, headers=KEY, timeout=5).status_code == 200
-        assert requests.get(opened.url + path, headers={"admin-key": "x"}, timeout=5).status_code == 403
-    index = f"{opened.url}/v2/repository/index"
+        assert requests.get(configured_box.url + path, headers=KEY, timeout=5).status_code == 200
+        assert (
+            requests.get(configured_box.url + path, headers={"admin-key": "x"}, timeout=5).status_code == 403
+        )
+    index = f"{configured_box.url}/v2/repository/index"
     assert requests.post(index, timeout=5).status_code == 403
     assert requests.post(index, headers=KEY, timeout=5).status_code == 200
 
 
-def test_what_is_not_restricted_is_open(opened: RunningBox) -> None:
-    infer = f"{opened.url}/v2/models/echo/infer"
-    assert requests.post(infer, json=ROWS, timeout=5).status_code == 200
-    assert requests.get(f"{opened.url}/v2/models/echo/config", timeout=5).status_code == 200
+def test_apis_that_are_not_restricted_need_no_key(configured_box: RunningBox) -> None:
+    infer = f"{configured_box.url}/v2/models/echo/infer"
+    assert requests.post(infer, json=V2_REQUEST, timeout=5).status_code == 200
+    assert requests.get(f"{configured_box.url}/v2/models/echo/config", timeout=5).status_code == 200
 
 
-def test_ports_are_drawn_from_the_safe_range(line: list[str]) -> None:
+def test_ports_are_drawn_from_the_safe_range(triton_command: list[str]) -> None:
     for name in ("http-port", "grpc-port", "metrics-port"):
-        assert 21000 <= int(option(line, name)) <= 21400
+        assert 21000 <= int(option_value(triton_command, name)) <= 21400
 
 
-def test_tritons_own_grpc_client_works_against_the_open_port(opened: RunningBox, line: list[str]) -> None:
-    with triton.InferenceServerClient(f"127.0.0.1:{option(line, 'grpc-port')}") as client:
+def test_tritons_own_grpc_client_works_against_the_open_port(
+    configured_box: RunningBox, triton_command: list[str]
+) -> None:
+    with triton.InferenceServerClient(f"127.0.0.1:{option_value(triton_command, 'grpc-port')}") as client:
         assert client.is_server_ready() is False
-        given = triton.InferInput("x", [1, 3], "FP32")
-        given.set_data_from_numpy(X)
-        assert client.infer("echo", [given]).as_numpy("y").tolist() == X.tolist()
+        tensor = triton.InferInput("x", [1, 3], "FP32")
+        tensor.set_data_from_numpy(X)
+        assert client.infer("echo", [tensor]).as_numpy("y").tolist() == X.tolist()
         with pytest.raises(InferenceServerException, match="admin-key"):
             client.get_model_repository_index()
         names = {row.name for row in client.get_model_repository_index(headers=GRPC_KEY).models}
         assert names == {"echo", "broken"}
 
 
-def test_an_open_metrics_port_answers_and_only_open_ports_are_open(
-    opened: RunningBox, line: list[str]
+def test_only_the_ports_that_are_allowed_are_open_and_metrics_answers(
+    configured_box: RunningBox, triton_command: list[str]
 ) -> None:
-    (pid,) = opened.pids("--model-repository=")
-    opened_ports = {int(option(line, "grpc-port")), int(option(line, "metrics-port"))}
-    found = listening(pid)
-    assert {port for port, address in found.items() if set(address) == {"0"}} == opened_ports
-    assert found[21007] == "0100007F"
-    metrics = requests.get(f"http://127.0.0.1:{option(line, 'metrics-port')}/metrics", timeout=5)
+    (pid,) = configured_box.pids("--model-repository=")
+    allowed_ports = {
+        int(option_value(triton_command, "grpc-port")),
+        int(option_value(triton_command, "metrics-port")),
+    }
+    addresses = listening(pid)
+    assert {port for port, address in addresses.items() if set(address) == {"0"}} == allowed_ports
+    assert addresses[21007] == "0100007F"
+    metrics = requests.get(
+        f"http://127.0.0.1:{option_value(triton_command, 'metrics-port')}/metrics", timeout=5
+    )
     assert "nv_inference" in metrics.text
 
 
-def test_the_more_specific_name_wins_and_sets_the_number_of_workers(opened: RunningBox) -> None:
-    assert len(opened.workers()) == 1
+def test_the_more_specific_variable_sets_the_number_of_workers(configured_box: RunningBox) -> None:
+    assert len(configured_box.workers()) == 1
 
 
-def test_bytes_win_over_mebibytes_for_the_largest_body(opened: RunningBox) -> None:
-    response = opened.send(b" " * 5001)
+def test_the_body_limit_in_bytes_wins_over_the_one_in_mebibytes(configured_box: RunningBox) -> None:
+    response = configured_box.send(b" " * 5001)
     assert (response.status_code, response.json()["code"]) == (413, "too_large")
     assert "5000 bytes" in response.json()["error"]
 
 
-def test_the_default_accept_is_what_a_caller_of_anything_gets(opened: RunningBox) -> None:
-    asked = json.dumps({"modelname": "probe", "payload": {"numbers": [1, 2]}}).encode()
-    response = opened.send(asked, headers={"Accept": "*/*"})
+def test_a_caller_that_accepts_anything_gets_the_default_accept(configured_box: RunningBox) -> None:
+    request_body = json.dumps({"modelname": "probe", "payload": {"numbers": [1, 2]}}).encode()
+    response = configured_box.send(request_body, headers={"Accept": "*/*"})
     assert response.headers["Content-Type"] == "application/x-npy"
     assert np.load(io.BytesIO(response.content), allow_pickle=False).tolist() == [1, 2]
-    response = opened.send(asked, headers={"Accept": "application/json"})
+    response = configured_box.send(request_body, headers={"Accept": "application/json"})
     assert response.json()["result"] == [1, 2]
 
 
-def test_at_the_level_of_errors_an_invocation_is_not_logged(opened: RunningBox) -> None:
-    opened.send(json.dumps(ROWS).encode(), headers={"X-Amzn-SageMaker-Inference-Id": "quiet-one"})
-    assert "quiet-one" not in opened.log.read_text()
+def test_at_log_level_error_an_invocation_is_not_logged(configured_box: RunningBox) -> None:
+    configured_box.send(
+        json.dumps(V2_REQUEST).encode(), headers={"X-Amzn-SageMaker-Inference-Id": "quiet-one"}
+    )
+    assert "quiet-one" not in configured_box.log.read_text()
 
 
-def test_an_hours_time_out_reaches_the_front(opened: RunningBox) -> None:
-    words = next(line for line in map(command_line, opened.pids("nginx.conf")) if " -c " in line).split()
-    assert "proxy_read_timeout 3605s;" in Path(words[words.index("-c") + 1]).read_text()
+def test_a_time_out_of_an_hour_reaches_nginx(configured_box: RunningBox) -> None:
+    nginx_command = next(
+        command for command in map(command_line, configured_box.pids("nginx.conf")) if " -c " in command
+    ).split()
+    assert "proxy_read_timeout 3605s;" in Path(nginx_command[nginx_command.index("-c") + 1]).read_text()
 
 
 @pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box whose ports are set and not opened, with a client that is broken, and no endpoints for boto3."""
+def minimal_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box that opens no port of Triton, skips a broken client and has no local endpoints."""
     folder = tmp_path_factory.mktemp("closed")
     MODELS["fixed"].write(folder / "model" / "fixed")
     (folder / "clients").mkdir()
@@ -235,94 +250,96 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         yield started
 
 
-def test_every_port_of_triton_is_where_it_is_set_and_on_loopback_alone(closed: RunningBox) -> None:
-    (pid,) = closed.pids("--model-repository=")
+def test_tritons_ports_are_those_set_and_listen_on_loopback_only(minimal_box: RunningBox) -> None:
+    (pid,) = minimal_box.pids("--model-repository=")
     names = ("HTTP", "GRPC", "METRICS")
-    wanted = {int(closed.environment[f"SAGEMAKER_TRITON_{name}_PORT"]) for name in names}
-    found = listening(pid)
-    assert found.keys() == wanted
-    assert {address[-8:] for address in found.values()} == {"0100007F"}
+    ports_set = {int(minimal_box.environment[f"SAGEMAKER_TRITON_{name}_PORT"]) for name in names}
+    addresses = listening(pid)
+    assert addresses.keys() == ports_set
+    assert {address[-8:] for address in addresses.values()} == {"0100007F"}
 
 
-def test_the_public_port_is_the_only_one_that_is_open(closed: RunningBox) -> None:
-    processes = (closed.process.pid, *descendants(closed.process.pid))
-    everywhere = {
-        port for pid in processes for port, address in listening(pid).items() if set(address) == {"0"}
-    }
-    assert everywhere == {closed.port}
+def test_only_the_public_port_is_reachable_from_outside(minimal_box: RunningBox) -> None:
+    pids = (minimal_box.process.pid, *descendants(minimal_box.process.pid))
+    open_ports = {port for pid in pids for port, address in listening(pid).items() if set(address) == {"0"}}
+    assert open_ports == {minimal_box.port}
 
 
-def test_a_broken_client_is_left_out_where_that_is_asked_for(closed: RunningBox) -> None:
-    response = closed.invoke("broken", {})
+def test_a_broken_client_is_skipped_if_the_setting_says_so(minimal_box: RunningBox) -> None:
+    response = minimal_box.invoke("broken", {})
     assert response.status_code == 404
     assert "no_such_module" in response.json()["error"]
-    assert closed.invoke("probe", {"numbers": [1]}).json()["result"] == [1]
+    assert minimal_box.invoke("probe", {"numbers": [1]}).json()["result"] == [1]
 
 
-def test_the_endpoints_for_boto3_can_be_closed(closed: RunningBox) -> None:
+def test_the_local_endpoints_for_boto3_can_be_switched_off(minimal_box: RunningBox) -> None:
     for path in ("invocations", "invocations-response-stream"):
-        response = requests.post(f"{closed.url}/endpoints/any/{path}", json={}, timeout=5)
+        response = requests.post(f"{minimal_box.url}/endpoints/any/{path}", json={}, timeout=5)
         assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
-def test_gunicorns_own_worker_serves_behind_nginx_where_that_is_set(closed: RunningBox) -> None:
-    assert requests.get(f"{closed.url}/nowhere", timeout=10).json()["code"] == "not_found"
-    with socket.socket(socket.AF_UNIX) as nginx:
-        nginx.settimeout(10)
-        nginx.connect(str(Box.load(closed.run_folder()).data_socket))
-        nginx.sendall(b"POST /nowhere HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
+def test_gunicorns_own_worker_class_can_be_set(minimal_box: RunningBox) -> None:
+    assert requests.get(f"{minimal_box.url}/nowhere", timeout=10).json()["code"] == "not_found"
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(Box.load(minimal_box.run_folder()).data_socket))
+        connection.sendall(b"POST /nowhere HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
         # gthread hangs up at once, and what this end sees of it, an end or a reset, is the kernel's choice. The
         # worker behind nginx waits for nginx to hang up, so recv would time out; see test_worker_against_gthread.
         with suppress(ConnectionResetError):
-            while nginx.recv(4096):
+            while connection.recv(4096):
                 pass
 
 
-def test_the_log_is_text_where_that_is_asked_for(closed: RunningBox) -> None:
-    lines = closed.log.read_text().splitlines()
+def test_the_log_can_be_plain_text(minimal_box: RunningBox) -> None:
+    lines = minimal_box.log.read_text().splitlines()
     assert lines
-    assert not any(line.startswith("{") for line in lines)
+    assert not any(triton_command.startswith("{") for triton_command in lines)
 
 
-def test_a_port_outside_of_the_range_stops_the_start_naming_both(closed: RunningBox, tmp_path: Path) -> None:
+def test_a_port_outside_of_the_range_stops_the_start_naming_both(
+    minimal_box: RunningBox, tmp_path: Path
+) -> None:
     for name in ("HTTP", "GRPC", "METRICS"):
         variable = f"SAGEMAKER_TRITON_{name}_PORT"
-        log = refused_like(closed, tmp_path, SAGEMAKER_SAFE_PORT_RANGE="21000-21100", **{variable: "9001"})
+        log = refused_start_with_models_of(
+            minimal_box, tmp_path, SAGEMAKER_SAFE_PORT_RANGE="21000-21100", **{variable: "9001"}
+        )
         assert f"{variable}=9001 is outside SAGEMAKER_SAFE_PORT_RANGE=21000-21100." in log
 
 
-def test_a_model_that_loads_longer_than_the_start_may_take_stops_it(tmp_path: Path) -> None:
+def test_a_model_that_exceeds_the_startup_timeout_stops_the_start(tmp_path: Path) -> None:
     slow = MODELS["fixed"].head + "        time.sleep(60)\n"
     replace(MODELS["fixed"], head=slow).write(tmp_path / "model" / "lazy")
     log = log_of_failed_start(tmp_path, tmp_path / "model", clients=(CLIENTS,), SAGEMAKER_STARTUP_TIMEOUT="3")
     assert "was not ready within 3 s (set by SAGEMAKER_STARTUP_TIMEOUT)." in log
 
 
-def refused_like(box: RunningBox, folder: Path, **variables: str) -> str:
-    """The log of a box with the models of another that cannot start."""
+def refused_start_with_models_of(box: RunningBox, folder: Path, **variables: str) -> str:
+    """Start a box that must fail, with the models of another; return its log."""
     return log_of_failed_start(
         folder, Path(box.environment["TRIREME_MODEL_REPOSITORY"]), clients=(CLIENTS,), **variables
     )
 
 
-def test_a_default_model_that_is_not_there_stops_the_start(closed: RunningBox, tmp_path: Path) -> None:
-    log = refused_like(closed, tmp_path, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="nobody")
+def test_an_unknown_default_model_stops_the_start(minimal_box: RunningBox, tmp_path: Path) -> None:
+    log = refused_start_with_models_of(minimal_box, tmp_path, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="nobody")
     assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='nobody' is not served; there are: fixed, probe." in log
 
 
-def test_a_short_drain_cuts_a_long_request_short(closed: RunningBox, tmp_path: Path) -> None:
-    repository = Path(closed.environment["TRIREME_MODEL_REPOSITORY"])
-    patient: dict[str, Any] = {"TRIREME_DRAIN_SECONDS": "1", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "600"}
-    with ThreadPoolExecutor(1) as pool, running_box(tmp_path, repository, **patient) as box:
+def test_a_short_drain_ends_a_long_request(minimal_box: RunningBox, tmp_path: Path) -> None:
+    repository = Path(minimal_box.environment["TRIREME_MODEL_REPOSITORY"])
+    variables: dict[str, Any] = {"TRIREME_DRAIN_SECONDS": "1", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "600"}
+    with ThreadPoolExecutor(1) as pool, running_box(tmp_path, repository, **variables) as box:
         # Longer than the test waits for the end of the box.
-        late = pool.submit(box.invoke, "slow", {"seconds": 500}, timeout=600)
-        wait_until(lambda: box.metric("trireme_in_flight"), description="its beginning")
+        long_request = pool.submit(box.invoke, "slow", {"seconds": 500}, timeout=600)
+        wait_until(lambda: box.metric("trireme_in_flight"), description="the start of the long request")
         assert box.stop() == 0
-        assert late.exception() or late.result().status_code == 503
+        assert long_request.exception() or long_request.result().status_code == 503
 
 
-def test_a_box_that_may_restart_nothing_ends_with_what_died(closed: RunningBox, tmp_path: Path) -> None:
-    repository = Path(closed.environment["TRIREME_MODEL_REPOSITORY"])
+def test_a_box_without_restarts_ends_when_a_process_dies(minimal_box: RunningBox, tmp_path: Path) -> None:
+    repository = Path(minimal_box.environment["TRIREME_MODEL_REPOSITORY"])
     with running_box(tmp_path, repository, TRIREME_RESTARTS="0") as box:
         os.kill(box.child("triton")["pid"], signal.SIGKILL)
         assert box.process.wait(WAIT_TIMEOUT_S) != 0

@@ -1,8 +1,7 @@
-"""A /tmp that is full: what needs no room is served as ever, and the box lives on."""
+"""With a full /tmp the box goes on: requests that need no disk space are served."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,11 +13,11 @@ import requests
 
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.disks import SMALL, full
+from tests.support.echo_requests import ECHO_BODY
 from tests.support.tritons import MODELS
 
-ROWS = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}).encode()
-#: The largest that the platform sends, and one of a batch transform, which nginx keeps in a file.
-LARGE, LARGER = (b"[" + b" " * size + b"]" for size in (24 * 10**6, 36 * 10**6))
+#: The platform's largest body, which stays in memory, and one of a batch transform, which nginx writes to a file.
+LARGE_BODY, BODY_ON_DISK = (b"[" + b" " * size + b"]" for size in (24 * 10**6, 36 * 10**6))
 
 
 @pytest.fixture
@@ -39,38 +38,38 @@ def box(tmp_path: Path, short_path: Path) -> Iterator[RunningBox]:
         yield started
 
 
-def test_small_requests_ping_and_metrics_are_answered_as_ever(box: RunningBox, short_path: Path) -> None:
+def test_small_requests_ping_and_metrics_are_answered_as_usual(box: RunningBox, short_path: Path) -> None:
     workers = box.workers()
     with full(box, short_path):
         for _ in range(20):
-            assert box.send(ROWS).status_code == 200
+            assert box.send(ECHO_BODY).status_code == 200
         assert box.send(b"{").status_code == 400
         assert box.ping()[0] == 200
         assert requests.get(f"{box.url}/metrics", timeout=5).status_code == 200
     assert box.workers() == workers
 
 
-def test_a_body_for_which_there_is_no_room_is_an_error_and_served_later(
+def test_a_body_that_does_not_fit_on_the_disk_is_a_500_and_is_served_later(
     box: RunningBox, short_path: Path
 ) -> None:
     with full(box, short_path):
-        response = box.send(LARGER)
+        response = box.send(BODY_ON_DISK)
         assert response.status_code == 500
         assert response.json()["code"] == "internal_error"
-        # This one needs none.
-        assert box.send(LARGE).json()["code"] == "bad_input"
-    assert box.send(LARGER).status_code == 400
-    assert box.send(ROWS).status_code == 200
+        # This one stays in memory.
+        assert box.send(LARGE_BODY).json()["code"] == "bad_input"
+    assert box.send(BODY_ON_DISK).status_code == 400
+    assert box.send(ECHO_BODY).status_code == 200
 
 
-def test_a_process_that_dies_meanwhile_does_not_take_the_box_along(box: RunningBox, short_path: Path) -> None:
+def test_a_process_that_dies_on_a_full_disk_is_replaced(box: RunningBox, short_path: Path) -> None:
     with full(box, short_path):
         box.kill_and_wait_for_restart("nginx")
         box.wait_ready()
-        assert box.send(ROWS).status_code == 200
+        assert box.send(ECHO_BODY).status_code == 200
 
 
-def test_a_worker_that_dies_meanwhile_is_replaced_by_one_without_series(
+def test_a_worker_that_dies_on_a_full_disk_is_replaced_by_one_without_metrics(
     box: RunningBox, short_path: Path
 ) -> None:
     master, workers = box.child("data")["pid"], box.workers()
@@ -79,7 +78,7 @@ def test_a_worker_that_dies_meanwhile_is_replaced_by_one_without_series(
         wait_until(lambda: len(set(box.workers()) - set(workers)) == 1, description="a new worker")
         box.wait_for_log("the series of this worker are not counted")
         for _ in range(40):
-            assert box.send(ROWS).status_code == 200
+            assert box.send(ECHO_BODY).status_code == 200
         assert box.ping()[0] == 200
         assert requests.get(f"{box.url}/metrics", timeout=5).status_code == 200
     assert set(workers[1:]) < set(box.workers())

@@ -1,6 +1,6 @@
-"""Bodies made to hurt: pictures that decode to large ones or take long to, arrays that lie about their size.
+"""Hostile bodies: pictures that need much memory or time to decode, and arrays that lie about their size.
 
-And whose fault it is where Triton refuses a tensor: the caller's, who sent it, or the client's, who made it.
+Also: if Triton refuses a tensor, the error blames the caller who sent it or the client who made it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.support.memory import Peak
 from tests.support.npy_bodies import mutated, npy
 from tests.support.tritons import MODELS
 
-LOOK = """
+SHAPE_CLIENT = """
 import time
 
 from sm.client.base import Client, ImagePayload
 
 
-class Look(Client):
+class Shape(Client):
     payload = ImagePayload
 
     def inference(self, image):
@@ -35,8 +35,8 @@ class Look(Client):
         time.sleep(0.3)
         return shape
 """
-#: Keeps its pictures until the file ``go`` is there.
-HOLDING = """
+#: Holds its picture in memory until the file ``go`` exists.
+HOLDING_CLIENT = """
 import time
 from pathlib import Path
 
@@ -52,8 +52,8 @@ class Holding(Client):
             time.sleep(0.02)
         return shape
 """
-#: One behind the model "echo", whose input is x, FP32 [-1, -1], and whose output is y.
-ECHO = """
+#: A client of the model "echo", whose input is x, FP32 [-1, -1], and whose output is y.
+ECHO_CLIENT = """
 import numpy as np
 
 from sm.client.base import ImagePayload, TensorClient, TensorPayload
@@ -74,8 +74,8 @@ class Echo(TensorClient):
     def stream(self, payload):
         yield from self.triton.stream("echo", self.preprocess(payload))
 """
-#: What each of them gives the model.
-GIVEN = {
+#: By client: the inputs that it gives the model.
+INPUTS_BY_CLIENT = {
     "plain": '{"x": payload.array}',
     "cast": '{"x": payload.array.astype(np.float32)}',
     "flat": '{"x": payload.array.ravel().astype(np.float32)}',
@@ -88,9 +88,9 @@ GIVEN = {
     "not_resized": '{"x": payload.pixels.astype(np.float32)}',
 }
 MIB = 2**20
-#: Of the one worker.
+#: The decode budget of the only worker, in bytes.
 BUDGET = 150 * MIB
-#: What may come on top of it: bodies, bands, what the allocator keeps.
+#: What may come on top of it, in bytes: bodies, bands of pixels, and what the allocator retains.
 MARGIN = 100 * MIB
 
 
@@ -99,12 +99,12 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("pictures")
     MODELS["echo"].write(folder / "model" / "echo")
     (folder / "clients").mkdir()
-    (folder / "clients" / "look.py").write_text(LOOK)
-    (folder / "clients" / "holding.py").write_text(HOLDING.format(folder=str(folder)))
-    for name, inputs in GIVEN.items():
+    (folder / "clients" / "shape.py").write_text(SHAPE_CLIENT)
+    (folder / "clients" / "holding.py").write_text(HOLDING_CLIENT.format(folder=str(folder)))
+    for name, inputs in INPUTS_BY_CLIENT.items():
         payload = "ImagePayload" if name == "not_resized" else "TensorPayload"
         outputs = ["wrong"] if name == "wrong_output" else None
-        client = ECHO.format(payload=payload, inputs=inputs, outputs=outputs)
+        client = ECHO_CLIENT.format(payload=payload, inputs=inputs, outputs=outputs)
         (folder / "clients" / f"{name}.py").write_text(client)
     with running_box(
         folder,
@@ -116,76 +116,84 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         yield started
 
 
-def look(box: RunningBox, picture: bytes, kind: str = "image/png") -> requests.Response:
-    return box.send(picture, kind, params={"modelname": "look"})
+def send_picture(box: RunningBox, picture: bytes, kind: str = "image/png") -> requests.Response:
+    return box.send(picture, kind, params={"modelname": "shape"})
 
 
 @pytest.fixture(scope="module")
-def large() -> bytes:
+def large_picture() -> bytes:
     """16 megapixels, all transparent, in 70 KB: 107 MiB while it is decoded, 46 MiB afterwards."""
     return large_png(4000, 4000)
 
 
-def test_a_large_transparent_picture_takes_little_more_than_its_pixels(box: RunningBox, large: bytes) -> None:
+def test_a_large_transparent_picture_takes_little_more_than_its_pixels(
+    box: RunningBox, large_picture: bytes
+) -> None:
     peak = Peak(box)
-    assert look(box, large).json()["result"] == [4000, 4000, 3]
+    assert send_picture(box, large_picture).json()["result"] == [4000, 4000, 3]
     assert peak.bytes < 107 * MIB + MARGIN / 2
 
 
 def test_a_picture_larger_than_the_setting_is_a_413_with_the_number(box: RunningBox) -> None:
     peak = Peak(box)
-    response = look(box, large_png(5000, 5000))
+    response = send_picture(box, large_png(5000, 5000))
     assert (response.status_code, response.json()["code"]) == (413, "too_large")
     assert "167 MiB of memory; at most 150 MiB" in response.json()["error"]
     assert peak.bytes < MARGIN
 
 
-def test_large_pictures_at_once_wait_or_are_told_to_come_again(box: RunningBox, large: bytes) -> None:
+def test_large_pictures_at_once_wait_or_get_a_429(box: RunningBox, large_picture: bytes) -> None:
     peak = Peak(box)
-    with ThreadPoolExecutor(8) as callers:
-        responses = list(callers.map(lambda _: look(box, large), range(8)))
+    with ThreadPoolExecutor(8) as pool:
+        responses = list(pool.map(lambda _: send_picture(box, large_picture), range(8)))
     assert {response.status_code for response in responses} <= {200, 429}
     assert [response for response in responses if response.status_code == 200]
     for response in responses:
         if response.status_code == 429:
             assert (response.json()["code"], "Retry-After" in response.headers) == ("overloaded", True)
     assert peak.bytes < BUDGET + MARGIN
-    assert look(box, large).status_code == 200
+    assert send_picture(box, large_picture).status_code == 200
 
 
-def test_a_flood_of_large_pictures_leaves_room_for_a_neighbours_small_one(box: RunningBox) -> None:
-    # Four of them would fill the budget to the last 33 KB.
+def test_a_flood_of_large_pictures_leaves_memory_for_another_models_small_one(box: RunningBox) -> None:
+    # Four of these would fill the budget up to the last 33 KB.
     large = encoded(Image.new("RGB", (3620, 3620)), "JPEG")
     small = encoded(Image.new("RGB", (1000, 1000)), "JPEG")
-    go = box.log.parent / "go"
-    with ThreadPoolExecutor(6) as callers:
-        flood = [
-            callers.submit(box.send, large, "image/jpeg", params={"modelname": "holding"}) for _ in range(6)
+    release_file = box.log.parent / "go"
+    with ThreadPoolExecutor(6) as pool:
+        pending_responses = [
+            pool.submit(box.send, large, "image/jpeg", params={"modelname": "holding"}) for _ in range(6)
         ]
         try:
-            wait_until(lambda: box.metric("trireme_decoded_bytes") > BUDGET / 2, description="a flood")
-            # The rest of the flood waits for room now, or has been told to come again.
+            wait_until(
+                lambda: box.metric("trireme_decoded_bytes") > BUDGET / 2,
+                description="decoded pictures in memory",
+            )
+            # The rest of the flood now waits for memory, or got a 429.
             wait_until(lambda: box.metric("trireme_model_in_flight", model="holding") >= 3)
-            assert look(box, small, "image/jpeg").json() == {"modelname": "look", "result": [1000, 1000, 3]}
+            assert send_picture(box, small, "image/jpeg").json() == {
+                "modelname": "shape",
+                "result": [1000, 1000, 3],
+            }
         finally:
-            go.touch()
-        statuses = [answer.result().status_code for answer in flood]
-    go.unlink()
+            release_file.touch()
+        statuses = [pending.result().status_code for pending in pending_responses]
+    release_file.unlink()
     assert statuses.count(200) >= 3
     assert set(statuses) <= {200, 429}
 
 
-def test_the_gauge_shows_what_pictures_take(box: RunningBox, large: bytes) -> None:
+def test_a_metric_shows_the_memory_of_decoded_pictures(box: RunningBox, large_picture: bytes) -> None:
     seen = threading.Event()
 
-    def look_until_seen() -> set[int]:
-        statuses = {look(box, large).status_code}
+    def send_until_seen() -> set[int]:
+        statuses = {send_picture(box, large_picture).status_code}
         while not seen.is_set():
-            statuses.add(look(box, large).status_code)
+            statuses.add(send_picture(box, large_picture).status_code)
         return statuses
 
-    with ThreadPoolExecutor(1) as caller:
-        statuses = caller.submit(look_until_seen)
+    with ThreadPoolExecutor(1) as pool:
+        statuses = pool.submit(send_until_seen)
         try:
             wait_until(
                 lambda: box.metric("trireme_decoded_bytes") >= 40 * MIB, description="the memory in the gauge"
@@ -197,7 +205,7 @@ def test_the_gauge_shows_what_pictures_take(box: RunningBox, large: bytes) -> No
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/jsonlines"])
-def test_json_of_millions_of_lists_is_not_even_parsed(box: RunningBox, content_type: str) -> None:
+def test_json_of_millions_of_lists_is_refused_before_it_is_parsed(box: RunningBox, content_type: str) -> None:
     body = b'{"modelname":"flat","payload":[' + b"[]," * 5_000_000 + b"[]]}"
     peak = Peak(box)
     response = box.send(body, content_type, params={"modelname": "flat"})
@@ -211,19 +219,19 @@ def test_a_large_tensor_in_json_is_served(box: RunningBox) -> None:
     assert box.invoke("flat", {"tensor": numbers}).json()["result"] == [500_000]
 
 
-def test_a_jpeg_of_thousands_of_scans_is_refused_and_keeps_nobody_out(box: RunningBox) -> None:
-    """One of them took minutes, which is longer than ``look`` waits for an answer."""
+def test_a_jpeg_of_thousands_of_scans_is_refused_and_blocks_nobody(box: RunningBox) -> None:
+    """Decoding one took minutes, longer than ``send_picture`` waits for a response."""
     bomb, good = many_scans(6000, 5000), encoded(Image.new("RGB", (64, 48)), "JPEG")
-    with ThreadPoolExecutor(8) as callers:
-        answers = list(callers.map(lambda _: look(box, bomb, "image/jpeg"), range(16)))
-    assert {(response.status_code, response.json()["code"]) for response in answers} == {(400, "bad_input")}
-    assert "100 scans" in answers[0].json()["error"]
-    assert look(box, good, "image/jpeg").json()["result"] == [48, 64, 3]
+    with ThreadPoolExecutor(8) as pool:
+        responses = list(pool.map(lambda _: send_picture(box, bomb, "image/jpeg"), range(16)))
+    assert {(response.status_code, response.json()["code"]) for response in responses} == {(400, "bad_input")}
+    assert "100 scans" in responses[0].json()["error"]
+    assert send_picture(box, good, "image/jpeg").json()["result"] == [48, 64, 3]
 
 
-def test_only_the_named_kinds_of_picture_are_opened(box: RunningBox, tmp_path: Path) -> None:
+def test_picture_formats_that_are_not_supported_are_refused(box: RunningBox, tmp_path: Path) -> None:
     for kind in ("TIFF", "GIF", "BMP", "ICO", "PPM", "PCX", "TGA"):
-        response = look(box, encoded(Image.new("RGB", (32, 32)), kind), "image/png")
+        response = send_picture(box, encoded(Image.new("RGB", (32, 32)), kind), "image/png")
         assert (response.status_code, kind) == (400, kind)
 
 
@@ -244,12 +252,12 @@ def test_a_mutated_npy_is_answered_or_refused(box: RunningBox) -> None:
     assert peak.bytes < MARGIN
 
 
-def array(box: RunningBox, model: str, *shape: int, dtype: str = "float32") -> requests.Response:
+def send_array(box: RunningBox, model: str, *shape: int, dtype: str = "float32") -> requests.Response:
     return box.send(npy(np.zeros(shape, dtype)), "application/x-npy", params={"modelname": model})
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "log_words"),
     [
         ("wrong_name", "an input 'wrong'"),
         ("one_too_many", "an input 'more'"),
@@ -259,15 +267,15 @@ def array(box: RunningBox, model: str, *shape: int, dtype: str = "float32") -> r
         ("no_datatype", "complex128"),
     ],
 )
-def test_a_wrong_tensor_that_a_client_makes_is_its_own_fault(box: RunningBox, model: str, words: str) -> None:
-    response = array(box, model, 3)
+def test_a_wrong_tensor_of_a_client_is_a_500(box: RunningBox, model: str, log_words: str) -> None:
+    response = send_array(box, model, 3)
     assert (response.status_code, response.json()["code"]) == (500, "client_failed")
-    log = box.wait_for_log(words)
+    log = box.wait_for_log(log_words)
     if model != "no_datatype":
         assert "the model has the inputs x (FP32 [-1]) and the outputs y (FP32 [-1])" in log
 
 
-def test_a_picture_that_a_client_has_not_resized_is_its_own_fault(box: RunningBox) -> None:
+def test_a_picture_that_a_client_did_not_resize_is_a_500(box: RunningBox) -> None:
     response = box.send(
         encoded(Image.new("RGB", (8, 6)), "PNG"), "image/png", params={"modelname": "not_resized"}
     )
@@ -275,36 +283,38 @@ def test_a_picture_that_a_client_has_not_resized_is_its_own_fault(box: RunningBo
     box.wait_for_log("'x' as [1, 6, 8, 3], not [-1, -1]")
 
 
-def test_a_wrong_tensor_is_the_client_s_fault_in_a_list_and_in_a_stream_too(box: RunningBox) -> None:
-    many = box.invoke("wrong_name", [{"tensor": [1]}, {"tensor": [2]}])
-    assert (many.status_code, many.json()["code"]) == (500, "client_failed")
-    stream = requests.post(
+def test_a_wrong_tensor_of_a_client_is_a_500_in_a_list_and_in_a_stream_too(box: RunningBox) -> None:
+    list_response = box.invoke("wrong_name", [{"tensor": [1]}, {"tensor": [2]}])
+    assert (list_response.status_code, list_response.json()["code"]) == (500, "client_failed")
+    stream_response = requests.post(
         f"{box.url}/invocations",
         json={"modelname": "wrong_name", "payload": {"tensor": [1]}},
         headers={"Accept": "text/event-stream"},
         timeout=20,
     )
-    assert (stream.status_code, stream.json()["code"]) == (500, "client_failed")
+    assert (stream_response.status_code, stream_response.json()["code"]) == (500, "client_failed")
 
 
-def test_a_wrong_tensor_that_a_caller_sends_is_the_caller_s_fault(box: RunningBox) -> None:
-    assert array(box, "plain", 3).json()["result"] == [3]
+def test_a_wrong_tensor_of_a_caller_is_a_400(box: RunningBox) -> None:
+    assert send_array(box, "plain", 3).json()["result"] == [3]
     refusals = [
-        (array(box, "plain", 3, dtype="int64"), "data-type is 'INT64'"),
-        (array(box, "plain", 3, 1), "unexpected shape"),
-        (array(box, "cast", 3, 1), "unexpected shape"),
+        (send_array(box, "plain", 3, dtype="int64"), "data-type is 'INT64'"),
+        (send_array(box, "plain", 3, 1), "unexpected shape"),
+        (send_array(box, "cast", 3, 1), "unexpected shape"),
         (box.invoke("cast", {"tensor": [[[1]]]}), "unexpected shape"),
     ]
-    for response, words in refusals:
+    for response, sentence in refusals:
         assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-        assert words in response.json()["error"]
+        assert sentence in response.json()["error"]
 
 
 @pytest.mark.parametrize("name", ["input", "output"])
-def test_a_wrong_name_in_a_caller_s_own_v2_request_is_the_caller_s_fault(box: RunningBox, name: str) -> None:
-    row = {"name": "wrong" if name == "input" else "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}
+def test_a_wrong_name_in_a_v2_request_is_a_400(box: RunningBox, name: str) -> None:
+    tensor = {"name": "wrong" if name == "input" else "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}
     outputs = [{"name": "wrong" if name == "output" else "y"}]
     for path in ("v2/models/echo/infer", "invocations?modelname=echo"):
-        response = requests.post(f"{box.url}/{path}", json={"inputs": [row], "outputs": outputs}, timeout=20)
+        response = requests.post(
+            f"{box.url}/{path}", json={"inputs": [tensor], "outputs": outputs}, timeout=20
+        )
         assert response.status_code == 400
         assert f"unexpected inference {name} 'wrong'" in response.json()["error"]

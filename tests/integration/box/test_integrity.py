@@ -1,4 +1,4 @@
-"""An answer belongs to the caller who asked: stalls under checked callers, on a real box."""
+"""No caller gets another caller's answer, even when processes of a real box stall."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.support.faults.boxes import attacked_box, everything, make_repository
 from tests.support.faults.inputs import Sample, demo_samples, v2_numbers, with_golden_answers
 from tests.support.tritons import Model
 
-#: Long enough that Triton gives up on a stopped process, and has another request for it when it goes on.
+#: Long enough that Triton gives up on a stopped process and has another request for it when it continues.
 STALL_S = 3.0
-#: Sends no token back; slow enough that requests wait in line.
+#: Returns no request token, and is slow enough that requests queue.
 SLOW_ECHO = Model(
     'time.sleep(0.05)\nreturn {"y": tensor(request, "x")}', {"x": ("FP32", [1, -1])}, {"y": ("FP32", [1, -1])}
 )
@@ -31,7 +31,7 @@ SLOW_ECHO = Model(
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box of this module's own: the demo models, and a Python model that sends no token back."""
+    """A box of this module's own: the demo models, and a Python model that returns no token."""
     folder = tmp_path_factory.mktemp("integrity")
     repository = make_repository(folder)
     SLOW_ECHO.write(repository / "slow_echo")
@@ -46,57 +46,59 @@ def samples(box: RunningBox) -> list[Sample]:
 
 
 @pytest.mark.parametrize(
-    ("model", "find"),
+    ("model", "find_pids"),
     [
         ("resnet", partial(stubs, model="resnet")),
         ("slow_echo", partial(stubs, model="slow_echo")),
         ("slow_echo", everything),
     ],
-    ids=["a process of ResNet", "a process without tokens", "the whole box"],
+    ids=["one process of ResNet", "one process without tokens", "the whole box"],
 )
 def test_a_stall_gives_no_caller_another_callers_answer(
-    box: RunningBox, samples: list[Sample], model: str, find: Callable[[RunningBox], list[int]]
+    box: RunningBox, samples: list[Sample], model: str, find_pids: Callable[[RunningBox], list[int]]
 ) -> None:
-    fault = Fault(model, stall(find, STALL_S, every=find is everything), focus=model, seconds=STALL_S)
-    row = attack(box, [sample for sample in samples if sample.model == model], fault)
-    assert row.wrong == 0, row.details
-    assert row.hangs == 0
-    assert row.back_s is not None
-    assert not row.details
+    fault = Fault(
+        model, stall(find_pids, STALL_S, every=find_pids is everything), focus=model, seconds=STALL_S
+    )
+    outcome = attack(box, [sample for sample in samples if sample.model == model], fault)
+    assert outcome.wrong == 0, outcome.details
+    assert outcome.hangs == 0
+    assert outcome.back_s is not None
+    assert not outcome.details
 
 
-def test_a_supervisor_that_stands_still_does_not_keep_back_answers_that_say_whose_they_are(
+def test_a_stopped_supervisor_does_not_hold_back_answers_with_a_request_token(
     box: RunningBox, samples: list[Sample]
 ) -> None:
-    known = next(sample for sample in samples if sample.model == "resnet")
+    sample = next(sample for sample in samples if sample.model == "resnet")
     os.kill(box.process.pid, signal.SIGSTOP)
     try:
         response = requests.post(
-            f"{box.url}{known.path}",
-            data=known.body,
-            headers={"Content-Type": known.content_type},
+            f"{box.url}{sample.path}",
+            data=sample.body,
+            headers={"Content-Type": sample.content_type},
             timeout=30,
         )
     finally:
         os.kill(box.process.pid, signal.SIGCONT)
     assert response.status_code == 200
-    assert known.differences(response.content) == []
+    assert sample.differences(response.content) == []
     box.wait_ready()
 
 
-def test_callers_see_nothing_of_the_request_token(box: RunningBox) -> None:
+def test_callers_never_see_the_request_token(box: RunningBox) -> None:
     box.wait_ready()
     for path in ("/v2/models/resnet", "/v2/models/resnet/config", "/v2/models/resnet/versions/1"):
         response = requests.get(f"{box.url}{path}", timeout=10)
         assert response.status_code == 200
         assert REQUEST_TOKEN not in response.text
     with triton_http.InferenceServerClient(f"127.0.0.1:{box.port}") as client:
-        described = client.get_model_metadata("bert_base")["outputs"]
-        assert described
-    assert REQUEST_TOKEN not in json.dumps(described)
+        outputs = client.get_model_metadata("bert_base")["outputs"]
+        assert outputs
+    assert REQUEST_TOKEN not in json.dumps(outputs)
 
 
-def test_what_the_python_backend_shares_is_for_the_boxs_user_alone(box: RunningBox) -> None:
+def test_the_python_backends_shared_memory_is_private_to_the_boxs_user(box: RunningBox) -> None:
     regions = list(Path("/dev/shm").glob(f"trireme-{box.box_id()}-py*"))
     assert regions
     assert {stat.S_IMODE(region.stat().st_mode) for region in regions} == {0o600}

@@ -1,4 +1,4 @@
-"""A worker that starts while Triton does not serve a model: its client is there as soon as the model is."""
+"""A worker that starts before Triton serves a model offers its client as soon as the model is ready."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class Late(Client):
 WORKERS = 2
 
 
-def control(box: RunningBox, verb: str) -> None:
+def control_model(box: RunningBox, verb: str) -> None:
     """Make Triton load or unload the model."""
-    told = Box.load(box.run_folder())
-    url = f"http://127.0.0.1:{told.http_port}/v2/repository/models/echo/{verb}"
-    assert requests.post(url, headers=dict(told.http_keys), json={}, timeout=60).ok
+    state = Box.load(box.run_folder())
+    url = f"http://127.0.0.1:{state.http_port}/v2/repository/models/echo/{verb}"
+    assert requests.post(url, headers=dict(state.http_keys), json={}, timeout=60).ok
 
 
-def statuses(box: RunningBox) -> set[int]:
-    """What the workers answer; often enough for each to be asked."""
+def worker_statuses(box: RunningBox) -> set[int]:
+    """Invoke the client often enough to reach every worker; return the statuses."""
     return {box.invoke("late", {"text": "a"}).status_code for _ in range(8 * WORKERS)}
 
 
-@pytest.mark.parametrize("words", ["", "--reload"])
-def test_a_worker_that_starts_without_its_model_serves_it_later(tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize("arguments", ["", "--reload"])
+def test_a_worker_that_starts_without_its_model_serves_it_later(tmp_path: Path, arguments: str) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     (tmp_path / "clients").mkdir()
     (tmp_path / "clients" / "late.py").write_text(CLIENT)
@@ -47,20 +47,20 @@ def test_a_worker_that_starts_without_its_model_serves_it_later(tmp_path: Path, 
         tmp_path,
         tmp_path / "model",
         clients=(tmp_path / "clients",),
-        arguments=words,
+        arguments=arguments,
         SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
         SAGEMAKER_TRITON_ADDITIONAL_ARGS="--model-control-mode=explicit --load-model=*",
         TRIREME_BROKEN_CLIENTS="skip",
     ) as box:
-        assert statuses(box) == {200}
-        control(box, "unload")
-        before = set(box.pids("sm.server.worker data"))
-        # The arbiter has the lowest pid, its workers come after it.
-        os.kill(max(before), signal.SIGKILL)
+        assert worker_statuses(box) == {200}
+        control_model(box, "unload")
+        pids_before = set(box.pids("sm.server.worker data"))
+        # The arbiter has the lowest pid of them.
+        os.kill(max(pids_before), signal.SIGKILL)
         wait_until(
-            lambda: len(set(box.pids("sm.server.worker data")) - before) == 1, description="a new worker"
+            lambda: len(set(box.pids("sm.server.worker data")) - pids_before) == 1, description="a new worker"
         )
-        # It has looked for its model: without one, it does not serve the client.
-        wait_until(lambda: statuses(box) != {200}, description="the new worker's answer")
-        control(box, "load")
-        wait_until(lambda: statuses(box) == {200}, description="answers of all workers")
+        # It looked for the model, did not find it, and therefore does not serve the client.
+        wait_until(lambda: worker_statuses(box) != {200}, description="the new worker's answer")
+        control_model(box, "load")
+        wait_until(lambda: worker_statuses(box) == {200}, description="the client in every worker")

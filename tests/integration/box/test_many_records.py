@@ -1,10 +1,11 @@
-"""Bodies of many small records: the box holds no more than what comes in and goes out, and knows an end."""
+"""Many small records: they take no more memory than the body and the response, and have a limit."""
 
 from __future__ import annotations
 
 import json
 import socket
 import time
+from collections.abc import Callable
 
 import pytest
 import requests
@@ -13,20 +14,23 @@ from tests.support.boxes import RunningBox, wait_until
 from tests.support.memory import Peak
 
 LINES = "application/jsonlines"
-#: Bytes that a request may take beyond its body and its answer.
+#: Bytes that a request may take beyond its body and its response.
 MARGIN = 50 * 2**20
 
 
-def as_list(records: list[bytes]) -> tuple[bytes, str]:
+Form = Callable[[list[bytes]], tuple[bytes, str]]
+
+
+def json_list_body(records: list[bytes]) -> tuple[bytes, str]:
     return b'{"modelname":"slow","payload":[' + b",".join(records) + b"]}", "application/json"
 
 
-def as_lines(records: list[bytes]) -> tuple[bytes, str]:
+def json_lines_body(records: list[bytes]) -> tuple[bytes, str]:
     return b"\n".join(records), LINES
 
 
-def codes(response: requests.Response) -> list[str]:
-    """What became of each record."""
+def record_codes(response: requests.Response) -> list[str]:
+    """The error code of each record, or ``ok``."""
     if response.headers["Content-Type"] == LINES:
         rows = [json.loads(line) for line in response.content.split(b"\n")]
     else:
@@ -34,10 +38,9 @@ def codes(response: requests.Response) -> list[str]:
     return [row.get("code", "ok") if isinstance(row, dict) else "ok" for row in rows]
 
 
-@pytest.mark.parametrize("form", [as_list, as_lines])
+@pytest.mark.parametrize("form", [json_list_body, json_lines_body])
 @pytest.mark.parametrize("record", [b"0", b'{"second":0}'])
-def test_records_that_all_fail_cost_no_memory(box: RunningBox, form: object, record: bytes) -> None:
-    assert callable(form)
+def test_records_that_all_fail_take_no_memory(box: RunningBox, form: Form, record: bytes) -> None:
     body, content_type = form([record] * 50_000)
     peak = Peak(box)
     response = box.send(body, content_type, params={"modelname": "slow"})
@@ -45,21 +48,21 @@ def test_records_that_all_fail_cost_no_memory(box: RunningBox, form: object, rec
     assert peak.bytes < len(body) + MARGIN
 
 
-@pytest.mark.parametrize("form", [as_list, as_lines])
-def test_failures_beside_one_success_cost_what_is_sent_of_them(box: RunningBox, form: object) -> None:
-    assert callable(form)
+@pytest.mark.parametrize("form", [json_list_body, json_lines_body])
+def test_failures_beside_one_success_take_only_the_memory_of_their_response(
+    box: RunningBox, form: Form
+) -> None:
     body, content_type = form([b"0"] * 20_000 + [b'{"seconds":0}'] + [b"0"] * 20_000)
     peak = Peak(box)
     response = box.send(body, content_type, params={"modelname": "slow"})
     assert response.status_code == 200
-    assert codes(response) == ["wrong_payload"] * 20_000 + ["ok"] + ["wrong_payload"] * 20_000
-    # The answer is there twice while the body that it was written to grows.
+    assert record_codes(response) == ["wrong_payload"] * 20_000 + ["ok"] + ["wrong_payload"] * 20_000
+    # The response exists twice while its buffer grows.
     assert peak.bytes < len(body) + 2 * len(response.content) + MARGIN
 
 
-@pytest.mark.parametrize("form", [as_list, as_lines])
-def test_more_records_than_are_accepted_are_a_413_with_the_number(box: RunningBox, form: object) -> None:
-    assert callable(form)
+@pytest.mark.parametrize("form", [json_list_body, json_lines_body])
+def test_too_many_records_are_a_413_with_the_limit(box: RunningBox, form: Form) -> None:
     body, content_type = form([b"0"] * 500_000)
     peak = Peak(box)
     response = box.send(body, content_type, params={"modelname": "slow"})
@@ -69,17 +72,16 @@ def test_more_records_than_are_accepted_are_a_413_with_the_number(box: RunningBo
     assert peak.bytes < len(body) + MARGIN
 
 
-def test_lists_in_lines_count_together(box: RunningBox) -> None:
-    line = b'{"modelname":"slow","payload":[' + b",".join([b"0"] * 30_000) + b"]}"
-    rows = [b'{"seconds":0}', *[line] * 4]
-    answer = box.send(b"\n".join(rows), LINES, params={"modelname": "slow"})
-    assert sorted(codes(answer)) == ["ok", "too_large", *["wrong_payload"] * 3]
+def test_records_of_all_lines_count_together(box: RunningBox) -> None:
+    long_line = b'{"modelname":"slow","payload":[' + b",".join([b"0"] * 30_000) + b"]}"
+    lines = [b'{"seconds":0}', *[long_line] * 4]
+    response = box.send(b"\n".join(lines), LINES, params={"modelname": "slow"})
+    assert sorted(record_codes(response)) == ["ok", "too_large", *["wrong_payload"] * 3]
 
 
-@pytest.mark.parametrize("form", [as_list, as_lines])
-def test_nobody_works_for_a_caller_that_has_hung_up(box: RunningBox, form: object) -> None:
-    assert callable(form)
-    body, content_type = form([b'{"seconds":0.05}'] * 20_000)  # some two minutes of work
+@pytest.mark.parametrize("form", [json_list_body, json_lines_body])
+def test_work_ends_when_the_caller_hangs_up(box: RunningBox, form: Form) -> None:
+    body, content_type = form([b'{"seconds":0.05}'] * 20_000)  # about two minutes of work
     head = (
         f"POST /invocations?modelname=slow HTTP/1.1\r\nHost: box\r\nContent-Type: {content_type}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
@@ -87,5 +89,5 @@ def test_nobody_works_for_a_caller_that_has_hung_up(box: RunningBox, form: objec
     with socket.create_connection(("127.0.0.1", box.port), timeout=20) as connection:
         connection.sendall(head.encode() + body)
         wait_until(lambda: box.metric("trireme_in_flight") > 0, description="the request in the router")
-        time.sleep(0.5)  # some records are done
+        time.sleep(0.5)  # until some records are done
     wait_until(lambda: box.metric("trireme_in_flight") == 0, 30, "the end of the work")

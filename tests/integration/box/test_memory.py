@@ -1,7 +1,7 @@
-"""Bodies of 25 MB come through whole, and the memory that they took serves the next ones: it comes to rest.
+"""Bodies of 25 MB come back unchanged, and the memory that they take is reused: it levels off.
 
-Workers that have nothing more to do give back what is theirs alone. The regions of shared memory stay for the
-next ones, and Triton keeps what it took: its python backend's pool never shrinks.
+Idle workers return their private memory. The shared-memory regions stay for the
+next requests, and Triton keeps what it took: the pool of its python backend never shrinks.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.support.boxes import RunningBox, descendants, memory_field, running_box, wait_until
+from tests.support.boxes import RunningBox, memory_field, running_box, wait_until
+from tests.support.memory import proportional_bytes
 from tests.support.tritons import MODELS
 
 BINARY = "application/vnd.sagemaker-triton.binary+json"
-Form = Callable[[RunningBox, NDArray[np.float32]], NDArray[np.float32]]
+RoundTrip = Callable[[RunningBox, NDArray[np.float32]], NDArray[np.float32]]
 CLIENT = """
 from sm.client.base import TensorClient, TensorPayload
 
@@ -33,52 +34,52 @@ class Plain(TensorClient):
     def postprocess(self, outputs, payload):
         return outputs["y"]
 """
-#: 25 MB of numbers, a little less than the limit of 25 MiB.
-LARGE: NDArray[np.float32] = np.random.default_rng(1).random(6_250_000, dtype=np.float32)
+#: 25 MB of numbers, a little less than the body limit of 25 MiB.
+LARGE_ARRAY: NDArray[np.float32] = np.random.default_rng(1).random(6_250_000, dtype=np.float32)
 CALLERS = 4
-#: Rounds in a row that take less than one body more, all together, and after how many there is no hope of that.
-RESTING = 4
-MOST_ROUNDS = 30
-#: Bytes by which idle workers, all together, may have more than before: less than one such body for each.
+#: The memory has levelled off if it grows by less than one body over this many rounds. The test gives up after MAX_ROUNDS.
+STEADY_ROUNDS = 4
+MAX_ROUNDS = 30
+#: Bytes by which all idle workers together may exceed their memory before: less than one body per worker.
 IDLE_MARGIN = 32 * 2**20
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBox, int]]:
-    """A box that has answered, but nothing large, and what its workers had then."""
+def box_and_private_bytes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBox, int]]:
+    """A box that has answered small requests only, and its workers' private memory then."""
     folder = tmp_path_factory.mktemp("memory")
     MODELS["echo"].write(folder / "model" / "echo")
     (folder / "clients").mkdir()
     (folder / "clients" / "plain.py").write_text(CLIENT)
     with running_box(folder, folder / "model", clients=(folder / "clients",)) as started:
         for _ in range(20):
-            raw(started, LARGE[:100])
-            binary(started, LARGE[:100])
-        yield started, own_bytes(started)
+            send_npy(started, LARGE_ARRAY[:100])
+            send_binary_v2(started, LARGE_ARRAY[:100])
+        yield started, private_bytes(started)
 
 
 @pytest.fixture
-def box(measured: tuple[RunningBox, int]) -> RunningBox:
-    return measured[0]
+def box(box_and_private_bytes: tuple[RunningBox, int]) -> RunningBox:
+    return box_and_private_bytes[0]
 
 
-def raw(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """There and back as form 2, a ``.npy`` body."""
-    body = io.BytesIO()
-    np.save(body, numbers)
+def send_npy(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Send numbers as a ``.npy`` body; return the numbers of the response."""
+    stream = io.BytesIO()
+    np.save(stream, numbers)
     response = box.send(
-        body.getvalue(),
+        stream.getvalue(),
         "application/x-npy",
         params={"modelname": "plain"},
         headers={"Accept": "application/x-npy"},
     )
     assert response.status_code == 200, response.text[:500]
-    numbers_back: NDArray[np.float32] = np.load(io.BytesIO(response.content))
-    return numbers_back
+    received: NDArray[np.float32] = np.load(io.BytesIO(response.content))
+    return received
 
 
-def binary(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """There and back as form 4, a binary v2 body."""
+def send_binary_v2(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Send numbers as a binary v2 body; return the numbers of the response."""
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, numbers.size]}
     head = json.dumps(
         {
@@ -94,47 +95,45 @@ def binary(box: RunningBox, numbers: NDArray[np.float32]) -> NDArray[np.float32]
     return np.frombuffer(response.content[size:], np.float32)
 
 
-def memory(box: RunningBox) -> int:
-    """Bytes of all of the box's processes, what they share counted once."""
-    return sum(memory_field(pid, "Pss:") for pid in (box.process.pid, *descendants(box.process.pid)))
+def send_round(box: RunningBox, round_trip: RoundTrip) -> None:
+    """Send twice as many bodies as there are callers; check that each comes back unchanged."""
+    with ThreadPoolExecutor(CALLERS) as pool:
+        for response_array in pool.map(lambda _: round_trip(box, LARGE_ARRAY), range(2 * CALLERS)):
+            np.testing.assert_array_equal(response_array, LARGE_ARRAY)
 
 
-def round_of(box: RunningBox, form: Form) -> None:
-    """Twice as many bodies as there are callers."""
-    with ThreadPoolExecutor(CALLERS) as callers:
-        for answer in callers.map(lambda _: form(box, LARGE), range(2 * CALLERS)):
-            np.testing.assert_array_equal(answer, LARGE)
-
-
-@pytest.mark.parametrize("form", [raw, binary])
-def test_25_mb_come_back_whole_and_what_they_take_comes_to_rest(box: RunningBox, form: Form) -> None:
-    """Which worker gets how many at once is chance, and each keeps what its worst moment took. A leak of one body
-    in thirty never comes to rest."""
+@pytest.mark.parametrize("round_trip", [send_npy, send_binary_v2])
+def test_25_mb_come_back_unchanged_and_their_memory_levels_off(
+    box: RunningBox, round_trip: RoundTrip
+) -> None:
+    """How many bodies a worker gets at once is chance, and it keeps what the most took. A leak of one body in
+    thirty never levels off."""
     peaks: list[int] = []
-    while len(peaks) < MOST_ROUNDS:
-        round_of(box, form)
-        peaks.append(max([memory(box), *peaks[-1:]]))
-        if len(peaks) > RESTING and peaks[-1] - peaks[-1 - RESTING] < LARGE.nbytes:
+    while len(peaks) < MAX_ROUNDS:
+        send_round(box, round_trip)
+        peaks.append(max([proportional_bytes(box), *peaks[-1:]]))
+        if len(peaks) > STEADY_ROUNDS and peaks[-1] - peaks[-1 - STEADY_ROUNDS] < LARGE_ARRAY.nbytes:
             return
-    pytest.fail(
-        f"after each round of {2 * CALLERS} bodies the box had, in MB: {[peak >> 20 for peak in peaks]}"
+    pytest.fail(f"memory in MB after each round of {2 * CALLERS} bodies: {[peak >> 20 for peak in peaks]}")
+
+
+def test_idle_workers_return_their_memory(box_and_private_bytes: tuple[RunningBox, int]) -> None:
+    box, bytes_before = box_and_private_bytes
+    send_round(box, send_npy)
+    send_round(box, send_binary_v2)
+    wait_until(
+        lambda: private_bytes(box) <= bytes_before + IDLE_MARGIN,
+        description="the return of the workers' memory",
     )
 
 
-def test_idle_workers_have_their_memory_back(measured: tuple[RunningBox, int]) -> None:
-    box, before = measured
-    round_of(box, raw)
-    round_of(box, binary)
-    wait_until(lambda: own_bytes(box) <= before + IDLE_MARGIN, description="the workers' memory back")
-
-
-def own_bytes(box: RunningBox) -> int:
-    """Bytes that belong to the workers alone, shared memory left out."""
+def private_bytes(box: RunningBox) -> int:
+    """Private memory of the workers in bytes, without shared memory."""
     return sum(memory_field(pid, "Pss_Anon:") for pid in box.pids("sm.server.worker data"))
 
 
-def test_nothing_of_a_body_is_left_on_disk(box: RunningBox) -> None:
-    raw(box, LARGE)
+def test_no_part_of_a_body_stays_on_disk(box: RunningBox) -> None:
+    send_npy(box, LARGE_ARRAY)
     files = [path for path in box.run_folder().rglob("*") if path.is_file()]
     assert files
-    assert [path for path in files if path.stat().st_size >= LARGE.nbytes] == []
+    assert [path for path in files if path.stat().st_size >= LARGE_ARRAY.nbytes] == []

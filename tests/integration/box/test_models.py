@@ -1,4 +1,4 @@
-"""``/models`` of a box with a repository of its own."""
+"""``/models`` of a box in single-model mode, which serves a repository."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import requests
 from tests.support.boxes import RunningBox
 
 
-def test_one_of_the_models_served_is_shown_as_in_the_list(box: RunningBox) -> None:
+def test_a_single_model_is_shown_as_in_the_list(box: RunningBox) -> None:
     rows = requests.get(f"{box.url}/models", timeout=5).json()["models"]
-    shown = requests.get(f"{box.url}/models/resnet", timeout=5).json()
-    assert shown in rows
-    assert (shown["modelName"], shown["ready"]) == ("resnet", True)
+    model = requests.get(f"{box.url}/models/resnet", timeout=5).json()
+    assert model in rows
+    assert (model["modelName"], model["ready"]) == ("resnet", True)
     assert requests.get(f"{box.url}/models/nobody", timeout=5).status_code == 404
 
 
-def test_a_model_is_invoked_by_its_path_whatever_else_is_named(box: RunningBox, cat: bytes) -> None:
+def test_the_model_in_the_path_wins_over_query_and_header(box: RunningBox, cat: bytes) -> None:
     response = requests.post(
         f"{box.url}/models/resnet/invoke?modelname=yolov5",
         data=cat,
@@ -26,7 +26,7 @@ def test_a_model_is_invoked_by_its_path_whatever_else_is_named(box: RunningBox, 
     assert requests.post(f"{box.url}/models/nobody/invoke", data=cat, timeout=5).status_code == 404
 
 
-def test_outside_of_multi_model_mode_nothing_is_loaded_or_unloaded(box: RunningBox) -> None:
+def test_outside_multi_model_mode_load_and_unload_are_405(box: RunningBox) -> None:
     body = {"model_name": "x", "url": "/opt/ml/models/x/model"}
     assert requests.post(f"{box.url}/models", json=body, timeout=5).status_code == 405
     assert requests.delete(f"{box.url}/models/resnet", timeout=5).status_code == 405

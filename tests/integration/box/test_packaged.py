@@ -1,4 +1,4 @@
-"""What ``sm package`` made, served by the real box as the platform would have it unpacked."""
+"""Archives of ``sm package``, unpacked as the platform does and served by the real box."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ import requests
 
 from sm.settings import HERE
 from tests.support.boxes import running_box
+from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.package_repositories import chain, packed, unpacked
 
 SAMPLE = HERE / "clients" / "resnet" / "sample"
-#: What the platform calls with.
-X = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 
 
-def load(url: str, name: str, folder: Path) -> None:
+def load_model(url: str, name: str, folder: Path) -> None:
     response = requests.post(f"{url}/models", json={"model_name": name, "url": str(folder)}, timeout=120)
     assert response.status_code == 200, response.text
 
 
-def test_the_demo_is_packed_unpacked_and_answers_as_before(demo: Path, tmp_path: Path) -> None:
+def test_the_packed_demo_gives_its_golden_answers(demo: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     shutil.copytree(demo, repository, copy_function=lambda a, b: Path(b).hardlink_to(a))
     shutil.copytree(HERE / "clients" / "resnet", repository / "code" / "resnet_again")
     client = repository / "code" / "resnet_again" / "client.py"
     client.write_text(client.read_text())
     packed(repository, cwd=tmp_path)
-    served = unpacked(tmp_path / "model.tar.gz", tmp_path / "served")
-    with running_box(tmp_path, served, clients=()) as box:
+    unpacked_repository = unpacked(tmp_path / "model.tar.gz", tmp_path / "served")
+    with running_box(tmp_path, unpacked_repository, clients=()) as box:
         for name in ("resnet", "resnet_again"):
             response = box.invoke(name, json.loads((SAMPLE / "payload.json").read_text()))
             assert response.status_code == 200, response.text
@@ -42,12 +41,16 @@ def test_the_demo_is_packed_unpacked_and_answers_as_before(demo: Path, tmp_path:
 def test_copies_of_an_ensemble_are_loaded_side_by_side_in_multi_model_mode(tmp_path: Path) -> None:
     chain(tmp_path / "repository", "whole", "pre", "post")
     packed("repository", "--mme", "--copies", 2, cwd=tmp_path)
-    home = tmp_path / "models"
-    with running_box(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
+    archives = tmp_path / "models"
+    with running_box(
+        tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(archives)
+    ) as box:
         for name in ("whole-1", "whole-2"):
-            load(box.url, name, unpacked(tmp_path / "archives" / f"{name}.tar.gz", home / name / "model"))
+            load_model(
+                box.url, name, unpacked(tmp_path / "archives" / f"{name}.tar.gz", archives / name / "model")
+            )
         for name in ("whole-1", "whole-2"):
-            response = requests.post(f"{box.url}/models/{name}/invoke", json=X, timeout=30)
+            response = requests.post(f"{box.url}/models/{name}/invoke", json=ECHO_REQUEST, timeout=30)
             assert response.json()["outputs"][0]["data"] == [4, 8]
 
 
@@ -56,10 +59,12 @@ def test_a_models_own_client_serves_its_archive_in_multi_model_mode(demo: Path, 
     shutil.copytree(demo / "resnet", repository / "resnet", copy_function=lambda a, b: Path(b).hardlink_to(a))
     shutil.copytree(HERE / "clients" / "resnet", repository / "code" / "resnet")
     packed("repository", "--mme", cwd=tmp_path)
-    home = tmp_path / "models"
-    folder = unpacked(tmp_path / "archives" / "resnet.tar.gz", home / "cats" / "model")
-    with running_box(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
-        load(box.url, "cats", folder)
+    archives = tmp_path / "models"
+    folder = unpacked(tmp_path / "archives" / "resnet.tar.gz", archives / "cats" / "model")
+    with running_box(
+        tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(archives)
+    ) as box:
+        load_model(box.url, "cats", folder)
         body = {"payload": json.loads((SAMPLE / "payload.json").read_text())}
         response = requests.post(f"{box.url}/models/cats/invoke", json=body, timeout=60)
         assert response.status_code == 200, response.text

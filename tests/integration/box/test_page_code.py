@@ -1,4 +1,4 @@
-"""The code that the playground shows for a request runs as it is shown, in each language, and is answered alike."""
+"""The code that the playground shows for a request runs as shown in each language, with the same result."""
 
 from __future__ import annotations
 
@@ -32,39 +32,43 @@ console.log(JSON.stringify({ shown, file: needsFile(request) ? request.body : nu
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageCode:
     """The code of one request, in a folder with the file that it reads."""
 
     folder: Path
     code: dict[str, str]
 
     def run(self, language: str) -> Any:
-        """Run it as a person would; return the answer."""
+        """Run the code of a language as a user would; return the answer."""
         text = self.code[language]
         if language.startswith("Python"):
-            return self._printed([sys.executable, "-c", f"{text}\n"], language)
+            return self._run_and_parse([sys.executable, "-c", f"{text}\n"], language)
         if language == "JavaScript":
-            # "file" is what a form field of a page gives; console.log prints no JSON.
+            # On a page, "file" comes from a form field. console.log does not print JSON.
             name = "cat.png" if "cat.png" in text else "request.json"
-            before = (
+            define_file = (
                 'import { readFileSync } from "node:fs";\n'
                 f'const file = new Blob([readFileSync("{name}")]);\n'
             )
-            place = self.folder / "shown.mjs"
-            place.write_text(
-                (before if "body: file" in text else "") + text.replace("console.log(", "print(")
+            script = self.folder / "shown.mjs"
+            script.write_text(
+                (define_file if "body: file" in text else "") + text.replace("console.log(", "print(")
             )
-            place.write_text("const print = each => console.log(JSON.stringify(each));\n" + place.read_text())
-            return self._printed(["node", "shown.mjs"], language)
-        printed = self._output(["bash", "-c", text], language)
+            script.write_text(
+                "const print = value => console.log(JSON.stringify(value));\n" + script.read_text()
+            )
+            return self._run_and_parse(["node", "shown.mjs"], language)
+        printed = self._run(["bash", "-c", text], language)
         return json.loads((self.folder / "answer.json").read_text() if language == "AWS CLI" else printed)
 
-    def _printed(self, command: list[str], language: str) -> Any:
-        printed = self._output(command, language).strip()
-        # requests' answer.json() is printed as Python prints it.
-        return json.loads(printed if language != "Python requests" else json.dumps(literal(printed)))
+    def _run_and_parse(self, command: list[str], language: str) -> Any:
+        output = self._run(command, language).strip()
+        # print(response.json()) prints a Python literal, not JSON.
+        return json.loads(
+            output if language != "Python requests" else json.dumps(parse_python_literal(output))
+        )
 
-    def _output(self, command: list[str], language: str) -> str:
+    def _run(self, command: list[str], language: str) -> str:
         environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -80,16 +84,16 @@ class Shown:
         return completed.stdout
 
 
-def literal(text: str) -> Any:
+def parse_python_literal(text: str) -> Any:
     import ast
 
     return ast.literal_eval(text)
 
 
-def shown(
+def page_code(
     folder: Path, box: RunningBox, client: dict[str, Any], record: dict[str, Any], **more: Any
-) -> Shown:
-    """What the page shows for a record."""
+) -> PageCode:
+    """Build the code that the page shows for a record."""
     if shutil.which("node") is None:
         pytest.skip("there is no node here")
     for name in ("request.js", "dom.js"):
@@ -97,9 +101,9 @@ def shown(
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "build.js").write_text(SCRIPT)
     shutil.copy(HERE / "clients" / "resnet" / "sample" / "cat.png", folder)
-    said = {"client": client, "record": record, "parameters": {}, "origin": f"{box.url}/", **more}
+    arguments = {"client": client, "record": record, "parameters": {}, "origin": f"{box.url}/", **more}
     completed = subprocess.run(
-        ["node", "build.js", json.dumps(said)],
+        ["node", "build.js", json.dumps(arguments)],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -107,31 +111,33 @@ def shown(
         timeout=60,
     )
     assert completed.returncode == 0, completed.stderr
-    made = json.loads(completed.stdout)
-    if made["file"]:
-        (folder / "request.json").write_text(made["file"])
-    assert tuple(made["shown"]) == LANGUAGES
-    return Shown(folder, made["shown"])
+    built = json.loads(completed.stdout)
+    if built["file"]:
+        (folder / "request.json").write_text(built["file"])
+    assert tuple(built["shown"]) == LANGUAGES
+    return PageCode(folder, built["shown"])
 
 
-def test_a_text_is_answered_in_every_language(box: RunningBox, tmp_path: Path) -> None:
+def test_the_code_for_a_text_gives_the_same_result_in_every_language(box: RunningBox, tmp_path: Path) -> None:
     client = {"name": "bert_base", "mainField": "text", "contentTypes": ["text/plain"]}
     sentence = 'It\'s a [MASK] "day" in Zürich.'
-    page = shown(tmp_path, box, client, {"text": sentence})
+    code = page_code(tmp_path, box, client, {"text": sentence})
     expected = box.invoke("bert_base", {"text": sentence}).json()
-    assert {language: page.run(language) for language in LANGUAGES} == dict.fromkeys(LANGUAGES, expected)
+    assert {language: code.run(language) for language in LANGUAGES} == dict.fromkeys(LANGUAGES, expected)
 
 
-def test_a_picture_with_parameters_is_answered_in_every_language(box: RunningBox, tmp_path: Path) -> None:
+def test_the_code_for_a_picture_with_parameters_works_in_every_language(
+    box: RunningBox, tmp_path: Path
+) -> None:
     client = {"name": "resnet", "mainField": "image", "contentTypes": ["image/png"]}
-    page = shown(tmp_path, box, client, {}, picture="cat.png", parameters={"top": 2})
-    answers = {language: page.run(language)["result"] for language in LANGUAGES}
+    code = page_code(tmp_path, box, client, {}, picture="cat.png", parameters={"top": 2})
+    answers = {language: code.run(language)["result"] for language in LANGUAGES}
     assert {language: len(rows) for language, rows in answers.items()} == dict.fromkeys(LANGUAGES, 2)
     assert all("Egyptian cat" in rows[0] for rows in answers.values())
 
 
 @pytest.mark.parametrize("language", ["Python boto3", "JavaScript"])
-def test_long_json_is_read_from_a_file(box: RunningBox, tmp_path: Path, language: str) -> None:
+def test_the_code_for_long_json_reads_it_from_a_file(box: RunningBox, tmp_path: Path, language: str) -> None:
     client = {"name": "resnet", "mainField": "image", "contentTypes": ["image/png"], "count": 2}
-    answer = shown(tmp_path, box, client, {}, picture="cat.png").run(language)
+    answer = page_code(tmp_path, box, client, {}, picture="cat.png").run(language)
     assert len(answer["result"]) == 2

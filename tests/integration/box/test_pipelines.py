@@ -1,4 +1,4 @@
-"""The three pipelines of docs/clients/pipelines.md, run as written, give the answer that the page shows."""
+"""The three pipelines of docs/clients/pipelines.md, run as written, give the answers that the page shows."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests.support.pages import blocks, run
 
 PAGE = "clients/pipelines.md"
 
-Ran = tuple[Path, list[dict[str, Any]]]
+FolderAndAnswers = tuple[Path, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """The folder where the page's commands have run, and the answers."""
+def folder_and_answers(tmp_path_factory: pytest.TempPathFactory) -> FolderAndAnswers:
+    """Run the page's commands; return their folder and the answers that they printed."""
     folder = tmp_path_factory.mktemp("page")
     return folder, run("\n".join(blocks(PAGE)), folder, free_port())
 
 
-def test_all_three_ways_give_the_answer_of_the_page(ran: Ran) -> None:
-    said = [json.loads(line) for line in blocks(PAGE, "json")[0].splitlines()]
-    assert list(differences(ran[1], said)) == []
+def test_all_three_pipelines_give_the_answers_of_the_page(folder_and_answers: FolderAndAnswers) -> None:
+    expected = [json.loads(line) for line in blocks(PAGE, "json")[0].splitlines()]
+    assert list(differences(folder_and_answers[1], expected)) == []
 
 
-def test_the_pages_flowchart_is_what_the_command_writes(ran: Ran) -> None:
-    assert (ran[0] / "pipeline.mmd").read_text() == blocks(PAGE, "mermaid")[0]
+def test_the_pages_flowchart_is_the_one_that_the_command_writes(folder_and_answers: FolderAndAnswers) -> None:
+    assert (folder_and_answers[0] / "pipeline.mmd").read_text() == blocks(PAGE, "mermaid")[0]

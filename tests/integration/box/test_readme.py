@@ -19,7 +19,7 @@ README = (HERE / "README.md").read_text()
 CURLS = re.findall(r"^curl (?:.|\n)*?(?=\n(?:```|curl ))", README, re.M)
 
 
-def run(command: str, port: int) -> dict[str, object]:
+def run_command(command: str, port: int) -> dict[str, object]:
     completed = subprocess.run(
         ["bash", "-c", command.replace("localhost:8080", f"127.0.0.1:{port}")],
         cwd=HERE,
@@ -33,11 +33,11 @@ def run(command: str, port: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("command", [curl for curl in CURLS if "hello" not in curl])
-def test_a_command_of_the_readme_works_as_written(box: RunningBox, command: str) -> None:
-    assert "result" in run(command, box.port)
+def test_each_curl_command_of_the_readme_works_as_written(box: RunningBox, command: str) -> None:
+    assert "result" in run_command(command, box.port)
 
 
-def test_the_first_commands_of_the_readme_are_the_articles_requests() -> None:
+def test_the_readmes_first_commands_are_the_requests_of_the_article() -> None:
     for curl, start in zip(
         CURLS,
         (
@@ -77,7 +77,9 @@ def test_the_demo_prints_three_commands_that_work_and_ends_with_ctrl_c(demo: Pat
         wait_until(lambda: "The page to try it" in log.read_text(), description="the commands")
         assert f"The page to try it: http://localhost:{port}/\n" in log.read_text()
         curls = re.findall(r"^curl .*", log.read_text(), re.M)
-        answers = [run(curl.replace(f"localhost:{port}", f"127.0.0.1:{port}"), port) for curl in curls]
+        answers = [
+            run_command(curl.replace(f"localhost:{port}", f"127.0.0.1:{port}"), port) for curl in curls
+        ]
         assert [answer["modelname"] for answer in answers] == ["bert_base", "resnet", "yolov5"]
     finally:
         process.send_signal(signal.SIGINT)

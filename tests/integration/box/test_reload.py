@@ -1,4 +1,4 @@
-"""``serve --reload``: what is saved is served, and what is broken says so, while all else goes on."""
+"""``serve --reload``: a saved client is served, a broken one reports its error, and others are not disturbed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.tritons import MODELS
 
 WORKERS = 2
 
-STEADY = """
+STEADY_CLIENT = """
 from sm.client.base import Client, TextPayload
 
 class Steady(Client):
@@ -27,7 +27,7 @@ class Steady(Client):
     def inference(self, payload: TextPayload) -> str:
         return "steady"
 """
-WORD = """
+WORD_CLIENT = """
 import time
 from sm.client.base import Client, TextPayload
 
@@ -47,15 +47,15 @@ class Word(Client):
 
 VERSION = 1
 """
-BROKEN = WORD.replace("def setup(self) -> None:", "def setup(self) -> None")
-LINE = BROKEN.splitlines().index("    def setup(self) -> None") + 1
+BROKEN_CLIENT = WORD_CLIENT.replace("def setup(self) -> None:", "def setup(self) -> None")
+BROKEN_LINE = BROKEN_CLIENT.splitlines().index("    def setup(self) -> None") + 1
 
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two clients: one is edited, the other never."""
+    """Two clients: the tests edit ``word`` and never ``steady``."""
     folder = tmp_path_factory.mktemp("clients")
-    for name, text in (("steady", STEADY), ("word", WORD)):
+    for name, text in (("steady", STEADY_CLIENT), ("word", WORD_CLIENT)):
         (folder / name).mkdir()
         (folder / name / "client.py").write_text(text)
     (folder / "word" / "labels.txt").write_text("cat")
@@ -78,65 +78,68 @@ def box(clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
 
 
 @pytest.fixture
-def word(clients: Path) -> Iterator[Path]:
-    """The edited client's file; mended afterwards."""
+def word_file(clients: Path) -> Iterator[Path]:
+    """The file of the client ``word``; restored afterwards."""
     file = clients / "word" / "client.py"
     yield file
-    file.write_text(WORD)
+    file.write_text(WORD_CLIENT)
 
 
-def result(box: RunningBox, model: str = "word") -> object:
+def invoke_result(box: RunningBox, model: str = "word") -> object:
     response = box.invoke(model, "a")
     return response.json()["result"] if response.status_code == 200 else response.json()["error"]
 
 
 def wait_until_live(box: RunningBox, expected: str, model: str = "word") -> float:
-    """Wait until every worker answers so; seconds it took, which are 2 on a machine with nothing else to do."""
+    """Wait until every worker answers so; return how long it took in seconds (about 2 on an idle machine)."""
     started_at = time.monotonic()
     wait_until(
-        lambda: all(expected in str(result(box, model)) for _ in range(6 * WORKERS)), description=expected
+        lambda: all(expected in str(invoke_result(box, model)) for _ in range(6 * WORKERS)),
+        description=expected,
     )
     return time.monotonic() - started_at
 
 
 @contextmanager
-def undisturbed(box: RunningBox) -> Iterator[None]:
-    """The other client, the box and Triton are well all the while."""
-    triton, over, seen = box.child("triton"), threading.Event(), []
+def nothing_else_disturbed(box: RunningBox) -> Iterator[None]:
+    """Check that meanwhile the other client answers, ``/ping`` is 200 and Triton is not restarted."""
+    triton_before, stop, observations = box.child("triton"), threading.Event(), []
 
-    def ask() -> None:
-        while not over.wait(0.01):
-            seen.append((result(box, "steady"), box.ping()[0]))
+    def observe() -> None:
+        while not stop.wait(0.01):
+            observations.append((invoke_result(box, "steady"), box.ping()[0]))
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    observer = threading.Thread(target=observe)
+    observer.start()
     try:
         yield
     finally:
-        over.set()
-        asking.join()
-    assert len(seen) > 5
-    assert set(seen) == {("steady", 200)}
-    assert box.child("triton") == triton
+        stop.set()
+        observer.join()
+    assert len(observations) > 5
+    assert set(observations) == {("steady", 200)}
+    assert box.child("triton") == triton_before
 
 
-def test_the_terminal_says_that_reload_is_on_and_what_it_is_for(box: RunningBox) -> None:
+def test_the_log_says_that_reload_is_on_and_for_development_only(box: RunningBox) -> None:
     assert "reload is on" in box.log.read_text()
     assert "for development only" in box.log.read_text()
 
 
-def test_an_edit_is_live_without_a_restart_and_nothing_else_is_touched(box: RunningBox, word: Path) -> None:
+def test_an_edit_is_served_without_a_restart_and_disturbs_nothing_else(
+    box: RunningBox, word_file: Path
+) -> None:
     wait_until_live(box, "cat 1")
-    with undisturbed(box):
-        word.write_text(WORD.replace("VERSION = 1", "VERSION = 2"))
+    with nothing_else_disturbed(box):
+        word_file.write_text(WORD_CLIENT.replace("VERSION = 1", "VERSION = 2"))
         seconds = wait_until_live(box, "cat 2")
         # Within the same second, and of the same size.
-        word.write_text(WORD.replace("VERSION = 1", "VERSION = 3"))
+        word_file.write_text(WORD_CLIENT.replace("VERSION = 1", "VERSION = 3"))
         wait_until_live(box, "cat 3")
     logging.getLogger(__name__).info("an edit was live after %.2f s", seconds)
 
 
-def test_a_label_file_is_part_of_its_client(box: RunningBox, clients: Path) -> None:
+def test_an_edited_label_file_reloads_its_client(box: RunningBox, clients: Path) -> None:
     labels = clients / "word" / "labels.txt"
     try:
         labels.write_text("dog")
@@ -146,64 +149,64 @@ def test_a_label_file_is_part_of_its_client(box: RunningBox, clients: Path) -> N
     wait_until_live(box, "cat 1")
 
 
-def test_a_syntax_error_is_in_the_answer_and_once_in_the_terminal_until_it_is_mended(
-    box: RunningBox, word: Path
+def test_a_syntax_error_is_in_the_response_and_once_in_the_log_until_it_is_mended(
+    box: RunningBox, word_file: Path
 ) -> None:
-    with undisturbed(box):
-        before = len(box.log.read_text())
-        word.write_text(BROKEN)
+    with nothing_else_disturbed(box):
+        log_length_before = len(box.log.read_text())
+        word_file.write_text(BROKEN_CLIENT)
         wait_until_live(box, "SyntaxError")
         response = box.invoke("word", "a")
-        said = box.wait_for_log("def setup(self) -> None\n")[before:]
-        word.write_text(WORD)
+        new_log = box.wait_for_log("def setup(self) -> None\n")[log_length_before:]
+        word_file.write_text(WORD_CLIENT)
         wait_until_live(box, "cat 1")
     assert (response.status_code, response.json()["code"]) == (500, "client_failed")
-    assert f"{word}: line {LINE}: SyntaxError: expected ':'" in response.json()["error"]
-    assert said.count("the client 'word' is broken") == 1
-    assert f'File "{word}", line {LINE}' in said
-    assert "def setup(self) -> None\n" in said
+    assert f"{word_file}: line {BROKEN_LINE}: SyntaxError: expected ':'" in response.json()["error"]
+    assert new_log.count("the client 'word' is broken") == 1
+    assert f'File "{word_file}", line {BROKEN_LINE}' in new_log
+    assert "def setup(self) -> None\n" in new_log
 
 
-def test_a_client_whose_check_fails_says_what_it_lacks(box: RunningBox, word: Path) -> None:
-    word.write_text(
-        WORD.replace("    payload = TextPayload", "    payload = TextPayload\n    models = ('gone',)")
+def test_a_client_without_its_model_says_which_one(box: RunningBox, word_file: Path) -> None:
+    word_file.write_text(
+        WORD_CLIENT.replace("    payload = TextPayload", "    payload = TextPayload\n    models = ('gone',)")
     )
     wait_until_live(box, "its model 'gone' is not served by Triton")
-    assert f"{word}: its model 'gone' is not served by Triton" in box.log.read_text()
+    assert f"{word_file}: its model 'gone' is not served by Triton" in box.log.read_text()
 
 
-def test_a_request_under_way_ends_with_the_code_it_began_with(box: RunningBox, word: Path) -> None:
+def test_a_running_request_finishes_with_the_code_it_started_with(box: RunningBox, word_file: Path) -> None:
     wait_until_live(box, "cat 1")
-    answers: list[requests.Response] = []
-    asking = threading.Thread(target=lambda: answers.append(box.invoke("word", "slowly")))
-    asking.start()
-    clients = word.parent.parent
+    responses: list[requests.Response] = []
+    caller = threading.Thread(target=lambda: responses.append(box.invoke("word", "slowly")))
+    caller.start()
+    clients = word_file.parent.parent
     wait_until((clients / "begun").exists, description="the request's beginning")
-    word.write_text(BROKEN)
+    word_file.write_text(BROKEN_CLIENT)
     wait_until_live(box, "SyntaxError")
     (clients / "go-on").touch()
-    asking.join()
-    assert (answers[0].status_code, answers[0].json()["result"]) == (200, "cat 1")
+    caller.join()
+    assert (responses[0].status_code, responses[0].json()["result"]) == (200, "cat 1")
 
 
-def test_a_new_client_appears_and_a_removed_one_goes(box: RunningBox, clients: Path) -> None:
-    new = clients / "fresh"
+def test_a_new_client_is_served_and_a_removed_one_is_a_404(box: RunningBox, clients: Path) -> None:
+    new_folder = clients / "fresh"
     assert box.invoke("fresh", "a").status_code == 404
-    with undisturbed(box):
-        new.mkdir()
-        (new / "client.py").write_text(STEADY.replace('"steady"', '"hello"'))
+    with nothing_else_disturbed(box):
+        new_folder.mkdir()
+        (new_folder / "client.py").write_text(STEADY_CLIENT.replace('"steady"', '"hello"'))
         wait_until_live(box, "hello", "fresh")
         wait_until(lambda: "fresh.Request" in requests.get(f"{box.url}/openapi.json", timeout=30).text)
-        shutil.rmtree(new)
+        shutil.rmtree(new_folder)
         wait_until_live(box, "no model 'fresh'", "fresh")
     assert box.invoke("fresh", "a").status_code == 404
 
 
-@pytest.mark.parametrize("ends", ["raise KeyboardInterrupt", "raise SystemExit(1)"])
-def test_a_client_that_tries_to_exit_at_a_reload_is_shown_and_the_next_edit_is_live(
-    box: RunningBox, word: Path, ends: str
+@pytest.mark.parametrize("statement", ["raise KeyboardInterrupt", "raise SystemExit(1)"])
+def test_a_client_that_exits_on_reload_is_reported_and_the_next_edit_is_served(
+    box: RunningBox, word_file: Path, statement: str
 ) -> None:
-    """It ended the thread that looks for changes, for good."""
+    """Such a client once ended the thread that watches for changes."""
 
     def reload_errors() -> dict[str, str | None]:
         rows = requests.get(f"{box.url}/models", timeout=5).json()["models"]
@@ -211,16 +214,19 @@ def test_a_client_that_tries_to_exit_at_a_reload_is_shown_and_the_next_edit_is_l
 
     wait_until_live(box, "cat 1")
     assert set(reload_errors().values()) == {None}
-    before = len(box.log.read_text())
-    with undisturbed(box):
-        word.write_text(WORD.replace("        self.labels", f"        {ends}\n        self.labels"))
-        wait_until(
-            lambda: "the old version of 'word' serves" in box.log.read_text()[before:], description="the log"
+    log_length_before = len(box.log.read_text())
+    with nothing_else_disturbed(box):
+        word_file.write_text(
+            WORD_CLIENT.replace("        self.labels", f"        {statement}\n        self.labels")
         )
-        wait_until(lambda: reload_errors()["word"], description="/models")
+        wait_until(
+            lambda: "the old version of 'word' serves" in box.log.read_text()[log_length_before:],
+            description="the error in the log",
+        )
+        wait_until(lambda: reload_errors()["word"], description="the error in /models")
         wait_until_live(box, "cat 1")
-        assert ends.split()[1].split("(")[0] in str(reload_errors()["word"])
+        assert statement.split()[1].split("(")[0] in str(reload_errors()["word"])
         assert reload_errors()["steady"] is None
-        word.write_text(WORD.replace("VERSION = 1", "VERSION = 2"))
+        word_file.write_text(WORD_CLIENT.replace("VERSION = 1", "VERSION = 2"))
         wait_until_live(box, "cat 2")
-    wait_until(lambda: reload_errors()["word"] is None, description="/models without it")
+    wait_until(lambda: reload_errors()["word"] is None, description="/models without the error")

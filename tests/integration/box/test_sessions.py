@@ -1,4 +1,4 @@
-"""Stateful sessions through the whole box, by header as the platform sends them."""
+"""Stateful sessions through the whole box, with the platform's headers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box, wait_un
 from tests.support.tritons import MODELS
 
 CLIENTS = CLIENT_FOLDERS / "platform"
-HEADER = "X-Amzn-SageMaker-Session-Id"
-NEW, CLOSE = b'{"requestType":"NEW_SESSION"}', b'{"requestType":"CLOSE"}'
+SESSION_HEADER = "X-Amzn-SageMaker-Session-Id"
+NEW_SESSION_BODY, CLOSE_BODY = b'{"requestType":"NEW_SESSION"}', b'{"requestType":"CLOSE"}'
 
 
 @pytest.fixture(scope="module")
@@ -43,96 +43,99 @@ def box(repository: Path) -> Iterator[RunningBox]:
         yield started
 
 
-def opened(box: RunningBox) -> str:
-    response = box.send(NEW, headers={HEADER: "NEW_SESSION"})
+def open_session(box: RunningBox) -> str:
+    response = box.send(NEW_SESSION_BODY, headers={SESSION_HEADER: "NEW_SESSION"})
     assert response.status_code == 200, response.text
-    return response.headers[HEADER]
+    return response.headers[SESSION_HEADER]
 
 
-def probe(box: RunningBox, session: str, **members: object) -> requests.Response:
+def invoke_probe(box: RunningBox, session: str, **members: object) -> requests.Response:
     body = json.dumps({"modelname": "probe", "payload": members}).encode()
-    return box.send(body, headers={HEADER: session})
+    return box.send(body, headers={SESSION_HEADER: session})
 
 
-def test_a_new_session_has_an_id_and_says_when_it_ends(box: RunningBox) -> None:
-    response = box.send(NEW, headers={HEADER: "NEW_SESSION"})
-    identity, expires = response.headers["X-Amzn-SageMaker-New-Session-Id"].split("; Expires=")
-    assert response.headers[HEADER] == identity
-    assert re.fullmatch(r"[0-9a-f-]{36}", identity)
+def test_a_new_session_has_an_id_and_an_expiry_time(box: RunningBox) -> None:
+    response = box.send(NEW_SESSION_BODY, headers={SESSION_HEADER: "NEW_SESSION"})
+    session_id, expires = response.headers["X-Amzn-SageMaker-New-Session-Id"].split("; Expires=")
+    assert response.headers[SESSION_HEADER] == session_id
+    assert re.fullmatch(r"[0-9a-f-]{36}", session_id)
     end = datetime.datetime.strptime(expires, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.timezone.utc)
-    left = (end - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
-    assert 1200 - 60 < left <= 1200
+    seconds_left = (end - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+    assert 1200 - 60 < seconds_left <= 1200
 
 
-def test_any_worker_has_what_another_kept(box: RunningBox) -> None:
-    session = opened(box)
-    assert probe(box, session, keep={"told": "a secret"}).headers[HEADER] == session
-    seen = set()
+def test_every_worker_sees_what_another_stored(box: RunningBox) -> None:
+    session = open_session(box)
+    assert invoke_probe(box, session, keep={"told": "a secret"}).headers[SESSION_HEADER] == session
+    processes = set()
 
-    def another() -> bool:
-        result = probe(box, session).json()["result"]
+    def answered_by_two_workers() -> bool:
+        result = invoke_probe(box, session).json()["result"]
         assert result["session"] == {"told": "a secret"}
-        seen.add(result["process"])
-        return len(seen) > 1
+        processes.add(result["process"])
+        return len(processes) > 1
 
-    wait_until(another, description="a second worker")
+    wait_until(answered_by_two_workers, description="a second worker")
 
 
 def test_a_session_outlives_a_worker_that_is_killed(box: RunningBox) -> None:
-    session = opened(box)
-    process = probe(box, session, keep={"a": "1"}).json()["result"]["process"]
+    session = open_session(box)
+    process = invoke_probe(box, session, keep={"a": "1"}).json()["result"]["process"]
     os.kill(process, signal.SIGKILL)
-    wait_until(lambda: process not in box.workers(), description="its end")
-    assert probe(box, session).json()["result"]["session"] == {"a": "1"}
+    wait_until(lambda: process not in box.workers(), description="the worker's end")
+    assert invoke_probe(box, session).json()["result"]["session"] == {"a": "1"}
 
 
 def test_two_sessions_have_nothing_in_common(box: RunningBox) -> None:
-    first, second = opened(box), opened(box)
-    probe(box, first, keep={"a": "1"})
-    assert probe(box, second).json()["result"]["session"] == {}
+    first_session, second_session = open_session(box), open_session(box)
+    invoke_probe(box, first_session, keep={"a": "1"})
+    assert invoke_probe(box, second_session).json()["result"]["session"] == {}
 
 
 def test_a_request_outside_of_a_session_has_none(box: RunningBox) -> None:
     response = box.invoke("probe", {})
     assert response.json()["result"]["session"] is None
-    assert HEADER not in response.headers
+    assert SESSION_HEADER not in response.headers
 
 
 def test_a_closed_session_is_a_400(box: RunningBox) -> None:
-    session = opened(box)
-    response = box.send(CLOSE, headers={HEADER: session})
+    session = open_session(box)
+    response = box.send(CLOSE_BODY, headers={SESSION_HEADER: session})
     assert (response.status_code, response.headers["X-Amzn-SageMaker-Closed-Session-Id"]) == (200, session)
-    for again in (box.send(CLOSE, headers={HEADER: session}), probe(box, session)):
-        assert (again.status_code, again.json()["code"]) == (400, "bad_input")
-        assert session in again.json()["error"]
+    for late_response in (
+        box.send(CLOSE_BODY, headers={SESSION_HEADER: session}),
+        invoke_probe(box, session),
+    ):
+        assert (late_response.status_code, late_response.json()["code"]) == (400, "bad_input")
+        assert session in late_response.json()["error"]
 
 
 @pytest.mark.parametrize("key", ["k" * 255, "/" * 100, "k" * 100_000])
-def test_a_key_that_is_too_long_is_the_callers_400(box: RunningBox, key: str) -> None:
-    session = opened(box)
-    response = probe(box, session, keep={key: "value"})
+def test_a_key_that_is_too_long_is_a_400(box: RunningBox, key: str) -> None:
+    session = open_session(box)
+    response = invoke_probe(box, session, keep={key: "value"})
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert "254 bytes" in response.json()["error"]
-    assert probe(box, session, keep={"k": "value"}).json()["result"]["session"] == {"k": "value"}
+    assert invoke_probe(box, session, keep={"k": "value"}).json()["result"]["session"] == {"k": "value"}
 
 
 @pytest.mark.parametrize(
-    "identity",
+    "session_id",
     ["../../etc/passwd", "/dev/shm", "x" * 8000, "0" * 36, "", "new_session", "a;b=c", "%2e%2e"],
 )
-def test_what_is_no_id_is_a_400(box: RunningBox, identity: str) -> None:
-    response = probe(box, identity)
+def test_an_invalid_session_id_is_a_400(box: RunningBox, session_id: str) -> None:
+    response = invoke_probe(box, session_id)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert "there is no session" in response.json()["error"]
 
 
-def test_a_new_session_needs_its_body(box: RunningBox) -> None:
-    response = probe(box, "NEW_SESSION")
+def test_a_new_session_without_its_body_is_a_400(box: RunningBox) -> None:
+    response = invoke_probe(box, "NEW_SESSION")
     assert response.status_code == 400
     assert "requestType" in response.json()["error"]
 
 
-def test_a_real_boto3_client_opens_uses_and_closes_one(box: RunningBox) -> None:
+def test_a_real_boto3_client_opens_uses_and_closes_a_session(box: RunningBox) -> None:
     runtime = boto3.client(
         "sagemaker-runtime",
         region_name="eu-west-1",
@@ -142,16 +145,16 @@ def test_a_real_boto3_client_opens_uses_and_closes_one(box: RunningBox) -> None:
         config=botocore.config.Config(retries={"max_attempts": 0}),
     )
     endpoint = {"EndpointName": "any", "ContentType": "application/json"}
-    new = runtime.invoke_endpoint(**endpoint, SessionId="NEW_SESSION", Body=NEW)
-    session = new["NewSessionId"].split(";")[0]
+    opened = runtime.invoke_endpoint(**endpoint, SessionId="NEW_SESSION", Body=NEW_SESSION_BODY)
+    session = opened["NewSessionId"].split(";")[0]
     body = b'{"modelname":"probe","payload":{"keep":{"a":"b"}}}'
-    answer = runtime.invoke_endpoint(**endpoint, SessionId=session, Body=body)
-    assert json.loads(answer["Body"].read())["result"]["session"] == {"a": "b"}
-    closed = runtime.invoke_endpoint(**endpoint, SessionId=session, Body=CLOSE)
+    invoked = runtime.invoke_endpoint(**endpoint, SessionId=session, Body=body)
+    assert json.loads(invoked["Body"].read())["result"]["session"] == {"a": "b"}
+    closed = runtime.invoke_endpoint(**endpoint, SessionId=session, Body=CLOSE_BODY)
     assert closed["ClosedSessionId"] == session
 
 
-def test_a_session_expires_and_lies_where_it_is_told_to(repository: Path, tmp_path: Path) -> None:
+def test_sessions_expire_are_limited_and_use_the_configured_folder(repository: Path, tmp_path: Path) -> None:
     with running_box(
         tmp_path,
         repository,
@@ -163,24 +166,27 @@ def test_a_session_expires_and_lies_where_it_is_told_to(repository: Path, tmp_pa
         SAGEMAKER_SESSIONS_PATH=str(tmp_path / "deep" / "sessions"),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
     ) as box:
-        session = opened(box)
+        session = open_session(box)
         assert (tmp_path / "deep" / "sessions" / session).is_dir()
-        wait_until(lambda: probe(box, session).status_code == 400, description="its end")
-        assert "expired" in probe(box, session).json()["error"] or "no session" in probe(box, session).text
-        answers = [box.send(NEW, headers={HEADER: "NEW_SESSION"}) for _ in range(8)]
-        refused = [response for response in answers if response.status_code != 200]
+        wait_until(lambda: invoke_probe(box, session).status_code == 400, description="the session's end")
+        assert (
+            "expired" in invoke_probe(box, session).json()["error"]
+            or "no session" in invoke_probe(box, session).text
+        )
+        responses = [box.send(NEW_SESSION_BODY, headers={SESSION_HEADER: "NEW_SESSION"}) for _ in range(8)]
+        refused = [response for response in responses if response.status_code != 200]
         assert {response.status_code for response in refused} == {429}
         assert all("3 sessions are open" in response.json()["error"] for response in refused)
         assert all("Retry-After" in response.headers for response in refused)
-        # Nobody asks for them any more.
-        home = tmp_path / "deep" / "sessions"
-        wait_until(lambda: not list(home.iterdir()), description="the files of all sessions gone")
-        opened(box)
+        # Expired sessions are removed although nobody uses them.
+        sessions_folder = tmp_path / "deep" / "sessions"
+        wait_until(lambda: not list(sessions_folder.iterdir()), description="the files of all sessions gone")
+        open_session(box)
 
 
-def test_sessions_are_gone_with_the_box_and_off_unless_asked_for(repository: Path, tmp_path: Path) -> None:
+def test_sessions_are_off_by_default_and_leave_no_files(repository: Path, tmp_path: Path) -> None:
     with running_box(tmp_path, repository, clients=(CLIENTS,), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        response = box.send(NEW, headers={HEADER: "NEW_SESSION"})
+        response = box.send(NEW_SESSION_BODY, headers={SESSION_HEADER: "NEW_SESSION"})
         assert (response.status_code, response.json()["code"]) == (400, "bad_input")
         assert "SAGEMAKER_ENABLE_STATEFUL_SESSIONS" in response.json()["error"]
         box_id = box.box_id()

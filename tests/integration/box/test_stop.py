@@ -1,4 +1,4 @@
-"""A stop loses nothing that was accepted, and leaves nothing behind."""
+"""A stop finishes every accepted request and leaves no process or shared memory behind."""
 
 from __future__ import annotations
 
@@ -13,61 +13,61 @@ from tests.support.boxes import WAIT_TIMEOUT_S, descendants, running_box, wait_u
 from tests.support.load import Load, dispatch_body
 
 
-def alive(pids: list[int]) -> list[int]:
+def living(pids: list[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-def leftovers(identity: str) -> list[str]:
-    return [path.name for path in Path("/dev/shm").glob(f"*{identity}*")]
+def shared_memory_of(box_id: str) -> list[str]:
+    return [path.name for path in Path("/dev/shm").glob(f"*{box_id}*")]
 
 
-def test_sigterm_under_load_loses_nothing_that_was_accepted(demo: Path, tmp_path: Path, cat: bytes) -> None:
+def test_sigterm_under_load_loses_no_accepted_request(demo: Path, tmp_path: Path, cat: bytes) -> None:
     with running_box(tmp_path, demo) as box:
-        identity, processes = box.box_id(), descendants(box.process.pid)
+        box_id, processes = box.box_id(), descendants(box.process.pid)
         body = dispatch_body("resnet", base64.b64encode(cat).decode())
         with (
             Load(box.port, body).start(callers=8) as load,
-            Load(box.port, dispatch_body("slow", {"seconds": 3.0})).start(2, requests_each=1) as slow,
+            Load(box.port, dispatch_body("slow", {"seconds": 3.0})).start(2, requests_each=1) as slow_load,
         ):
             wait_until(lambda: load.outcomes["200"] >= 10, description="answers under load")
             assert box.stop(signal.SIGTERM) == 0
-            slow.join()
-    assert slow.outcomes == {"200": 2}
+            slow_load.join()
+    assert slow_load.outcomes == {"200": 2}
     assert set(load.outcomes) <= {"200", "503", "refused", "429"}, load.outcomes
     assert len(load.bodies) == 1
-    assert not alive(processes)
-    assert not leftovers(identity)
+    assert not living(processes)
+    assert not shared_memory_of(box_id)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_at_rest_waits_for_nobody_and_leaves_nothing(demo: Path, tmp_path: Path, number: int) -> None:
-    """``stop`` gives up long before the time that running invocations would get."""
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_an_idle_box_stops_at_once_and_leaves_nothing(demo: Path, tmp_path: Path, signal_number: int) -> None:
+    """``stop`` waits a minute: far less than the drain that running invocations would get."""
     with running_box(tmp_path, demo, TRIREME_DRAIN_SECONDS="3600") as box:
-        identity, processes = box.box_id(), descendants(box.process.pid)
+        box_id, processes = box.box_id(), descendants(box.process.pid)
         assert box.shared_memory_files()
-        run = box.run_folder()
-        assert box.stop(number) == 0
-    assert not alive(processes)
-    assert not leftovers(identity)
-    assert not run.exists()
+        run_folder = box.run_folder()
+        assert box.stop(signal_number) == 0
+    assert not living(processes)
+    assert not shared_memory_of(box_id)
+    assert not run_folder.exists()
 
 
-def test_a_stop_while_the_models_load_is_clean(demo: Path, tmp_path: Path) -> None:
+def test_a_stop_while_the_models_load_leaves_nothing(demo: Path, tmp_path: Path) -> None:
     with running_box(tmp_path, demo, wait_until_ready=False) as box:
         wait_until(lambda: box.ping()[0] == 503, description="/ping 503 while loading")
-        identity, processes = box.box_id(), descendants(box.process.pid)
+        box_id, processes = box.box_id(), descendants(box.process.pid)
         assert box.stop() == 0
-    assert not alive(processes)
-    assert not leftovers(identity)
+    assert not living(processes)
+    assert not shared_memory_of(box_id)
 
 
-def test_a_box_that_is_killed_takes_its_processes_along_and_the_next_one_sweeps(
+def test_a_killed_box_ends_its_processes_and_the_next_one_removes_its_files(
     demo: Path, tmp_path: Path
 ) -> None:
     with running_box(tmp_path, demo) as box:
-        identity, processes = box.box_id(), descendants(box.process.pid)
+        box_id, processes = box.box_id(), descendants(box.process.pid)
         os.kill(box.process.pid, signal.SIGKILL)
         box.process.wait(WAIT_TIMEOUT_S)
-        wait_until(lambda: not alive(processes), description="the end of every process")
+        wait_until(lambda: not living(processes), description="the end of every process")
     with running_box(tmp_path, demo):
-        assert not leftovers(identity)
+        assert not shared_memory_of(box_id)

@@ -1,9 +1,8 @@
-"""The v2 protocol through the whole box: Triton's own answers, on its own paths and on /invocations."""
+"""The v2 protocol through the whole box: Triton's own responses, on /v2 and on /invocations."""
 
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,18 @@ import tritonclient.http as triton
 from sm import __version__
 from sm.router.invocation import BINARY
 from tests.support.boxes import RunningBox, running_box
+from tests.support.raw_http import exchange
 from tests.support.tritons import MODELS
 
-NAMES = ("echo", "fixed", "raises", "words")
+MODEL_NAMES = ("echo", "fixed", "raises", "words")
 X = np.arange(3, dtype=np.float32)
-ROWS = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": X.tolist()}]}
-ANSWER = {
+ECHO_REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": X.tolist()}]}
+ECHO_RESPONSE = {
     "model_name": "echo",
     "model_version": "1",
     "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 3], "data": X.tolist()}],
 }
-HEAD = json.dumps(
+BINARY_HEAD = json.dumps(
     {
         "inputs": [
             {"name": "x", "datatype": "FP32", "shape": [1, 3], "parameters": {"binary_data_size": 12}}
@@ -38,9 +38,9 @@ HEAD = json.dumps(
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box as a team runs the official container: models, and no client."""
+    """A box with models and no client, as a team runs the official container."""
     folder = tmp_path_factory.mktemp("v2")
-    for name in NAMES:
+    for name in MODEL_NAMES:
         MODELS[name].write(folder / "model" / name)
     with running_box(
         folder, folder / "model", clients=(), SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo"
@@ -51,29 +51,29 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
 @pytest.fixture
 def client(box: RunningBox) -> Iterator[Any]:
     """Triton's own client."""
-    with triton.InferenceServerClient(f"127.0.0.1:{box.port}") as made:
-        yield made
+    with triton.InferenceServerClient(f"127.0.0.1:{box.port}") as triton_client:
+        yield triton_client
 
 
-def binary(box: RunningBox, size: object, body: bytes) -> requests.Response:
+def send_binary(box: RunningBox, size: object, body: bytes) -> requests.Response:
     return box.send(body, f"{BINARY};json-header-size={size}")
 
 
-def test_json_gets_triton_s_answer_with_no_key_added_or_lost(box: RunningBox) -> None:
-    assert box.send(json.dumps(ROWS).encode()).json() == ANSWER
-    named = {**ROWS, "id": "mine"}
-    assert box.send(json.dumps(named).encode()).json() == {**ANSWER, "id": "mine"}
+def test_json_gets_tritons_response_with_no_key_added_or_lost(box: RunningBox) -> None:
+    assert box.send(json.dumps(ECHO_REQUEST).encode()).json() == ECHO_RESPONSE
+    request_with_id = {**ECHO_REQUEST, "id": "mine"}
+    assert box.send(json.dumps(request_with_id).encode()).json() == {**ECHO_RESPONSE, "id": "mine"}
 
 
-def test_the_server_s_metadata_is_triton_s_and_has_the_box_s_version_beside_it(box: RunningBox) -> None:
+def test_the_server_metadata_is_tritons_plus_the_boxs_version(box: RunningBox) -> None:
     metadata = requests.get(f"{box.url}/v2", timeout=10).json()
     assert metadata.pop("trireme_version") == __version__
     assert sorted(metadata) == ["extensions", "name", "version"]
     assert metadata["name"] == "triton"
 
 
-def test_members_may_come_in_any_order(box: RunningBox) -> None:
-    assert box.send(json.dumps({"parameters": {}, **ROWS}).encode()).json() == ANSWER
+def test_members_of_a_request_may_come_in_any_order(box: RunningBox) -> None:
+    assert box.send(json.dumps({"parameters": {}, **ECHO_REQUEST}).encode()).json() == ECHO_RESPONSE
 
 
 @pytest.mark.parametrize(
@@ -84,36 +84,38 @@ def test_members_may_come_in_any_order(box: RunningBox) -> None:
         ({}, {"modelname": "raises"}),
     ],
 )
-def test_a_model_is_named_as_in_every_other_form(
+def test_header_attribute_and_query_name_the_model_of_a_v2_request(
     box: RunningBox, headers: dict[str, str], query: dict[str, str]
 ) -> None:
-    rows = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": X.tolist()}]}
-    response = box.send(json.dumps(rows).encode(), headers=headers, params=query)
+    request = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": X.tolist()}]}
+    response = box.send(json.dumps(request).encode(), headers=headers, params=query)
     assert (response.status_code, response.json()["code"]) == (500, "model_failed")
     assert "no such luck" in response.json()["error"]
 
 
-def test_binary_tensors_come_back_with_their_own_header_size(box: RunningBox) -> None:
-    response = binary(box, len(HEAD), HEAD + X.tobytes())
-    kind, _, size = response.headers["Content-Type"].partition(";json-header-size=")
-    assert (response.status_code, kind) == (200, BINARY)
-    assert json.loads(response.content[: int(size)])["outputs"][0]["parameters"] == {"binary_data_size": 12}
-    assert response.content[int(size) :] == X.tobytes()
+def test_binary_tensors_come_back_with_a_header_size(box: RunningBox) -> None:
+    response = send_binary(box, len(BINARY_HEAD), BINARY_HEAD + X.tobytes())
+    content_type, _, head_size = response.headers["Content-Type"].partition(";json-header-size=")
+    assert (response.status_code, content_type) == (200, BINARY)
+    assert json.loads(response.content[: int(head_size)])["outputs"][0]["parameters"] == {
+        "binary_data_size": 12
+    }
+    assert response.content[int(head_size) :] == X.tobytes()
     assert int(response.headers["Content-Length"]) == len(response.content)
 
 
 def test_a_binary_request_for_json_gets_json(box: RunningBox) -> None:
-    head = json.dumps({"inputs": json.loads(HEAD)["inputs"]}).encode()
+    head = json.dumps({"inputs": json.loads(BINARY_HEAD)["inputs"]}).encode()
     head = head.replace(b'"inputs"', b'"parameters": {"binary_data_output": false}, "inputs"')
-    response = binary(box, len(head), head + X.tobytes())
+    response = send_binary(box, len(head), head + X.tobytes())
     assert response.headers["Content-Type"] == "application/json"
-    assert response.json() == ANSWER
+    assert response.json() == ECHO_RESPONSE
 
 
-def test_with_no_json_the_body_is_the_one_tensor(box: RunningBox) -> None:
-    response = binary(box, 0, X.tobytes())
-    size = int(response.headers["Content-Type"].rpartition("=")[2])
-    assert response.content[size:] == X.tobytes()
+def test_with_header_size_0_the_body_is_the_only_tensor(box: RunningBox) -> None:
+    response = send_binary(box, 0, X.tobytes())
+    head_size = int(response.headers["Content-Type"].rpartition("=")[2])
+    assert response.content[head_size:] == X.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -130,15 +132,15 @@ def test_with_no_json_the_body_is_the_one_tensor(box: RunningBox) -> None:
         f"{BINARY};json-header-size=12junk",
     ],
 )
-def test_a_malformed_header_size_is_a_400_and_the_server_lives_on(box: RunningBox, content_type: str) -> None:
-    response = box.send(HEAD + X.tobytes(), content_type)
+def test_a_malformed_header_size_is_a_400_and_the_server_goes_on(box: RunningBox, content_type: str) -> None:
+    response = box.send(BINARY_HEAD + X.tobytes(), content_type)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert "json-header-size" in response.json()["error"]
-    assert box.send(json.dumps(ROWS).encode()).json() == ANSWER
+    assert box.send(json.dumps(ECHO_REQUEST).encode()).json() == ECHO_RESPONSE
 
 
-def test_a_header_size_that_cuts_the_json_is_a_400(box: RunningBox) -> None:
-    response = binary(box, 5, HEAD + X.tobytes())
+def test_a_header_size_inside_the_json_is_a_400(box: RunningBox) -> None:
+    response = send_binary(box, 5, BINARY_HEAD + X.tobytes())
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
@@ -149,7 +151,7 @@ def test_a_header_size_that_cuts_the_json_is_a_400(box: RunningBox) -> None:
         (b'{"inputs": 7}', 400, "bad_input"),
         (b'{"inputs": []}', 400, "bad_input"),
         (b'{"inputs": [], "parameters": 7}', 400, "bad_input"),
-        # Each of these would be the end of Triton.
+        # Each of these would crash Triton.
         (
             b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [8589934592], "data": [1]}]}',
             400,
@@ -166,41 +168,44 @@ def test_a_header_size_that_cuts_the_json_is_a_400(box: RunningBox) -> None:
             403,
             "forbidden",
         ),
-        (json.dumps({"inputs": [{**ROWS["inputs"][0], "datatype": "INT64"}]}).encode(), 400, "bad_input"),
+        (
+            json.dumps({"inputs": [{**ECHO_REQUEST["inputs"][0], "datatype": "INT64"}]}).encode(),
+            400,
+            "bad_input",
+        ),
     ],
 )
-def test_a_body_that_triton_refuses_is_the_caller_s_mistake(
-    box: RunningBox, body: bytes, status: int, code: str
-) -> None:
+def test_a_body_that_triton_refuses_is_a_4xx(box: RunningBox, body: bytes, status: int, code: str) -> None:
     response = box.send(body)
     assert (response.status_code, response.json()["code"]) == (status, code)
     assert response.json()["request_id"]
-    assert box.send(json.dumps(ROWS).encode()).json() == ANSWER
+    assert box.send(json.dumps(ECHO_REQUEST).encode()).json() == ECHO_RESPONSE
 
 
 def test_an_unknown_model_or_version_is_a_404(box: RunningBox) -> None:
     for query in ({"modelname": "nobody"}, {"modelname": "echo", "version": "9"}):
-        response = box.send(json.dumps(ROWS).encode(), params=query)
+        response = box.send(json.dumps(ECHO_REQUEST).encode(), params=query)
         assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
 
 
-def test_names_that_nobody_serves_become_no_series(box: RunningBox) -> None:
-    before = box.metric("trireme_invocations_total", model="-", status="404")
+def test_unknown_model_names_add_no_metrics(box: RunningBox) -> None:
+    count_before = box.metric("trireme_invocations_total", model="-", status="404")
     for number in range(5):
         url = f"{box.url}/v2/models/stranger{number}/infer"
-        assert requests.post(url, json=ROWS, timeout=10).status_code == 404
+        assert requests.post(url, json=ECHO_REQUEST, timeout=10).status_code == 404
         assert (
-            box.send(json.dumps(ROWS).encode(), params={"modelname": f"stranger{number}"}).status_code == 404
+            box.send(json.dumps(ECHO_REQUEST).encode(), params={"modelname": f"stranger{number}"}).status_code
+            == 404
         )
     assert "stranger" not in requests.get(f"{box.url}/metrics", timeout=5).text
-    assert box.metric("trireme_invocations_total", model="-", status="404") == before + 10
+    assert box.metric("trireme_invocations_total", model="-", status="404") == count_before + 10
 
 
-def test_a_version_may_be_named(box: RunningBox) -> None:
-    assert box.send(json.dumps(ROWS).encode(), params={"version": "1"}).json() == ANSWER
+def test_a_request_may_name_the_model_version(box: RunningBox) -> None:
+    assert box.send(json.dumps(ECHO_REQUEST).encode(), params={"version": "1"}).json() == ECHO_RESPONSE
 
 
-def test_a_model_without_a_client_is_not_for_dispatch(box: RunningBox) -> None:
+def test_a_dispatch_request_for_a_model_without_a_client_is_a_404(box: RunningBox) -> None:
     response = box.invoke("echo", {"x": 1})
     assert response.status_code == 404
     assert "send it the v2 protocol" in response.json()["error"]
@@ -212,44 +217,44 @@ def test_a_picture_for_a_model_without_a_client_is_a_415(box: RunningBox) -> Non
     assert BINARY in response.json()["error"]
 
 
-def test_triton_s_own_client_works_unchanged(client: Any) -> None:
+def test_tritons_own_client_works_unchanged(client: Any) -> None:
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready("echo", "1")
     assert client.get_server_metadata()["name"] == "triton"
     assert client.get_model_metadata("echo")["inputs"][0]["name"] == "x"
     assert client.get_model_config("echo")["max_batch_size"] == 8
-    assert {row["name"] for row in client.get_model_repository_index()} == set(NAMES)
+    assert {row["name"] for row in client.get_model_repository_index()} == set(MODEL_NAMES)
     assert client.get_inference_statistics("echo")["model_stats"]
-    given = triton.InferInput("x", [1, 3], "FP32")
-    given.set_data_from_numpy(X[None])
-    result = client.infer("echo", [given], request_id="mine")
+    tensor = triton.InferInput("x", [1, 3], "FP32")
+    tensor.set_data_from_numpy(X[None])
+    result = client.infer("echo", [tensor], request_id="mine")
     assert result.get_response()["id"] == "mine"
     np.testing.assert_array_equal(result.as_numpy("y"), X[None])
 
 
-def test_triton_s_own_client_may_compress(client: Any) -> None:
-    given = triton.InferInput("x", [1, 3], "FP32")
-    given.set_data_from_numpy(X[None])
+def test_tritons_own_client_may_compress(client: Any) -> None:
+    tensor = triton.InferInput("x", [1, 3], "FP32")
+    tensor.set_data_from_numpy(X[None])
     result = client.infer(
-        "echo", [given], request_compression_algorithm="gzip", response_compression_algorithm="gzip"
+        "echo", [tensor], request_compression_algorithm="gzip", response_compression_algorithm="gzip"
     )
     np.testing.assert_array_equal(result.as_numpy("y"), X[None])
 
 
 @pytest.mark.parametrize("path", ["/invocations", "/v2/models/echo/infer"])
-def test_a_compression_that_triton_does_not_know_is_the_caller_s_mistake(box: RunningBox, path: str) -> None:
+def test_an_unknown_content_encoding_is_a_415(box: RunningBox, path: str) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": "br"}
-    response = requests.post(f"{box.url}{path}", data=json.dumps(ROWS), headers=headers, timeout=60)
+    response = requests.post(f"{box.url}{path}", data=json.dumps(ECHO_REQUEST), headers=headers, timeout=60)
     assert response.status_code == 415
     assert response.json()["code"] == "unsupported_content_type"
 
 
-def test_triton_s_own_client_reads_our_errors(client: Any) -> None:
-    given = triton.InferInput("x", [1, 3], "FP32")
-    given.set_data_from_numpy(X[None])
+def test_tritons_own_client_reads_our_errors(client: Any) -> None:
+    tensor = triton.InferInput("x", [1, 3], "FP32")
+    tensor.set_data_from_numpy(X[None])
     with pytest.raises(triton.InferenceServerException, match="unknown model"):
-        client.infer("nobody", [given])
+        client.infer("nobody", [tensor])
 
 
 @pytest.mark.parametrize(
@@ -262,39 +267,47 @@ def test_triton_s_own_client_reads_our_errors(client: Any) -> None:
         ("POST", "/v2/trace/setting"),
     ],
 )
-def test_what_would_change_the_server_for_everyone_is_a_403(box: RunningBox, method: str, path: str) -> None:
+def test_requests_that_change_the_server_for_everyone_are_403(
+    box: RunningBox, method: str, path: str
+) -> None:
     response = requests.request(method, f"{box.url}{path}", data=b"{}", timeout=10)
     assert (response.status_code, response.json()["code"]) == (403, "forbidden")
 
 
-def test_an_unknown_path_of_triton_s_is_a_404(box: RunningBox) -> None:
+def test_an_unknown_path_below_v2_is_a_404(box: RunningBox) -> None:
     response = requests.get(f"{box.url}/v2/nothing", timeout=10)
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/health/ready", "/v2/models/echo", "/v2/models/echo/infer"])
-def test_a_request_after_head_gets_its_own_answer(box: RunningBox, path: str) -> None:
+def test_a_request_after_a_head_request_gets_its_own_response(box: RunningBox, path: str) -> None:
     for _ in range(8):
         head = requests.head(f"{box.url}{path}", timeout=10)
         assert (head.status_code, head.content) == (405 if path.endswith("infer") else 200, b"")
-        response = box.send(json.dumps(ROWS).encode())
-        assert (response.status_code, response.json()) == (200, ANSWER)
+        response = box.send(json.dumps(ECHO_REQUEST).encode())
+        assert (response.status_code, response.json()) == (200, ECHO_RESPONSE)
 
 
 @pytest.mark.parametrize("value", [b"gr\xfc\xdfe", "grüße".encode(), b"\xff"])
 def test_a_header_that_is_not_ascii_changes_nothing(box: RunningBox, value: bytes) -> None:
-    sent: dict[str, str | bytes] = {"X-Name": value, "Content-Type": "application/json"}
+    headers: dict[str, str | bytes] = {"X-Name": value, "Content-Type": "application/json"}
     for path in ("/invocations", "/v2/models/echo/infer"):
-        response = requests.post(f"{box.url}{path}", data=json.dumps(ROWS), headers=sent, timeout=10)
-        assert (response.status_code, response.json()) == (200, ANSWER)
+        response = requests.post(
+            f"{box.url}{path}", data=json.dumps(ECHO_REQUEST), headers=headers, timeout=10
+        )
+        assert (response.status_code, response.json()) == (200, ECHO_RESPONSE)
     assert requests.get(f"{box.url}/v2/health/ready", headers={"X-Name": value}, timeout=10).ok
 
 
 @pytest.mark.parametrize("path", [b"/v2/gr\xfc\xdfe", "/v2/models/grüße".encode(), b"/v2/\xff?\xff=\xff"])
-def test_a_path_that_is_not_ascii_is_the_callers_mistake(box: RunningBox, path: bytes) -> None:
-    answer = raw(box, b"GET " + path + b" HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
-    assert answer.split(b" ")[1] in (b"400", b"404")
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] in ("bad_input", "not_found", "unknown_model")
+def test_a_path_that_is_not_ascii_is_a_4xx(box: RunningBox, path: bytes) -> None:
+    response = exchange(box.port, b"GET " + path + b" HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
+    assert response.split(b" ")[1] in (b"400", b"404")
+    assert json.loads(response.partition(b"\r\n\r\n")[2])["code"] in (
+        "bad_input",
+        "not_found",
+        "unknown_model",
+    )
 
 
 @pytest.mark.parametrize(
@@ -318,51 +331,45 @@ def test_a_path_that_is_not_ascii_is_the_callers_mistake(box: RunningBox, path: 
         "//",
     ],
 )
-def test_a_path_with_a_slash_too_many_is_never_a_redirect(box: RunningBox, path: str) -> None:
-    head = f"GET {path} HTTP/1.1\r\nHost: elsewhere\r\nConnection: close\r\n\r\n"
-    top, _, body = raw(box, head.encode()).partition(b"\r\n\r\n")
-    # Slashes before the path are one to werkzeug.
+def test_a_path_with_an_extra_slash_is_never_a_redirect(box: RunningBox, path: str) -> None:
+    request = f"GET {path} HTTP/1.1\r\nHost: elsewhere\r\nConnection: close\r\n\r\n"
+    head, _, body = exchange(box.port, request.encode()).partition(b"\r\n\r\n")
+    # werkzeug merges slashes at the start of a path.
     statuses = (b"200", b"405") if path.startswith("//") else ()
-    assert top.split(b" ")[1] in (b"400", b"404", *statuses), top
-    assert b"elsewhere" not in top + body
+    assert head.split(b" ")[1] in (b"400", b"404", *statuses), head
+    assert b"elsewhere" not in head + body
     assert path == "//" or json.loads(body)
 
 
-def raw(box: RunningBox, request: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", box.port), timeout=10) as connection:
-        connection.sendall(request)
-        return b"".join(iter(lambda: connection.recv(65536), b""))
-
-
-def test_a_flat_body_is_for_generate(box: RunningBox) -> None:
+def test_generate_takes_and_returns_flat_json(box: RunningBox) -> None:
     response = requests.post(f"{box.url}/v2/models/echo/generate", json={"x": [1.0, 2.0]}, timeout=10)
     assert response.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
 
 
 @pytest.mark.parametrize("body", [b"[]", b"7", b"null", b'"x"', b"{", b'{"parameters": 1}'])
-def test_what_is_no_object_is_the_caller_s_mistake_to_generate_too(box: RunningBox, body: bytes) -> None:
+def test_generate_refuses_json_that_is_not_an_object(box: RunningBox, body: bytes) -> None:
     response = requests.post(f"{box.url}/v2/models/echo/generate", data=body, timeout=10)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
 @pytest.mark.skipif(not np.__version__.startswith("1."), reason="the wheel's stubs lose strings on NumPy 2")
-def test_a_text_goes_to_generate_and_a_text_comes_back(box: RunningBox, client: Any) -> None:
+def test_texts_pass_through_generate_and_infer(box: RunningBox, client: Any) -> None:
     response = requests.post(f"{box.url}/v2/models/words/generate", json={"x": ["grüße", ""]}, timeout=10)
     assert response.json()["y"] == ["GRÜSSE", ""]
-    given = triton.InferInput("x", [1], "BYTES")
-    given.set_data_from_numpy(np.array(["a text"], dtype=object))
-    assert client.infer("words", [given]).as_numpy("y").tolist() == [b"A TEXT"]
+    tensor = triton.InferInput("x", [1], "BYTES")
+    tensor.set_data_from_numpy(np.array(["a text"], dtype=object))
+    assert client.infer("words", [tensor]).as_numpy("y").tolist() == [b"A TEXT"]
 
 
-def test_a_body_of_25_mb_comes_back_whole(box: RunningBox) -> None:
-    rows = np.random.default_rng(1).random((1, 6_500_000), dtype=np.float32)
-    head = HEAD.replace(b"12}", b"%d}" % rows.nbytes).replace(b"[1, 3]", b"[1, %d]" % rows.size)
-    response = binary(box, len(head), head + rows.tobytes())
-    size = int(response.headers["Content-Type"].rpartition("=")[2])
-    assert response.content[size:] == rows.tobytes()
+def test_a_body_of_25_mb_comes_back_unchanged(box: RunningBox) -> None:
+    array = np.random.default_rng(1).random((1, 6_500_000), dtype=np.float32)
+    head = BINARY_HEAD.replace(b"12}", b"%d}" % array.nbytes).replace(b"[1, 3]", b"[1, %d]" % array.size)
+    response = send_binary(box, len(head), head + array.tobytes())
+    head_size = int(response.headers["Content-Type"].rpartition("=")[2])
+    assert response.content[head_size:] == array.tobytes()
 
 
-def test_generate_may_be_what_invocations_means(tmp_path: Path) -> None:
+def test_invocations_may_be_set_to_generate(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     with running_box(
         tmp_path, tmp_path / "model", clients=(), SAGEMAKER_TRITON_INFERENCE_TYPE="generate"
@@ -372,13 +379,13 @@ def test_generate_may_be_what_invocations_means(tmp_path: Path) -> None:
         assert box.send(b"{").status_code == 400
 
 
-def test_generate_stream_comes_as_server_sent_events(tmp_path: Path) -> None:
+def test_invocations_may_be_set_to_generate_stream(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     with running_box(
         tmp_path, tmp_path / "model", clients=(), SAGEMAKER_TRITON_INFERENCE_TYPE="generate_stream"
     ) as box:
-        answer = box.send(b'{"x": [[1.0]]}')
-        assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-        assert answer.text == 'data: {"model_name":"echo","model_version":"1","y":1.0}\n\n'
-        refused = box.send(b'{"z": 1}')
-        assert (refused.status_code, refused.json()["code"]) == (400, "bad_input")
+        stream = box.send(b'{"x": [[1.0]]}')
+        assert stream.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        assert stream.text == 'data: {"model_name":"echo","model_version":"1","y":1.0}\n\n'
+        error_response = box.send(b'{"z": 1}')
+        assert (error_response.status_code, error_response.json()["code"]) == (400, "bad_input")
