@@ -1,1 +1,1 @@
-"""What callers and files of the reference systems send, exactly as they send it."""
+"""Requests, archives and scripts of the reference systems, unchanged."""

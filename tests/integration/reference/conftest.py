@@ -1,4 +1,4 @@
-"""Boxes that the tests of one reference system share."""
+"""Boxes that the tests of a reference system share."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.support.reference import official
 
 @pytest.fixture(scope="session")
 def single_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """The official container's single mode, its model-repository API restricted."""
+    """A box in the official container's single mode. Its model-repository API needs a key."""
     with official.single(tmp_path_factory.mktemp("single")) as box:
         yield box
 
 
 @pytest.fixture(scope="session")
 def multi_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[official.MultiModel]:
-    """The same in multi-model mode."""
-    with official.multi_model(tmp_path_factory.mktemp("multi_model")) as started:
-        yield started
+    """The same box in multi-model mode."""
+    with official.multi_model(tmp_path_factory.mktemp("multi_model")) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="session")
@@ -38,5 +38,5 @@ def demo() -> Path:
 @pytest.fixture(scope="session")
 def demo_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with the demo models; no test may break it."""
-    with running_box(tmp_path_factory.mktemp("box"), demo, clients=()) as started:
-        yield started
+    with running_box(tmp_path_factory.mktemp("box"), demo, clients=()) as box:
+        yield box

@@ -1,6 +1,6 @@
-"""docs/start/from-the-article.md: its code runs, that of the article's design and ours, with the same answers.
+"""docs/start/from-the-article.md: the article's code and ours on the page both run, with the same answers.
 
-TensorRT and NVIDIA's base image are not here: python models and the wheel's Triton stand in.
+TensorRT and NVIDIA's base image are missing here: python models and the wheel's Triton stand in.
 """
 
 from __future__ import annotations
@@ -36,60 +36,60 @@ from tests.support.reference.repositories import write_bert, write_resnet, write
 from tests.support.reference.usual_ports import PORTS, are_free, usual_ports
 
 PAGE = "start/from-the-article.md"
-LONG = 120.0
+START_TIMEOUT_S = 120.0
 
 
-def files() -> dict[str, str]:
-    """The code of the page by the path in its first line."""
-    found = {}
-    for kind in ("python", "nginx", "dockerfile"):
-        for block in blocks(PAGE, kind):
+def code_by_path() -> dict[str, str]:
+    """The page's code blocks by the path in their first line."""
+    code_blocks = {}
+    for language in ("python", "nginx", "dockerfile"):
+        for block in blocks(PAGE, language):
             path, _, code = block.partition("\n")
-            found[path.removeprefix("# ")] = code
-    return found
+            code_blocks[path.removeprefix("# ")] = code
+    return code_blocks
 
 
-FILES = files()
+CODE = code_by_path()
 
 
 @pytest.fixture(scope="module")
 def repository(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The article's, with the client that the page has."""
+    """The article's model repository, with the client on the page."""
     folder = tmp_path_factory.mktemp("page") / "here"
     write_resnet(folder / "resnet", demo / "resnet" / "labels.txt")
     write_yolov5(folder / "yolov5s")
     write_bert(folder / "bert_base")
     client = folder / "code" / "resnet" / "client.py"
     client.parent.mkdir(parents=True)
-    client.write_text(FILES["here/code/resnet/client.py"])
+    client.write_text(CODE["here/code/resnet/client.py"])
     return folder
 
 
 @pytest.fixture(scope="module")
-def ours(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running_box(tmp_path_factory.mktemp("ours"), repository, clients=()) as box:
+def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    with running_box(tmp_path_factory.mktemp("box"), repository, clients=()) as box:
         yield box
 
 
 @contextmanager
-def theirs(folder: Path, repository: Path) -> Iterator[str]:
-    """The page's service of the article's design, in ``folder`` in the place of /opt/program."""
+def start_articles_service(folder: Path, repository: Path) -> Iterator[str]:
+    """Start the article's service as the page has it, with ``folder`` instead of /opt/program. Yields its URL."""
     port = free_port()
 
-    def local(code: str) -> str:
+    def with_local_paths(code: str) -> str:
         code = code.replace("/tmp/", f"{folder}/")
         code = code.replace("/opt/program", str(folder))
         return code.replace("listen 8080", f"listen 127.0.0.1:{port}")
 
-    for path, code in FILES.items():
+    for path, code in CODE.items():
         if path.startswith("there/") and path != "there/Dockerfile":
             target = folder / path.removeprefix("there/")
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(local(code))
+            target.write_text(with_local_paths(code))
     models = folder / "models"
     models.mkdir()
     (models / "resnet").symlink_to(repository / "resnet")
-    tritonserver(folder, models)
+    write_tritonserver_command(folder, models)
     environment = {
         **os.environ,
         "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin",
@@ -105,7 +105,7 @@ def theirs(folder: Path, repository: Path) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        wait_until(lambda: is_ready() or process.poll() is not None, LONG, "its Triton")
+        wait_until(lambda: triton_is_ready() or process.poll() is not None, START_TIMEOUT_S, "its Triton")
         assert process.poll() is None, (folder / "log").read_text()[-3000:]
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -113,69 +113,67 @@ def theirs(folder: Path, repository: Path) -> Iterator[str]:
         process.wait(30)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
-        wait_until(are_free, LONG, "the end of its Triton")
+        wait_until(are_free, START_TIMEOUT_S, "the end of its Triton")
 
 
-def shared(folder: str) -> Path:
-    """A folder that every user may enter."""
+def make_enterable(folder: str) -> Path:
+    """Let every user enter the folder."""
     Path(folder).chmod(0o755)
     return Path(folder)
 
 
-def is_ready() -> bool:
+def triton_is_ready() -> bool:
     try:
         return requests.get("http://127.0.0.1:8000/v2/health/ready", timeout=2).status_code == 200
     except requests.RequestException:
         return False
 
 
-def tritonserver(folder: Path, models: Path) -> None:
-    """The command, which NVIDIA's image has: the wheel's server on its usual ports."""
+def write_tritonserver_command(folder: Path, models: Path) -> None:
+    """Write a ``tritonserver`` command, as NVIDIA's image has one, that runs the wheel's server on Triton's ports."""
     run = folder / "run"
     run.mkdir()
     box = Box(f"there{os.getpid()}", run, models, *PORTS, "nginx", 0)
     command = server.command(Settings.read({}), box, {"PATH": os.environ["PATH"]})
-    words = [word for word in command.arguments if not word.startswith("--model-repository")]
-    variables = "".join(
-        f"export {name}={shlex.quote(value)}\n" for name, value in command.environment.items()
-    )
+    arguments = [word for word in command.arguments if not word.startswith("--model-repository")]
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in command.environment.items())
     script = folder / "bin" / "tritonserver"
     script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\n{variables}exec {shlex.join(words)} "$@"\n')
+    script.write_text(f'#!/bin/sh\n{exports}exec {shlex.join(arguments)} "$@"\n')
     script.chmod(0o755)
 
 
-def assert_same(found: list[str], known: list[str]) -> None:
-    assert [row.partition(":")[2] for row in found] == [row.partition(":")[2] for row in known]
-    values, others = ([float(row.partition(":")[0]) for row in rows] for rows in (found, known))
-    # The two decode a JPEG with libraries of their own.
-    assert values == pytest.approx(others, abs=0.05)
+def assert_same_rows(rows: list[str], expected: list[str]) -> None:
+    assert [row.partition(":")[2] for row in rows] == [row.partition(":")[2] for row in expected]
+    scores, expected_scores = ([float(row.partition(":")[0]) for row in lines] for lines in (rows, expected))
+    # The two services decode a JPEG with different libraries.
+    assert scores == pytest.approx(expected_scores, abs=0.05)
 
 
-def test_the_articles_service_and_ours_give_the_same_answer(repository: Path, ours: RunningBox) -> None:
+def test_the_articles_service_and_ours_give_the_same_answer(repository: Path, box: RunningBox) -> None:
     body = request("resnet").encode()
-    # nginx' workers are another user's, and have to reach the socket, as they do in /tmp itself.
+    # nginx's workers run as another user and must reach the socket, as they do in /tmp itself.
     with (
         usual_ports(),
-        tempfile.TemporaryDirectory(prefix="article-") as made,
-        theirs(shared(made), repository) as url,
+        tempfile.TemporaryDirectory(prefix="article-") as folder,
+        start_articles_service(make_enterable(folder), repository) as url,
     ):
         assert wait_until(lambda: requests.get(f"{url}/ping", timeout=5).status_code == 200)
         response = requests.post(
             f"{url}/invocations", data=body, headers={"Content-Type": JSON, "Accept": JSON}, timeout=60
         )
-        assert response.status_code == 200, (Path(made) / "log").read_text()[-3000:]
+        assert response.status_code == 200, (Path(folder) / "log").read_text()[-3000:]
         assert requests.get(f"{url}/other", timeout=5).status_code == 404
-    found = ours.send(body, JSON, headers={"Accept": JSON}).json()
-    assert list(found) == list(response.json()) == ["modelname", "result"]
-    assert_same(found["result"], response.json()["result"])
+    answer = box.send(body, JSON, headers={"Accept": JSON}).json()
+    assert list(answer) == list(response.json()) == ["modelname", "result"]
+    assert_same_rows(answer["result"], response.json()["result"])
 
 
-def test_the_articles_client_works_as_it_is_on_our_open_ports(
-    repository: Path, ours: RunningBox, tmp_path: Path
+def test_the_articles_client_works_unchanged_on_our_open_ports(
+    repository: Path, box: RunningBox, tmp_path: Path
 ) -> None:
     client = tmp_path / "inference.py"
-    client.write_text(FILES["there/resnet/inference.py"])
+    client.write_text(CODE["there/resnet/inference.py"])
     program = "import json, sys, cv2; from inference import Resnet; "
     program += "print(json.dumps(Resnet().inference(cv2.imread(sys.argv[1]))))"
     with usual_ports(), running_box(tmp_path, repository, clients=(), TRIREME_TRITON_PORTS="loopback"):
@@ -187,11 +185,11 @@ def test_the_articles_client_works_as_it_is_on_our_open_ports(
             check=True,
             timeout=60,
         )
-    assert_same(ours.send(request("resnet").encode()).json()["result"], json.loads(completed.stdout))
+    assert_same_rows(box.send(request("resnet").encode()).json()["result"], json.loads(completed.stdout))
 
 
 def test_the_pages_one_command_serves_the_repository(repository: Path, tmp_path: Path) -> None:
-    """As written, in a checkout that has the repository in ``here``."""
+    """The command as written, in a checkout with the repository in ``here``."""
     (command,) = blocks(PAGE)
     assert command == "TRIREME_MODEL_REPOSITORY=here ./serve\n"
     for name in ("serve", "sm", "clients", "nginx.conf"):
@@ -206,27 +204,27 @@ def test_the_pages_one_command_serves_the_repository(repository: Path, tmp_path:
         )
     box = RunningBox(process, port, tmp_path / "log")
     try:
-        box.wait_ready(LONG)
+        box.wait_ready(START_TIMEOUT_S)
         assert len(box.send(request("resnet").encode()).json()["result"]) == 3
     finally:
         box.stop()
 
 
-def test_the_notebooks_calls_run_on_the_played_platform(repository: Path, tmp_path: Path) -> None:
-    """AWS is moto and a host of ours; the box is real."""
+def test_the_notebooks_calls_run_on_the_simulated_platform(repository: Path, tmp_path: Path) -> None:
+    """moto and a simulated host stand in for AWS. The box is real."""
     shutil.copy(PICTURES["yolov5"], tmp_path / "dog.jpg")
     with fake_aws() as address:
         host = Host(f"http://{address}", Processes(), tmp_path / "machines")
         (tmp_path / "machines").mkdir()
         with host.follow():
             account = Account(host.url)
-            given: dict[str, Any] = {
+            variables: dict[str, Any] = {
                 "image": IMAGE,
                 "role": ROLE,
                 "model_data": account.upload("article/model.tar.gz", repository),
             }
-            head = "".join(f"{name} = {value!r}\n" for name, value in given.items())
-            (tmp_path / "notebook.py").write_text(head + FILES["notebook.py"])
+            assignments = "".join(f"{name} = {value!r}\n" for name, value in variables.items())
+            (tmp_path / "notebook.py").write_text(assignments + CODE["notebook.py"])
             completed = subprocess.run(
                 [sys.executable, "notebook.py"],
                 cwd=tmp_path,
@@ -251,10 +249,10 @@ def test_the_notebooks_calls_run_on_the_played_platform(repository: Path, tmp_pa
 
 
 def test_every_block_of_the_page_is_run_here() -> None:
-    """What the tests above take by its path; the Dockerfiles' bases cannot be had here."""
+    """The tests above use every block but the Dockerfiles, whose base images are missing here."""
     text = (HERE / "docs" / PAGE).read_text()
-    assert len(FILES) + len(blocks(PAGE)) == len(re.findall(r"^```\w+$", text, re.M))
-    assert set(FILES) == {
+    assert len(CODE) + len(blocks(PAGE)) == len(re.findall(r"^```\w+$", text, re.M))
+    assert set(CODE) == {
         "there/resnet/inference.py",
         "there/predictor.py",
         "there/serve",

@@ -1,6 +1,6 @@
-"""The article's model repository: its folders, tensors and files, served by the box's own clients.
+"""The article's model repository is served by the box's own clients.
 
-TensorRT is not here: python models on ONNX Runtime with exactly its names, types and shapes stand in.
+TensorRT is missing here: python models on ONNX Runtime with the same names, types and shapes stand in.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def repository(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running_box(tmp_path_factory.mktemp("box"), repository, clients=()) as started:
-        yield started
+    with running_box(tmp_path_factory.mktemp("box"), repository, clients=()) as box:
+        yield box
 
 
-def rows(box: RunningBox, model: str, payload: object) -> Any:
+def result_of(box: RunningBox, model: str, payload: object) -> Any:
     response = box.invoke(model, payload)
     assert response.status_code == 200, response.text
     return response.json()["result"]
@@ -47,18 +47,18 @@ def rows(box: RunningBox, model: str, payload: object) -> Any:
 
 @pytest.mark.parametrize("model", ["resnet", "yolov5", "bert_base"])
 def test_the_notebooks_requests_are_answered(box: RunningBox, model: str) -> None:
-    answer = runtime(box.url).invoke_endpoint(
+    response = runtime(box.url).invoke_endpoint(
         EndpointName="MyTritonEndpoint", ContentType=JSON, Body=request(model), Accept=JSON
     )
-    result = json.loads(answer["Body"].read())["result"]
+    result = json.loads(response["Body"].read())["result"]
     assert len(result) == {"resnet": 3, "bert_base": 5}.get(model, len(result))
     assert result
 
 
-def test_resnet_gives_what_the_articles_own_code_gives(box: RunningBox) -> None:
-    """Its preprocessing (Pillow, the whole picture squashed, by 255) and Triton's classification."""
-    image = Image.open(PICTURES["resnet"]).convert("RGB").resize((224, 224))
-    tensor = (np.asarray(image).transpose(2, 0, 1).astype(np.float32) / 255)[None]
+def test_resnet_gives_the_result_of_the_articles_own_code(box: RunningBox) -> None:
+    """The article resizes the whole picture with Pillow, divides by 255 and uses Triton's classification."""
+    squashed = Image.open(PICTURES["resnet"]).convert("RGB").resize((224, 224))
+    tensor = (np.asarray(squashed).transpose(2, 0, 1).astype(np.float32) / 255)[None]
     body = {
         "inputs": [
             {"name": "input", "datatype": "FP32", "shape": [1, 3, 224, 224], "data": tensor.ravel().tolist()}
@@ -66,85 +66,86 @@ def test_resnet_gives_what_the_articles_own_code_gives(box: RunningBox) -> None:
         "outputs": [{"name": "output", "parameters": {"classification": 3}}],
     }
     (output,) = requests.post(f"{box.url}/v2/models/resnet/infer", json=body, timeout=60).json()["outputs"]
-    found = rows(box, "resnet", {"img": picture("resnet")})
-    assert all(re.fullmatch(r"-?\d+\.\d{6}:(\d+):\1:[^:]+", row) for row in found)
-    assert [row.split(":")[1:] for row in found] == [row.split(":")[1:] for row in output["data"]]
-    for row, theirs in zip(found, output["data"], strict=True):
-        assert float(row.split(":")[0]) == pytest.approx(float(theirs.split(":")[0]), abs=1e-3)
+    rows = result_of(box, "resnet", {"img": picture("resnet")})
+    assert all(re.fullmatch(r"-?\d+\.\d{6}:(\d+):\1:[^:]+", row) for row in rows)
+    assert [row.split(":")[1:] for row in rows] == [row.split(":")[1:] for row in output["data"]]
+    for row, expected in zip(rows, output["data"], strict=True):
+        assert float(row.split(":")[0]) == pytest.approx(float(expected.split(":")[0]), abs=1e-3)
 
 
-def test_yolov5_finds_in_the_model_of_another_name_what_the_demo_finds(
+def test_yolov5_in_a_model_of_another_name_detects_what_the_demo_detects(
     box: RunningBox, demo_box: RunningBox
 ) -> None:
-    """The bars are the reference's grey, 128 in the place of 114, so scores differ a little."""
-    found = rows(box, "yolov5", {"img": picture("yolov5")})
-    known = rows(demo_box, "yolov5", {"img": picture("yolov5")})
-    assert [row[0] for row in found] == [row[0] for row in known]
-    for row, theirs in zip(found, known, strict=True):
-        assert row[1] == pytest.approx(theirs[1], abs=0.05)
-        assert row[2:6] == pytest.approx(theirs[2:6], abs=8)
-        assert row[6:] == theirs[6:]
-    labels = rows(box, "yolov5", {"img": picture("yolov5")})
-    named = box.invoke("yolov5", {"img": picture("yolov5")}, parameters={"format": "detections"})
-    assert len(named.json()["result"]) == len(labels)
-    assert all(isinstance(row["label"], str) and not row["label"].isdigit() for row in named.json()["result"])
+    """The letterbox bars are grey 128, as in the reference, instead of 114, so scores differ a little."""
+    detections = result_of(box, "yolov5", {"img": picture("yolov5")})
+    demo_detections = result_of(demo_box, "yolov5", {"img": picture("yolov5")})
+    assert [row[0] for row in detections] == [row[0] for row in demo_detections]
+    for row, expected in zip(detections, demo_detections, strict=True):
+        assert row[1] == pytest.approx(expected[1], abs=0.05)
+        assert row[2:6] == pytest.approx(expected[2:6], abs=8)
+        assert row[6:] == expected[6:]
+    labelled = box.invoke("yolov5", {"img": picture("yolov5")}, parameters={"format": "detections"})
+    assert len(labelled.json()["result"]) == len(detections)
+    assert all(
+        isinstance(row["label"], str) and not row["label"].isdigit() for row in labelled.json()["result"]
+    )
 
 
-def test_bert_base_has_the_words_of_bert_base_uncased(box: RunningBox, demo_box: RunningBox) -> None:
+def test_bert_base_gives_the_demos_tokens_and_scores(box: RunningBox, demo_box: RunningBox) -> None:
     text = {"text": "The world has [MASK] people."}
-    found, known = rows(box, "bert_base", text), rows(demo_box, "bert_base", text)
-    assert [row["token"] for row in found] == [row["token"] for row in known]
-    assert [row["score"] for row in found] == pytest.approx([row["score"] for row in known], abs=1e-3)
+    result, demo_result = result_of(box, "bert_base", text), result_of(demo_box, "bert_base", text)
+    assert [row["token"] for row in result] == [row["token"] for row in demo_result]
+    assert [row["score"] for row in result] == pytest.approx([row["score"] for row in demo_result], abs=1e-3)
 
 
 @pytest.mark.parametrize("model", ["resnet", "yolov5"])
-def test_a_list_is_answered_though_the_plans_batch_is_one(box: RunningBox, model: str) -> None:
-    one = rows(box, model, {"img": picture(model)})
-    assert rows(box, model, [{"img": picture(model)}] * 3) == [one] * 3
+def test_a_list_is_answered_by_models_with_a_batch_of_one(box: RunningBox, model: str) -> None:
+    single_result = result_of(box, model, {"img": picture(model)})
+    assert result_of(box, model, [{"img": picture(model)}] * 3) == [single_result] * 3
 
 
-def test_two_callers_at_once_get_each_their_own(box: RunningBox) -> None:
-    red = io.BytesIO()
-    Image.new("RGB", (300, 200), "red").save(red, "JPEG")
-    pictures = [picture("resnet"), base64.b64encode(red.getvalue()).decode()]
-    alone = [rows(box, "resnet", each) for each in pictures]
+def test_concurrent_callers_each_get_their_own_result(box: RunningBox) -> None:
+    red_jpeg = io.BytesIO()
+    Image.new("RGB", (300, 200), "red").save(red_jpeg, "JPEG")
+    pictures = [picture("resnet"), base64.b64encode(red_jpeg.getvalue()).decode()]
+    expected = [result_of(box, "resnet", image) for image in pictures]
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda each: rows(box, "resnet", each), pictures * 4)) == alone * 4
+        assert list(pool.map(lambda image: result_of(box, "resnet", image), pictures * 4)) == expected * 4
 
 
-def test_models_names_the_client_of_each(box: RunningBox) -> None:
-    listed = requests.get(f"{box.url}/models", timeout=10).json()["models"]
-    assert {row["modelName"]: row["client"] for row in listed if row["client"]} == {
+def test_the_list_of_models_names_their_clients(box: RunningBox) -> None:
+    models = requests.get(f"{box.url}/models", timeout=10).json()["models"]
+    assert {model["modelName"]: model["client"] for model in models if model["client"]} == {
         "resnet": "Resnet",
         "yolov5": "Yolov5",
         "bert_base": "BertBase",
     }
 
 
-def test_a_config_names_its_client_and_other_models_are_left_to_v2(
+def test_a_configuration_can_name_its_client_and_an_unfit_model_is_served_without(
     demo: Path, tmp_path: Path, box: RunningBox
 ) -> None:
-    """A model called otherwise, an ensemble around it, a batch of four, and a ResNet that is none."""
+    """An ensemble around a renamed YOLO, a ResNet with a batch of four, and a ``bert_base`` that is no BERT."""
     folder = tmp_path / "model"
-    names = 'parameters { key: "trireme_client" value { string_value: "yolov5" } }'
+    client_parameter = 'parameters { key: "trireme_client" value { string_value: "yolov5" } }'
     write_yolov5(folder / "detector")
     write_ensemble(folder / "all_of_it", "detector", {"images": (1, 3, 640, 640)}, {"output": (1, 25200, 85)})
     config = folder / "all_of_it" / "config.pbtxt"
-    config.write_text(config.read_text() + names)
+    config.write_text(config.read_text() + client_parameter)
     write_resnet(folder / "four", demo / "resnet" / "labels.txt", batch=4)
     config = folder / "four" / "config.pbtxt"
-    config.write_text(config.read_text() + names.replace("yolov5", "resnet"))
+    config.write_text(config.read_text() + client_parameter.replace("yolov5", "resnet"))
     write_yolov5(folder / "bert_base")
-    with running_box(tmp_path, folder, clients=()) as other:
-        assert rows(other, "yolov5", {"img": picture("yolov5")}) == rows(
+    with running_box(tmp_path, folder, clients=()) as other_box:
+        assert result_of(other_box, "yolov5", {"img": picture("yolov5")}) == result_of(
             box, "yolov5", {"img": picture("yolov5")}
         )
-        assert rows(other, "resnet", {"img": picture("resnet")}) == rows(
+        assert result_of(other_box, "resnet", {"img": picture("resnet")}) == result_of(
             box, "resnet", {"img": picture("resnet")}
         )
-        refused = other.invoke("bert_base", {"text": "[MASK]"})
-        assert refused.status_code == 404
-        assert "'bert_base' takes images FP32 [1, 3, 640, 640]" in refused.json()["error"]
-        assert "The model is served without it" in other.log.read_text()
-        metadata = requests.get(f"{other.url}/v2/models/bert_base", timeout=10).json()
+        response = other_box.invoke("bert_base", {"text": "[MASK]"})
+        assert response.status_code == 404
+        assert "'bert_base' takes images FP32 [1, 3, 640, 640]" in response.json()["error"]
+        assert "The model is served without it" in other_box.log.read_text()
+        metadata = requests.get(f"{other_box.url}/v2/models/bert_base", timeout=10).json()
         assert metadata["inputs"][0]["name"] == "images"

@@ -1,4 +1,4 @@
-"""The three requests of the article's notebook, unchanged, and the key ``img`` wherever a payload goes."""
+"""The three requests of the article's notebook, unchanged, and the key ``img`` in every form of request."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MODELS = ("resnet", "yolov5", "bert_base")
 
 
 def invoke(box: RunningBox, model: str) -> Any:
-    """The notebook's call: its content types, its body, any endpoint's name."""
-    answer = runtime(box.url).invoke_endpoint(
+    """Call the endpoint as the notebook does, with its content types and body."""
+    response = runtime(box.url).invoke_endpoint(
         EndpointName="MyTritonEndpoint", ContentType=JSON, Body=request(model), Accept=JSON
     )
-    assert answer["ContentType"] == JSON
-    return json.loads(answer["Body"].read())
+    assert response["ContentType"] == JSON
+    return json.loads(response["Body"].read())
 
 
 def assert_article_result(model: str, result: Any) -> None:
@@ -68,20 +68,20 @@ def test_the_notebooks_request_is_answered_on_invocations(demo_box: RunningBox, 
 
 @pytest.mark.parametrize("model", ["resnet", "yolov5"])
 def test_img_and_image_get_the_same_result(demo_box: RunningBox, model: str) -> None:
-    one = demo_box.invoke(model, {"img": picture(model)}).json()
-    assert one == demo_box.invoke(model, {"image": picture(model)}).json()
+    with_img = demo_box.invoke(model, {"img": picture(model)}).json()
+    assert with_img == demo_box.invoke(model, {"image": picture(model)}).json()
 
 
-def test_img_stands_in_records_and_in_json_lines(demo_box: RunningBox) -> None:
+def test_img_works_in_lists_and_in_json_lines(demo_box: RunningBox) -> None:
     image = picture("resnet")
-    alone = demo_box.invoke("resnet", {"img": image}).json()["result"]
+    result = demo_box.invoke("resnet", {"img": image}).json()["result"]
     records = demo_box.invoke("resnet", [{"img": image}, {"image": image}]).json()["result"]
-    assert records == [alone, alone]
+    assert records == [result, result]
     lines = demo_box.send(
         f"{request('resnet')}\n{request('bert_base')}\n".encode(), "application/jsonlines"
     ).text.splitlines()
     first, second = map(json.loads, lines)
-    assert first["result"] == alone
+    assert first["result"] == result
     assert second["modelname"] == "bert_base"
 
 
@@ -90,35 +90,37 @@ def test_both_keys_at_once_are_a_422(demo_box: RunningBox) -> None:
     response = demo_box.invoke("resnet", {"image": image, "img": image})
     assert response.status_code == 422
     assert response.json()["error"] == "payload.img: means the same as payload.image; send one of the two"
-    second = demo_box.invoke("resnet", [{"img": image}, {"img": image, "image": image}]).json()["result"][1]
-    assert second["error"].startswith("payload[1].img: means the same as payload[1].image")
+    failed_record = demo_box.invoke("resnet", [{"img": image}, {"img": image, "image": image}]).json()[
+        "result"
+    ][1]
+    assert failed_record["error"].startswith("payload[1].img: means the same as payload[1].image")
 
 
 def test_the_422_names_both_keys(demo_box: RunningBox) -> None:
-    for wrong in ({}, {"picture": "x"}):
-        response = demo_box.invoke("resnet", wrong)
+    for record in ({}, {"picture": "x"}):
+        response = demo_box.invoke("resnet", record)
         assert response.status_code == 422
         assert response.json()["field"] == "payload.image"
         assert response.json()["error"] == "payload.image: field required (payload.img means the same)"
-    empty = demo_box.invoke("resnet", {"img": ""})
-    assert (empty.status_code, empty.json()["field"]) == (422, "payload.img")
+    response_to_empty = demo_box.invoke("resnet", {"img": ""})
+    assert (response_to_empty.status_code, response_to_empty.json()["field"]) == (422, "payload.img")
 
 
-def test_the_document_names_both_keys(demo_box: RunningBox) -> None:
+def test_the_openapi_document_names_both_keys(demo_box: RunningBox) -> None:
     schemas = requests.get(f"{demo_box.url}/openapi.json", timeout=10).json()["components"]["schemas"]
     for model in ("resnet", "yolov5"):
-        described = schemas[model]
-        assert list(described["properties"]) == ["image", "img"]
-        assert described["properties"]["img"]["contentEncoding"] == "base64"
-        assert described["allOf"] == [{"oneOf": [{"required": ["image"]}, {"required": ["img"]}]}]
-        assert "required" not in described
+        schema = schemas[model]
+        assert list(schema["properties"]) == ["image", "img"]
+        assert schema["properties"]["img"]["contentEncoding"] == "base64"
+        assert schema["allOf"] == [{"oneOf": [{"required": ["image"]}, {"required": ["img"]}]}]
+        assert "required" not in schema
 
 
 def test_a_picture_of_megabytes_may_be_img(demo_box: RunningBox) -> None:
-    """Long base64 takes another way through the parser."""
-    # What stands behind a JPEG's end is no part of the picture.
-    long = base64.b64encode(PICTURES["resnet"].read_bytes() + bytes(2**22)).decode()
-    response = demo_box.invoke("resnet", {"img": long})
+    """The parser handles long base64 separately."""
+    # Decoders ignore bytes after a JPEG's end.
+    large_picture = base64.b64encode(PICTURES["resnet"].read_bytes() + bytes(2**22)).decode()
+    response = demo_box.invoke("resnet", {"img": large_picture})
     assert response.status_code == 200, response.text[:500]
     assert_article_result("resnet", response.json()["result"])
 
@@ -137,16 +139,16 @@ def test_boto3_gets_the_422_as_a_model_error(demo_box: RunningBox) -> None:
 def test_sm_invoke_sends_img(demo_box: RunningBox, tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(request("resnet"))
     (tmp_path / "payload.json").write_text(json.dumps(payload("resnet")))
-    for words in (("request.json",), ("payload.json", "--model", "resnet")):
-        done = sm(tmp_path, "invoke", demo_box.url, "--json", *words)
-        assert done.returncode == 0, done.stderr
-        assert "coffee" in done.stdout or "espresso" in done.stdout, done.stdout
+    for arguments in (("request.json",), ("payload.json", "--model", "resnet")):
+        completed = sm(tmp_path, "invoke", demo_box.url, "--json", *arguments)
+        assert completed.returncode == 0, completed.stderr
+        assert "coffee" in completed.stdout or "espresso" in completed.stdout, completed.stdout
 
 
-def test_a_clients_own_picture_payload_takes_both_keys() -> None:
-    class Titled(ImagePayload):
+def test_a_subclass_of_the_picture_payload_accepts_both_keys() -> None:
+    class TitledPicture(ImagePayload):
         title: str = ""
 
-    assert Titled.model_validate({"img": b"x", "title": "t"}).image == b"x"
-    assert Titled(image=b"x").image == b"x"
+    assert TitledPicture.model_validate({"img": b"x", "title": "t"}).image == b"x"
+    assert TitledPicture(image=b"x").image == b"x"
     assert payload("bert_base") == {"text": TEXT}

@@ -1,4 +1,4 @@
-"""The article's own calls of Triton: class_count=3 on 8001, and Triton's ports for ``docker run`` users."""
+"""The article's direct calls of Triton: class_count=3 on port 8001, and Triton's own ports opened."""
 
 from __future__ import annotations
 
@@ -23,79 +23,79 @@ from tests.support.reference.article import PICTURES
 from tests.support.reference.usual_ports import PORTS, usual_ports
 from tests.support.tritons import MODELS
 
-#: value:index:label, as Triton prints a class of the demo's model.
+#: ``value:index:label``: a class as Triton prints it.
 ROW = re.compile(r"-?\d+\.\d+:(\d+):(\D.*)")
 
 
 @pytest.fixture(scope="module")
-def opened(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """The demo with Triton's ports on loopback, as the documented one word opens them."""
+def box_with_open_ports(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box with the demo models whose Triton ports are open on loopback."""
     with (
         usual_ports(),
-        running_box(
-            tmp_path_factory.mktemp("opened"), demo, clients=(), TRIREME_TRITON_PORTS="loopback"
-        ) as started,
+        running_box(tmp_path_factory.mktemp("box"), demo, clients=(), TRIREME_TRITON_PORTS="loopback") as box,
     ):
-        yield started
+        yield box
 
 
 def triton_ports(box: RunningBox) -> dict[int, str]:
-    """The ports that Triton listens on: on loopback, or on all addresses."""
+    """The ports that Triton listens on, each with ``loopback`` or ``all`` for its address."""
     (pid,) = box.pids("--model-repository=")
-    words = {"0100007F": "loopback", "00000000": "all"}
-    return {port: words[address[-8:]] for port, address in listening(pid).items()}
+    address_names = {"0100007F": "loopback", "00000000": "all"}
+    return {port: address_names[address[-8:]] for port, address in listening(pid).items()}
 
 
 @pytest.fixture(scope="module")
 def tensor() -> np.ndarray[Any, Any]:
-    """The picture as the demo's model takes it: BGR uint8 [1, 3, 224, 224]."""
+    """The picture as the input of the demo's model: BGR uint8 [1, 3, 224, 224]."""
     picture = Image.open(PICTURES["resnet"]).convert("RGB").resize((224, 224))
     return np.asarray(picture)[:, :, ::-1].transpose(2, 0, 1)[None].copy()
 
 
-def rows(values: Any) -> list[str]:
+def as_texts(values: Any) -> list[str]:
     return [value.decode() if isinstance(value, bytes) else value for value in np.ravel(values).tolist()]
 
 
-def assert_rows(found: list[str]) -> None:
-    assert len(found) == 3
-    assert all(ROW.fullmatch(row) for row in found), found
-    values = [float(row.partition(":")[0]) for row in found]
+def assert_classes(rows: list[str]) -> None:
+    assert len(rows) == 3
+    assert all(ROW.fullmatch(row) for row in rows), rows
+    values = [float(row.partition(":")[0]) for row in rows]
     assert values == sorted(values, reverse=True)
-    assert any("espresso" in row or "cup" in row or "coffee" in row for row in found), found
+    assert any("espresso" in row or "cup" in row or "coffee" in row for row in rows), rows
 
 
-def by_http(url: str, tensor: np.ndarray[Any, Any], output: str = "logits") -> list[str]:
+def classify_over_http(url: str, tensor: np.ndarray[Any, Any], output: str = "logits") -> list[str]:
     with tritonclient.http.InferenceServerClient(url) as client:
-        given = tritonclient.http.InferInput("input", list(tensor.shape), "UINT8")
-        given.set_data_from_numpy(tensor)
-        wanted = tritonclient.http.InferRequestedOutput(output, class_count=3)
-        return rows(client.infer("resnet", [given], outputs=[wanted]).as_numpy(output))
+        input_ = tritonclient.http.InferInput("input", list(tensor.shape), "UINT8")
+        input_.set_data_from_numpy(tensor)
+        output_ = tritonclient.http.InferRequestedOutput(output, class_count=3)
+        return as_texts(client.infer("resnet", [input_], outputs=[output_]).as_numpy(output))
 
 
 def test_class_count_gives_value_index_label_over_grpc(
-    opened: RunningBox, tensor: np.ndarray[Any, Any]
+    box_with_open_ports: RunningBox, tensor: np.ndarray[Any, Any]
 ) -> None:
     with tritonclient.grpc.InferenceServerClient("localhost:8001") as client:
-        given = tritonclient.grpc.InferInput("input", list(tensor.shape), "UINT8")
-        given.set_data_from_numpy(tensor)
-        wanted = tritonclient.grpc.InferRequestedOutput("logits", class_count=3)
-        found = rows(client.infer("resnet", [given], outputs=[wanted]).as_numpy("logits"))
-    assert_rows(found)
-    assert found == by_http("localhost:8000", tensor)
+        input_ = tritonclient.grpc.InferInput("input", list(tensor.shape), "UINT8")
+        input_.set_data_from_numpy(tensor)
+        output = tritonclient.grpc.InferRequestedOutput("logits", class_count=3)
+        classes = as_texts(client.infer("resnet", [input_], outputs=[output]).as_numpy("logits"))
+    assert_classes(classes)
+    assert classes == classify_over_http("localhost:8000", tensor)
 
 
 @pytest.mark.parametrize("output", ["logits", "probs"])
 def test_class_count_gives_value_index_label_over_http(
-    opened: RunningBox, tensor: np.ndarray[Any, Any], output: str
+    box_with_open_ports: RunningBox, tensor: np.ndarray[Any, Any], output: str
 ) -> None:
-    assert_rows(by_http("localhost:8000", tensor, output))
+    assert_classes(classify_over_http("localhost:8000", tensor, output))
 
 
 def test_classification_is_a_parameter_of_v2_on_the_boxs_own_port(
-    opened: RunningBox, tensor: np.ndarray[Any, Any]
+    box_with_open_ports: RunningBox, tensor: np.ndarray[Any, Any]
 ) -> None:
-    assert by_http(opened.url.removeprefix("http://"), tensor) == by_http("localhost:8000", tensor)
+    assert classify_over_http(box_with_open_ports.url.removeprefix("http://"), tensor) == classify_over_http(
+        "localhost:8000", tensor
+    )
     body = {
         "inputs": [
             {"name": "input", "datatype": "UINT8", "shape": [1, 3, 224, 224], "data": tensor.ravel().tolist()}
@@ -103,26 +103,27 @@ def test_classification_is_a_parameter_of_v2_on_the_boxs_own_port(
         "outputs": [{"name": "logits", "parameters": {"classification": 3}}],
     }
     for path in ("/v2/models/resnet/infer", "/invocations?modelname=resnet"):
-        answer = requests.post(f"{opened.url}{path}", json=body, timeout=60).json()
+        answer = requests.post(f"{box_with_open_ports.url}{path}", json=body, timeout=60).json()
         (output,) = answer["outputs"]
         assert (output["datatype"], output["shape"]) == ("BYTES", [1, 3])
-        assert_rows(output["data"])
+        assert_classes(output["data"])
 
 
-def test_the_three_ports_are_open_on_loopback_alone(opened: RunningBox) -> None:
-    assert triton_ports(opened) == dict.fromkeys(PORTS, "loopback")
+def test_the_three_ports_are_open_on_loopback_only(box_with_open_ports: RunningBox) -> None:
+    assert triton_ports(box_with_open_ports) == dict.fromkeys(PORTS, "loopback")
     assert requests.get("http://localhost:8000/v2/health/ready", timeout=10).status_code == 200
     assert "nv_inference_request_success" in requests.get("http://localhost:8002/metrics", timeout=10).text
-    assert "Triton's own ports, without TLS and keys: HTTP 8000, gRPC 8001" in opened.wait_for_log(
-        "Triton's own ports"
+    assert (
+        "Triton's own ports, without TLS and keys: HTTP 8000, gRPC 8001"
+        in box_with_open_ports.wait_for_log("Triton's own ports")
     )
 
 
-def test_a_port_that_is_taken_stops_the_start_with_its_number(opened: RunningBox, demo: Path) -> None:
+def test_a_port_in_use_stops_the_start_and_is_named(box_with_open_ports: RunningBox, demo: Path) -> None:
     completed = subprocess.run(
         [sys.executable, str(HERE / "serve")],
         env={
-            **opened.environment,
+            **box_with_open_ports.environment,
             "SAGEMAKER_BIND_TO_PORT": str(free_port()),
             "TRIREME_TRITON_PORTS": "all",
         },
@@ -144,8 +145,8 @@ def echo(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_all_opens_them_on_every_address(echo: Path, tmp_path: Path) -> None:
-    """On other ports here, as the variables set them."""
+def test_the_setting_all_opens_the_ports_on_every_address(echo: Path, tmp_path: Path) -> None:
+    """The test sets other port numbers, to be independent of the usual ones."""
     ports: dict[str, Any] = {
         f"SAGEMAKER_TRITON_{name}_PORT": str(free_port()) for name in ("HTTP", "GRPC", "METRICS")
     }
@@ -153,12 +154,12 @@ def test_all_opens_them_on_every_address(echo: Path, tmp_path: Path) -> None:
         assert triton_ports(box) == dict.fromkeys(map(int, ports.values()), "all")
 
 
-def test_they_are_closed_unless_asked_for(demo_box: RunningBox) -> None:
+def test_the_three_ports_are_closed_by_default(demo_box: RunningBox) -> None:
     assert set(triton_ports(demo_box).values()) == {"loopback"}
     assert not set(PORTS) & set(triton_ports(demo_box))
 
 
-def test_the_safe_range_is_not_left(echo: Path, tmp_path: Path) -> None:
+def test_open_ports_outside_the_safe_range_stop_the_start(echo: Path, tmp_path: Path) -> None:
     log = log_of_failed_start(
         tmp_path, echo, TRIREME_TRITON_PORTS="all", SAGEMAKER_SAFE_PORT_RANGE="21000-21400"
     )

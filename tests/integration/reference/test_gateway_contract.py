@@ -1,4 +1,4 @@
-"""The reference gateway's own requests, word for word, at ours: real Triton, S3 played by moto."""
+"""The reference gateway's requests, sent unchanged to ours, with a real Triton and moto's S3."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.gateways import (
 from tests.support.tritons import HEAD, Model, TritonProcess
 
 SHAPE = [1, 3, 224, 224]
-#: The reference's own names and shapes, and a few more.
+#: The reference's own short names and shapes, and a few more for these tests.
 SHORT_NAMES = {
     "densenet": {
         "name": "densenet_onnx",
@@ -80,28 +80,28 @@ SHORT_NAMES = {
     "broken": {"name": "broken_onnx", "input_name": "x", "output_name": "y", "input_shape": SHAPE},
     "absent": {"name": "absent_onnx", "input_name": "x", "output_name": "y", "input_shape": SHAPE},
 }
-#: Loads slowly, and writes down that it has been loaded.
-NOTED = f'{HEAD}        time.sleep({{}})\n        open(os.environ["NOTES"], "a").write("{{}}\\n")\n'
-#: Of a picture's mean: the brighter, the more certain the later labels.
+#: The head of a model that takes a while to load, and writes each load into a file.
+RECORDING_HEAD = f'{HEAD}        time.sleep({{}})\n        open(os.environ["NOTES"], "a").write("{{}}\\n")\n'
+#: Scores from a picture's mean: label 999 has the highest.
 SCORES = """
-mean = float(tensor(request, "{given}").mean())
+mean = float(tensor(request, "{input}").mean())
 scores = (mean * np.arange(1000) / 1000).astype(np.float32)
-return {{"{told}": scores.reshape({shape})}}
+return {{"{output}": scores.reshape({shape})}}
 """
 ECHO = 'return {"pixels": tensor(request, "data")}'
 LABELS = [f"label {number}" for number in range(1000)]
 MODELS = {
     "densenet_onnx": Model(
-        SCORES.format(given="data_0", told="fc6_1", shape="1, 1000, 1, 1"),
+        SCORES.format(input="data_0", output="fc6_1", shape="1, 1000, 1, 1"),
         {"data_0": ("FP32", SHAPE)},
         {"fc6_1": ("FP32", [1, 1000, 1, 1])},
-        head=NOTED.format(1, "densenet_onnx"),
+        head=RECORDING_HEAD.format(1, "densenet_onnx"),
     ),
     "resnet50_onnx": Model(
-        SCORES.format(given="data", told="resnetv24_dense0_fwd", shape="1, 1000"),
+        SCORES.format(input="data", output="resnetv24_dense0_fwd", shape="1, 1000"),
         {"data": ("FP32", SHAPE)},
         {"resnetv24_dense0_fwd": ("FP32", [1, 1000])},
-        head=NOTED.format(0, "resnet50_onnx"),
+        head=RECORDING_HEAD.format(0, "resnet50_onnx"),
     ),
     "described_onnx": Model(ECHO, {"data": ("FP32", [1, 3, 8, 8])}, {"pixels": ("FP32", [1, 3, 8, 8])}),
     "squashed_onnx": Model(ECHO, {"data": ("FP32", [1, 3, 8, 6])}, {"pixels": ("FP32", [1, 3, 8, 6])}),
@@ -109,19 +109,19 @@ MODELS = {
         ECHO,
         {"data": ("FP32", [1, 3, 8, 8])},
         {"pixels": ("FP32", [1, 3, 8, 8])},
-        head=NOTED.format(1, "late_onnx"),
+        head=RECORDING_HEAD.format(1, "late_onnx"),
     ),
     "slow_onnx": Model(
         ECHO,
         {"data": ("FP32", [1, 3, 8, 8])},
         {"pixels": ("FP32", [1, 3, 8, 8])},
-        head=NOTED.format(7, "slow_onnx"),
+        head=RECORDING_HEAD.format(7, "slow_onnx"),
     ),
     "broken_onnx": Model(
         "return {}",
         {"x": ("FP32", SHAPE)},
         {"y": ("FP32", [1])},
-        head=NOTED.format(1, "broken_onnx") + "        raise ValueError('no such luck')\n",
+        head=RECORDING_HEAD.format(1, "broken_onnx") + "        raise ValueError('no such luck')\n",
     ),
 }
 PREPROCESS = {
@@ -134,21 +134,21 @@ PREPROCESS = {
 }
 
 
-def picture() -> Image.Image:
-    """No square, and different everywhere."""
+def make_picture() -> Image.Image:
+    """A picture that is not square and has no two equal regions."""
     numbers = np.arange(40 * 30 * 3, dtype=np.uint32).reshape(30, 40, 3) * 7 % 251
     return Image.fromarray(numbers.astype(np.uint8))
 
 
-def encoded(image: Image.Image, kind: str = "png") -> bytes:
+def encode(image: Image.Image, kind: str = "png") -> bytes:
     content = io.BytesIO()
     image.save(content, kind)
     return content.getvalue()
 
 
 @dataclass
-class Reference:
-    """A gateway with the reference's contract, its bucket and its Triton."""
+class ReferenceGateway:
+    """A gateway with the reference's contract, and its bucket and Triton."""
 
     gateway: Gateway
     cloud: Cloud
@@ -157,7 +157,7 @@ class Reference:
     notes: Path
 
     def loads(self, model: str) -> int:
-        """How often Triton has loaded a model."""
+        """How many times Triton has loaded a model."""
         return self.notes.read_text().splitlines().count(model) if self.notes.exists() else 0
 
     def ask(self, method: str, path: str, body: object = None, **options: Any) -> tuple[int, Any]:
@@ -166,8 +166,8 @@ class Reference:
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
-    """The gateway's own server: nothing is loaded, all models lie in the bucket."""
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceGateway]:
+    """The gateway's own server. All models are in the bucket, none is loaded."""
     home = tmp_path_factory.mktemp("reference-gateway")
     notes = home / "loads"
     os.environ["NOTES"] = str(notes)
@@ -177,8 +177,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
             cloud.put_model(name, home / "models", model)
         cloud.put("models/densenet_onnx/densenet_onnx_labels.txt", "\n".join(LABELS).encode())
         cloud.put("models/described_onnx/preprocess.json", json.dumps(PREPROCESS).encode())
-        cloud.put("images/x.jpg", encoded(picture(), "jpeg"))
-        cloud.put("images/x.png", encoded(picture()))
+        cloud.put("images/x.jpg", encode(make_picture(), "jpeg"))
+        cloud.put("images/x.png", encode(make_picture()))
         cloud.put("images/text.jpg", b"no picture")
         cloud.put("images/large.jpg", b"x" * (2**20 + 1))
         triton = new_triton(home / "triton", home / "repository")
@@ -192,25 +192,27 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
         )
         try:
             with served(home / "gateway.log", env) as gateway:
-                yield Reference(gateway, cloud, triton, env, notes)
+                yield ReferenceGateway(gateway, cloud, triton, env, notes)
         finally:
             triton.kill()
             del os.environ["NOTES"]
 
 
-X = {"s3_key": "images/x.jpg"}
+JPEG_REQUEST = {"s3_key": "images/x.jpg"}
 
 
-def test_twenty_first_requests_load_the_model_once(reference: Reference) -> None:
+def test_twenty_first_requests_load_the_model_once(reference: ReferenceGateway) -> None:
     assert reference.loads("densenet_onnx") == 0
     with ThreadPoolExecutor(20) as callers:
-        answers = list(callers.map(lambda _: reference.ask("POST", "/infer/densenet", X), range(20)))
-    assert [status for status, _ in answers] == [200] * 20
+        responses = list(
+            callers.map(lambda _: reference.ask("POST", "/infer/densenet", JPEG_REQUEST), range(20))
+        )
+    assert [status for status, _ in responses] == [200] * 20
     assert reference.loads("densenet_onnx") == 1
 
 
 def test_of_several_gateways_with_one_repository_one_loads_the_model(
-    reference: Reference, tmp_path: Path
+    reference: ReferenceGateway, tmp_path: Path
 ) -> None:
     with (
         served(tmp_path / "second.log", reference.env) as second,
@@ -218,46 +220,46 @@ def test_of_several_gateways_with_one_repository_one_loads_the_model(
         ThreadPoolExecutor(12) as callers,
     ):
         gateways = [reference.gateway, second, third] * 4
-        answers = callers.map(lambda gateway: gateway.ask("POST", "/infer/late", json=X), gateways)
+        answers = callers.map(lambda gateway: gateway.ask("POST", "/infer/late", json=JPEG_REQUEST), gateways)
         assert {response.status_code for response in answers} == {200}
     assert reference.loads("late_onnx") == 1
 
 
-def test_health(reference: Reference) -> None:
+def test_health_is_answered_without_a_key(reference: ReferenceGateway) -> None:
     assert reference.ask("GET", "/health", key=None) == (200, {"status": "healthy"})
 
 
-def test_infer_with_labels_answers_the_five_best(reference: Reference) -> None:
-    status, told = reference.ask("POST", "/infer/densenet", X)
-    assert status == 200, told
-    assert list(told) == ["status", "model", "predictions", "result_s3_key"]
-    assert (told["status"], told["model"]) == ("success", "densenet")
-    assert told["result_s3_key"] == "results/images/x.jpg_densenet_inference.json"
-    assert [list(row) for row in told["predictions"]] == [["label", "score"]] * 5
-    assert [row["label"] for row in told["predictions"]] == LABELS[:-6:-1]
-    assert all(type(row["score"]) is float for row in told["predictions"])
-    stored = reference.cloud.get(told["result_s3_key"])
+def test_infer_with_labels_returns_the_five_best(reference: ReferenceGateway) -> None:
+    status, answer = reference.ask("POST", "/infer/densenet", JPEG_REQUEST)
+    assert status == 200, answer
+    assert list(answer) == ["status", "model", "predictions", "result_s3_key"]
+    assert (answer["status"], answer["model"]) == ("success", "densenet")
+    assert answer["result_s3_key"] == "results/images/x.jpg_densenet_inference.json"
+    assert [list(prediction) for prediction in answer["predictions"]] == [["label", "score"]] * 5
+    assert [prediction["label"] for prediction in answer["predictions"]] == LABELS[:-6:-1]
+    assert all(type(prediction["score"]) is float for prediction in answer["predictions"])
+    stored = reference.cloud.get(answer["result_s3_key"])
     assert list(stored) == ["status", "model", "predictions"]
-    assert stored == {name: told[name] for name in stored}
+    assert stored == {name: answer[name] for name in stored}
 
 
-def test_infer_without_labels_answers_the_bare_nested_list(reference: Reference) -> None:
-    status, told = reference.ask("POST", "/infer/resnet50", X)
-    assert status == 200, told
-    assert list(told) == ["status", "model", "predictions", "result_s3_key"]
-    assert np.array(told["predictions"]).shape == (1, 1000)
-    assert told["result_s3_key"] == "results/images/x.jpg_resnet50_inference.json"
-    assert reference.cloud.get(told["result_s3_key"])["predictions"] == told["predictions"]
+def test_infer_without_labels_returns_the_nested_list_of_scores(reference: ReferenceGateway) -> None:
+    status, answer = reference.ask("POST", "/infer/resnet50", JPEG_REQUEST)
+    assert status == 200, answer
+    assert list(answer) == ["status", "model", "predictions", "result_s3_key"]
+    assert np.array(answer["predictions"]).shape == (1, 1000)
+    assert answer["result_s3_key"] == "results/images/x.jpg_resnet50_inference.json"
+    assert reference.cloud.get(answer["result_s3_key"])["predictions"] == answer["predictions"]
 
 
-def test_two_short_names_may_mean_one_model(reference: Reference) -> None:
-    status, told = reference.ask("POST", "/infer/chrisnet", X)
-    assert (status, told["model"]) == (200, "chrisnet")
-    assert told["result_s3_key"] == "results/images/x.jpg_chrisnet_inference.json"
+def test_two_short_names_may_mean_one_model(reference: ReferenceGateway) -> None:
+    status, answer = reference.ask("POST", "/infer/chrisnet", JPEG_REQUEST)
+    assert (status, answer["model"]) == (200, "chrisnet")
+    assert answer["result_s3_key"] == "results/images/x.jpg_chrisnet_inference.json"
 
 
-@pytest.mark.parametrize("body", [{"name": "Test inference"}, {}, [], "text", None, X])
-def test_infer_of_the_default_model_takes_any_json_body(reference: Reference, body: object) -> None:
+@pytest.mark.parametrize("body", [{"name": "Test inference"}, {}, [], "text", None, JPEG_REQUEST])
+def test_infer_of_the_default_model_accepts_any_json_body(reference: ReferenceGateway, body: object) -> None:
     headers = {"Content-Type": "application/json"}
     response = reference.gateway.ask("POST", "/infer", data=json.dumps(body), headers=headers)
     assert response.status_code == 200, response.text
@@ -267,47 +269,47 @@ def test_infer_of_the_default_model_takes_any_json_body(reference: Reference, bo
     assert [len(output), len(output[0]), len(output[0][0])] == [1000, 1, 1]
 
 
-def test_models(reference: Reference) -> None:
-    status, told = reference.ask("GET", "/models")
+def test_models_lists_the_bucket_and_what_triton_has_loaded(reference: ReferenceGateway) -> None:
+    status, answer = reference.ask("GET", "/models")
     assert status == 200
-    assert list(told) == ["status", "available_models_in_s3", "loaded_models_in_triton"]
-    assert told["status"] == "success"
-    assert told["available_models_in_s3"] == sorted(MODELS)
-    assert "densenet_onnx" in told["loaded_models_in_triton"]
-    assert "broken_onnx" not in told["loaded_models_in_triton"]
+    assert list(answer) == ["status", "available_models_in_s3", "loaded_models_in_triton"]
+    assert answer["status"] == "success"
+    assert answer["available_models_in_s3"] == sorted(MODELS)
+    assert "densenet_onnx" in answer["loaded_models_in_triton"]
+    assert "broken_onnx" not in answer["loaded_models_in_triton"]
 
 
-def test_load_model(reference: Reference) -> None:
-    before = reference.loads("resnet50_onnx")
+def test_load_model_loads_it_again(reference: ReferenceGateway) -> None:
+    loads_before = reference.loads("resnet50_onnx")
     answer = reference.ask("POST", "/load_model/resnet50")
     assert answer == (200, {"status": "success", "message": "Model resnet50 loaded successfully"})
-    assert reference.loads("resnet50_onnx") == before + 1
+    assert reference.loads("resnet50_onnx") == loads_before + 1
 
 
-def test_the_picture_is_squashed_and_divided_by_255(reference: Reference) -> None:
-    status, told = reference.ask("POST", "/infer/squashed", {"s3_key": "images/x.png"})
-    assert status == 200, told
-    # As the reference's own lines do: Pillow's resize to the whole of the input, channels first.
-    expected = np.array(picture().resize((6, 8))).transpose(2, 0, 1)[None].astype(np.float32) / 255.0
-    np.testing.assert_array_equal(np.array(told["predictions"], np.float32), expected)
+def test_the_picture_is_squashed_and_divided_by_255(reference: ReferenceGateway) -> None:
+    status, answer = reference.ask("POST", "/infer/squashed", {"s3_key": "images/x.png"})
+    assert status == 200, answer
+    # As the reference does: Pillow resizes the whole picture to the input, channels first.
+    expected = np.array(make_picture().resize((6, 8))).transpose(2, 0, 1)[None].astype(np.float32) / 255.0
+    np.testing.assert_array_equal(np.array(answer["predictions"], np.float32), expected)
 
 
-def test_a_preprocess_json_may_be_chosen(reference: Reference) -> None:
-    status, told = reference.ask("POST", "/infer/described", {"s3_key": "images/x.png"})
-    assert status == 200, told
-    pixels = np.array(told["predictions"], np.float32)
+def test_a_models_preprocess_json_is_used(reference: ReferenceGateway) -> None:
+    status, answer = reference.ask("POST", "/infer/described", {"s3_key": "images/x.png"})
+    assert status == 200, answer
+    pixels = np.array(answer["predictions"], np.float32)
     assert pixels.shape == (1, 3, 8, 8)
-    # Half of each value, less the mean of its channel.
+    # Half of each value, minus the mean of its channel.
     assert pixels.max() > 1
     assert pixels.min() >= -3
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "told"),
+    ("path", "body", "status", "expected"),
     [
         (
             "/infer/x",
-            X,
+            JPEG_REQUEST,
             400,
             {"error": f"Model x not supported. Available models: {list(SHORT_NAMES)}"},
         ),
@@ -350,43 +352,49 @@ def test_a_preprocess_json_may_be_chosen(reference: Reference) -> None:
         ),
         (
             "/infer/densenet%00",
-            X,
+            JPEG_REQUEST,
             400,
             {"error": f"Model densenet\0 not supported. Available models: {list(SHORT_NAMES)}"},
         ),
         (
             "/infer/..%2f..%2fdensenet_onnx",
-            X,
+            JPEG_REQUEST,
             404,
             {"message": "no such path: /infer/../../densenet_onnx"},
         ),
         ("/load_model/x", None, 400, {"error": "Model x not supported"}),
     ],
 )
-def test_errors(reference: Reference, path: str, body: object, status: int, told: dict[str, Any]) -> None:
-    said = reference.ask("POST", path, body)
-    assert said == (status, told)
-    assert list(said[1]) == list(told)
+def test_an_error_has_the_references_status_and_body(
+    reference: ReferenceGateway, path: str, body: object, status: int, expected: dict[str, Any]
+) -> None:
+    answer = reference.ask("POST", path, body)
+    assert answer == (status, expected)
+    assert list(answer[1]) == list(expected)
 
 
-@pytest.mark.parametrize("short", ["broken", "absent"])
-def test_a_model_that_cannot_be_loaded_is_a_500_for_all_who_wait(reference: Reference, short: str) -> None:
+@pytest.mark.parametrize("short_name", ["broken", "absent"])
+def test_a_model_that_cannot_be_loaded_is_a_500_for_every_waiting_caller(
+    reference: ReferenceGateway, short_name: str
+) -> None:
     with ThreadPoolExecutor(5) as callers:
-        answers = list(callers.map(lambda _: reference.ask("POST", f"/infer/{short}", X), range(5)))
-    reason = {"broken": "no such luck", "absent": "the bucket has no model 'absent_onnx'"}[short]
-    for status, told in answers:
+        responses = list(
+            callers.map(lambda _: reference.ask("POST", f"/infer/{short_name}", JPEG_REQUEST), range(5))
+        )
+    reason = {"broken": "no such luck", "absent": "the bucket has no model 'absent_onnx'"}[short_name]
+    for status, answer in responses:
         assert status == 500
-        assert list(told) == ["status", "model", "message"]
-        assert (told["status"], told["model"]) == ("error", short)
-        assert reason in told["message"]
-    if short == "broken":
+        assert list(answer) == ["status", "model", "message"]
+        assert (answer["status"], answer["model"]) == ("error", short_name)
+        assert reason in answer["message"]
+    if short_name == "broken":
         assert reference.loads("broken_onnx") == 1
-    status, told = reference.ask("POST", f"/load_model/{short}")
-    assert (status, list(told), told["status"]) == (500, ["status", "message"], "error")
-    assert reason in told["message"]
-    # Nobody else is the worse for it.
+    status, answer = reference.ask("POST", f"/load_model/{short_name}")
+    assert (status, list(answer), answer["status"]) == (500, ["status", "message"], "error")
+    assert reason in answer["message"]
+    # Other requests are not affected.
     assert reference.ask("GET", "/health")[1] == {"status": "healthy"}
-    assert reference.ask("POST", "/infer/resnet50", X)[0] == 200
+    assert reference.ask("POST", "/infer/resnet50", JPEG_REQUEST)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -394,94 +402,103 @@ def test_a_model_that_cannot_be_loaded_is_a_500_for_all_who_wait(reference: Refe
     [("GET", "/models"), ("POST", "/infer"), ("POST", "/infer/densenet"), ("POST", "/load_model/densenet")],
 )
 @pytest.mark.parametrize("key", [None, "", "a-wrong-key"])
-def test_without_its_key_a_caller_gets_api_gateway_s_answer(
-    reference: Reference, method: str, path: str, key: str | None
+def test_without_its_key_a_caller_gets_api_gateways_403(
+    reference: ReferenceGateway, method: str, path: str, key: str | None
 ) -> None:
-    assert reference.ask(method, path, X, key=key) == (403, {"message": "Forbidden"})
+    assert reference.ask(method, path, JPEG_REQUEST, key=key) == (403, {"message": "Forbidden"})
     assert "a-wrong-key" not in reference.gateway.log.read_text()
     assert KEY not in reference.gateway.log.read_text()
 
 
-def test_a_model_that_a_new_triton_has_not_is_loaded_again(reference: Reference) -> None:
-    before = reference.loads("resnet50_onnx")
+def test_a_model_is_loaded_again_after_a_restart_of_triton(reference: ReferenceGateway) -> None:
+    loads_before = reference.loads("resnet50_onnx")
     reference.triton.kill()
-    status, told = reference.ask("POST", "/infer/resnet50", X)
-    assert (status, list(told)) == (500, ["status", "model", "message"])
-    unhealthy = reference.gateway.ask("GET", "/health", key=None)
+    status, answer = reference.ask("POST", "/infer/resnet50", JPEG_REQUEST)
+    assert (status, list(answer)) == (500, ["status", "model", "message"])
     wait_until(
         lambda: reference.gateway.ask("GET", "/health").status_code == 503, description="an unhealthy gateway"
     )
     assert list(reference.gateway.ask("GET", "/health").json()) == ["status", "error"]
-    assert unhealthy.json()["status"] in ("healthy", "unhealthy")
     reference.triton.start()
     wait_until(lambda: reference.ask("GET", "/health")[0] == 200, description="a healthy gateway")
-    wait_until(lambda: reference.ask("POST", "/infer/resnet50", X)[0] == 200, description="the model back")
-    assert reference.loads("resnet50_onnx") == before + 1
+    wait_until(
+        lambda: reference.ask("POST", "/infer/resnet50", JPEG_REQUEST)[0] == 200, description="the model back"
+    )
+    assert reference.loads("resnet50_onnx") == loads_before + 1
 
 
-def test_where_s3_is_away_or_slow_the_caller_is_told_in_time(reference: Reference, tmp_path: Path) -> None:
-    # Nothing has to be loaded meanwhile.
-    assert reference.ask("POST", "/infer/densenet", X)[0] == 200
-    away = {**reference.env, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "TRIREME_GATEWAY_TIMEOUT": "3"}
-    with served(tmp_path / "away.log", away) as gateway:
-        for path, keys in (("/infer/densenet", ["status", "model", "message"]),):
-            response = gateway.ask("POST", path, json=X)
-            assert (response.status_code, list(response.json())) == (500, keys)
+def test_an_unreachable_or_slow_s3_is_a_500_in_time(reference: ReferenceGateway, tmp_path: Path) -> None:
+    # Load the model first, so that nothing has to be loaded below.
+    assert reference.ask("POST", "/infer/densenet", JPEG_REQUEST)[0] == 200
+    unreachable_s3 = {
+        **reference.env,
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "TRIREME_GATEWAY_TIMEOUT": "3",
+    }
+    with served(tmp_path / "away.log", unreachable_s3) as gateway:
+        response = gateway.ask("POST", "/infer/densenet", json=JPEG_REQUEST)
+        assert response.status_code == 500
+        assert list(response.json()) == ["status", "model", "message"]
         assert gateway.ask("GET", "/models").json()["status"] == "error"
         assert gateway.ask("GET", "/health").json() == {"status": "healthy"}
-        # Triton alone is needed for this.
+        # This request needs Triton only.
         assert gateway.ask("POST", "/infer", json={}).status_code == 200
     with dripping(f"http://{reference.cloud.address}") as proxy:
-        slow = {**away, "AWS_ENDPOINT_URL": proxy.url}
-        with served(tmp_path / "slow.log", slow) as gateway:
-            assert gateway.ask("POST", "/infer/densenet", json=X).status_code == 200
+        slow_s3 = {**unreachable_s3, "AWS_ENDPOINT_URL": proxy.url}
+        with served(tmp_path / "slow.log", slow_s3) as gateway:
+            assert gateway.ask("POST", "/infer/densenet", json=JPEG_REQUEST).status_code == 200
             proxy.slow_from = 0
             with ThreadPoolExecutor(8) as callers:
-                waiting = [callers.submit(gateway.ask, "POST", "/infer/densenet", json=X) for _ in range(8)]
+                slow_calls = [
+                    callers.submit(gateway.ask, "POST", "/infer/densenet", json=JPEG_REQUEST)
+                    for _ in range(8)
+                ]
                 wait_until(lambda: proxy.open, description="a connection to S3")
                 assert gateway.ask("POST", "/infer", json={}).status_code == 200
-                assert {future.result().status_code for future in waiting} == {500}
+                assert {call.result().status_code for call in slow_calls} == {500}
 
 
-def test_a_load_that_takes_longer_than_a_request_goes_on_and_keeps_nobody_else_waiting(
-    reference: Reference, tmp_path: Path
+def test_a_load_longer_than_a_request_goes_on_and_delays_no_other_caller(
+    reference: ReferenceGateway, tmp_path: Path
 ) -> None:
-    assert reference.ask("POST", "/infer/densenet", X)[0] == 200
-    hasty = {**reference.env, "TRIREME_GATEWAY_TIMEOUT": "5", "TRIREME_GATEWAY_THREADS": "4"}
-    with served(tmp_path / "hasty.log", hasty) as gateway, ThreadPoolExecutor(8) as callers:
-        assert gateway.ask("POST", "/infer/densenet", json=X).status_code == 200
-        waiting = [callers.submit(gateway.ask, "POST", "/infer/slow", json=X) for _ in range(4)]
+    assert reference.ask("POST", "/infer/densenet", JPEG_REQUEST)[0] == 200
+    short_timeout = {**reference.env, "TRIREME_GATEWAY_TIMEOUT": "5", "TRIREME_GATEWAY_THREADS": "4"}
+    with served(tmp_path / "hasty.log", short_timeout) as gateway, ThreadPoolExecutor(8) as callers:
+        assert gateway.ask("POST", "/infer/densenet", json=JPEG_REQUEST).status_code == 200
+        slow_calls = [callers.submit(gateway.ask, "POST", "/infer/slow", json=JPEG_REQUEST) for _ in range(4)]
         wait_until(
-            lambda: (reference.triton.box.repository / "slow_onnx").is_dir(), description="the load begun"
+            lambda: (reference.triton.box.repository / "slow_onnx").is_dir(),
+            description="the start of the load",
         )
         for path in ("/infer/densenet", "/infer"):
-            assert gateway.ask("POST", path, json=X).status_code == 200
+            assert gateway.ask("POST", path, json=JPEG_REQUEST).status_code == 200
         assert gateway.ask("GET", "/health").json() == {"status": "healthy"}
-        assert not any(future.done() for future in waiting)
-        for future in waiting:
-            assert future.result().status_code == 500
-            assert "still being loaded" in future.result().json()["message"]
-        # A request of its own time begins no second load.
+        assert not any(call.done() for call in slow_calls)
+        for call in slow_calls:
+            assert call.result().status_code == 500
+            assert "still being loaded" in call.result().json()["message"]
+        # A later request waits for the same load and starts no second one.
         wait_until(
-            lambda: gateway.ask("POST", "/infer/slow", json=X).status_code == 200, description="the model"
+            lambda: gateway.ask("POST", "/infer/slow", json=JPEG_REQUEST).status_code == 200,
+            description="the model",
         )
     assert reference.loads("slow_onnx") == 1
 
 
-def test_chalice_local_speaks_it_too_and_its_own_refusals_are_chalice_s(
-    reference: Reference, tmp_path: Path
+def test_chalice_local_has_the_same_contract_and_chalices_own_errors(
+    reference: ReferenceGateway, tmp_path: Path
 ) -> None:
     with chalice_local(tmp_path / "local.log", reference.env) as gateway:
         assert gateway.ask("GET", "/health", key=None).json() == {"status": "healthy"}
-        told = gateway.ask("POST", "/infer/densenet", json=X).json()
-        assert list(told) == ["status", "model", "predictions", "result_s3_key"]
+        answer = gateway.ask("POST", "/infer/densenet", json=JPEG_REQUEST).json()
+        assert list(answer) == ["status", "model", "predictions", "result_s3_key"]
         assert list(gateway.ask("POST", "/infer", json={}).json()) == ["status", "output"]
-        typed = gateway.ask("POST", "/infer", data=b"x", headers={"Content-Type": "image/jpeg"})
-        assert (typed.status_code, list(typed.json())) == (415, ["Code", "Message"])
+        wrong_type = gateway.ask("POST", "/infer", data=b"x", headers={"Content-Type": "image/jpeg"})
+        assert (wrong_type.status_code, list(wrong_type.json())) == (415, ["Code", "Message"])
 
 
 def test_the_short_names_of_the_page_are_the_ones_tested() -> None:
     page = (HERE / "docs" / "deploy" / "gateway.md").read_text()
-    for short in ("densenet", "resnet50"):
-        assert json.dumps(SHORT_NAMES[short]) in page
+    for short_name in ("densenet", "resnet50"):
+        assert json.dumps(SHORT_NAMES[short_name]) in page
     assert BUCKET not in page

@@ -1,4 +1,4 @@
-"""AWS's prebuilt Triton image, by Region and release: the map that the example notebooks carry."""
+"""``sm images`` gives the addresses of AWS's Triton image that the example notebooks have."""
 
 from __future__ import annotations
 
@@ -36,35 +36,35 @@ ACCOUNTS = {
 }
 
 
-def reference_uri(region: str, version: str) -> str:
-    """As the notebooks put it together."""
-    base = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    return f"{ACCOUNTS[region]}.dkr.ecr.{region}.{base}/sagemaker-tritonserver:{version}-py3"
+def notebook_uri(region: str, version: str) -> str:
+    """The image's address, built as the notebooks do."""
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"{ACCOUNTS[region]}.dkr.ecr.{region}.{domain}/sagemaker-tritonserver:{version}-py3"
 
 
 @pytest.mark.parametrize("version", ["23.02", "23.12"])
 def test_every_region_of_the_notebooks_has_their_image(sm: RunSm, version: str) -> None:
     for region in ACCOUNTS:
-        said = sm("images", "--region", region, "--version", version)
-        assert (said.status, said.out) == (0, f"{reference_uri(region, version)}\n"), said.err
+        command = sm("images", "--region", region, "--version", version)
+        assert (command.status, command.out) == (0, f"{notebook_uri(region, version)}\n"), command.err
 
 
-def test_where_two_accounts_may_hold_a_release_both_are_said(sm: RunSm) -> None:
-    other = "763104351884.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:23.12-py3"
-    # One line for a script, the other account beside it.
-    said = sm("images", "--region", "us-east-1", "--version", "23.12")
-    assert said.out == f"{reference_uri('us-east-1', '23.12')}\n"
-    assert other in said.err
+def test_a_release_that_two_accounts_may_hold_is_listed_with_both(sm: RunSm) -> None:
+    other_uri = "763104351884.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:23.12-py3"
+    # One line on stdout for a script, the other account on stderr.
+    command = sm("images", "--region", "us-east-1", "--version", "23.12")
+    assert command.out == f"{notebook_uri('us-east-1', '23.12')}\n"
+    assert other_uri in command.err
     rows = {line.split()[0]: line for line in sm("images", "--version", "23.12").out.splitlines()}
-    assert rows["us-east-1"].endswith(f"{reference_uri('us-east-1', '23.12')} or {other}")
+    assert rows["us-east-1"].endswith(f"{notebook_uri('us-east-1', '23.12')} or {other_uri}")
     # Only the SDK's table has this Region.
-    only = "204538143572.dkr.ecr.ca-west-1.amazonaws.com/sagemaker-tritonserver:23.12-py3"
-    assert rows["ca-west-1"].split()[1:] == [only]
+    sdk_uri = "204538143572.dkr.ecr.ca-west-1.amazonaws.com/sagemaker-tritonserver:23.12-py3"
+    assert rows["ca-west-1"].split()[1:] == [sdk_uri]
 
 
 @pytest.mark.parametrize("version", ["22.07", "24.01", "24.09"])
 def test_any_other_release_has_one_account_for_each_region(version: str) -> None:
     for region in triton_images.regions(version):
-        [found] = triton_images.uris(region, version)
-        assert (found.partition(".")[0] == ACCOUNTS.get(region)) == (version < "23.12")
+        [uri] = triton_images.uris(region, version)
+        assert (uri.partition(".")[0] == ACCOUNTS.get(region)) == (version < "23.12")
     assert triton_images.uri("us-east-1", "24.01").startswith("763104351884.")

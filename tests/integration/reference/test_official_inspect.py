@@ -1,4 +1,4 @@
-"""Where a start would fail, ``sm inspect`` fails too, and ``serve`` says the same sentence before Triton's."""
+"""``sm inspect`` and ``serve`` report the same problem, before Triton is started."""
 
 from __future__ import annotations
 
@@ -15,105 +15,114 @@ from sm.triton.wheel import VERSION
 from tests.support.empty_graph import EMPTY_GRAPH
 from tests.support.reference.official_repositories import inspect, serve, write
 
-OTHER = "3.12" if VERSION != "3.12" else "3.10"
+OTHER_PYTHON = "3.12" if VERSION != "3.12" else "3.10"
 ENVIRONMENT = (
     'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }\n'
 )
 ONNX = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
 
 
-def no_backend(folder: Path) -> None:
+def write_unknown_backend(folder: Path) -> None:
     write(folder)
     (folder / "config.pbtxt").write_text('backend: "openvinno"\nmax_batch_size: 8\n')
 
 
-def damaged_graph(folder: Path) -> None:
-    """One of the CPU target, cut short."""
+def write_damaged_graph(folder: Path) -> None:
+    """A graph of the CPU target, cut short."""
     write(folder)
     program = problems.ONNX_PROGRAM.read_bytes()
     (folder / "1" / "model.py").write_bytes(program)
     (folder / "1" / "model.onnx").write_bytes(bytes([7 << 3 | 2, 100, 1 << 3 | 2, 90]) + bytes(20))
 
 
-def other_python(folder: Path) -> None:
-    """An environment as conda-pack makes it, for a Python that no stub here is for."""
+def write_environment_for_another_python(folder: Path) -> None:
+    """An environment as conda-pack makes it, for a Python version without a stub here."""
     write(folder, ENVIRONMENT)
     with tarfile.open(folder / "env.tar.gz", "w:gz") as archive:
         for name in (
             "bin/activate",
             "lib/python3.1",
-            f"lib/libpython{OTHER}.so.1.0",
-            f"lib/python{OTHER}/os.py",
+            f"lib/libpython{OTHER_PYTHON}.so.1.0",
+            f"lib/python{OTHER_PYTHON}/os.py",
         ):
             archive.addfile(tarfile.TarInfo(name), io.BytesIO(b""))
 
 
-def no_environment(folder: Path) -> None:
+def write_without_environment(folder: Path) -> None:
     write(folder, ENVIRONMENT)
 
 
-def typo(folder: Path) -> None:
+def write_misspelled_field(folder: Path) -> None:
     write(folder, "dynamic_batchin { }\n")
 
 
-def no_script(folder: Path) -> None:
+def write_without_script(folder: Path) -> None:
     write(folder)
     (folder / "1" / "model.py").unlink()
     (folder / "1" / "weights.bin").touch()
 
 
-def slip(folder: Path) -> None:
+def write_syntax_error(folder: Path) -> None:
     write(folder)
     (folder / "1" / "model.py").write_text("import numpy\nclass TritonPythonModel\n    pass\n")
 
 
-def nothing(folder: Path) -> None:
-    """A folder that is no model beside one that is."""
+def write_beside_a_folder_without_a_model(folder: Path) -> None:
+    """A good model beside a folder that is not a model."""
     write(folder)
     (folder.parent / "notes").mkdir()
 
 
 CASES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "backend": (no_backend, "wants the backend 'openvinno', which this Triton does not have"),
-    "graph": (damaged_graph, "model.onnx is no ONNX graph, or a damaged one: it ends 78 bytes too early"),
-    "python": (
-        other_python,
-        f"its environment env.tar.gz is made for Python {OTHER}, the stub that would run it",
+    "backend": (write_unknown_backend, "wants the backend 'openvinno', which this Triton does not have"),
+    "graph": (
+        write_damaged_graph,
+        "model.onnx is no ONNX graph, or a damaged one: it ends 78 bytes too early",
     ),
-    "environment": (no_environment, "env.tar.gz, which is not there"),
-    "typo": (typo, "line 6: there is no field 'dynamic_batchin' (is 'dynamic_batching' meant?)"),
-    "script": (no_script, "1 has no model.py, which the python backend wants"),
-    "slip": (slip, "model.py, line 2: expected ':'"),
-    "nothing": (nothing, "notes has no config.pbtxt, and no version folder that says what it is"),
+    "python": (
+        write_environment_for_another_python,
+        f"its environment env.tar.gz is made for Python {OTHER_PYTHON}, the stub that would run it",
+    ),
+    "environment": (write_without_environment, "env.tar.gz, which is not there"),
+    "typo": (
+        write_misspelled_field,
+        "line 6: there is no field 'dynamic_batchin' (is 'dynamic_batching' meant?)",
+    ),
+    "script": (write_without_script, "1 has no model.py, which the python backend wants"),
+    "slip": (write_syntax_error, "model.py, line 2: expected ':'"),
+    "nothing": (
+        write_beside_a_folder_without_a_model,
+        "notes has no config.pbtxt, and no version folder that says what it is",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_inspect_and_serve_say_the_same_sentence(tmp_path: Path, case: str) -> None:
-    make, expected = CASES[case]
-    make(tmp_path / "resnet")
-    code, said = inspect(tmp_path)
+def test_inspect_and_serve_report_the_same_sentence(tmp_path: Path, case: str) -> None:
+    write_repository, expected = CASES[case]
+    write_repository(tmp_path / "resnet")
+    code, output = inspect(tmp_path)
     (sentence,) = [
-        line.removeprefix("problem: ") for line in said.splitlines() if line.startswith("problem: ")
+        line.removeprefix("problem: ") for line in output.splitlines() if line.startswith("problem: ")
     ]
     assert code == 1
     assert expected in sentence
-    code, said = serve(tmp_path)
+    code, output = serve(tmp_path)
     assert code == 1
-    assert sentence.replace('"', '\\"') in said
-    assert "loading resnet" not in said, "Triton was started"
+    assert sentence.replace('"', '\\"') in output
+    assert "loading resnet" not in output, "Triton was started"
 
 
-def test_serve_says_every_problem(tmp_path: Path) -> None:
-    no_script(tmp_path / "first")
-    typo(tmp_path / "second")
-    _, said = serve(tmp_path)
-    assert "first/1 has no model.py" in said
-    assert "second/config.pbtxt is no Triton configuration: line 6" in said
+def test_serve_reports_every_problem(tmp_path: Path) -> None:
+    write_without_script(tmp_path / "first")
+    write_misspelled_field(tmp_path / "second")
+    _, output = serve(tmp_path)
+    assert "first/1 has no model.py" in output
+    assert "second/config.pbtxt is no Triton configuration: line 6" in output
 
 
 def test_a_field_that_a_newer_triton_may_know_is_a_warning(tmp_path: Path) -> None:
-    typo(tmp_path / "resnet")
+    write_misspelled_field(tmp_path / "resnet")
     (problem,) = problems.find(tmp_path, Machine(triton=(99, 0)))
     assert not problem.is_certain
     (problem,) = problems.find(tmp_path, Machine(triton=(2, 51)))
@@ -136,12 +145,12 @@ def test_an_onnx_file_is_judged_by_its_structure(tmp_path: Path, content: bytes,
     folder.mkdir(parents=True)
     (folder.parent / "config.pbtxt").write_text(ONNX)
     (folder / "model.onnx").write_bytes(content)
-    found = [problem.sentence for problem in problems.find(tmp_path, Machine())]
-    assert len(found) == bool(fault)
-    assert not fault or fault in found[0]
+    sentences = [problem.sentence for problem in problems.find(tmp_path, Machine())]
+    assert len(sentences) == bool(fault)
+    assert not fault or fault in sentences[0]
 
 
-def test_a_stub_of_its_own_makes_an_environment_for_another_python_good(tmp_path: Path) -> None:
-    other_python(tmp_path / "resnet")
-    (tmp_path / "resnet" / problems.STUB).write_bytes(f"\0libpython{OTHER}.so.1.0\0".encode())
+def test_an_environment_for_another_python_is_accepted_with_a_stub_of_its_own(tmp_path: Path) -> None:
+    write_environment_for_another_python(tmp_path / "resnet")
+    (tmp_path / "resnet" / problems.STUB).write_bytes(f"\0libpython{OTHER_PYTHON}.so.1.0\0".encode())
     assert problems.find(tmp_path, Machine(python=VERSION)) == []

@@ -1,4 +1,4 @@
-"""Archives as the notebooks pack them: caches left out, copies numbered from 0."""
+"""``sm package`` makes the archives that the notebooks use: without caches, copies numbered from 0."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tests.support.package_repositories import chain, config, names, package, pa
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A repository whose model has downloaded its weights into a cache, with links out of it."""
-    made = repository(tmp_path / "repository", "bert")
+    """A repository whose model has downloaded weights into caches, with links that lead out of it."""
+    repository_folder = repository(tmp_path / "repository", "bert")
     for cache in ("hf_cache", "bert/hf_cache", "bert/1/hf_cache/hub"):
-        (made / cache).mkdir(parents=True)
-        (made / cache / "blob").write_bytes(bytes(200_000))
-        (made / cache / "link").symlink_to("/etc/hostname")
-    return made
+        (repository_folder / cache).mkdir(parents=True)
+        (repository_folder / cache / "blob").write_bytes(bytes(200_000))
+        (repository_folder / cache / "link").symlink_to("/etc/hostname")
+    return repository_folder
 
 
-def test_caches_are_left_out_by_name_and_it_is_said_how_large_they_were(folder: Path, tmp_path: Path) -> None:
+def test_excluded_caches_are_left_out_and_listed_with_their_size(folder: Path, tmp_path: Path) -> None:
     assert package("repository", cwd=tmp_path).returncode == 1
-    said = packed("repository", "--exclude", "hf_cache", cwd=tmp_path)
+    output = packed("repository", "--exclude", "hf_cache", cwd=tmp_path)
     assert names(tmp_path / "model.tar.gz") == ["bert", "bert/1", "bert/1/model.py", "bert/config.pbtxt"]
-    left_out = [line for line in said.splitlines() if line.startswith("left out")]
+    left_out = [line for line in output.splitlines() if line.startswith("left out")]
     assert left_out == [
         "left out bert/1/hf_cache  0.2 MB",
         "left out bert/hf_cache  0.2 MB",
@@ -32,14 +32,14 @@ def test_caches_are_left_out_by_name_and_it_is_said_how_large_they_were(folder: 
     ]
 
 
-def test_patterns_add_up_and_may_be_paths(folder: Path, tmp_path: Path) -> None:
+def test_several_patterns_and_paths_can_be_excluded(folder: Path, tmp_path: Path) -> None:
     (folder / "bert" / "1" / "notes.ckpt").write_text("")
-    words = ("--exclude", "hf_cache", "--exclude", "*.ckpt", "--exclude", "bert/1/model.p?c")
-    done = package("repository", "--mme", *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    options = ("--exclude", "hf_cache", "--exclude", "*.ckpt", "--exclude", "bert/1/model.p?c")
+    completed = package("repository", "--mme", *options, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     assert names(tmp_path / "archives" / "bert.tar.gz")[-1] == "bert/config.pbtxt"
     assert "bert/1/notes.ckpt" not in names(tmp_path / "archives" / "bert.tar.gz")
-    assert "--exclude bert/1/model.p?c: nothing in repository has this name or path" in done.stderr
+    assert "--exclude bert/1/model.p?c: nothing in repository has this name or path" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -52,23 +52,23 @@ def test_patterns_add_up_and_may_be_paths(folder: Path, tmp_path: Path) -> None:
         ("/", "--exclude takes a name or a path"),
     ],
 )
-def test_what_a_model_needs_is_not_left_out(tmp_path: Path, pattern: str, sentence: str) -> None:
+def test_excluding_a_file_that_a_model_needs_is_refused(tmp_path: Path, pattern: str, sentence: str) -> None:
     chain(tmp_path / "repository", "whole", "pre", "post")
-    done = package("repository", "--exclude", pattern, cwd=tmp_path)
-    assert (done.returncode, sentence in done.stderr) == (1, True), done.stderr
+    completed = package("repository", "--exclude", pattern, cwd=tmp_path)
+    assert (completed.returncode, sentence in completed.stderr) == (1, True), completed.stderr
     assert not (tmp_path / "model.tar.gz").exists()
 
 
-def test_a_whole_model_can_be_left_out(tmp_path: Path) -> None:
+def test_a_whole_model_can_be_excluded(tmp_path: Path) -> None:
     repository(tmp_path / "repository", "first", "second")
     packed("repository", "--exclude", "second", cwd=tmp_path)
     assert {name.partition("/")[0] for name in names(tmp_path / "model.tar.gz")} == {"first"}
 
 
-def test_copies_are_numbered_from_a_given_start_and_named_as_the_caller_has_them(tmp_path: Path) -> None:
+def test_copies_have_the_given_first_number_and_name(tmp_path: Path) -> None:
     repository(tmp_path / "repository", "model")
-    words = ("--mme", "--copies", 3, "--copies-from", 0, "--copy-name", "{model}_{number}")
-    packed("repository", *words, cwd=tmp_path)
+    options = ("--mme", "--copies", 3, "--copies-from", 0, "--copy-name", "{model}_{number}")
+    packed("repository", *options, cwd=tmp_path)
     archives = sorted(path.name for path in (tmp_path / "archives").iterdir())
     assert archives == ["model_0.tar.gz", "model_1.tar.gz", "model_2.tar.gz"]
     last = unpacked(tmp_path / "archives" / "model_2.tar.gz", tmp_path / "last")
@@ -76,7 +76,7 @@ def test_copies_are_numbered_from_a_given_start_and_named_as_the_caller_has_them
 
 
 @pytest.mark.parametrize("name", ["{model}", "{number}", "{model}/{number}", "{model}-{number}-{x}", "{"])
-def test_a_copy_name_that_names_no_single_copy_is_a_sentence(tmp_path: Path, name: str) -> None:
+def test_a_copy_name_that_is_not_unique_to_each_copy_is_refused(tmp_path: Path, name: str) -> None:
     repository(tmp_path / "repository", "model")
-    done = package("repository", "--mme", "--copies", 2, "--copy-name", name, cwd=tmp_path)
-    assert (done.returncode, "is no name for copies" in done.stderr) == (1, True), done.stderr
+    completed = package("repository", "--mme", "--copies", 2, "--copy-name", name, cwd=tmp_path)
+    assert (completed.returncode, "is no name for copies" in completed.stderr) == (1, True), completed.stderr

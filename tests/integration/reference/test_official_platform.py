@@ -1,4 +1,4 @@
-"""Archives on the played platform: what unpacking keeps, and how an endpoint's clean-up ends."""
+"""The simulated platform unpacks archives as AWS does, and stops instances without an error."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ SCRIPT = b"#!/bin/sh\necho from the archive\n"
 
 
 @pytest.fixture(scope="module")
-def played_account() -> Iterator[Account]:
+def simulated_account() -> Iterator[Account]:
     with fake_aws() as address:
         yield Account(f"http://{address}")
 
 
-def archive(**modes: int) -> bytes:
+def pack_scripts(**modes: int) -> bytes:
     """A ``.tar.gz`` with the same script under several names, each with its mode."""
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as made:
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         for name, mode in modes.items():
             header = tarfile.TarInfo(f"environment/bin/{name}")
             header.size, header.mode = len(SCRIPT), mode
-            made.addfile(header, io.BytesIO(SCRIPT))
+            tar.addfile(header, io.BytesIO(SCRIPT))
     return packed.getvalue()
 
 
-def test_the_played_platform_keeps_the_execute_bits_of_an_archive(
-    played_account: Account, tmp_path: Path
+def test_the_simulated_platform_keeps_the_execute_bits_of_an_archive(
+    simulated_account: Account, tmp_path: Path
 ) -> None:
-    body = archive(tool=0o755, private=0o700, data=0o644)
-    played_account.s3.put_object(Bucket=BUCKET, Key="bits/model.tar.gz", Body=body)
-    model = Archives(played_account.s3, tmp_path).current(f"s3://{BUCKET}/bits/model.tar.gz")
-    found = {path.name: path.stat().st_mode & 0o777 for path in (model / "environment/bin").iterdir()}
-    # Read-only for everybody, as /opt/ml/model is; what could be executed still can.
-    assert found == {"tool": 0o555, "private": 0o555, "data": 0o444}
+    body = pack_scripts(tool=0o755, private=0o700, data=0o644)
+    simulated_account.s3.put_object(Bucket=BUCKET, Key="bits/model.tar.gz", Body=body)
+    model = Archives(simulated_account.s3, tmp_path).current(f"s3://{BUCKET}/bits/model.tar.gz")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (model / "environment/bin").iterdir()}
+    # Read-only for everybody, as /opt/ml/model is. Executable files stay executable.
+    assert modes == {"tool": 0o555, "private": 0o555, "data": 0o444}
     completed = subprocess.run([model / "environment/bin/tool"], capture_output=True, check=True)
     assert completed.stdout == b"from the archive\n"
 
 
-def test_an_instance_whose_log_group_was_deleted_stops_without_an_error(played_account: Account) -> None:
+def test_an_instance_whose_log_group_was_deleted_stops_without_an_error(simulated_account: Account) -> None:
     """``aws logs delete-log-group`` may come before the last instance has stopped."""
-    logs = client(played_account.url, "logs")
+    logs = client(simulated_account.url, "logs")
     stream = LogStream(logs, "pets", "AllTraffic/i-1")
     stream.ship("first\n")
     group = "/aws/sagemaker/Endpoints/pets"
@@ -62,7 +62,7 @@ def test_an_instance_whose_log_group_was_deleted_stops_without_an_error(played_a
     assert logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"] == []
 
 
-def test_an_instance_stops_without_an_error_when_the_account_is_gone() -> None:
+def test_an_instance_stops_without_an_error_if_aws_does_not_respond() -> None:
     with fake_aws() as address:
         stream = LogStream(client(f"http://{address}", "logs"), "pets", "AllTraffic/i-1")
     stream.ship("last\n")

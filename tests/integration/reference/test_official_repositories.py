@@ -1,4 +1,4 @@
-"""The official container's repositories: for a GPU that is not there, or without ``config.pbtxt``, on the real box."""
+"""The official container's repositories on a real box: made for a GPU, or without ``config.pbtxt``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ from tests.support.reference.official_repositories import (
     write_bare,
 )
 
-X: dict[str, Any] = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
-CLIENT = """
+ECHO_REQUEST: dict[str, Any] = {
+    "inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]
+}
+ASKING_CLIENT = """
 from sm.client.base import Payload, TensorClient
 
 
@@ -67,8 +69,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running_box(tmp_path_factory.mktemp("box"), repository) as started:
-        yield started
+    with running_box(tmp_path_factory.mktemp("box"), repository) as box:
+        yield box
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +78,12 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     folder = tmp_path_factory.mktemp("endpoint")
     platform = ArchiveFolder(folder / "archives")
     home = str(platform.home)
-    with running_box(folder, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=home) as started:
-        yield Endpoint(started, platform)
+    with running_box(folder, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=home) as box:
+        yield Endpoint(box, platform)
 
 
 def infer(box: RunningBox, name: str) -> Any:
-    return requests.post(f"{box.url}/v2/models/{name}/infer", json=X, timeout=30).json()
+    return requests.post(f"{box.url}/v2/models/{name}/infer", json=ECHO_REQUEST, timeout=30).json()
 
 
 def configuration(box: RunningBox, name: str) -> Any:
@@ -90,16 +92,16 @@ def configuration(box: RunningBox, name: str) -> Any:
 
 @WITHOUT_GPU
 @pytest.mark.parametrize("name", ["gpu", "listed"])
-def test_a_model_for_a_gpu_runs_on_the_cpu_where_there_is_none(
+def test_without_a_gpu_a_model_for_a_gpu_runs_on_the_cpu(
     box: RunningBox, repository: Path, name: str
 ) -> None:
-    before = (repository / name / "config.pbtxt").read_text()
+    config_before = (repository / name / "config.pbtxt").read_text()
     assert infer(box, name)["outputs"][0]["data"] == [1.0, 2.0]
     groups = configuration(box, name)["instance_group"]
     assert [(group["kind"], group["gpus"]) for group in groups] == [("KIND_CPU", [])]
-    # The team's folder is never written.
-    assert (repository / name / "config.pbtxt").read_text() == before
-    assert "instance_group" in before
+    # The box never writes into the team's folder.
+    assert (repository / name / "config.pbtxt").read_text() == config_before
+    assert "instance_group" in config_before
 
 
 @WITHOUT_GPU
@@ -113,34 +115,37 @@ def test_one_warning_names_the_models_for_a_gpu(box: RunningBox) -> None:
 @WITHOUT_GPU
 def test_a_setting_makes_a_model_for_a_gpu_an_error(tmp_path: Path) -> None:
     write(tmp_path / "resnet", KIND_GPU)
-    code, said = serve(tmp_path, TRIREME_WITHOUT_GPU="error")
+    code, output = serve(tmp_path, TRIREME_WITHOUT_GPU="error")
     assert code == 1
     assert (
-        "resnet: the config.pbtxt wants a GPU (KIND_GPU), and there is none here: start on a machine" in said
+        "resnet: the config.pbtxt wants a GPU (KIND_GPU), and there is none here: start on a machine"
+        in output
     )
     assert inspect(tmp_path, TRIREME_WITHOUT_GPU="error")[0] == 1
     assert inspect(tmp_path, TRIREME_WITHOUT_GPU="cpu")[0] == 0
 
 
 @WITHOUT_GPU
-def test_a_plan_without_a_gpu_stops_the_start_and_says_what_to_do(tmp_path: Path) -> None:
+def test_a_plan_without_a_gpu_stops_the_start_with_the_next_step(tmp_path: Path) -> None:
     write_plan(tmp_path / "resnet")
-    code, said = serve(tmp_path)
+    code, output = serve(tmp_path)
     assert code == 1
-    assert "resnet is a TensorRT plan, and there is no GPU here" in said
-    assert "sm build-model resnet --target cpu" in said
+    assert "resnet is a TensorRT plan, and there is no GPU here" in output
+    assert "sm build-model resnet --target cpu" in output
 
 
-def test_standin_with_a_gpu_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's program is a stand-in: Triton gets the configuration as it is, and finds no GPU itself."""
+def test_standin_with_a_gpu_the_configuration_is_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia-smi is a stand-in. Triton gets the configuration unchanged and finds no GPU itself."""
     standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
     write(tmp_path / "repository" / "resnet", KIND_GPU)
     machine = Machine()
     assert problems.find(tmp_path / "repository", machine) == []
     assert problems.on_cpu(models.read(tmp_path / "repository"), machine) == []
     if not any(Path("/dev").glob("nvidia[0-9]*")):
-        code, said = serve(tmp_path / "repository")
-        assert (code, "has kind KIND_GPU but no GPUs are available" in said) == (1, True)
+        code, output = serve(tmp_path / "repository")
+        assert (code, "has kind KIND_GPU but no GPUs are available" in output) == (1, True)
 
 
 @WITHOUT_GPU
@@ -158,7 +163,7 @@ def test_an_archive_for_a_gpu_is_loaded_on_the_cpu(endpoint: Endpoint) -> None:
 
 
 @WITHOUT_GPU
-def test_an_archive_with_a_plan_is_a_400_that_says_what_to_do(endpoint: Endpoint) -> None:
+def test_an_archive_with_a_plan_and_no_gpu_is_a_400(endpoint: Endpoint) -> None:
     write_plan(endpoint.platform.home / "plan" / "model")
     response = endpoint.load("plan", str(endpoint.platform.home / "plan" / "model"))
     assert response.status_code == 400
@@ -166,14 +171,16 @@ def test_an_archive_with_a_plan_is_a_400_that_says_what_to_do(endpoint: Endpoint
 
 
 @pytest.mark.parametrize("name", ["bare", "inner"])
-def test_a_model_that_triton_completes_is_served(box: RunningBox, name: str) -> None:
+def test_a_model_whose_configuration_triton_completes_is_served(box: RunningBox, name: str) -> None:
     assert infer(box, name)["outputs"][0]["data"] == [1.0, 2.0]
     assert "bare, gpu, inner, listed from" in box.log.read_text()
 
 
 @pytest.mark.parametrize("name", ["bare", "inner"])
 @pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
-def test_an_archive_that_triton_completes_is_loaded(endpoint: Endpoint, name: str, nested: bool) -> None:
+def test_an_archive_whose_configuration_triton_completes_is_loaded(
+    endpoint: Endpoint, name: str, nested: bool
+) -> None:
     folder = endpoint.platform.home / f"{name}{nested}" / "model"
     write_bare(folder / "inside" if nested else folder, inner=name == "inner")
     assert endpoint.load(f"{name}{nested}", str(folder)).status_code == 200
@@ -181,30 +188,38 @@ def test_an_archive_that_triton_completes_is_loaded(endpoint: Endpoint, name: st
     endpoint.unload(f"{name}{nested}")
 
 
-def test_inspect_and_package_take_what_serve_takes(repository: Path, tmp_path: Path) -> None:
-    code, said = inspect(repository, TRIREME_WITHOUT_GPU="cpu")
-    assert code == 0, said
-    assert f"warning: Triton does not read {repository}/inner/1/config.pbtxt" in said
-    line = [sys.executable, "-m", "sm.cli", "package", str(repository), "-o", str(tmp_path / "model.tar.gz")]
-    completed = subprocess.run(line, cwd=HERE, capture_output=True, text=True)
+def test_inspect_and_package_accept_what_serve_accepts(repository: Path, tmp_path: Path) -> None:
+    code, output = inspect(repository, TRIREME_WITHOUT_GPU="cpu")
+    assert code == 0, output
+    assert f"warning: Triton does not read {repository}/inner/1/config.pbtxt" in output
+    command = [
+        sys.executable,
+        "-m",
+        "sm.cli",
+        "package",
+        str(repository),
+        "-o",
+        str(tmp_path / "model.tar.gz"),
+    ]
+    completed = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
     assert completed.returncode == 0, completed.stderr
 
 
 @WITHOUT_GPU
 @pytest.mark.parametrize("name", ["gpu", "bare"])
-def test_check_client_takes_what_serve_takes(
+def test_check_client_accepts_what_serve_accepts(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (tmp_path / "clients" / "asking").mkdir(parents=True)
     file = tmp_path / "clients" / "asking" / "client.py"
-    file.write_text(CLIENT.replace("MODEL", name))
+    file.write_text(ASKING_CLIENT.replace("MODEL", name))
     monkeypatch.setenv("TRIREME_MODEL_REPOSITORY", str(repository))
     with served(file) as client:
         assert client.triton.infer(name, {"x": np.ones((1, 2), np.float32)})["y"].tolist() == [[1.0, 1.0]]
 
 
-def test_an_onnx_file_alone_is_a_model(tmp_path: Path) -> None:
-    """As a gateway's bucket has it. The wheel's Triton has no backend for it, NVIDIA's image has."""
+def test_an_onnx_file_without_a_full_configuration_is_a_model(tmp_path: Path) -> None:
+    """A gateway's bucket may hold such models. NVIDIA's image has the backend for them, the wheel's Triton not."""
     folder = tmp_path / "densenet_onnx" / "1"
     folder.mkdir(parents=True)
     (folder / "model.onnx").write_bytes(bytes([7 << 3 | 2, 0]))

@@ -1,7 +1,7 @@
-"""Batch transform of scripts without ``input_fn``, as the SageMaker SDK's local mode does it.
+"""Batch transform of scripts without ``input_fn``, as the SageMaker SDK's local mode runs it.
 
-The SDK starts the container with its variables, asks ``/execution-parameters``, cuts the file into lines, sends
-them by the strategy, and writes the answers one behind the other.
+The SDK starts the container with its variables, reads ``/execution-parameters``, splits the file into lines, sends
+them by the strategy, and joins the responses.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import numpy as np
 def model_fn(model_dir):
     return lambda data: np.asarray(data).sum(axis=-1)
 """
-#: What the SDK takes for a strategy: as the API spells it.
+#: The strategies as the SDK and the API spell them.
 STRATEGIES = ("SingleRecord", "MultiRecord")
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """With the variables that the SDK sets where ``Transformer`` has no ``strategy=``."""
+    """A box with the variables that the SDK sets for a ``Transformer`` without ``strategy=``."""
     folder = tmp_path_factory.mktemp("batch")
     (folder / "model" / "code").mkdir(parents=True)
     (folder / "model" / "code" / "inference.py").write_text(SCRIPT)
@@ -41,16 +41,18 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         SAGEMAKER_BATCH="True",
         SAGEMAKER_MAX_CONCURRENT_TRANSFORMS="1",
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
-    ) as started:
-        yield started
+    ) as box:
+        yield box
 
 
-def transform(box: RunningBox, text: str, content_type: str, accept: str = "", strategy: str = "") -> str:
-    """The file that a transform job of ``text`` writes, split and assembled by lines."""
-    found = requests.get(f"{box.url}/execution-parameters", timeout=10)
-    assert found.status_code == 200
+def run_transform_job(
+    box: RunningBox, text: str, content_type: str, accept: str = "", strategy: str = ""
+) -> str:
+    """The file that a transform job over ``text`` writes, split and assembled by lines."""
+    parameters = requests.get(f"{box.url}/execution-parameters", timeout=10)
+    assert parameters.status_code == 200
     job: dict[str, Any] = {"BatchStrategy": strategy} if strategy else {}
-    job = {"BatchStrategy": "MultiRecord", "MaxPayloadInMB": 6, **found.json(), **job}
+    job = {"BatchStrategy": "MultiRecord", "MaxPayloadInMB": 6, **parameters.json(), **job}
     assert job["BatchStrategy"] in STRATEGIES, f"the SDK ends: Invalid Batch Strategy: {job['BatchStrategy']}"
     assert job["MaxPayloadInMB"] > 0
     lines = text.splitlines(keepends=True)
@@ -63,36 +65,36 @@ def transform(box: RunningBox, text: str, content_type: str, accept: str = "", s
         aws_secret_access_key="none",
         config=Config(retries={"total_max_attempts": 1}),
     )
-    wanted = {"Accept": accept} if accept else {}
-    written = ""
+    accept_option = {"Accept": accept} if accept else {}
+    output = ""
     for body in bodies:
-        answer = runtime.invoke_endpoint(
-            EndpointName="local", Body=body.encode(), ContentType=content_type, **wanted
+        response = runtime.invoke_endpoint(
+            EndpointName="local", Body=body.encode(), ContentType=content_type, **accept_option
         )
-        written += answer["Body"].read().decode() + "\n"
-    return written
+        output += response["Body"].read().decode() + "\n"
+    return output
 
 
-def test_without_a_strategy_the_platforms_own_is_left_in_force(box: RunningBox) -> None:
-    found = requests.get(f"{box.url}/execution-parameters", timeout=10).json()
-    assert found == {"MaxConcurrentTransforms": 1, "MaxPayloadInMB": 6}
+def test_without_a_strategy_none_is_announced(box: RunningBox) -> None:
+    parameters = requests.get(f"{box.url}/execution-parameters", timeout=10).json()
+    assert parameters == {"MaxConcurrentTransforms": 1, "MaxPayloadInMB": 6}
 
 
 @pytest.mark.parametrize("strategy", ["", *STRATEGIES])
 def test_json_lines_are_answered_line_by_line(box: RunningBox, strategy: str) -> None:
-    written = transform(box, "[1, 2]\n[3, 4]\n[5, 6.5]\n", "application/jsonlines", strategy=strategy)
-    assert written == ("3\n7\n11.5\n" if strategy == "SingleRecord" else "3.0\n7.0\n11.5\n")
+    output = run_transform_job(box, "[1, 2]\n[3, 4]\n[5, 6.5]\n", "application/jsonlines", strategy=strategy)
+    assert output == ("3\n7\n11.5\n" if strategy == "SingleRecord" else "3.0\n7.0\n11.5\n")
 
 
 @pytest.mark.parametrize("content_type", ["text/libsvm", "text/x-libsvm"])
 @pytest.mark.parametrize("accept", ["application/jsonlines", "text/csv"])
 def test_libsvm_is_read_into_rows(box: RunningBox, content_type: str, accept: str) -> None:
-    written = transform(box, "0 1:1 3:2\n1 2:5\n\n1 1:0.5 4:1 # last\n", content_type, accept)
-    assert [float(line) for line in written.splitlines() if line] == [3, 5, 1.5]
+    output = run_transform_job(box, "0 1:1 3:2\n1 2:5\n\n1 1:0.5 4:1 # last\n", content_type, accept)
+    assert [float(line) for line in output.splitlines() if line] == [3, 5, 1.5]
 
 
-def test_csv_is_as_before(box: RunningBox) -> None:
-    assert transform(box, "1,2\n3,4\n", "text/csv", "text/csv").split() == ["3", "7"]
+def test_csv_is_answered_line_by_line(box: RunningBox) -> None:
+    assert run_transform_job(box, "1,2\n3,4\n", "text/csv", "text/csv").split() == ["3", "7"]
 
 
 @pytest.mark.parametrize(
@@ -108,22 +110,22 @@ def test_csv_is_as_before(box: RunningBox) -> None:
         (b"0 2000000000:1\n", "text/libsvm", 413, "at most 512 MiB are accepted"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_where(
+def test_a_file_that_cannot_be_read_is_an_error_with_its_place(
     box: RunningBox, body: bytes, content_type: str, status: int, reason: str
 ) -> None:
     response = box.send(body, content_type)
     assert (response.status_code, reason in response.json()["error"]) == (status, True), response.text
 
 
-def test_a_caller_that_asks_for_json_gets_one_list(box: RunningBox) -> None:
+def test_a_caller_that_accepts_json_gets_one_list(box: RunningBox) -> None:
     response = box.send(b"[1, 2]\n[3, 4]\n", "application/jsonlines", headers={"Accept": "application/json"})
     assert response.json() == [3, 7]
 
 
-def test_a_strategy_that_is_set_is_announced_as_containers_spell_it(tmp_path: Path) -> None:
+def test_a_strategy_that_is_set_is_announced_in_the_containers_spelling(tmp_path: Path) -> None:
     (tmp_path / "model" / "code").mkdir(parents=True)
     (tmp_path / "model" / "code" / "inference.py").write_text(SCRIPT)
     variables = {"SAGEMAKER_BATCH": "true", "SAGEMAKER_BATCH_STRATEGY": "SingleRecord"}
-    with running_box(tmp_path, tmp_path / "model", True, (), **variables) as started:
-        found = requests.get(f"{started.url}/execution-parameters", timeout=10).json()
-        assert found["BatchStrategy"] == "SINGLE_RECORD"
+    with running_box(tmp_path, tmp_path / "model", True, (), **variables) as box:
+        parameters = requests.get(f"{box.url}/execution-parameters", timeout=10).json()
+        assert parameters["BatchStrategy"] == "SINGLE_RECORD"

@@ -1,6 +1,6 @@
-"""Archives of AWS's PyTorch, scikit-learn and XGBoost containers, with the real libraries.
+"""Archives made for AWS's PyTorch, scikit-learn and XGBoost containers work, with the real libraries.
 
-The scripts have the shapes of those in the containers' public repositories.
+The scripts are like those in the containers' public repositories.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.toolkit_libraries import TOOLKIT as libraries
 JSON, CSV, NPY, NPZ = "application/json", "text/csv", "application/x-npy", "application/x-npz"
 LINES, LIBSVM = "application/jsonlines", "text/libsvm"
 ROWS = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.5]]
-#: A network, scripted, traced and as weights; a forest of trees; a classifier.
+#: Makes a network (scripted, traced and as weights), a classifier and a booster, and prints their predictions.
 MAKE_MODELS = """
 import io, json, sys
 import joblib, numpy as np, scipy.sparse, sklearn.linear_model, torch, xgboost
@@ -70,8 +70,8 @@ print(json.dumps({
     "booster_csv": booster.predict(xgboost.DMatrix(np.array([[np.nan, 2.5, 0, 0, 25]]))).tolist(),
 }))
 """
-#: The container's own test script for TorchScript models: nothing but a transform_fn.
-TRANSFORM_ALONE = """
+#: As the container's own test script for TorchScript models: a transform_fn only.
+TRANSFORM_FN_ONLY = """
 import json
 import torch
 
@@ -81,8 +81,8 @@ def transform_fn(model, payload, request_content_type, response_content_type):
     result = model.forward(batch)
     return json.dumps(result.detach().numpy().tolist()), "application/json"
 """
-#: The same for weights: nothing but a model_fn, with the network's class in the script.
-MODEL_ALONE = """
+#: The same for weights: a model_fn only, with the network's class in the script.
+MODEL_FN_ONLY = """
 import os
 import torch
 import torch.nn as nn
@@ -104,7 +104,7 @@ def model_fn(model_dir):
         model.module.load_state_dict(torch.load(f))
     return model
 """
-PREDICT_ALONE = """
+WITH_PREDICT_FN = """
 import torch
 
 
@@ -124,7 +124,7 @@ import joblib
 def model_fn(model_dir):
     return joblib.load(f"{model_dir}/model.joblib")
 """
-#: What AWS's examples for inference pipelines do: the older toolkit's names.
+#: As AWS's examples for inference pipelines: imports from the older toolkit.
 OLDER_TOOLKIT = """
 import json
 import joblib
@@ -160,31 +160,31 @@ def model_fn(model_dir):
     booster.load_model(f"{model_dir}/model.ubj")
     return booster
 """
-PLAIN = """
+WITHOUT_A_LIBRARY = """
 def model_fn(model_dir):
     return lambda data: data * 2
 """
 ARCHIVES = {
-    "transform": (TRANSFORM_ALONE, {"model.pt": "scripted.pt"}),
+    "transform": (TRANSFORM_FN_ONLY, {"model.pt": "scripted.pt"}),
     "empty": ("", {"any-name.pth": "traced.pth"}),
-    "model": (MODEL_ALONE, {"weights.bin": "weights.bin"}),
-    "predict": (PREDICT_ALONE, {"scripted.pt": "scripted.pt"}),
+    "model": (MODEL_FN_ONLY, {"weights.bin": "weights.bin"}),
+    "predict": (WITH_PREDICT_FN, {"scripted.pt": "scripted.pt"}),
     "scikit-learn": (SCIKIT_LEARN, {"model.joblib": "model.joblib"}),
     "older-toolkit": (OLDER_TOOLKIT, {"model.joblib": "model.joblib"}),
     "xgboost": (XGBOOST, {"model.ubj": "model.ubj"}),
-    "plain": (PLAIN, {}),
+    "plain": (WITHOUT_A_LIBRARY, {}),
 }
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder of the models, and what they answer without the box."""
+def models_and_answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of the models, and their predictions without the box."""
     folder = tmp_path_factory.mktemp("models")
     (folder / "make_models.py").write_text(MAKE_MODELS)
     return folder, json.loads(libraries.run(folder / "make_models.py", folder))
 
 
-def write(folder: Path, name: str, models: Path) -> Path:
+def write_archive(folder: Path, name: str, models: Path) -> Path:
     script, files = ARCHIVES[name]
     (folder / "code").mkdir(parents=True)
     (folder / "code" / "inference.py").write_text(script)
@@ -194,33 +194,33 @@ def write(folder: Path, name: str, models: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory, made: tuple[Path, dict[str, Any]]) -> Iterator[RunningBox]:
-    """All archives in one process, in multi-model mode: torch, scikit-learn, XGBoost and one with none."""
+def box(
+    tmp_path_factory: pytest.TempPathFactory, models_and_answers: tuple[Path, dict[str, Any]]
+) -> Iterator[RunningBox]:
+    """All archives in one worker of a box in multi-model mode."""
     folder = tmp_path_factory.mktemp("archives")
     site = folder / "site"
     site.mkdir()
     for path in libraries.folder().iterdir():
-        # An image would have them beside the box's packages; the box's NumPy is the one that counts.
+        # An image would have these libraries beside the box's packages. The box's own NumPy is used.
         if not path.name.startswith("numpy"):
             (site / path.name).symlink_to(path)
     variables = {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": str(folder)}
     variables |= {"PYTHONPATH": str(site), "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
-    with running_box(folder, None, True, (), **variables) as started:
+    with running_box(folder, None, True, (), **variables) as box:
         for name in ARCHIVES:
-            url = str(write(folder / name / "model", name, made[0]))
-            response = requests.post(
-                f"{started.url}/models", json={"model_name": name, "url": url}, timeout=60
-            )
+            url = str(write_archive(folder / name / "model", name, models_and_answers[0]))
+            response = requests.post(f"{box.url}/models", json={"model_name": name, "url": url}, timeout=60)
             assert response.status_code == 200, response.text
-        yield started
+        yield box
 
 
-def ask(box: RunningBox, name: str, body: bytes, content_type: str, accept: str = "") -> requests.Response:
+def invoke(box: RunningBox, name: str, body: bytes, content_type: str, accept: str = "") -> requests.Response:
     headers = {"Content-Type": content_type, **({"Accept": accept} if accept else {})}
     return requests.post(f"{box.url}/models/{name}/invoke", data=body, headers=headers, timeout=60)
 
 
-def npy(value: object) -> bytes:
+def npy_bytes(value: object) -> bytes:
     stream = io.BytesIO()
     np.save(stream, np.asarray(value, dtype=np.float32))
     return stream.getvalue()
@@ -229,20 +229,20 @@ def npy(value: object) -> bytes:
 BODIES = {
     JSON: json.dumps(ROWS).encode(),
     CSV: b"1,2.0,3\n4,5.0,6.5\n",
-    NPY: npy(ROWS),
+    NPY: npy_bytes(ROWS),
     LINES: b"[1.0, 2.0, 3.0]\n[4.0, 5.0, 6.5]\n",
     LIBSVM: b"0 1:1 2:2 3:3\n1 1:4 2:5 3:6.5\n",
 }
 
 
-def read(response: requests.Response) -> Any:
+def read_result(response: requests.Response) -> Any:
     assert response.status_code == 200, response.text
-    kind = response.headers["Content-Type"].partition(";")[0]
-    if kind == JSON:
+    content_type = response.headers["Content-Type"].partition(";")[0]
+    if content_type == JSON:
         return response.json()
-    if kind == LINES:
+    if content_type == LINES:
         return [json.loads(line) for line in response.text.splitlines()]
-    if kind == CSV:
+    if content_type == CSV:
         return np.genfromtxt(io.StringIO(response.text), delimiter=",").tolist()
     return np.load(io.BytesIO(response.content), allow_pickle=False).tolist()
 
@@ -250,103 +250,112 @@ def read(response: requests.Response) -> Any:
 @pytest.mark.parametrize("name", ["empty", "model", "predict"])
 @pytest.mark.parametrize("content_type", BODIES)
 def test_pytorchs_defaults_make_tensors_of_every_body(
-    box: RunningBox, made: tuple[Path, dict[str, Any]], name: str, content_type: str
+    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]], name: str, content_type: str
 ) -> None:
     for accept in (JSON, CSV, NPY):
-        answer = ask(box, name, BODIES[content_type], content_type, accept)
-        np.testing.assert_allclose(read(answer), made[1]["net"], rtol=1e-5)
+        response = invoke(box, name, BODIES[content_type], content_type, accept)
+        np.testing.assert_allclose(read_result(response), models_and_answers[1]["net"], rtol=1e-5)
 
 
 def test_transform_fn_alone_gets_the_torchscript_model(
-    box: RunningBox, made: tuple[Path, dict[str, Any]]
+    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]
 ) -> None:
-    answer = ask(box, "transform", b"[1.0, 2.0, 3.0]", "application/octet-stream")
-    np.testing.assert_allclose(read(answer), made[1]["net"][:1], rtol=1e-5)
+    response = invoke(box, "transform", b"[1.0, 2.0, 3.0]", "application/octet-stream")
+    np.testing.assert_allclose(read_result(response), models_and_answers[1]["net"][:1], rtol=1e-5)
 
 
-def test_scikit_learns_defaults_read_rows_and_a_single_one(
-    box: RunningBox, made: tuple[Path, dict[str, Any]]
+def test_scikit_learns_defaults_read_several_rows_or_one(
+    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]
 ) -> None:
     for content_type, body in BODIES.items():
-        assert read(ask(box, "scikit-learn", body, content_type, JSON)) == made[1]["classifier"]
-    assert read(ask(box, "scikit-learn", b"4,5,6.5", CSV, JSON)) == [1]
-    # A column that no line of the body has is a column of zeros.
-    assert read(ask(box, "scikit-learn", b"1 1:9\n", LIBSVM, JSON)) == made[1]["padded"]
+        assert (
+            read_result(invoke(box, "scikit-learn", body, content_type, JSON))
+            == models_and_answers[1]["classifier"]
+        )
+    assert read_result(invoke(box, "scikit-learn", b"4,5,6.5", CSV, JSON)) == [1]
+    # A column that is missing in every line is filled with zeros.
+    assert (
+        read_result(invoke(box, "scikit-learn", b"1 1:9\n", LIBSVM, JSON)) == models_and_answers[1]["padded"]
+    )
 
 
-def test_a_sparse_matrix_reaches_the_model_and_a_hostile_one_does_not(
-    box: RunningBox, made: tuple[Path, dict[str, Any]]
+def test_a_sparse_matrix_reaches_the_model_and_a_malformed_one_is_refused(
+    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]
 ) -> None:
-    models, answers = made
+    models, answers = models_and_answers
     sparse = (models / "sparse.npz").read_bytes()
-    assert read(ask(box, "scikit-learn", sparse, NPZ, JSON)) == answers["classifier"]
-    plain = io.BytesIO()
-    np.savez(plain, a=np.arange(3))
+    assert read_result(invoke(box, "scikit-learn", sparse, NPZ, JSON)) == answers["classifier"]
+    dense = io.BytesIO()
+    np.savez(dense, a=np.arange(3))
     objects = io.BytesIO()
     np.savez(objects, data=np.array([{}], dtype=object))
     bomb = io.BytesIO()
     np.savez_compressed(bomb, data=np.zeros(2**27))
     for body, status in (
         ((models / "beyond.npz").read_bytes(), 400),
-        (plain.getvalue(), 400),
+        (dense.getvalue(), 400),
         (objects.getvalue(), 400),
         (sparse[:-40], 400),
         (b"PK\x01\x02" * 1000, 400),
         (bomb.getvalue(), 413),
     ):
-        response = ask(box, "scikit-learn", body, NPZ, JSON)
+        response = invoke(box, "scikit-learn", body, NPZ, JSON)
         assert response.status_code == status, response.text
 
 
-def test_scripts_for_the_older_toolkit_find_its_names(box: RunningBox) -> None:
-    answer = ask(box, "older-toolkit", BODIES[CSV].replace(b".0", b"").replace(b".5", b""), CSV, JSON)
-    assert read(answer) == {"instances": [{"features": 0}, {"features": 1}]}
-    assert read(ask(box, "older-toolkit", b"1,2,3\n4,5,6", CSV, CSV)) == [0, 1]
+def test_a_script_for_the_older_toolkit_works(box: RunningBox) -> None:
+    response = invoke(box, "older-toolkit", BODIES[CSV].replace(b".0", b"").replace(b".5", b""), CSV, JSON)
+    assert read_result(response) == {"instances": [{"features": 0}, {"features": 1}]}
+    assert read_result(invoke(box, "older-toolkit", b"1,2,3\n4,5,6", CSV, CSV)) == [0, 1]
 
 
-def test_xgboosts_defaults_make_a_matrix_as_it_trains_on(
-    box: RunningBox, made: tuple[Path, dict[str, Any]]
+def test_xgboosts_defaults_read_libsvm_csv_and_recordio(
+    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]
 ) -> None:
-    models, answers = made
-    asked = (models / "ask.libsvm").read_bytes()
+    models, answers = models_and_answers
+    libsvm = (models / "ask.libsvm").read_bytes()
     for content_type in (LIBSVM, "text/x-libsvm"):
-        np.testing.assert_allclose(read(ask(box, "xgboost", asked, content_type, JSON)), answers["booster"])
-    np.testing.assert_allclose(read(ask(box, "xgboost", b",2.5,0,0,25\n", CSV, JSON)), answers["booster_csv"])
+        np.testing.assert_allclose(
+            read_result(invoke(box, "xgboost", libsvm, content_type, JSON)), answers["booster"]
+        )
+    np.testing.assert_allclose(
+        read_result(invoke(box, "xgboost", b",2.5,0,0,25\n", CSV, JSON)), answers["booster_csv"]
+    )
     records = record([2.5, 25], keys=[1, 4]) + record([100], keys=[4])
-    answer = ask(box, "xgboost", records, "application/x-recordio-protobuf", JSON)
-    np.testing.assert_allclose(read(answer), answers["booster"])
-    assert ask(box, "xgboost", b"a,b\n", CSV).status_code == 400
+    response = invoke(box, "xgboost", records, "application/x-recordio-protobuf", JSON)
+    np.testing.assert_allclose(read_result(response), answers["booster"])
+    assert invoke(box, "xgboost", b"a,b\n", CSV).status_code == 400
 
 
-def test_a_script_of_no_library_is_served_beside_torch(box: RunningBox) -> None:
-    assert read(ask(box, "transform", b"[1.0, 2.0, 3.0]", "application/octet-stream"))
-    assert read(ask(box, "plain", b"[1, 2]", JSON)) == [2, 4]
+def test_a_script_without_a_library_is_served_beside_torch(box: RunningBox) -> None:
+    assert read_result(invoke(box, "transform", b"[1.0, 2.0, 3.0]", "application/octet-stream"))
+    assert read_result(invoke(box, "plain", b"[1, 2]", JSON)) == [2, 4]
 
 
 def test_batch_transforms_lines_are_answered_line_by_line(
-    box: RunningBox, made: tuple[Path, dict[str, Any]]
+    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]
 ) -> None:
-    response = ask(box, "empty", BODIES[LINES], LINES)
+    response = invoke(box, "empty", BODIES[LINES], LINES)
     assert response.headers["Content-Type"].partition(";")[0] == LINES
-    np.testing.assert_allclose(read(response), made[1]["net"], rtol=1e-5)
+    np.testing.assert_allclose(read_result(response), models_and_answers[1]["net"], rtol=1e-5)
 
 
-def test_with_torch_out_of_its_requirements_a_script_harms_no_client_beside_it(
-    tmp_path: Path, made: tuple[Path, dict[str, Any]]
+def test_a_script_that_installs_torch_does_not_affect_clients_beside_it(
+    tmp_path: Path, models_and_answers: tuple[Path, dict[str, Any]]
 ) -> None:
-    home = write(tmp_path / "model", "transform", made[0])
-    (home / "code" / "requirements.txt").write_text(libraries.wanted)
+    repository = write_archive(tmp_path / "model", "transform", models_and_answers[0])
+    (repository / "code" / "requirements.txt").write_text(libraries.wanted)
     for name in ("first", "second"):
-        (home / "code" / name).mkdir()
-        (home / "code" / name / "words.py").write_text(f"WORD = {name!r}\n")
-        (home / "code" / name / "client.py").write_text(
+        (repository / "code" / name).mkdir()
+        (repository / "code" / name / "words.py").write_text(f"WORD = {name!r}\n")
+        (repository / "code" / name / "client.py").write_text(
             "import torch\nimport words\nfrom sm.client.base import Client\n\n"
             "class Says(Client):\n    models = ()\n\n"
             "    def inference(self, payload):\n        return [words.WORD, str(torch.classes)]\n"
         )
     variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(libraries.home)}
-    with running_box(tmp_path, home, True, (), SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables) as started:
+    with running_box(tmp_path, repository, True, (), SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables) as box:
         for name in ("first", "second"):
-            assert started.invoke(name, {}).json()["result"][0] == name
-        answer = started.send(b"[1.0, 2.0, 3.0]", "application/octet-stream")
-        np.testing.assert_allclose(read(answer), made[1]["net"][:1], rtol=1e-5)
+            assert box.invoke(name, {}).json()["result"][0] == name
+        response = box.send(b"[1.0, 2.0, 3.0]", "application/octet-stream")
+        np.testing.assert_allclose(read_result(response), models_and_answers[1]["net"][:1], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""What a script imports from the toolkit: its errors, decoders and encoders under their public names."""
+"""A script can import the toolkit's errors, decoders and encoders under their public names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sm.plugins.toolkit.script_modules import STAND_IN
 from tests.support.boxes import RunningBox, running_box
 
 #: Every public name of the toolkit that an inference script can use.
-PUBLIC = {
+PUBLIC_NAMES = {
     "content_types": {"JSON", "CSV", "OCTET_STREAM", "ANY", "NPY", "NPZ", "UTF8_TYPES"},
     "decoder": {"decode"},
     "default_inference_handler": {"DefaultInferenceHandler"},
@@ -44,7 +44,7 @@ PUBLIC = {
         "remove_crlf",
     },
 }
-SCRIPT = """
+CATCHING_SCRIPT = """
 import json
 from sagemaker_inference import content_types, decoder, encoder, errors
 
@@ -74,7 +74,7 @@ def output_fn(prediction, accept):
     except errors.UnsupportedFormatError:
         return json.dumps([prediction, "caught: no encoder"]), content_types.JSON
 """
-NOT_CAUGHT = """
+NOT_CATCHING_SCRIPT = """
 from sagemaker_inference import decoder, encoder, errors
 
 
@@ -84,21 +84,21 @@ def model_fn(model_dir):
 
 def transform_fn(model, body, content_type, accept):
     if body == b"own":
-        raise errors.UnsupportedFormatError("application/of-nobody")
+        raise errors.UnsupportedFormatError("application/x-unknown")
     return encoder.encode(decoder.decode(body, content_type), accept), accept
 """
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The stand-in where a script finds it, and gone afterwards."""
+def importable_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Makes the stand-in for the toolkit importable during a test."""
     monkeypatch.syspath_prepend(STAND_IN)
     yield
     for name in [name for name in sys.modules if name.startswith(("sagemaker_inference", "sagemaker_cont"))]:
         monkeypatch.delitem(sys.modules, name)
 
 
-def write(folder: Path, script: str) -> Path:
+def write_script(folder: Path, script: str) -> Path:
     (folder / "model" / "code").mkdir(parents=True)
     (folder / "model" / "code" / "inference.py").write_text(script)
     return folder / "model"
@@ -108,48 +108,48 @@ def write(folder: Path, script: str) -> Path:
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("errors")
     with running_box(
-        folder, write(folder, SCRIPT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1"
+        folder, write_script(folder, CATCHING_SCRIPT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1"
     ) as started:
         yield started
 
 
-def test_a_scripts_except_catches_what_the_codecs_raise(box: RunningBox) -> None:
+def test_a_script_can_catch_the_codecs_errors(box: RunningBox) -> None:
     assert box.send(b"<x/>", "text/xml").json() == "caught: no decoder"
     assert box.send(b"[1,", "application/json").json() == "caught: no such body"
-    refused = box.send(b"[1]", "application/json", headers={"Accept": "image/png"})
-    assert refused.json() == [[1], "caught: no encoder"]
+    response = box.send(b"[1]", "application/json", headers={"Accept": "image/png"})
+    assert response.json() == [[1], "caught: no encoder"]
     assert box.send(b"[1]", "application/json", headers={"Accept": "text/csv"}).text == "1\n"
 
 
-def test_an_error_chooses_its_status_and_message(box: RunningBox) -> None:
+def test_a_toolkit_error_keeps_its_status_and_message(box: RunningBox) -> None:
     response = box.send(b'["chosen"]')
     assert (response.status_code, response.json()["error"]) == (422, "no such colour")
 
 
-def test_what_a_script_does_not_catch_has_its_status(tmp_path: Path) -> None:
+def test_an_uncaught_toolkit_error_has_its_http_status(tmp_path: Path) -> None:
     with running_box(
-        tmp_path, write(tmp_path, NOT_CAUGHT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1"
+        tmp_path, write_script(tmp_path, NOT_CATCHING_SCRIPT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1"
     ) as box:
-        statuses = {
+        responses = {
             415: box.send(b"<x/>", "text/xml"),
             400: box.send(b"[1,", "application/json"),
             406: box.send(b"[1]", "application/json", headers={"Accept": "image/png"}),
         }
-        for status, response in statuses.items():
+        for status, response in responses.items():
             assert response.status_code == status, response.text
             assert list(response.json()) == ["error", "code", "request_id"]
         assert box.send(b"own", "application/octet-stream").status_code == 415
 
 
-@pytest.mark.usefixtures("stand_in")
-@pytest.mark.parametrize("module", PUBLIC)
-def test_every_public_name_is_there(module: str) -> None:
-    found = importlib.import_module(f"sagemaker_inference.{module}")
-    assert PUBLIC[module] <= set(vars(found))
+@pytest.mark.usefixtures("importable_stand_in")
+@pytest.mark.parametrize("module", PUBLIC_NAMES)
+def test_every_public_name_of_the_toolkit_can_be_imported(module: str) -> None:
+    imported = importlib.import_module(f"sagemaker_inference.{module}")
+    assert PUBLIC_NAMES[module] <= set(vars(imported))
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_the_helpers_do_what_the_toolkits_do(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("importable_stand_in")
+def test_the_helper_functions_behave_as_the_toolkits(tmp_path: Path) -> None:
     utils: Any = importlib.import_module("sagemaker_inference.utils")
     assert utils.parse_accept("application/json, text/csv") == ["application/json", "text/csv"]
     headers = {"Accept": "a/b", "ContentType": "text/csv"}
@@ -160,8 +160,8 @@ def test_the_helpers_do_what_the_toolkits_do(tmp_path: Path) -> None:
     assert utils.read_file(str(tmp_path / "file")) == "bytes"
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_a_class_of_default_functions_can_be_built_on() -> None:
+@pytest.mark.usefixtures("importable_stand_in")
+def test_the_default_handler_class_can_be_used_as_a_base() -> None:
     handlers: Any = importlib.import_module("sagemaker_inference.default_inference_handler")
     errors: Any = importlib.import_module("sagemaker_inference.errors")
     defaults = handlers.DefaultInferenceHandler()
@@ -169,13 +169,13 @@ def test_a_class_of_default_functions_can_be_built_on() -> None:
     assert defaults.default_output_fn([1], "image/png, text/csv") == ("1\n", "text/csv")
     with pytest.raises(errors.UnsupportedFormatError):
         defaults.default_output_fn([1], "image/png")
-    for fails in (defaults.default_model_fn, lambda _: defaults.default_predict_fn([], None)):
+    for unimplemented in (defaults.default_model_fn, lambda _: defaults.default_predict_fn([], None)):
         with pytest.raises(NotImplementedError):
-            fails("/opt/ml/model")
+            unimplemented("/opt/ml/model")
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_the_older_toolkits_codecs_are_the_same() -> None:
+@pytest.mark.usefixtures("importable_stand_in")
+def test_the_older_toolkits_codecs_work() -> None:
     framework: Any = importlib.import_module("sagemaker_containers.beta.framework")
     encoders = framework.encoders
     assert encoders.npy_to_numpy(encoders.array_to_npy([1, 2])).tolist() == [1, 2]

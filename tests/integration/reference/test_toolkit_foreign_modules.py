@@ -1,4 +1,4 @@
-"""One client that imports a library with odd modules, as torch is, beside others that never heard of it."""
+"""A client that imports a library with unusual modules, such as torch, does not break the clients beside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import requests
 
 from tests.support.boxes import RunningBox, running_box
 
-#: What ``torch.classes`` does: it answers every attribute, with an object that cannot be iterated over.
+#: Like ``torch.classes``: it has every attribute, each an object that cannot be iterated over.
 ODD_MODULE = """
 import sys
 import types
@@ -55,7 +55,7 @@ def transform_fn(model, body, content_type, accept):
 
 
 def write_archive(folder: Path, word: str, imports: str = "") -> Path:
-    """An archive with a script alone."""
+    """Write an archive that consists of a script."""
     (folder / "code").mkdir(parents=True)
     (folder / "code" / "inference.py").write_text(SCRIPT.format(word=word, imports=imports))
     return folder
@@ -63,15 +63,15 @@ def write_archive(folder: Path, word: str, imports: str = "") -> Path:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of an installed library."""
+    """A folder with the odd library, for PYTHONPATH."""
     folder = tmp_path_factory.mktemp("library")
     (folder / "odd.py").write_text(ODD_MODULE)
     return str(folder)
 
 
 @pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[RunningBox]:
-    """A box with three clients; the first imports the library."""
+def box_with_clients(tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[RunningBox]:
+    """A box with three clients, of which the first imports the library."""
     folder = tmp_path_factory.mktemp("single")
     for name, imports in (("first", ", odd"), ("second", ""), ("third", "")):
         client = folder / "model" / "code" / name
@@ -84,14 +84,14 @@ def single(tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[R
         yield box
 
 
-def test_in_single_mode_every_client_is_served(single: RunningBox) -> None:
+def test_in_single_mode_every_client_is_served(box_with_clients: RunningBox) -> None:
     names = ("first", "second", "third")
-    assert [single.invoke(name, {}).json().get("result") for name in names] == list(names)
+    assert [box_with_clients.invoke(name, {}).json().get("result") for name in names] == list(names)
 
 
 @pytest.fixture(scope="module")
-def multi(tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[RunningBox]:
-    """A box in multi-model mode with one worker, which therefore has all archives in one process."""
+def box_with_archives(tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[RunningBox]:
+    """A box in multi-model mode with one worker, so that all archives share a process."""
     folder = tmp_path_factory.mktemp("multi")
     variables = {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": str(folder)}
     variables |= {"PYTHONPATH": library, "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
@@ -110,18 +110,18 @@ def invoke(box: RunningBox, name: str) -> tuple[int, str]:
     return response.status_code, response.text
 
 
-def test_in_multi_model_mode_every_later_archive_is_served(multi: RunningBox) -> None:
+def test_in_multi_model_mode_every_later_archive_is_served(box_with_archives: RunningBox) -> None:
     for name in ("first", "second", "third", "first"):
-        assert invoke(multi, name) == (200, name)
+        assert invoke(box_with_archives, name) == (200, name)
 
 
-def test_an_archive_is_unloaded_and_loaded_again_beside_it(multi: RunningBox, tmp_path: Path) -> None:
-    assert invoke(multi, "first") == (200, "first")
-    assert requests.delete(f"{multi.url}/models/second", timeout=60).status_code == 200
-    archive = next(Path(multi.environment["TRIREME_MODEL_ARCHIVES"]).glob("second/model"))
+def test_an_archive_can_be_reloaded_beside_it(box_with_archives: RunningBox, tmp_path: Path) -> None:
+    assert invoke(box_with_archives, "first") == (200, "first")
+    assert requests.delete(f"{box_with_archives.url}/models/second", timeout=60).status_code == 200
+    archive = next(Path(box_with_archives.environment["TRIREME_MODEL_ARCHIVES"]).glob("second/model"))
     (archive / "code" / "inference.py").write_text(SCRIPT.format(word="anew", imports=""))
     response = requests.post(
-        f"{multi.url}/models", json={"model_name": "second", "url": str(archive)}, timeout=60
+        f"{box_with_archives.url}/models", json={"model_name": "second", "url": str(archive)}, timeout=60
     )
     assert response.status_code == 200, response.text
-    assert invoke(multi, "second") == (200, "anew")
+    assert invoke(box_with_archives, "second") == (200, "anew")

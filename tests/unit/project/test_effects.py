@@ -95,7 +95,7 @@ SHOWN_BY = {
     "triton_grpc_port": (ENVIRONMENT, "test_tritons_ports_are_those_set_and_listen_on_loopback_only"),
     "triton_ports": (
         "integration/reference/test_article_triton.py",
-        "test_the_three_ports_are_open_on_loopback_alone",
+        "test_the_three_ports_are_open_on_loopback_only",
     ),
     "allow_grpc": (ENVIRONMENT, "test_tritons_own_grpc_client_works_against_the_open_port"),
     "triton_metrics_port": (
@@ -131,7 +131,7 @@ SHOWN_BY = {
     ),
     "load_timeout": (
         "integration/reference/test_toolkit_hanging_models.py",
-        "test_a_load_that_takes_too_long_is_a_504_and_its_name_is_free",
+        "test_a_load_that_takes_too_long_is_a_504_and_frees_its_name",
     ),
     "nginx": ("integration/supervisor/test_front.py", "test_nginx_is_used_if_found_required_or_off_as_set"),
     "restarts": (ENVIRONMENT, "test_a_box_without_restarts_ends_when_a_process_dies"),
