@@ -2,33 +2,33 @@
 (() => {
   mermaid.initialize({ startOnLoad: false });
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-  let drawn = Promise.resolve(null); // the theme of the last drawing
+  let lastDrawing = Promise.resolve(null); // its theme
 
-  const theme = () => {
+  const pageTheme = () => {
     const chosen = document.body.dataset.theme;
     return chosen === "dark" || (chosen !== "light" && prefersDark.matches) ? "dark" : "neutral";
   };
-  const draw = async (before) => {
-    const wanted = theme();
-    if (wanted === before) return wanted;
+  const draw = async (drawnTheme) => {
+    const theme = pageTheme();
+    if (theme === drawnTheme) return theme;
     const diagrams = document.querySelectorAll("pre.mermaid");
     for (const diagram of diagrams) {
       diagram.dataset.code ??= diagram.textContent;
       diagram.textContent = diagram.dataset.code;
       delete diagram.dataset.processed;
     }
-    mermaid.initialize({ startOnLoad: false, theme: wanted });
+    mermaid.initialize({ startOnLoad: false, theme });
     await mermaid.run({ nodes: diagrams });
     for (const diagram of diagrams) {
       // On a narrow screen a wide diagram is scrolled, because its text would be too small to read.
       diagram.style.overflowX = "auto";
-      const drawing = diagram.querySelector("svg");
-      if (drawing) drawing.style.minWidth = `min(${drawing.style.maxWidth || "100%"}, 45rem)`;
+      const svg = diagram.querySelector("svg");
+      if (svg) svg.style.minWidth = `min(${svg.style.maxWidth || "100%"}, 45rem)`;
     }
-    return wanted;
+    return theme;
   };
   // One drawing at a time: Mermaid measures text in the page.
-  const update = () => (drawn = drawn.then(draw));
+  const update = () => (lastDrawing = lastDrawing.then(draw));
 
   addEventListener("load", () => {
     update();

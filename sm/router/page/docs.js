@@ -6,11 +6,11 @@ const withKey = request => {
 };
 
 async function show() {
-  const answer = await fetch("openapi.json", { headers: keyField.value ? { "x-api-key": keyField.value } : {} });
-  const openapi = await answer.json();
-  document.getElementById("keying").hidden = answer.ok && !keyField.value;
-  document.getElementById("state").textContent = answer.ok ? "" : openapi.error;
-  if (!answer.ok) return;
+  const response = await fetch("openapi.json", { headers: keyField.value ? { "x-api-key": keyField.value } : {} });
+  const openapi = await response.json();
+  document.getElementById("key-panel").hidden = response.ok && !keyField.value;
+  document.getElementById("state").textContent = response.ok ? "" : openapi.error;
+  if (!response.ok) return;
   openapi.servers = [{ url: new URL(".", location).href.replace(/\/$/, "") }];
   SwaggerUIBundle({
     spec: openapi,

@@ -1,4 +1,4 @@
-// Small helpers that the other modules share.
+// Helpers that the other modules share: elements, downloads, number formats and base64.
 export const $ = id => document.getElementById(id);
 
 /** Create an element with attributes and children. Attributes that start with "on" are listeners. */
@@ -16,43 +16,49 @@ export function make(tag, attributes = {}, ...children) {
 /** The content type of bytes whose type is unknown. */
 export const ANY_BYTES = "application/octet-stream";
 
-let count = 0;
-export const newId = () => `f${++count}`;
+const REVOKE_DELAY_MS = 10000; // The browser needs the URL until the download has begun.
+const BASE64_CHUNK = 32768; // String.fromCharCode takes a limited number of arguments.
 
-export function save(name, content, type) {
+let lastId = 0;
+/** Return an element id that is unique in the page. */
+export const newId = () => `f${++lastId}`;
+
+/** Download content as a file. */
+export function download(fileName, content, type) {
   const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
-  make("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 10000);
+  make("a", { href: url, download: fileName }).click();
+  setTimeout(() => URL.revokeObjectURL(url), REVOKE_DELAY_MS);
 }
 
-export const milliseconds = value => (value >= 100 ? `${Math.round(value)} ms` : `${value.toFixed(1)} ms`);
+export const formatMilliseconds = value => (value >= 100 ? `${Math.round(value)} ms` : `${value.toFixed(1)} ms`);
 
 /** Format a number with at most four digits. */
-export const shortNumber = value =>
+export const formatNumber = value =>
   typeof value !== "number" ? String(value) : Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
 
 export async function toBase64(blob) {
   const bytes = new Uint8Array(await blob.arrayBuffer());
-  let text = "";
-  for (let at = 0; at < bytes.length; at += 32768) text += String.fromCharCode(...bytes.subarray(at, at + 32768));
-  return btoa(text);
+  let binary = "";
+  for (let start = 0; start < bytes.length; start += BASE64_CHUNK) binary += String.fromCharCode(...bytes.subarray(start, start + BASE64_CHUNK));
+  return btoa(binary);
 }
 
+/** Decode base64, or a data URL. Without a type, the first bytes tell it. */
 export function fromBase64(text, type) {
   const start = text.startsWith("data:") ? text.indexOf(",") + 1 : 0;
   const binary = atob(text.slice(start));
-  return new Blob([Uint8Array.from(binary, character => character.charCodeAt(0))], { type: type || sniff(binary) });
+  return new Blob([Uint8Array.from(binary, character => character.charCodeAt(0))], { type: type || detectContentType(binary) });
 }
 
 /** Tell the content type by the first bytes. */
-function sniff(binary) {
+function detectContentType(binary) {
   if (binary.startsWith("\x89PNG")) return "image/png";
   if (binary.startsWith("\xff\xd8")) return "image/jpeg";
   if (binary.startsWith("RIFF")) return binary.slice(8, 12) === "WEBP" ? "image/webp" : "audio/wav";
   if (binary.startsWith("OggS")) return "audio/ogg";
   if (binary.startsWith("ID3")) return "audio/mpeg";
-  return "application/octet-stream";
+  return ANY_BYTES;
 }
 
-/** Show a docstring's text, with the parts between backticks as code. */
-export const prose = text => text.split(/``?([^`]+)``?/).map((part, index) => (index % 2 ? make("code", {}, part) : part));
+/** Return a docstring's text as nodes, with the parts between backticks as code. */
+export const docstringNodes = text => text.split(/``?([^`]+)``?/).map((part, index) => (index % 2 ? make("code", {}, part) : part));

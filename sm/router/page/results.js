@@ -1,10 +1,13 @@
 // Show a result by its kind. A view is null if the result does not fit the kind; then it is shown as JSON.
-import { fromBase64, make, save, shortNumber } from "./dom.js";
+import { download, formatNumber, fromBase64, make } from "./dom.js";
 import { overlay } from "./overlay.js";
 
-/** sent: {picture: Blob or null, text: string} of the request's record. */
-export async function show(kind, result, sent) {
-  if (result && typeof result.image === "string" && String(result.content_type || "").startsWith("image/")) return pictureOf(result);
+const MAX_ROWS = 200;
+const MAX_CELL_CHARACTERS = 160;
+
+/** sent: what the request's record has: {picture: Blob or null, text: string}. */
+export async function showResult(kind, result, sent) {
+  if (result && typeof result.image === "string" && String(result.content_type || "").startsWith("image/")) return pictureView(result);
   if (!kind) return null;
   const value = kind.items && result && typeof result === "object" && kind.items in result ? result[kind.items] : result;
   const view = VIEWS[kind.kind];
@@ -16,67 +19,72 @@ export async function show(kind, result, sent) {
   }
 }
 
-function pictureOf({ image, content_type: type }) {
+function pictureView({ image, content_type: type }) {
   const blob = fromBase64(image, type);
-  return make("div", { class: "overlay" },
-    make("div", { class: "stage" }, make("img", { class: "picture", alt: "The picture of the answer", src: `data:${type};base64,${image}` })),
-    make("div", { class: "tools" }, make("button", { type: "button", id: "save-picture", onclick: () => save(`picture.${type.split("/")[1]}`, blob) }, "Download picture")));
+  return make("div", {},
+    make("div", { class: "picture-frame" }, make("img", { class: "picture", alt: "The picture of the answer", src: `data:${type};base64,${image}` })),
+    make("div", { class: "tools" }, make("button", { type: "button", id: "save-picture", onclick: () => download(`picture.${type.split("/")[1]}`, blob) }, "Download picture")));
 }
 
 const isObject = value => value !== null && typeof value === "object" && !Array.isArray(value);
+const formatShare = score => `${(score * 100).toFixed(1)} %`;
+
+/** A bar of a list of results; `share` is from 0 to 1. */
+function barOf(share) {
+  const bar = make("span", { class: "bar" });
+  bar.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+  return make("span", { class: "track" }, bar);
+}
 
 const VIEWS = {
   classes(kind, rows) {
     if (!Array.isArray(rows)) return null;
-    const pairs = rows.map(row => (isObject(row) ? [row[kind.label], row[kind.score]] : fromRow(kind.row, row)));
-    if (!pairs.length || pairs.some(each => !each || each[0] === undefined || !Number.isFinite(each[1]))) return null;
+    const pairs = rows.map(row => (isObject(row) ? [row[kind.label], row[kind.score]] : parseRow(kind.row, row)));
+    if (!pairs.length || pairs.some(pair => !pair || pair[0] === undefined || !Number.isFinite(pair[1]))) return null;
     const areShares = pairs.every(([, score]) => score >= 0 && score <= 1);
     const largest = areShares ? 1 : Math.max(...pairs.map(([, score]) => Math.abs(score))) || 1;
-    return make("ol", { class: "bars" }, ...pairs.map(([label, score]) => {
-      const bar = make("span", { class: "bar" });
-      bar.style.width = `${Math.max(0, (score / largest) * 100)}%`;
-      return make("li", {}, make("span", { class: "name" }, String(label)), make("span", { class: "score" }, areShares ? `${(score * 100).toFixed(1)} %` : shortNumber(score)), make("span", { class: "track" }, bar));
-    }));
+    return make("ol", { class: "bars" }, ...pairs.map(([label, score]) => make("li", {},
+      make("span", { class: "name" }, String(label)),
+      make("span", { class: "score" }, areShares ? formatShare(score) : formatNumber(score)),
+      barOf(score / largest))));
   },
-  boxes: boxes,
-  masks: boxes,
+  boxes: objectsView,
+  masks: objectsView,
   text(kind, value, sent) {
     const rows = (Array.isArray(value) ? value : [value]).map(row => (typeof row === "string" ? { [kind.text]: row } : row));
     if (!rows.length || rows.some(row => typeof row?.[kind.text] !== "string")) return null;
     if (rows.length === 1 && !Number.isFinite(rows[0][kind.score]))
-      return make("p", { class: "words" }, ...highlight(rows[0][kind.text], sent.text, kind.mark));
-    return make("ol", { class: "bars texts" }, ...rows.map(row => {
-      const score = row[kind.score], bar = make("span", { class: "bar" });
-      bar.style.width = `${Math.max(0, Math.min(1, score || 0)) * 100}%`;
-      return make("li", {}, make("span", { class: "name" }, ...highlight(row[kind.text], sent.text, kind.mark)),
-        Number.isFinite(score) ? make("span", { class: "score" }, `${(score * 100).toFixed(1)} %`) : null, make("span", { class: "track" }, bar));
-    }));
+      return make("p", { class: "text-result" }, ...highlightReplaced(rows[0][kind.text], sent.text, kind.mark));
+    return make("ol", { class: "bars text-bars" }, ...rows.map(row => make("li", {},
+      make("span", { class: "name" }, ...highlightReplaced(row[kind.text], sent.text, kind.mark)),
+      Number.isFinite(row[kind.score]) ? make("span", { class: "score" }, formatShare(row[kind.score])) : null,
+      barOf(row[kind.score] || 0))));
   },
   table(kind, value) {
     if (Array.isArray(value) && value.length && value.every(isObject)) {
       const names = [...new Set(value.flatMap(Object.keys))];
-      return table(names, value.map(row => names.map(name => row[name])));
+      return tableView(names, value.map(row => names.map(name => row[name])));
     }
     if (Array.isArray(value) && value.length && value.every(Array.isArray))
-      return table(value[0].map((_, index) => String(index)), value);
-    if (Array.isArray(value) && value.length) return table(["#", "value"], value.map((each, index) => [index, each]));
+      return tableView(value[0].map((_, index) => String(index)), value);
+    if (Array.isArray(value) && value.length) return tableView(["#", "value"], value.map((item, index) => [index, item]));
     if (!isObject(value)) return null;
     const columns = Object.values(value);
     if (columns.length && columns.every(column => Array.isArray(column) && column.length === columns[0].length))
-      return table(Object.keys(value), columns[0].map((_, index) => columns.map(column => column[index])));
-    return table(["name", "value"], Object.entries(value));
+      return tableView(Object.keys(value), columns[0].map((_, index) => columns.map(column => column[index])));
+    return tableView(["name", "value"], Object.entries(value));
   },
 };
 
-async function boxes(kind, rows, sent) {
+async function objectsView(kind, rows, sent) {
   if (!Array.isArray(rows) || !sent.picture || !rows.every(isObject)) return null;
-  const shown = await overlay(kind, rows, sent.picture);
-  if (shown && !rows.length) shown.prepend(make("p", { class: "empty" }, "Nothing was found in this picture."));
-  return shown;
+  const view = await overlay(kind, rows, sent.picture);
+  if (view && !rows.length) view.prepend(make("p", { class: "empty" }, "Nothing was found in this picture."));
+  return view;
 }
 
 /** Read a string by a pattern such as "{score}:{index}:{label}". The last field takes the rest of the string. */
-function fromRow(pattern, row) {
+function parseRow(pattern, row) {
   if (!pattern || typeof row !== "string") return null;
   const names = [...pattern.matchAll(/{(\w+)}/g)].map(match => match[1]);
   const separators = pattern.split(/{\w+}/).map(text => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
@@ -87,33 +95,32 @@ function fromRow(pattern, row) {
   return [fields.label, Number(fields.score)];
 }
 
-/** The text, with a <mark> around what replaces each mark of the sent text. */
-function highlight(text, sent, mark) {
-  if (!mark || !sent || !sent.includes(mark)) return [text];
-  const parts = sent.split(mark), nodes = [];
-  let at = 0;
+/** Return the text as nodes, with a <mark> around what replaces each `placeholder` of the sent text. */
+function highlightReplaced(text, sentText, placeholder) {
+  if (!placeholder || !sentText || !sentText.includes(placeholder)) return [text];
+  const parts = sentText.split(placeholder), nodes = [];
+  let end = 0; // of the text that is in nodes
   for (const [index, part] of parts.entries()) {
-    const known = index ? part : part.trimEnd();
-    const found = index === parts.length - 1 ? text.length - part.length : text.indexOf(part || " ", at);
     if (index === 0) {
-      if (!text.startsWith(known)) return [text];
-      at = text.startsWith(part) ? part.length : known.length;
-      nodes.push(text.slice(0, at));
+      const trimmed = part.trimEnd();
+      if (!text.startsWith(trimmed)) return [text];
+      end = text.startsWith(part) ? part.length : trimmed.length;
+      nodes.push(text.slice(0, end));
       continue;
     }
-    if (found < at || text.slice(found, found + part.length) !== part) return [text];
-    nodes.push(make("mark", {}, text.slice(at, found)), part);
-    at = found + part.length;
+    const start = index === parts.length - 1 ? text.length - part.length : text.indexOf(part || " ", end);
+    if (start < end || text.slice(start, start + part.length) !== part) return [text];
+    nodes.push(make("mark", {}, text.slice(end, start)), part);
+    end = start + part.length;
   }
   return nodes;
 }
 
-const MAX_ROWS = 200;
-function table(names, rows) {
-  const cell = value => (typeof value === "number" ? shortNumber(value) : isObject(value) || Array.isArray(value) ? shorten(JSON.stringify(value)) : String(value ?? ""));
+function tableView(names, rows) {
+  const cell = value => (typeof value === "number" ? formatNumber(value) : isObject(value) || Array.isArray(value) ? shorten(JSON.stringify(value)) : String(value ?? ""));
   return make("div", { class: "table", tabindex: 0, role: "region", "aria-label": "The result as a table" },
     make("table", {}, make("thead", {}, make("tr", {}, ...names.map(name => make("th", { scope: "col" }, name)))),
       make("tbody", {}, ...rows.slice(0, MAX_ROWS).map(row => make("tr", {}, ...row.map(value => make("td", {}, cell(value))))))),
     rows.length > MAX_ROWS ? make("p", { class: "help" }, `${rows.length - MAX_ROWS} more rows are in the JSON.`) : null);
 }
-const shorten = text => (text.length > 160 ? `${text.slice(0, 160)}…` : text);
+const shorten = text => (text.length > MAX_CELL_CHARACTERS ? `${text.slice(0, MAX_CELL_CHARACTERS)}…` : text);

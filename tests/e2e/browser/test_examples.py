@@ -14,7 +14,7 @@ RESULTS = {
     "efficientnet_lite": ".bars .bar",
     "bert_encode": "td",
     "detect_segment": "canvas.picture",
-    "t5_translate": ".words",
+    "t5_translate": ".text-result",
 }
 
 

@@ -22,7 +22,7 @@ RESULTS = {
     "yolov5": "canvas.picture",
     "bert_base": "mark",
     "orders": "td",
-    "telling": ".words",
+    "telling": ".text-result",
 }
 #: The client whose result is examined on every screen and in every view: those of the others differ in the result.
 EVERY_SCREEN = "yolov5"
@@ -55,7 +55,7 @@ def test_boxes_are_drawn_two_clicks_after_opening_the_page(page: Playground) -> 
     page.field("image").send_keys(str(CHELSEA))
     page.answered()
     page.wait(lambda: page.find("canvas.picture"))
-    assert page.text(".found") == "cat\n0.56"
+    assert page.text(".object-list") == "cat\n0.56"
     size = page.browser.execute_script(
         "const it = document.querySelector('canvas'); return [it.width, it.height]"
     )
@@ -70,7 +70,7 @@ def test_a_picture_that_is_dropped_is_sent(page: Playground) -> None:
     page.drop(CHELSEA, page.wait(lambda: page.find("#payload .drop")))
     page.answered()
     page.wait(lambda: page.find("canvas.picture"))
-    assert page.text(".found") == "cat\n0.56"
+    assert page.text(".object-list") == "cat\n0.56"
 
 
 def test_a_picture_that_is_pasted_is_sent(page: Playground) -> None:
@@ -85,13 +85,13 @@ def test_a_picture_that_is_pasted_is_sent(page: Playground) -> None:
 def test_the_score_filters_without_a_new_request(page: Playground, page_box: RunningBox) -> None:
     page.open("yolov5")
     page.sample()
-    page.wait(lambda: page.find(".found li"))
-    before, asked = len(page.all(".found li")), page_box.metric("trireme_invocations_total", model="yolov5")
+    page.wait(lambda: page.find(".object-list li"))
+    before, asked = len(page.all(".object-list li")), page_box.metric("trireme_invocations_total", model="yolov5")
     page.browser.execute_script(
         "const it = document.querySelector('#view-result input[type=range]');"
         "it.value = 0.83; it.dispatchEvent(new Event('input'))"
     )
-    assert 0 < len(page.all(".found li")) < before
+    assert 0 < len(page.all(".object-list li")) < before
     assert page_box.metric("trireme_invocations_total", model="yolov5") == asked
 
 
@@ -100,7 +100,7 @@ def test_hovering_a_box_shows_its_score(page: Playground) -> None:
     page.sample(1)
     canvas = page.wait(lambda: page.find("canvas.picture"))
     ActionChains(page.browser).move_to_element(canvas).perform()
-    assert page.wait(lambda: page.text(".tip")).startswith("cat 0.55")
+    assert page.wait(lambda: page.text(".tooltip")).startswith("cat 0.55")
 
 
 def test_the_last_picture_is_gone_when_a_text_model_answers(page: Playground) -> None:
@@ -244,7 +244,7 @@ def test_a_photo_of_the_camera_is_sent(page: Playground) -> None:
         camera.send_keys(str(CHELSEA))
         page.answered()
         page.wait(lambda: page.find("canvas.picture"))
-        assert page.text(".found") == "cat\n0.56"
+        assert page.text(".object-list") == "cat\n0.56"
         assert page.serious_findings() == []
     finally:
         page.browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
@@ -298,7 +298,7 @@ def test_a_stream_is_shown_as_it_comes(page: Playground) -> None:
     assert "five" not in page.text(".streaming")
     page.answered()
     assert "first part after" in page.text("#time")
-    assert page.text("#view-result .words").strip() == "one two three four five"
+    assert page.text("#view-result .text-result").strip() == "one two three four five"
 
 
 def test_where_the_time_went_and_what_was_asked_before(page: Playground) -> None:

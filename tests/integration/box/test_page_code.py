@@ -21,12 +21,12 @@ LANGUAGES = ("curl", "Python requests", "Python boto3", "JavaScript", "AWS CLI")
 #: Calls the page's own module as the page does, and prints the code by language.
 SCRIPT = """
 import { readFileSync } from "node:fs";
-import { buildRequest, code, languages, needsFile } from "./request.js";
+import { buildRequest, languages, needsFile, requestCode } from "./request.js";
 const { client, record, picture, parameters, origin } = JSON.parse(process.argv[2]);
 if (picture) record.image = new File([readFileSync(picture)], picture, { type: "image/png" });
 const records = client.count > 1 ? Array(client.count).fill(record) : [record];
 const request = await buildRequest(client, records, parameters, false);
-const shown = Object.fromEntries(languages.map(language => [language, code(language, request, origin, false)]));
+const shown = Object.fromEntries(languages.map(language => [language, requestCode(language, request, origin, false)]));
 console.log(JSON.stringify({ shown, file: needsFile(request) ? request.body : null }));
 """
 
