@@ -1,4 +1,4 @@
-"""One box and one browser for all tests of the page."""
+"""One box and one browser for all tests of the pages."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.support.tritons import Model
 
 __all__ = ["demo"]
 
-EXAMPLES_TIMEOUT_S = 240.0  # ten models, on a machine that does other things too
+EXAMPLES_TIMEOUT_S = 240.0  # ten models, on a busy machine
 DOUBLES = Model('return {"y": 2 * tensor(request, "x")}', {"x": ("FP32", [2, 2])}, {"y": ("FP32", [2, 2])})
 
 
 @pytest.fixture(scope="session")
 def page_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """The demo's models, one that has no client, clients as a team may have them, and a new one as written."""
+    """A box with the demo's models, a model without a client, a team's clients, and a client from ``sm new-client``."""
     folder = tmp_path_factory.mktemp("page")
     repository = folder / "models"
     repository.mkdir()
@@ -43,7 +43,7 @@ def page_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 @pytest.fixture(scope="module")
 def examples_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """The demo and all examples, as ``make serve EXAMPLES=1`` serves them."""
+    """A box with the demo and all examples, as ``make serve EXAMPLES=1`` starts it."""
     settings = Settings.read({})
     prepare(settings)
     example_repositories.prepare(settings)

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: charts and tables of a box that works, and of one that has faults."""
+"""The dashboard in a real browser: charts and tables of a box that works, and of one with faults."""
 
 from __future__ import annotations
 
@@ -14,34 +14,43 @@ from selenium import webdriver
 from selenium.webdriver import Keys
 from selenium.webdriver.support.ui import Select
 
-from tests.support.boxes import RunningBox, running_box
+from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.dashboard import Dashboard
 from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.multi_model_endpoint import Endpoint
 from tests.support.playground import DESKTOP, SCREENS
 
 
-@pytest.fixture(scope="module")
+# For the session, like the browser: the box counts these requests while the browser starts.
+@pytest.fixture(scope="session")
 def busy_box(page_box: RunningBox) -> RunningBox:
-    """The box after some requests, one of them refused."""
+    """The box after some requests, one of which fails."""
     for text in ("Paris is the [MASK] of France.", "A [MASK] day.", "no blank here"):
         page_box.invoke("bert_base", {"text": text})
-    doubled = {"inputs": [{"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
-    assert requests.post(f"{page_box.url}/v2/models/doubles/infer", json=doubled, timeout=30).ok
+    tensors = {"inputs": [{"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
+    assert requests.post(f"{page_box.url}/v2/models/doubles/infer", json=tensors, timeout=30).ok
     return page_box
 
 
 @pytest.fixture
-def dashboard(browser: webdriver.Chrome, busy_box: RunningBox) -> Dashboard:
+def dashboard(busy_box: RunningBox, browser: webdriver.Chrome) -> Dashboard:
     page = Dashboard(browser, busy_box.url)
     page.complaints()
     return page
 
 
-def test_the_requests_are_in_the_charts_and_in_the_tables(dashboard: Dashboard) -> None:
+def failed_requests(url: str) -> int:
+    """The failed requests of the box's last minute, as it counts them for the dashboard."""
+    data = requests.get(f"{url}/dashboard/data", timeout=30).json()
+    return int(data["box"]["last_minute"]["all"]["answers"].get("4xx", 0))
+
+
+def test_requests_are_in_the_charts_and_in_the_tables(dashboard: Dashboard) -> None:
     dashboard.show_on(DESKTOP)
+    # The page asks for new points every five seconds. It is opened when the point is there.
+    wait_until(lambda: failed_requests(dashboard.url) == 1, description="the point with the failed request")
     dashboard.open_dashboard()
-    dashboard.wait(lambda: dashboard.row("models", "bert_base")[7] == "1")  # refused
+    dashboard.wait(lambda: dashboard.row("models", "bert_base")[7] == "1")
     assert dashboard.row("models", "bert_base")[1:3] == ["1", "ready"]
     assert dashboard.row("models", "bert_base")[3] != "0/s"
     assert dashboard.row("models", "doubles")[2] == "ready"
@@ -52,14 +61,14 @@ def test_the_requests_are_in_the_charts_and_in_the_tables(dashboard: Dashboard) 
     assert {"2xx", "4xx"} <= set(dashboard.legend("Requests per second by status"))
     assert "infer" in dashboard.legend("Where the time goes: stages")
     assert dashboard.text("#state") == "ready"
-    loaded = dashboard.browser.execute_script(
+    addresses = dashboard.browser.execute_script(
         "return performance.getEntriesByType('resource').map(it => it.name)"
     )
-    assert loaded
-    assert all(name.startswith(dashboard.url) for name in loaded)
+    assert addresses
+    assert all(address.startswith(dashboard.url) for address in addresses)
 
 
-def test_everybody_can_read_it(dashboard: Dashboard) -> None:
+def test_the_dashboard_is_readable_on_every_screen(dashboard: Dashboard) -> None:
     dashboard.open_dashboard()
     dashboard.wait(lambda: dashboard.has_values("Memory"))
     for screen in SCREENS:
@@ -71,19 +80,18 @@ def test_everybody_can_read_it(dashboard: Dashboard) -> None:
     assert dashboard.complaints() == []
 
 
-def test_it_can_be_used_with_the_keyboard_alone(dashboard: Dashboard) -> None:
+def test_the_dashboard_works_with_the_keyboard_alone(dashboard: Dashboard) -> None:
     dashboard.show_on(DESKTOP)
     dashboard.open_dashboard()
     dashboard.wait(lambda: dashboard.has_values("Memory"))
     plot = dashboard.plot("Memory")
-    before = str(plot.get_attribute("aria-label"))
-    assert "triton" in before
+    last_values = str(plot.get_attribute("aria-label"))
+    assert "triton" in last_values
     dashboard.browser.execute_script("arguments[0].focus()", plot)
     dashboard.browser.switch_to.active_element.send_keys(Keys.HOME)
-    dashboard.wait(lambda: plot.get_attribute("aria-label") != before)
-    # Another model's past.
-    choice = Select(dashboard.browser.find_element("id", "model"))
-    choice.select_by_visible_text("doubles")
+    dashboard.wait(lambda: plot.get_attribute("aria-label") != last_values)
+    model_choice = Select(dashboard.browser.find_element("id", "model"))
+    model_choice.select_by_visible_text("doubles")
     assert list(dashboard.legend("Requests per second by model")) == ["doubles"]
 
 
@@ -102,7 +110,7 @@ def faulty_box(tmp_path: Path) -> Iterator[Endpoint]:
 
 
 @pytest.mark.exhaustive
-def test_faults_show_and_do_not_break_the_page(browser: webdriver.Chrome, faulty_box: Endpoint) -> None:
+def test_faults_are_shown_and_do_not_break_the_page(browser: webdriver.Chrome, faulty_box: Endpoint) -> None:
     box = faulty_box.box
     for name in ("staying", "leaving"):
         faulty_box.loaded(name, faulty_box.platform.flat(name, multiplying_model()))
@@ -124,7 +132,7 @@ def test_faults_show_and_do_not_break_the_page(browser: webdriver.Chrome, faulty
     page.wait(lambda: page.row("models", "staying")[2:3] == ["ready"] and page.text("#state") == "ready")
     assert page.row("processes", "triton")[4] == "1"
     assert page.serious_findings() == []
-    # Of a box that is gone the charts stay.
+    # When the box is gone, the charts stay.
     box.stop()
     page.wait(lambda: "Seen last at" in page.text("#state"))
     assert page.has_values("Memory")

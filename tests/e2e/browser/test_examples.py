@@ -1,4 +1,4 @@
-"""The playground with the clients of the examples: each has a sample, and a result as its client says it is."""
+"""The playground with the example clients: the first sample of each leads to the result that the client describes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.support.playground import DESKTOP, PHONE, Playground, Screen
 
 pytestmark = pytest.mark.exhaustive
 
+#: An element of each client's result.
 RESULTS = {
     "efficientnet_lite": ".bars .bar",
     "bert_encode": "td",
