@@ -37,13 +37,21 @@ class InstanceLock:
         os.close(self._descriptor)
 
 
-def acquire_instance_lock(box_id: str, folder: Path = SHARED_MEMORY) -> InstanceLock:
-    """Take the lock of this box. Raises ``BlockingIOError`` if another process holds it."""
+def acquire_instance_lock(box_id: str, folder: Path = SHARED_MEMORY, *, is_new: bool = False) -> InstanceLock:
+    """Take the lock of this box. Raises ``BlockingIOError`` if another process holds it.
+
+    Args:
+        box_id: The box's id.
+        folder: Holds the lock's file.
+        is_new: Nobody else knows the id. Only a sweep can hold the lock, which found the file before it was
+            locked: wait until the sweep has removed it.
+    """
     path = _lock_file(box_id, folder)
+    operation = fcntl.LOCK_EX if is_new else fcntl.LOCK_EX | fcntl.LOCK_NB
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, operation)
         except BlockingIOError:
             os.close(descriptor)
             raise

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +21,8 @@ from typing import Any
 
 import requests
 
+from sm import process_table
+from sm.router.routes.control_routes import MAX_SCRAPES_PER_S
 from sm.run_state import Box
 from sm.settings import HERE
 
@@ -29,10 +33,17 @@ WAIT_TIMEOUT_S = 60.0
 CONTROL_TIMEOUT_S = 30.0  # for one answer of the control plane, on a busy machine
 
 
+#: Ports for the servers of tests: above those that tests name, below those that the kernel assigns (from 32768).
+PORTS = range(22_000, 32_000)
+
+
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Return a port that nothing uses. The kernel assigns it to nobody before the test's server binds it."""
+    while True:
+        port = secrets.choice(PORTS)
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("0.0.0.0", port))
+            return port
 
 
 def wait_until(
@@ -69,6 +80,8 @@ class RunningBox:
     port: int
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
+    #: When the last requests for ``/metrics`` were answered.
+    scrapes: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SCRAPES_PER_S))
 
     @property
     def url(self) -> str:
@@ -95,16 +108,37 @@ class RunningBox:
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that have these labels."""
         total = 0.0
-        for line in requests.get(f"{self.url}/metrics", timeout=CONTROL_TIMEOUT_S).text.splitlines():
+        for line in self.scrape().splitlines():
             if line.startswith((f"{name}{{", f"{name} ")) and all(
                 f'{k}="{v}"' in line for k, v in labels.items()
             ):
                 total += float(line.rpartition(" ")[2])
         return total
 
+    def scrape(self) -> str:
+        """Return the present text of ``/metrics``. The box repeats its last text if it is asked more often."""
+        if len(self.scrapes) == MAX_SCRAPES_PER_S:
+            time.sleep(max(0.0, self.scrapes[0] + 1.0 - time.monotonic()))
+        text = requests.get(f"{self.url}/metrics", timeout=CONTROL_TIMEOUT_S).text
+        self.scrapes.append(time.monotonic())
+        return text
+
     def pids(self, text: str) -> list[int]:
         """Return the descendants of ``serve`` whose command line contains ``text``."""
         return [pid for pid in descendants(self.process.pid) if text in command_line(pid)]
+
+    def pid(self, text: str) -> int:
+        """Wait until one such process is found, and return its id.
+
+        The kernel's lists of children may omit some while others start or end.
+        """
+
+        def only_pid() -> int | None:
+            pids = self.pids(text)
+            return pids[0] if len(pids) == 1 else None
+
+        pid: int = wait_until(only_pid, description=f"one process with {text!r} in its command line")
+        return pid
 
     def workers(self) -> list[int]:
         """Return the data plane's workers, without their master.
@@ -115,6 +149,16 @@ class RunningBox:
         return [
             pid for pid in children(self.child("data")["pid"]) if "sm.server.worker data" in command_line(pid)
         ]
+
+    def wait_for_workers(self, count: int) -> list[int]:
+        """Wait until the data plane has ``count`` workers, and return them."""
+
+        def found() -> list[int] | None:
+            workers = self.workers()
+            return workers if len(workers) == count else None
+
+        workers: list[int] = wait_until(found, description=f"{count} workers")
+        return workers
 
     def wait_for_log(self, text: str) -> str:
         """Wait until the log contains ``text``, and return it. A log line may come after its response."""
@@ -273,12 +317,8 @@ def log_of_failed_start(
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that ``pid`` started, from ``/proc``."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += map(int, task.read_text().split())
-    return found
+    """Return the processes that ``pid`` started, as the kernel lists them; none if it has ended."""
+    return sorted(process_table.children(pid))
 
 
 def descendants(pid: int) -> list[int]:

@@ -346,7 +346,7 @@ def acquire_instance_lock(box_id: str) -> shared_memory_cleanup.InstanceLock | N
             if not (SHARED_MEMORY / f"trireme-{json.loads(file.read_text())['id']}.lock").exists():
                 shutil.rmtree(file.parent, ignore_errors=True)
     try:
-        return shared_memory_cleanup.acquire_instance_lock(box_id, SHARED_MEMORY)
+        return shared_memory_cleanup.acquire_instance_lock(box_id, SHARED_MEMORY, is_new=True)
     except (PermissionError, FileNotFoundError) as error:
         # A volume that belongs to root may be mounted there.
         raise StartError(

@@ -79,7 +79,7 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
         wanting = {model.name for model in problems.on_cpu(models_of(repository), machine)}
         cpu_models = wanting if machine.without_gpu == "cpu" else set()
         box = replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models))
-        hold = shared_memory_cleanup.acquire_instance_lock(box.id)
+        hold = shared_memory_cleanup.acquire_instance_lock(box.id, is_new=True)
         try:
             with _process(settings, box, models):
                 transport = Transport(settings, box)

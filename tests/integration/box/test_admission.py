@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, command_line, retry_until_ok, running_box, wait_until
+from tests.support.boxes import RunningBox, retry_until_ok, running_box, wait_until
 from tests.support.echo_requests import ECHO_BODY
 from tests.support.load import Load, dispatch_body
 from tests.support.tritons import MODELS
@@ -201,16 +201,14 @@ def test_200_busy_models_use_a_bounded_number_of_threads_and_metrics(admission_b
     admission_box.release()
     outcomes = [outcome for load in loads for outcome in load.join().outcomes]
     assert sorted(outcomes) == ["200"] * MAX_IN_WORKERS + ["429"] * (MANY_MODELS - MAX_IN_WORKERS)
-    series = requests.get(f"{admission_box.box.url}/metrics", timeout=10).text.splitlines()
+    series = admission_box.box.scrape().splitlines()
     assert len([line for line in series if line.startswith("trireme_model_in_flight{")]) <= 65
     assert admission_box.box.invoke("quiet", "four").json()["result"] == 4
 
 
 def test_a_stalled_model_process_does_not_make_other_models_wait(admission_box: AdmissionBox) -> None:
     """A noticed stall restarts Triton, so others may get a 503; but nobody waits in the stalled model's queue."""
-    [stub] = [
-        pid for pid in admission_box.box.pids("triton_python_backend_stub") if "/echo/" in command_line(pid)
-    ]
+    stub = admission_box.box.pid("/echo/1/model.py")
     os.kill(stub, signal.SIGSTOP)
     path = "/v2/models/echo/infer"
     with Load(admission_box.box.port, ECHO_BODY, path=path, retry_delay_s=0.05).start(

@@ -203,7 +203,7 @@ def test_metrics_have_the_routers_and_tritons_series(box: RunningBox, cat: bytes
 def test_promtool_finds_no_problem_in_our_own_metrics(box: RunningBox, cat: bytes) -> None:
     """Triton's series, which begin with nv_, are NVIDIA's to mend."""
     assert box.send(cat, "image/png", params={"modelname": "resnet"}).status_code == 200
-    lines = requests.get(f"{box.url}/metrics", timeout=5).text.splitlines(keepends=True)
+    lines = box.scrape().splitlines(keepends=True)
     own_series = "".join(
         line for line in lines if not line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith("nv_")
     )

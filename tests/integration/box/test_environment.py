@@ -88,7 +88,7 @@ def configured_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 @pytest.fixture(scope="module")
 def triton_command(configured_box: RunningBox) -> list[str]:
     """Triton's command line, from the kernel."""
-    (pid,) = configured_box.pids("--model-repository=")
+    pid = configured_box.pid("--model-repository=")
     return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
 
 
@@ -179,7 +179,7 @@ def test_tritons_own_grpc_client_works_against_the_open_port(
 def test_only_the_ports_that_are_allowed_are_open_and_metrics_answers(
     configured_box: RunningBox, triton_command: list[str]
 ) -> None:
-    (pid,) = configured_box.pids("--model-repository=")
+    pid = configured_box.pid("--model-repository=")
     allowed_ports = {
         int(option_value(triton_command, "grpc-port")),
         int(option_value(triton_command, "metrics-port")),
@@ -194,7 +194,7 @@ def test_only_the_ports_that_are_allowed_are_open_and_metrics_answers(
 
 
 def test_the_more_specific_variable_sets_the_number_of_workers(configured_box: RunningBox) -> None:
-    assert len(configured_box.workers()) == 1
+    assert configured_box.wait_for_workers(1)
 
 
 def test_the_body_limit_in_bytes_wins_over_the_one_in_mebibytes(configured_box: RunningBox) -> None:
@@ -251,7 +251,7 @@ def minimal_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox
 
 
 def test_tritons_ports_are_those_set_and_listen_on_loopback_only(minimal_box: RunningBox) -> None:
-    (pid,) = minimal_box.pids("--model-repository=")
+    pid = minimal_box.pid("--model-repository=")
     names = ("HTTP", "GRPC", "METRICS")
     ports_set = {int(minimal_box.environment[f"SAGEMAKER_TRITON_{name}_PORT"]) for name in names}
     addresses = listening(pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import select
 import signal
 import socket
 import time
@@ -13,7 +14,14 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, command_line, retry_until_ok, running_box, wait_until
+from tests.support.boxes import (
+    WAIT_TIMEOUT_S,
+    RunningBox,
+    command_line,
+    retry_until_ok,
+    running_box,
+    wait_until,
+)
 from tests.support.load import Load, dispatch_body
 
 
@@ -76,7 +84,7 @@ def test_a_killed_worker_is_replaced_and_the_other_workers_requests_succeed(
     restarts_before = faulty.metric("trireme_restarts_total", process="worker")
     with Load(faulty.port, request_body).start(callers=4) as load:
         wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
-        killed_worker, _ = faulty.workers()
+        killed_worker, _ = faulty.wait_for_workers(2)
         os.kill(killed_worker, signal.SIGKILL)
         wait_until(
             lambda: killed_worker not in faulty.workers() and len(faulty.workers()) == 2,
@@ -118,7 +126,7 @@ def test_a_killed_master_of_the_data_plane_is_replaced(faulty: RunningBox) -> No
 
 
 def test_an_overload_gets_429_and_the_rest_is_served_at_the_usual_rate(faulty: RunningBox) -> None:
-    memory_before = sum(resident_bytes(pid) for pid in faulty.workers())
+    memory_before = sum(resident_bytes(pid) for pid in faulty.wait_for_workers(2))
     body = dispatch_body("slow", {"seconds": 0.05})
     # Fewer callers than one worker takes at once: the kernel may give it all of them.
     usual_rate = measure_rate(faulty, body, callers=24)
@@ -129,7 +137,7 @@ def test_an_overload_gets_429_and_the_rest_is_served_at_the_usual_rate(faulty: R
         assert faulty.ping()[0] == 200
     assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes
     assert all("retry-after" in head for head in flood.headers)
-    assert sum(resident_bytes(pid) for pid in faulty.workers()) < memory_before + 200e6
+    assert sum(resident_bytes(pid) for pid in faulty.wait_for_workers(2)) < memory_before + 200e6
 
 
 def test_callers_that_send_their_bodies_slowly_block_nobody(faulty: RunningBox) -> None:
@@ -192,22 +200,29 @@ def test_hanging_up_cancels_the_callers_work(faulty: RunningBox, cat: bytes) -> 
     body = dispatch_body("yolov5", base64.b64encode(cat).decode())
     head = f"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     cancelled_before = faulty.metric("trireme_invocations_total", model="yolov5", status="499")
-    connections = [socket.create_connection(("127.0.0.1", faulty.port), timeout=10) for _ in range(8)]
-    for connection in connections:
-        connection.sendall(head.encode() + body)
-    wait_until(lambda: faulty.metric("trireme_in_flight") >= 4, description="the requests in flight")
-    for connection in connections:
-        connection.close()
-    wait_until(
-        lambda: faulty.metric("trireme_invocations_total", model="yolov5", status="499") > cancelled_before,
-        description="a 499",
-    )
-    wait_until(lambda: faulty.metric("trireme_in_flight") == 0, description="idle workers")
+
+    def is_cancelled() -> bool:
+        connections = [socket.create_connection(("127.0.0.1", faulty.port), timeout=10) for _ in range(8)]
+        for connection in connections:
+            connection.sendall(head.encode() + body)
+        # When one is answered, the others are in flight.
+        assert select.select(connections, [], [], WAIT_TIMEOUT_S)[0]
+        for connection in connections:
+            connection.close()
+        wait_until(lambda: faulty.metric("trireme_in_flight") == 0, description="idle workers")
+        cancelled = faulty.metric("trireme_invocations_total", model="yolov5", status="499")
+        return cancelled > cancelled_before
+
+    # If this process is stopped for a moment, all are answered before it closes the connections.
+    wait_until(is_cancelled, description="a 499")
     assert faulty.invoke("yolov5", base64.b64encode(cat).decode()).status_code == 200
 
 
 def test_a_killed_model_process_is_replaced(faulty: RunningBox, request_body: bytes) -> None:
     expected = faulty.send(request_body).content
-    stubs = [pid for pid in faulty.pids("triton_python_backend_stub") if "/resnet/" in command_line(pid)]
+    stubs = wait_until(
+        lambda: [pid for pid in faulty.pids("triton_python_backend_stub") if "/resnet/" in command_line(pid)],
+        description="the process of ResNet",
+    )
     os.kill(stubs[0], signal.SIGKILL)
     assert retry_until_ok(lambda: faulty.send(request_body)).content == expected

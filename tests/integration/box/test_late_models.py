@@ -54,12 +54,9 @@ def test_a_worker_that_starts_without_its_model_serves_it_later(tmp_path: Path, 
     ) as box:
         assert worker_statuses(box) == {200}
         control_model(box, "unload")
-        pids_before = set(box.pids("sm.server.worker data"))
-        # The arbiter has the lowest pid of them.
-        os.kill(max(pids_before), signal.SIGKILL)
-        wait_until(
-            lambda: len(set(box.pids("sm.server.worker data")) - pids_before) == 1, description="a new worker"
-        )
+        workers_before = box.wait_for_workers(WORKERS)
+        os.kill(workers_before[0], signal.SIGKILL)
+        wait_until(lambda: set(box.workers()) - set(workers_before), description="a new worker")
         # It looked for the model, did not find it, and therefore does not serve the client.
         wait_until(lambda: worker_statuses(box) != {200}, description="the new worker's answer")
         control_model(box, "load")

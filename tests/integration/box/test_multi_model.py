@@ -20,10 +20,11 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.boxes import log_of_failed_start, retry_until_ok, running_box, wait_until
+from tests.support.boxes import WAIT_TIMEOUT_S, log_of_failed_start, retry_until_ok, running_box, wait_until
 from tests.support.load import Load
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.multi_model_endpoint import Endpoint, X
+from tests.support.tritons import Model
 
 log = logging.getLogger(__name__)
 CLIENT = """
@@ -379,12 +380,17 @@ def test_unknown_names_are_404s(endpoint: Endpoint) -> None:
     assert requests.put(f"{endpoint.url}/models/nobody", timeout=10).status_code == 405
 
 
+def loading_until(go_on: Path, model: Model) -> Model:
+    """Return the model with a load that does not end before the file ``go_on`` exists."""
+    head = f"{model.head}        while not os.path.exists({str(go_on)!r}):\n            time.sleep(0.02)\n"
+    return replace(model, head=head)
+
+
 def test_while_a_model_loads_others_are_served_and_ping_answers(endpoint: Endpoint, tmp_path: Path) -> None:
     """It is loaded when the test says so: nothing here has waited for that."""
     endpoint.loaded("quick", endpoint.platform.flat("quick", multiplying_model(2)))
-    slow, go_on = multiplying_model(3), tmp_path / "go-on"
-    head = f"{slow.head}        while not os.path.exists({str(go_on)!r}):\n            time.sleep(0.02)\n"
-    url = endpoint.platform.flat("slow", replace(slow, head=head))
+    go_on = tmp_path / "go-on"
+    url = endpoint.platform.flat("slow", loading_until(go_on, multiplying_model(3)))
     with ThreadPoolExecutor(1) as caller:
         loading = caller.submit(endpoint.load, "slow", url)
         try:
@@ -450,9 +456,12 @@ def test_models_loaded_and_unloaded_under_load_answer_rightly_or_404_and_never_5
     kinds = (("plain", json.dumps(X).encode()), ("client", json.dumps(X).encode()), ("client", payload))
     loads = [Load(endpoint.box.port, body, path=f"/models/{name}/invoke") for name, body in kinds]
 
+    def all_seen() -> bool:
+        return bool(loads[0].outcomes["200"]) and all(load.outcomes["404"] for load in loads)
+
     def comes_and_goes(name: str) -> None:
         end = time.monotonic() + 8
-        while time.monotonic() < end:
+        while time.monotonic() < end or not (all_seen() or time.monotonic() > end + WAIT_TIMEOUT_S):
             endpoint.loaded(name, urls[name])
             # Now before its client is made, now in the middle of it, now after it.
             time.sleep(0.4 * random.random())
@@ -540,7 +549,7 @@ def test_a_python_models_process_killed_and_its_archive_unloaded_at_once(endpoin
     """Triton would wait for the dead process for ever."""
     endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2)))
     endpoint.loaded("two", endpoint.platform.flat("two", multiplying_model(3)))
-    (stub,) = endpoint.box.pids("/models/one/1/model.py")
+    stub = endpoint.box.pid("/models/one/1/model.py")
     os.kill(stub, signal.SIGKILL)
     # It may be just being loaded again.
     wait_until(lambda: endpoint.unload("one").status_code == 200, description="the unload")
@@ -556,7 +565,7 @@ def test_a_python_model_whose_process_is_killed_is_back_and_no_other_notices(end
     time.sleep(2)  # until the control plane has seen them
     with Load(endpoint.box.port, json.dumps(X).encode(), path="/models/two/invoke").start(callers=2) as load:
         for _ in range(2):
-            (stub,) = endpoint.box.pids("/models/one/1/model.py")
+            stub = endpoint.box.pid("/models/one/1/model.py")
             os.kill(stub, signal.SIGKILL)
             wait_until(lambda: endpoint.invoke("one").status_code != 200, description="the death noticed")
             retry_until_ok(lambda: endpoint.invoke("one"))
@@ -578,7 +587,7 @@ def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_
         endpoint.loaded("chain", endpoint.platform.nested("chain", chain)): 2,
     }
     triton = endpoint.process("triton")
-    (stub,) = endpoint.box.pids("/models/stalled/1/model.py")
+    stub = endpoint.box.pid("/models/stalled/1/model.py")
     loads: dict[tuple[str, float], Load] = {}
     for name in factors:
         for x in (1.0, 7.0):
@@ -641,26 +650,38 @@ def test_an_archive_that_is_gone_when_triton_is_started_again_is_missed_by_nobod
     assert endpoint.y("two") == [3, 6]
 
 
-def test_a_control_plane_killed_half_way_through_a_load_clears_it_away(endpoint: Endpoint) -> None:
-    url = endpoint.platform.flat("half", multiplying_model(2, seconds=4))
+def test_a_control_plane_killed_half_way_through_a_load_clears_it_away(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go-on"
+    url = endpoint.platform.flat("half", loading_until(go_on, multiplying_model(2)))
     with ThreadPoolExecutor(1) as caller:
         cut_short = caller.submit(endpoint.load, "half", url)
-        endpoint.begun("half", cut_short)
-        endpoint.box.kill_and_wait_for_restart("control")
-        assert cut_short.result().status_code in (502, 503)
+        try:
+            endpoint.begun("half", cut_short)
+            endpoint.box.kill_and_wait_for_restart("control")
+            assert cut_short.result().status_code in (502, 503)
+        finally:
+            go_on.touch()
     endpoint.box.wait_ready()
     assert endpoint.names() == []
     retry_until_ok(lambda: endpoint.load("half", url))
     assert endpoint.y("half") == [2, 4]
 
 
-def test_triton_killed_half_way_through_a_load_is_a_503_and_leaves_nothing(endpoint: Endpoint) -> None:
-    url = endpoint.platform.flat("half", multiplying_model(2, seconds=4))
+def test_triton_killed_half_way_through_a_load_is_a_503_and_leaves_nothing(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go-on"
+    url = endpoint.platform.flat("half", loading_until(go_on, multiplying_model(2)))
     with ThreadPoolExecutor(1) as caller:
         cut_short = caller.submit(endpoint.load, "half", url)
-        endpoint.begun("half", cut_short)
-        endpoint.box.kill_and_wait_for_restart("triton")
-        response = cut_short.result()
+        try:
+            endpoint.begun("half", cut_short)
+            endpoint.box.kill_and_wait_for_restart("triton")
+            response = cut_short.result()
+        finally:
+            go_on.touch()
     assert (response.status_code, response.json()["code"]) == (503, "not_ready")
     endpoint.box.wait_ready()
     assert endpoint.names() == []

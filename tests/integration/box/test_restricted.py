@@ -71,7 +71,7 @@ def test_the_shared_memory_of_a_killed_worker_is_released(box: RunningBox) -> No
         lambda: not [name for name in box.shared_memory_files() if f"-{worker}-" in name],
         description="removal of its files",
     )
-    (triton,) = box.pids("--http-port=")
+    triton = box.pid("--http-port=")
     port = int(re.findall(r"--http-port=(\d+)", command_line(triton))[0])
     wait_until(
         lambda: not [name for name in health.regions(port, KEY) if f"-{worker}-" in name],

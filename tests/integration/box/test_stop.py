@@ -30,6 +30,9 @@ def test_sigterm_under_load_loses_no_accepted_request(demo: Path, tmp_path: Path
             Load(box.port, dispatch_body("slow", {"seconds": 3.0})).start(2, requests_each=1) as slow_load,
         ):
             wait_until(lambda: load.outcomes["200"] >= 10, description="answers under load")
+            wait_until(
+                lambda: box.metric("trireme_model_in_flight", model="slow") == 2, description="slow requests"
+            )
             assert box.stop(signal.SIGTERM) == 0
             slow_load.join()
     assert slow_load.outcomes == {"200": 2}

@@ -14,6 +14,7 @@ import tritonclient.http as triton
 
 from sm import __version__
 from sm.router.invocation import BINARY
+from sm.router.routes.control_routes import MAX_SCRAPES_PER_S
 from tests.support.boxes import RunningBox, running_box
 from tests.support.raw_http import exchange
 from tests.support.tritons import MODELS
@@ -197,8 +198,17 @@ def test_unknown_model_names_add_no_metrics(box: RunningBox) -> None:
             box.send(json.dumps(ECHO_REQUEST).encode(), params={"modelname": f"stranger{number}"}).status_code
             == 404
         )
-    assert "stranger" not in requests.get(f"{box.url}/metrics", timeout=5).text
+    assert "stranger" not in box.scrape()
     assert box.metric("trireme_invocations_total", model="-", status="404") == count_before + 10
+
+
+def test_a_request_is_counted_before_it_is_answered(box: RunningBox) -> None:
+    count_before = box.metric("trireme_invocations_total", model="echo", status="200")
+    # More often than the box collects its metrics in a second.
+    for number in range(2 * MAX_SCRAPES_PER_S):
+        assert box.send(json.dumps(ECHO_REQUEST).encode()).status_code == 200
+        count = box.metric("trireme_invocations_total", model="echo", status="200")
+        assert count == count_before + number + 1
 
 
 def test_a_request_may_name_the_model_version(box: RunningBox) -> None:

@@ -39,7 +39,7 @@ def box_with_open_ports(demo: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def triton_ports(box: RunningBox) -> dict[int, str]:
     """The ports that Triton listens on, each with ``loopback`` or ``all`` for its address."""
-    (pid,) = box.pids("--model-repository=")
+    pid = box.pid("--model-repository=")
     address_names = {"0100007F": "loopback", "00000000": "all"}
     return {port: address_names[address[-8:]] for port, address in listening(pid).items()}
 

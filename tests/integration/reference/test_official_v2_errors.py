@@ -65,7 +65,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.row or case.path}")
 def test_a_status_is_tritons_or_has_a_row_on_the_page(single_box: RunningBox, case: Case) -> None:
-    (triton,) = single_box.pids("--http-port=")
+    triton = single_box.pid("--http-port=")
     port = re.findall(r"--http-port=(\d+)", command_line(triton))[0]
 
     def send(url: str) -> requests.Response:

@@ -74,12 +74,16 @@ def test_a_decoupled_models_responses_are_sent_as_events(box: RunningBox) -> Non
 
 
 @pytest.mark.parametrize("nginx", ["on", "off"])
-def test_a_part_is_sent_as_soon_as_it_exists(start: Start, nginx: str) -> None:
+def test_a_part_arrives_before_the_next_one_exists(start: Start, nginx: str, tmp_path: Path) -> None:
+    second, third = tmp_path / "second", tmp_path / "third"
     with start(TRIREME_NGINX=nginx, SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        response = post_for_events(box, "words", text="one two three", seconds=1.0)
-        arrival_times = [time.monotonic() for line in response.iter_lines(chunk_size=1) if line]
-    assert len(arrival_times) == 3
-    assert min(arrival_times[1] - arrival_times[0], arrival_times[2] - arrival_times[1]) > 0.5
+        response = post_for_events(box, "words", text=f"one {second} {third}")
+        lines = (line for line in response.iter_lines(chunk_size=1) if line)
+        for word, next_word in (("one", second), (str(second), third), (str(third), None)):
+            assert json.loads(next(lines).removeprefix(b"data: "))["result"] == word
+            if next_word:
+                next_word.touch()
+        assert list(lines) == []
 
 
 def test_without_accepting_events_a_caller_gets_the_list_of_parts(box: RunningBox) -> None:
@@ -247,9 +251,10 @@ def test_a_stop_waits_for_a_running_stream(start: Start) -> None:
 
 def test_a_stream_whose_worker_dies_is_visibly_cut_short(start: Start) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        (worker,) = box.workers()
-        events = post_for_events(box, "words", text="word " * 100, seconds=0.1)
-        boto3_response = invoke_with_boto3(box, "words", {"text": "word " * 100, "seconds": 0.1})
+        (worker,) = box.wait_for_workers(1)
+        # Both streams take much longer than this test.
+        events = post_for_events(box, "words", text="word " * 1000, seconds=0.1)
+        boto3_response = invoke_with_boto3(box, "words", {"text": "word " * 1000, "seconds": 0.1})
         lines = events.iter_lines(chunk_size=1)
         assert next(lines)
         os.kill(worker, signal.SIGKILL)
@@ -262,17 +267,15 @@ def test_a_stream_whose_worker_dies_is_visibly_cut_short(start: Start) -> None:
 
 def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(start: Start) -> None:
     with start(
-        SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MODEL_SERVER_TIMEOUT="1", TRIREME_STREAM_TIMEOUT="3"
+        SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MODEL_SERVER_TIMEOUT="1", TRIREME_STREAM_TIMEOUT="5"
     ) as box:
-        *numbers, last = data_of_events_and_error(post_for_events(box, "numbers", count=100, seconds=0.3))
-        assert last["code"] == "deadline_passed"
-        # More than the time limit of an ordinary response would allow.
-        assert len(numbers) > 4
-        *words, last = data_of_events_and_error(
-            post_for_events(box, "words", text="word " * 100, seconds=0.3)
-        )
-        assert last["code"] == "deadline_passed"
-        assert len(words) > 4
+        for model, payload in (("numbers", {"count": 1000}), ("words", {"text": "word " * 1000})):
+            started = time.monotonic()
+            *parts, last = data_of_events_and_error(post_for_events(box, model, **payload, seconds=0.5))
+            # An ordinary response would have had 1 s.
+            assert time.monotonic() - started > 4
+            assert parts
+            assert last["code"] == "deadline_passed"
 
 
 def test_boto3_reads_tritons_own_streams(start: Start) -> None:

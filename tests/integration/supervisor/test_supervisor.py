@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from sm.server.supervisor import start
 from sm.server.supervisor.start import acquire_instance_lock, is_demo, raise_file_limit
 from sm.settings import HERE
 from sm.triton import shared_memory_cleanup
+from tests.support.boxes import free_port, wait_until
 
 #: The user id of ``nobody``.
 UNPRIVILEGED_USER = 65534
@@ -68,20 +68,20 @@ def test_a_failed_start_leaves_no_files(tmp_path: Path, short_path: Path) -> Non
         TMPDIR=str(short_path),
         TRIREME_MODEL_REPOSITORY=str(model.parent),
         TRIREME_TRITON_SERVER="/nonexistent",
-        SAGEMAKER_BIND_TO_PORT=free_port(),
+        SAGEMAKER_BIND_TO_PORT=str(free_port()),
     )
     assert code == 1
     assert "TRIREME_TRITON_SERVER='/nonexistent' is no program." in records[-1]["message"]
     assert list(short_path.iterdir()) == []
-    assert not [
-        path for path in set(SHARED_MEMORY.glob("trireme-*.lock")) - locks_before if is_unlocked(path)
-    ]
-
-
-def free_port() -> str:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return str(sock.getsockname()[1])
+    # The lock file of another test's box exists for a moment before it is locked, and after it is released.
+    wait_until(
+        lambda: (
+            not [
+                path for path in set(SHARED_MEMORY.glob("trireme-*.lock")) - locks_before if is_unlocked(path)
+            ]
+        ),
+        description="no lock of a dead box",
+    )
 
 
 def is_unlocked(lock: Path) -> bool:

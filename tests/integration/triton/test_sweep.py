@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 
 from sm.triton import health, shared_memory_cleanup
 from sm.triton.transport import Transport, remove_worker_files
+from tests.support.boxes import WAIT_TIMEOUT_S
 from tests.support.tritons import TritonProcess
 
 
@@ -43,6 +47,29 @@ def test_a_box_is_held_once(tmp_path: Path) -> None:
         shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
     held.release()
     shared_memory_cleanup.acquire_instance_lock("a", tmp_path).release()
+
+
+def test_a_new_box_waits_for_a_sweep_that_found_its_lock_before_it_was_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two boxes that started at once, one failed."""
+    locking = threading.Event()
+    flock = fcntl.flock
+
+    def tell_and_flock(descriptor: int, operation: int) -> None:
+        locking.set()
+        flock(descriptor, operation)
+
+    swept = shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
+    monkeypatch.setattr(fcntl, "flock", tell_and_flock)
+    with ThreadPoolExecutor(1) as pool:
+        new = pool.submit(shared_memory_cleanup.acquire_instance_lock, "a", tmp_path, is_new=True)
+        assert locking.wait(WAIT_TIMEOUT_S)
+        swept.release()
+        lock = new.result(WAIT_TIMEOUT_S)
+    assert names(tmp_path) == ["trireme-a.lock"]
+    assert shared_memory_cleanup.sweep(tmp_path) == []
+    lock.release()
 
 
 def test_a_box_whose_name_begins_like_anothers_keeps_its_files(tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
-"""The words of a text, one part each, with a rest before each but the first."""
+"""The words of a text, one part each, with a rest before each but the first.
+
+A word that is the path of a file waits until the file is there.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from sm.client.base import StreamingClient, TextPayload
 from sm.errors import BadInput
@@ -19,6 +23,8 @@ class Words(StreamingClient):
     def stream(self, payload: Text) -> Iterator[object]:
         for number, word in enumerate(payload.text.split()):
             time.sleep(payload.seconds if number else 0)
+            while word.startswith("/") and not Path(word).exists():
+                time.sleep(0.01)
             if word == "bad":
                 raise BadInput("a bad word")
             # A client's own fault.
