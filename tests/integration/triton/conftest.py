@@ -1,4 +1,4 @@
-"""The Triton that most of these tests share."""
+"""The Triton that most tests of this folder share."""
 
 from tests.support.shared_triton import killable_triton, transport, triton
 

@@ -1,7 +1,12 @@
+"""A call ends at its deadline or when its caller hangs up, and its shared memory is safe until the model is done."""
+
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,103 +21,105 @@ from sm.triton.transport import Transport
 from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess
 
-SIZE = 60_000
+OUTPUT_SIZE = 60_000
 
 
-def slow(transport: Transport, seconds: float) -> Any:
-    """Through shared memory once the output's size is known."""
-    inputs = {"seconds": np.array([[seconds]], np.float32), "size": np.array([[SIZE]])}
+def infer_slowly(transport: Transport, seconds: float) -> Any:
+    """Call a model that takes this long. Its output goes through shared memory once its size is known."""
+    inputs = {"seconds": np.array([[seconds]], np.float32), "size": np.array([[OUTPUT_SIZE]])}
     return transport.infer("slow", inputs)["y"]
 
 
 @pytest.fixture
-def notes(triton: TritonProcess) -> Path:
+def empty_notes(triton: TritonProcess) -> Path:
+    """The folder into which the models write what they see, emptied."""
     for note in triton.notes.iterdir():
         note.unlink()
     return triton.notes
 
 
-def test_a_late_writer_reaches_nobodys_answer(
-    transport: Transport, triton: TritonProcess, notes: Path
+def test_a_model_that_writes_after_the_deadline_changes_no_other_answer(
+    transport: Transport, triton: TritonProcess, empty_notes: Path
 ) -> None:
-    slow(transport, 0)
-    notes.joinpath("finished").unlink()
+    infer_slowly(transport, 0)
+    empty_notes.joinpath("finished").unlink()
     with running(Deadline(time.monotonic() + 0.3)), pytest.raises(DeadlinePassed):
-        slow(transport, 1.5)
-    # Others go on meanwhile; a region of the same size would be the late writer's.
-    kept: list[tuple[Any, Any]] = []
-    while not (notes / "cancelled").exists():
-        x = np.full((1, SIZE // 2), len(kept), np.float32)
-        kept.append((x, transport.infer("echo", {"x": x})["y"]))
-        assert len(kept) < 100_000
-        kept = kept[-50:]
+        infer_slowly(transport, 1.5)
+    # Other calls go on meanwhile. Their outputs have the size of the region that the model still writes to.
+    last_answers: deque[tuple[Any, Any]] = deque(maxlen=50)
+    for number in itertools.count():
+        assert number < 100_000, "the model has not been cancelled"
+        x = np.full((1, OUTPUT_SIZE // 2), number, np.float32)
+        last_answers.append((x, transport.infer("echo", {"x": x})["y"]))
+        if (empty_notes / "cancelled").exists():
+            break
     time.sleep(0.3)
-    assert kept
-    assert all(np.array_equal(x, y) for x, y in kept)
+    assert all(np.array_equal(x, y) for x, y in last_answers)
 
 
-def test_what_a_late_writer_had_is_free_in_the_end(
-    transport: Transport, triton: TritonProcess, notes: Path
+def test_the_region_of_a_call_past_its_deadline_is_freed_when_the_model_is_done(
+    transport: Transport, triton: TritonProcess, empty_notes: Path
 ) -> None:
-    slow(transport, 0)
-    notes.joinpath("finished").unlink()
-    slow(transport, 0)
-    notes.joinpath("finished").unlink()
+    infer_slowly(transport, 0)
+    empty_notes.joinpath("finished").unlink()
+    infer_slowly(transport, 0)
+    empty_notes.joinpath("finished").unlink()
     with running(Deadline(time.monotonic() + 0.2)), pytest.raises(DeadlinePassed):
-        slow(transport, 1.0)
+        infer_slowly(transport, 1.0)
     assert triton.shared_memory_files() == []
     assert len([name for name in health.regions(triton.box.http_port) if triton.box.id in name]) == 1
-    wait_until((notes / "cancelled").exists)
+    wait_until((empty_notes / "cancelled").exists)
     time.sleep(0.5)
     transport.infer("fixed", {"x": np.zeros((1, 100_000), np.float32)})
     assert health.regions(triton.box.http_port) == triton.shared_memory_files()
 
 
-def test_a_region_in_use_at_the_end_is_let_go_of_when_its_request_has_ended(
-    triton: TritonProcess, notes: Path
+def test_a_region_in_use_at_close_is_released_when_its_request_ends(
+    triton: TritonProcess, empty_notes: Path
 ) -> None:
     transport = Transport(triton.settings, triton.box)
-    slow(transport, 0)
-    notes.joinpath("began").unlink()
-    asking = threading.Thread(target=slow, args=(transport, 0.15))
-    asking.start()
-    wait_until((notes / "began").exists)
-    transport.close()
-    asking.join()
+    infer_slowly(transport, 0)
+    empty_notes.joinpath("began").unlink()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(infer_slowly, transport, 0.15)
+        wait_until((empty_notes / "began").exists)
+        transport.close()
+        assert (call.result() == 7).all()
+        del call
     assert health.regions(triton.box.http_port) == []
 
 
-def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, notes: Path) -> None:
-    gone = threading.Event()
-    threading.Timer(0.3, gone.set).start()
-    with running(Deadline(time.monotonic() + 60, gone.is_set)), pytest.raises(CallerGone):
-        slow(transport, 2.0)
-    # The model writes it at its end, if nobody has cancelled it.
-    wait_until((notes / "cancelled").exists)
-    assert not (notes / "finished").exists()
+def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, empty_notes: Path) -> None:
+    hung_up = threading.Event()
+    threading.Timer(0.3, hung_up.set).start()
+    with running(Deadline(time.monotonic() + 60, hung_up.is_set)), pytest.raises(CallerGone):
+        infer_slowly(transport, 2.0)
+    # The model writes "finished" at its end, unless it was cancelled.
+    wait_until((empty_notes / "cancelled").exists)
+    assert not (empty_notes / "finished").exists()
 
 
-def test_no_call_begins_when_the_time_is_over(transport: Transport, notes: Path) -> None:
+def test_no_call_starts_after_the_deadline(transport: Transport, empty_notes: Path) -> None:
     with running(Deadline(time.monotonic() - 1)), pytest.raises(DeadlinePassed):
-        slow(transport, 0)
-    assert not (notes / "began").exists()
+        infer_slowly(transport, 0)
+    assert not (empty_notes / "began").exists()
 
 
-def test_without_a_deadline_the_setting_ends_the_call(triton: TritonProcess, notes: Path) -> None:
+def test_without_a_deadline_the_setting_ends_the_call(triton: TritonProcess, empty_notes: Path) -> None:
     transport = Transport(Settings.read({"MODEL_SERVER_TIMEOUT": "0.3"}), triton.box)
     with pytest.raises(DeadlinePassed):
-        slow(transport, 1.0)
+        infer_slowly(transport, 1.0)
     transport.close()
-    wait_until((notes / "cancelled").exists)
+    wait_until((empty_notes / "cancelled").exists)
 
 
 def test_a_request_given_up_in_the_queue_reaches_the_model_as_cancelled(
-    transport: Transport, notes: Path
+    transport: Transport, empty_notes: Path
 ) -> None:
-    occupied = threading.Thread(target=slow, args=(transport, 1.0))
-    occupied.start()
-    wait_until((notes / "began").exists)
+    first_caller = threading.Thread(target=infer_slowly, args=(transport, 1.0))
+    first_caller.start()
+    wait_until((empty_notes / "began").exists)
     with running(Deadline(time.monotonic() + 0.2)), pytest.raises(DeadlinePassed):
-        slow(transport, 0)
-    occupied.join()
-    wait_until((notes / "skipped").exists)
+        infer_slowly(transport, 0)
+    first_caller.join()
+    wait_until((empty_notes / "skipped").exists)

@@ -1,4 +1,4 @@
-"""Loading and unloading on a real Triton in explicit mode."""
+"""Models are loaded into and unloaded from a real Triton in explicit mode."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from tests.support.tritons import TritonProcess, prepare_triton
 
 
 @pytest.fixture(scope="module")
-def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
-    """A Triton that loads when it is told to; without a model."""
-    serving = prepare_triton(tmp_path_factory.mktemp("explicit"), [])
-    serving.box.repository.mkdir()
-    serving.box = replace(serving.box, multi_model=True)
-    serving.start()
-    yield serving
-    serving.stop()
+def explicit_triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
+    """A Triton that loads models on request only. Its repository is empty."""
+    triton = prepare_triton(tmp_path_factory.mktemp("explicit"), [])
+    triton.box.repository.mkdir()
+    triton.box = replace(triton.box, multi_model=True)
+    triton.start()
+    yield triton
+    triton.stop()
 
 
 @pytest.fixture
-def loading(explicit: TritonProcess) -> Iterator[ModelControl]:
-    channel = Channel(explicit.box.grpc_port, 60)
+def model_control(explicit_triton: TritonProcess) -> Iterator[ModelControl]:
+    channel = Channel(explicit_triton.box.grpc_port, 60)
     yield ModelControl(channel, 60)
     channel.close()
 
 
-def state(serving: TritonProcess, name: str) -> str:
-    connection = HTTPConnection("127.0.0.1", serving.box.http_port, timeout=10)
+def model_state(triton: TritonProcess, name: str) -> str:
+    connection = HTTPConnection("127.0.0.1", triton.box.http_port, timeout=10)
     connection.request("POST", "/v2/repository/index")
     rows = json.loads(connection.getresponse().read())
     connection.close()
@@ -45,79 +45,81 @@ def state(serving: TritonProcess, name: str) -> str:
 
 
 def test_a_loaded_model_is_ready_and_an_unloaded_one_gone(
-    explicit: TritonProcess, loading: ModelControl
+    explicit_triton: TritonProcess, model_control: ModelControl
 ) -> None:
-    multiplying_model().write(explicit.box.repository / "comes")
-    loading.load("comes")
-    assert state(explicit, "comes") == "READY"
-    assert loading.ready("comes")
-    loading.unload("comes")
-    assert state(explicit, "comes") == "UNAVAILABLE"
-    assert not loading.ready("comes")
-    assert not loading.ready("nobody")
+    multiplying_model().write(explicit_triton.box.repository / "comes")
+    model_control.load("comes")
+    assert model_state(explicit_triton, "comes") == "READY"
+    assert model_control.ready("comes")
+    model_control.unload("comes")
+    assert model_state(explicit_triton, "comes") == "UNAVAILABLE"
+    assert not model_control.ready("comes")
+    assert not model_control.ready("unknown")
 
 
-def test_unloading_what_is_not_loaded_is_no_error(loading: ModelControl) -> None:
-    loading.unload("nobody")
+def test_unloading_a_model_that_is_not_loaded_is_not_an_error(model_control: ModelControl) -> None:
+    model_control.unload("unknown")
 
 
 @pytest.mark.parametrize(
-    ("failing", "kind"), [("ValueError('no luck')", BadInput), ("MemoryError('no luck')", OutOfMemory)]
+    ("failing", "error"), [("ValueError('no luck')", BadInput), ("MemoryError('no luck')", OutOfMemory)]
 )
-def test_tritons_reason_is_told_without_its_traceback(
-    explicit: TritonProcess, loading: ModelControl, failing: str, kind: type[Exception]
+def test_a_failed_load_reports_tritons_reason_without_the_traceback(
+    explicit_triton: TritonProcess, model_control: ModelControl, failing: str, error: type[Exception]
 ) -> None:
-    name = f"fails-{kind.__name__}"
-    multiplying_model(failing=failing).write(explicit.box.repository / name)
-    with pytest.raises(kind, match="no luck") as excinfo:
-        loading.load(name)
+    name = f"fails-{error.__name__}"
+    multiplying_model(failing=failing).write(explicit_triton.box.repository / name)
+    with pytest.raises(error, match="no luck") as excinfo:
+        model_control.load(name)
     assert "At:" not in str(excinfo.value)
 
 
-def test_a_folder_that_is_not_there_is_the_archives_fault(loading: ModelControl) -> None:
+def test_loading_a_folder_that_does_not_exist_is_bad_input(model_control: ModelControl) -> None:
     with pytest.raises(BadInput, match="'missing'"):
-        loading.load("missing")
+        model_control.load("missing")
 
 
-def test_a_long_load_holds_up_neither_other_loads_nor_a_kept_connection(
-    explicit: TritonProcess, loading: ModelControl
+def test_a_long_load_delays_neither_other_loads_nor_open_connections(
+    explicit_triton: TritonProcess, model_control: ModelControl
 ) -> None:
-    slow, go_on = multiplying_model(), explicit.notes / "go-on"
-    head = f"{slow.head}        while not os.path.exists({str(go_on)!r}):\n            time.sleep(0.02)\n"
-    replace(slow, head=head).write(explicit.box.repository / "slow")
-    multiplying_model().write(explicit.box.repository / "quick")
-    kept = [HTTPConnection("127.0.0.1", explicit.box.http_port, timeout=10) for _ in range(8)]
-    for connection in kept:
+    slow, go_on_file = multiplying_model(), explicit_triton.notes / "go-on"
+    model_head = (
+        f"{slow.head}        while not os.path.exists({str(go_on_file)!r}):\n            time.sleep(0.02)\n"
+    )
+    replace(slow, head=model_head).write(explicit_triton.box.repository / "slow")
+    multiplying_model().write(explicit_triton.box.repository / "quick")
+    connections = [HTTPConnection("127.0.0.1", explicit_triton.box.http_port, timeout=10) for _ in range(8)]
+    for connection in connections:
         connection.request("GET", "/v2/health/live")
         connection.getresponse().read()
-    thread = threading.Thread(target=loading.load, args=("slow",))
+    thread = threading.Thread(target=model_control.load, args=("slow",))
     thread.start()
-    loading.load("quick")
-    for connection in kept:
+    model_control.load("quick")
+    for connection in connections:
         connection.request("GET", "/v2/health/live")
         assert connection.getresponse().read() == b""
         connection.close()
     assert thread.is_alive()
-    go_on.touch()
+    go_on_file.touch()
     thread.join()
-    assert state(explicit, "slow") == "READY"
+    assert model_state(explicit_triton, "slow") == "READY"
 
 
-def test_a_load_that_takes_too_long_is_a_504_and_can_be_taken_back(explicit: TritonProcess) -> None:
-    multiplying_model(seconds=3).write(explicit.box.repository / "late")
-    hasty = Channel(explicit.box.grpc_port, 0.5)
+def test_a_load_that_takes_too_long_is_a_504_and_can_be_undone(explicit_triton: TritonProcess) -> None:
+    multiplying_model(seconds=3).write(explicit_triton.box.repository / "late")
+    short_channel = Channel(explicit_triton.box.grpc_port, 0.5)
     with pytest.raises(DeadlinePassed, match="'late' within 0.5 s"):
-        ModelControl(hasty, 0.5).load("late")
-    hasty.close()
-    patient = Channel(explicit.box.grpc_port, 60)
-    ModelControl(patient, 60).unload("late")
-    patient.close()
-    assert state(explicit, "late") == "UNAVAILABLE"
+        ModelControl(short_channel, 0.5).load("late")
+    short_channel.close()
+    long_channel = Channel(explicit_triton.box.grpc_port, 60)
+    ModelControl(long_channel, 60).unload("late")
+    long_channel.close()
+    assert model_state(explicit_triton, "late") == "UNAVAILABLE"
 
 
 def test_without_triton_loading_is_not_ready(tmp_path: Path) -> None:
-    serving = prepare_triton(tmp_path, [])
-    channel = Channel(serving.box.grpc_port, 5)
+    triton = prepare_triton(tmp_path, [])
+    channel = Channel(triton.box.grpc_port, 5)
     with pytest.raises(NotReady):
         ModelControl(channel, 5).load("any")
     channel.close()

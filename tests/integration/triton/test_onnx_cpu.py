@@ -1,4 +1,4 @@
-"""The model that runs ONNX graphs, inside a real Triton: batches are joined and parted, and fail apart."""
+"""The model that runs ONNX graphs in a real Triton joins requests into batches, and each fails on its own."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ from sm.tools.build.repository_assembly import CpuRepository
 from sm.triton.transport import Transport
 from tests.support.tritons import SETTINGS, TritonProcess
 
-#: ``at`` picks one of four rows: an index over 3 fails inside ONNX Runtime. ``twice`` is 2 * ``at``.
+#: ``at`` picks one of four rows. An index over 3 fails inside ONNX Runtime. ``twice`` is 2 * ``at``.
 TENSORS = """
 input [ { name: "at" data_type: TYPE_INT64 dims: [ 1 ] } ]
 output [ { name: "row" data_type: TYPE_FP32 dims: [ 1, 3 ] }, { name: "twice" data_type: TYPE_INT64 dims: [ 1 ] } ]
 """
-#: Half a second is time enough for eight callers to be made into one batch.
+#: Half a second is enough to join eight callers into one batch.
 BATCHED = (
     "max_batch_size: 8\ndynamic_batching { preferred_batch_size: 8 max_queue_delay_microseconds: 500000 }\n"
 )
-THREADS = 'instance_group [ { count: 2 } ]\nparameters [ { key: "threads" value: { string_value: "1" } } ]\n'
+TWO_INSTANCES = (
+    'instance_group [ { count: 2 } ]\nparameters [ { key: "threads" value: { string_value: "1" } } ]\n'
+)
 
 
-def write_graph(path: Path, leading: list[str | int | None]) -> None:
+def write_graph(path: Path, leading_dims: list[str | int | None]) -> None:
     rows = helper.make_tensor("rows", TensorProto.FLOAT, [4, 3], [float(value) for value in range(12)])
-    two = helper.make_tensor("two", TensorProto.INT64, [1], [2])
+    factor = helper.make_tensor("two", TensorProto.INT64, [1], [2])
     nodes = [
         helper.make_node("Gather", ["rows", "at"], ["row"]),
         helper.make_node("Mul", ["at", "two"], ["twice"]),
@@ -45,29 +47,29 @@ def write_graph(path: Path, leading: list[str | int | None]) -> None:
     graph = helper.make_graph(
         nodes,
         "pick",
-        [helper.make_tensor_value_info("at", TensorProto.INT64, [*leading, 1])],
+        [helper.make_tensor_value_info("at", TensorProto.INT64, [*leading_dims, 1])],
         [
-            helper.make_tensor_value_info("row", TensorProto.FLOAT, [*leading, 1, 3]),
-            helper.make_tensor_value_info("twice", TensorProto.INT64, [*leading, 1]),
+            helper.make_tensor_value_info("row", TensorProto.FLOAT, [*leading_dims, 1, 3]),
+            helper.make_tensor_value_info("twice", TensorProto.INT64, [*leading_dims, 1]),
         ],
-        [rows, two],
+        [rows, factor],
     )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
 
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
-    """A Triton on a repository that was assembled as set-up does it."""
+    """A Triton whose repository was assembled as the set-up does it."""
     folder = tmp_path_factory.mktemp("onnx")
     cache, built = Cache(folder / "cache"), {}
     cache.root.mkdir()
-    for name, lines in {"batched": BATCHED, "single": "", "threaded": BATCHED + THREADS}.items():
+    for name, options in {"batched": BATCHED, "single": "", "threaded": BATCHED + TWO_INSTANCES}.items():
         built[name] = folder / "built" / name
         built[name].mkdir(parents=True)
-        write_graph(built[name] / "model.onnx", ["b"] if lines else [])
+        write_graph(built[name] / "model.onnx", ["b"] if options else [])
         (folder / "model" / name).mkdir(parents=True)
-        (folder / "model" / name / "config.pbtxt").write_text(f'name: "{name}"\n{lines}{TENSORS}')
+        (folder / "model" / name / "config.pbtxt").write_text(f'name: "{name}"\n{options}{TENSORS}')
     repository = CpuRepository(cache, folder / "model")
     repository.assemble(built)
     (folder / "run").mkdir()
@@ -79,90 +81,90 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]
         "nginx",
         2**24,
     )
-    started = TritonProcess(box)
+    triton = TritonProcess(box)
     try:
-        started.start()
-        yield started
+        triton.start()
+        yield triton
     finally:
-        started.stop()
+        triton.stop()
 
 
 @pytest.fixture
 def transport(serving: TritonProcess) -> Iterator[Transport]:
-    made = Transport(SETTINGS, serving.box)
-    yield made
-    made.close()
+    connected = Transport(SETTINGS, serving.box)
+    yield connected
+    connected.close()
 
 
 def pick(transport: Transport, *at: int, model: str = "batched") -> Any:
     return transport.infer(model, {"at": np.array(at, np.int64).reshape(-1, 1)}, outputs=["row"])["row"]
 
 
-def executions(serving: TritonProcess, model: str) -> int:
+def execution_count(serving: TritonProcess, model: str) -> int:
     url = f"http://127.0.0.1:{serving.box.http_port}/v2/models/{model}/stats"
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        return int(json.load(answer)["model_stats"][0]["execution_count"])
+    with urllib.request.urlopen(url, timeout=5) as response:
+        return int(json.load(response)["model_stats"][0]["execution_count"])
 
 
-def test_requests_that_wait_are_run_as_one_and_each_gets_its_own(
+def test_waiting_requests_run_as_one_batch_and_each_gets_its_own_answer(
     transport: Transport, serving: TritonProcess
 ) -> None:
-    before = executions(serving, "batched")
+    executions_before = execution_count(serving, "batched")
     with ThreadPoolExecutor(8) as callers:
         answers = list(callers.map(lambda at: pick(transport, at % 4), range(8)))
     for at, answer in enumerate(answers):
         assert answer.tolist() == [[[3.0 * (at % 4) + column for column in range(3)]]]
-    assert executions(serving, "batched") - before < 8
+    assert execution_count(serving, "batched") - executions_before < 8
 
 
 def test_a_request_of_several_rows_gets_them_all_back(transport: Transport) -> None:
     with ThreadPoolExecutor(2) as callers:
-        three = callers.submit(pick, transport, 3, 1, 2)
-        two = callers.submit(pick, transport, 0, 3)
-        assert three.result()[:, 0, 0].tolist() == [9, 3, 6]
-        assert two.result()[:, 0, 0].tolist() == [0, 9]
+        three_rows = callers.submit(pick, transport, 3, 1, 2)
+        two_rows = callers.submit(pick, transport, 0, 3)
+        assert three_rows.result()[:, 0, 0].tolist() == [9, 3, 6]
+        assert two_rows.result()[:, 0, 0].tolist() == [0, 9]
 
 
-def test_one_that_fails_fails_alone(transport: Transport) -> None:
-    def outcome(at: int) -> object:
+def test_a_request_that_fails_does_not_fail_the_others_of_its_batch(transport: Transport) -> None:
+    def value_or_error(at: int) -> object:
         try:
             return pick(transport, at)[0, 0, 0]
         except BadInput as error:
             return error.sentence
 
     with ThreadPoolExecutor(8) as callers:
-        found = list(callers.map(outcome, [0, 1, 99, 2, 3, 0, 1, 2]))
-    assert [value for value in found if not isinstance(value, str)] == [0, 3, 6, 9, 0, 3, 6]
-    assert isinstance(found[2], str)
+        outcomes = list(callers.map(value_or_error, [0, 1, 99, 2, 3, 0, 1, 2]))
+    assert [value for value in outcomes if not isinstance(value, str)] == [0, 3, 6, 9, 0, 3, 6]
+    assert isinstance(outcomes[2], str)
 
 
-def test_only_what_was_asked_for_comes_back(transport: Transport) -> None:
-    given = {"at": np.array([[3]], np.int64)}
-    assert set(transport.infer("batched", given, outputs=["twice"])) == {"twice"}
-    both = transport.infer("batched", given)
-    assert (both["twice"].tolist(), both["row"].tolist()) == ([[6]], [[[9, 10, 11]]])
+def test_only_the_requested_outputs_are_returned(transport: Transport) -> None:
+    inputs = {"at": np.array([[3]], np.int64)}
+    assert set(transport.infer("batched", inputs, outputs=["twice"])) == {"twice"}
+    outputs = transport.infer("batched", inputs)
+    assert (outputs["twice"].tolist(), outputs["row"].tolist()) == ([[6]], [[[9, 10, 11]]])
 
 
-def test_callers_of_one_batch_may_ask_for_different_outputs(transport: Transport) -> None:
-    def ask(name: str) -> set[str]:
+def test_callers_of_one_batch_may_request_different_outputs(transport: Transport) -> None:
+    def infer_output(name: str) -> set[str]:
         return set(transport.infer("batched", {"at": np.array([[1]], np.int64)}, outputs=[name]))
 
     with ThreadPoolExecutor(4) as callers:
-        assert list(callers.map(ask, ["row", "twice"] * 4)) == [{"row"}, {"twice"}] * 4
+        assert list(callers.map(infer_output, ["row", "twice"] * 4)) == [{"row"}, {"twice"}] * 4
 
 
 def test_a_model_without_batches_is_run_request_by_request(transport: Transport) -> None:
-    def ask(at: int) -> Any:
+    def infer_twice(at: int) -> Any:
         return transport.infer("single", {"at": np.array([at], np.int64)})["twice"].tolist()
 
     with ThreadPoolExecutor(4) as callers:
-        assert list(callers.map(ask, range(4))) == [[0], [2], [4], [6]]
+        assert list(callers.map(infer_twice, range(4))) == [[0], [2], [4], [6]]
 
 
-def test_a_configuration_may_ask_for_more_instances_with_fewer_threads(
+def test_a_configuration_may_set_more_instances_with_fewer_threads(
     serving: TritonProcess, transport: Transport
 ) -> None:
-    """Triton names each instance as it starts it."""
+    """Triton's log names each instance that it starts."""
     log = (serving.box.run / "triton.log").read_text()
     assert "threaded_0_0" in log
     assert "threaded_0_1" in log

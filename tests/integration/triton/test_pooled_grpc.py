@@ -1,4 +1,4 @@
-"""A pooled gRPC connection never gives one call the answer to another, whatever frames the server sends."""
+"""A pooled gRPC connection never returns another call's answer, whatever frames the server sends."""
 
 from __future__ import annotations
 
@@ -36,34 +36,36 @@ from sm.triton.wire import (
 )
 
 SEED = 13
-CALLS = 500
-CALLERS = 4
-#: Seconds. Some servers leave their caller to wait.
-TIMEOUT = 0.3
-ENDS = END_HEADERS | END_STREAM
-STRAY = b"\0\0\0\0\x05stray"
+CALL_COUNT = 500
+CALLER_COUNT = 4
+#: Short, as some of the servers below never send a whole answer.
+TIMEOUT_S = 0.3
+END_OF_STREAM = END_HEADERS | END_STREAM
+STRAY_MESSAGE = b"\0\0\0\0\x05stray"
 
 
-def message(body: bytes, size: int | None = None, flag: int = 0) -> bytes:
+def grpc_message(body: bytes, size: int | None = None, flag: int = 0) -> bytes:
     return struct.pack(">BI", flag, len(body) if size is None else size) + body
 
 
-def status(text: bytes) -> bytes:
+def status_trailer(text: bytes) -> bytes:
     return b"\0" + encode_string("grpc-status") + encode_string(text.decode())
 
 
-OK = status(b"0")
+OK_TRAILER = status_trailer(b"0")
 
 
-def answer(stream: int, body: bytes, *, content: bytes | None = None, trailers: bytes = OK) -> bytes:
-    """The usual answer, or one with other content or trailers."""
-    data = message(body) if content is None else content
-    head = frame(HEADERS, END_HEADERS, stream, b"\x88")
-    return head + frame(DATA, 0, stream, data) + frame(HEADERS, ENDS, stream, trailers)
+def usual_answer(
+    stream: int, body: bytes, *, content: bytes | None = None, trailers: bytes = OK_TRAILER
+) -> bytes:
+    """The frames of an ordinary answer, or of one with other content or trailers."""
+    data = grpc_message(body) if content is None else content
+    headers = frame(HEADERS, END_HEADERS, stream, b"\x88")
+    return headers + frame(DATA, 0, stream, data) + frame(HEADERS, END_OF_STREAM, stream, trailers)
 
 
-def noise(stream: int) -> bytes:
-    """Frames that say nothing of a call."""
+def unrelated_frames(stream: int) -> bytes:
+    """Frames that do not belong to a call."""
     return (
         frame(PING, 0, 0, b"12345678")
         + frame(PING, ACK, 0, b"12345678")
@@ -74,68 +76,83 @@ def noise(stream: int) -> bytes:
     )
 
 
-def in_pieces(stream: int, body: bytes) -> bytes:
-    pieces = b"".join(frame(DATA, 0, stream, bytes((byte,))) for byte in message(body))
-    return noise(stream) + pieces + noise(stream) + frame(HEADERS, ENDS, stream, OK)
+def answer_in_pieces(stream: int, body: bytes) -> bytes:
+    pieces = b"".join(frame(DATA, 0, stream, bytes((byte,))) for byte in grpc_message(body))
+    return (
+        unrelated_frames(stream)
+        + pieces
+        + unrelated_frames(stream)
+        + frame(HEADERS, END_OF_STREAM, stream, OK_TRAILER)
+    )
 
 
-def padded(stream: int, body: bytes) -> bytes:
-    data = frame(DATA, PADDED, stream, b"\x03" + message(body) + bytes(3))
-    trailers = b"\x02" + bytes(5) + OK + bytes(2)
-    return data + frame(HEADERS, ENDS | PADDED | PRIORITY, stream, trailers)
+def padded_answer(stream: int, body: bytes) -> bytes:
+    data = frame(DATA, PADDED, stream, b"\x03" + grpc_message(body) + bytes(3))
+    trailers = b"\x02" + bytes(5) + OK_TRAILER + bytes(2)
+    return data + frame(HEADERS, END_OF_STREAM | PADDED | PRIORITY, stream, trailers)
 
 
-Way = Callable[[int, bytes], bytes]
-#: Answers that are right.
-SOUND: dict[str, Way] = {
-    "as usual": answer,
-    "in pieces with noise between": in_pieces,
-    "padded": padded,
-    "with a reset behind": lambda n, body: answer(n, body) + frame(RST_STREAM, 0, n, bytes(4)),
-    "behind that of an earlier call": lambda n, body: answer(max(0, n - 2), b"stray") + answer(n, body),
-    "behind that of a later call": lambda n, body: answer(n + 2, b"stray") + answer(n, body),
-    "with a goodbye behind": lambda n, body: answer(n, body) + frame(GOAWAY, 0, 0, bytes(8)),
-}
-#: Answers that are not, and errors.
-UNSOUND: dict[str, Way] = {
-    "two messages": lambda n, body: answer(n, body, content=message(body) + STRAY),
-    "two answers": lambda n, body: answer(n, body) + answer(n, b"stray"),
-    "data behind the end": lambda n, body: answer(n, body) + frame(DATA, 0, n, STRAY),
-    "a message before the own": lambda n, body: frame(DATA, 0, n, STRAY) + answer(n, body),
-    "a message longer than it is said to be": lambda n, body: answer(
-        n, body, content=message(body + b"1", 1)
+AnswerMaker = Callable[[int, bytes], bytes]
+#: Correct answers, by what is special about them.
+GOOD_ANSWERS: dict[str, AnswerMaker] = {
+    "as usual": usual_answer,
+    "in pieces with noise between": answer_in_pieces,
+    "padded": padded_answer,
+    "with a reset behind": lambda n, body: usual_answer(n, body) + frame(RST_STREAM, 0, n, bytes(4)),
+    "behind that of an earlier call": lambda n, body: (
+        usual_answer(max(0, n - 2), b"stray") + usual_answer(n, body)
     ),
-    "a message shorter than it is said to be": lambda n, body: answer(n, body, content=message(body, 99)),
-    "no message": lambda n, body: answer(n, body, content=b""),
-    "half of a message's head": lambda n, body: answer(n, body, content=b"\0\0\0"),
-    "a compressed message": lambda n, body: answer(n, body, content=message(body, flag=1)),
-    "no trailers": lambda n, body: frame(DATA, END_STREAM, n, message(body)),
-    "no status": lambda n, body: answer(n, body, trailers=b"\x88"),
-    "a status that is no number": lambda n, body: answer(n, body, trailers=status(b"zero")),
-    "a status without end": lambda n, body: answer(n, body, trailers=status(b"1" * 5000)),
-    "an error": lambda n, body: answer(n, body, trailers=status(b"13")),
-    "trailers cut short": lambda n, body: answer(n, body, trailers=OK[:-1]),
-    "trailers in two frames": lambda n, _: frame(HEADERS, END_STREAM, n, OK[:4]) + frame(9, 4, n, OK[4:]),
-    "more padding than frame": lambda n, _: frame(DATA, PADDED, n, b"\xffxx") + frame(HEADERS, ENDS, n, OK),
-    "padding of nothing": lambda n, _: frame(DATA, PADDED, n, b"") + frame(HEADERS, ENDS | PADDED, n, b""),
-    "a short window update": lambda n, body: frame(WINDOW_UPDATE, 0, 0, b"12") + answer(n, body),
-    "a long window update": lambda n, body: frame(WINDOW_UPDATE, 0, 0, b"12345") + answer(n, body),
+    "behind that of a later call": lambda n, body: usual_answer(n + 2, b"stray") + usual_answer(n, body),
+    "with a goodbye behind": lambda n, body: usual_answer(n, body) + frame(GOAWAY, 0, 0, bytes(8)),
+}
+#: Wrong answers, and errors.
+BAD_ANSWERS: dict[str, AnswerMaker] = {
+    "two messages": lambda n, body: usual_answer(n, body, content=grpc_message(body) + STRAY_MESSAGE),
+    "two answers": lambda n, body: usual_answer(n, body) + usual_answer(n, b"stray"),
+    "data behind the end": lambda n, body: usual_answer(n, body) + frame(DATA, 0, n, STRAY_MESSAGE),
+    "a message before the own": lambda n, body: frame(DATA, 0, n, STRAY_MESSAGE) + usual_answer(n, body),
+    "a message longer than it is said to be": lambda n, body: usual_answer(
+        n, body, content=grpc_message(body + b"1", 1)
+    ),
+    "a message shorter than it is said to be": lambda n, body: usual_answer(
+        n, body, content=grpc_message(body, 99)
+    ),
+    "no message": lambda n, body: usual_answer(n, body, content=b""),
+    "half of a message's head": lambda n, body: usual_answer(n, body, content=b"\0\0\0"),
+    "a compressed message": lambda n, body: usual_answer(n, body, content=grpc_message(body, flag=1)),
+    "no trailers": lambda n, body: frame(DATA, END_STREAM, n, grpc_message(body)),
+    "no status": lambda n, body: usual_answer(n, body, trailers=b"\x88"),
+    "a status that is no number": lambda n, body: usual_answer(n, body, trailers=status_trailer(b"zero")),
+    "a status without end": lambda n, body: usual_answer(n, body, trailers=status_trailer(b"1" * 5000)),
+    "an error": lambda n, body: usual_answer(n, body, trailers=status_trailer(b"13")),
+    "trailers cut short": lambda n, body: usual_answer(n, body, trailers=OK_TRAILER[:-1]),
+    "trailers in two frames": lambda n, _: (
+        frame(HEADERS, END_STREAM, n, OK_TRAILER[:4]) + frame(9, 4, n, OK_TRAILER[4:])
+    ),
+    "more padding than frame": lambda n, _: (
+        frame(DATA, PADDED, n, b"\xffxx") + frame(HEADERS, END_OF_STREAM, n, OK_TRAILER)
+    ),
+    "padding of nothing": lambda n, _: (
+        frame(DATA, PADDED, n, b"") + frame(HEADERS, END_OF_STREAM | PADDED, n, b"")
+    ),
+    "a short window update": lambda n, body: frame(WINDOW_UPDATE, 0, 0, b"12") + usual_answer(n, body),
+    "a long window update": lambda n, body: frame(WINDOW_UPDATE, 0, 0, b"12345") + usual_answer(n, body),
     "a reset": lambda n, _: frame(RST_STREAM, 0, n, bytes(4)),
     "no HTTP/2": lambda _, body: b"HTTP/1.1 400 Bad Request\r\n\r\n" + body,
 }
-#: Answers after which the server closes.
-ENDING: dict[str, Way] = {
-    "amid a frame": lambda n, body: answer(n, body)[:-3],
-    "before the trailers": lambda n, body: frame(DATA, 0, n, message(body)),
+#: Answers after which the server closes the connection.
+CLOSING_ANSWERS: dict[str, AnswerMaker] = {
+    "amid a frame": lambda n, body: usual_answer(n, body)[:-3],
+    "before the trailers": lambda n, body: frame(DATA, 0, n, grpc_message(body)),
     "at once": lambda _, __: b"",
     "with a goodbye": lambda *_: frame(GOAWAY, 0, 0, bytes(8)),
 }
-WAYS = {**SOUND, **UNSOUND, **ENDING}
+ANSWERS = {**GOOD_ANSWERS, **BAD_ANSWERS, **CLOSING_ANSWERS}
 
 
 @contextmanager
-def misbehaving() -> Iterator[int]:
-    """A server that answers the message ``<number>:<way>`` with the number, in that way."""
+def misbehaving_server() -> Iterator[int]:
+    """A server that answers the message ``<number>:<kind of answer>`` with the number. Yields its port."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     threads: list[threading.Thread] = []
 
@@ -154,92 +171,92 @@ def misbehaving() -> Iterator[int]:
                 payload = stream.read(int.from_bytes(head[:3], "big"))
                 if head[3] != DATA:
                     continue
-                number, _, way = payload[5:].partition(b":")
-                connection.sendall(WAYS[way.decode()](int.from_bytes(head[5:], "big"), number))
-                if way.decode() in ENDING:
+                number, _, kind = payload[5:].partition(b":")
+                connection.sendall(ANSWERS[kind.decode()](int.from_bytes(head[5:], "big"), number))
+                if kind.decode() in CLOSING_ANSWERS:
                     return
 
-    main = threading.Thread(target=accept)
-    main.start()
+    acceptor = threading.Thread(target=accept)
+    acceptor.start()
     try:
         yield listener.getsockname()[1]
     finally:
         listener.shutdown(socket.SHUT_RDWR)
-        main.join()
+        acceptor.join()
         listener.close()
         for thread in threads:
             thread.join(5)
 
 
-def call(line: ConnectionPool, number: int, way: str) -> bytes | None:
-    """The answer to a call; None for an error, or none in time."""
+def call(pool: ConnectionPool, number: int, kind: str) -> bytes | None:
+    """The answer to a call, or None for an error or a time-out."""
     try:
-        connection = line.acquire(f"{number}:{way}".encode(), TIMEOUT)
+        connection = pool.acquire(f"{number}:{kind}".encode(), TIMEOUT_S)
     except Failed:
         return None
     try:
-        found = connection.receive(TIMEOUT)
+        content = connection.receive(TIMEOUT_S)
     except (Failed, Unreadable):
-        found = None
-    if found is None:
+        content = None
+    if content is None:
         connection.close()
     else:
-        line.release(connection)
-    return found
+        pool.release(connection)
+    return content
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_call_after_a_strange_answer_gets_its_own(way: str) -> None:
-    with misbehaving() as port:
-        line = ConnectionPool(port, "/any", {})
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_the_call_after_any_answer_gets_its_own(kind: str) -> None:
+    with misbehaving_server() as port:
+        pool = ConnectionPool(port, "/any", {})
         for number in range(3):
-            found = call(line, number, way)
-            assert found == str(number).encode() if way in SOUND else found in (None, str(number).encode())
-            assert call(line, 100 + number, "as usual") == str(100 + number).encode()
-        line.close()
+            own = str(number).encode()
+            assert call(pool, number, kind) in ((own,) if kind in GOOD_ANSWERS else (own, None))
+            assert call(pool, 100 + number, "as usual") == str(100 + number).encode()
+        pool.close()
 
 
 def test_no_call_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
-    """Any mixture of answers, four callers, one pool: an answer is the call's own or an error."""
-    draw = random.Random(SEED)
-    turns = [(number, draw.choice([*WAYS, *SOUND, *SOUND])) for number in range(CALLS)]
-    with misbehaving() as port:
-        line = ConnectionPool(port, "/any", {})
-        with ThreadPoolExecutor(CALLERS) as callers:
-            found = list(callers.map(lambda turn: call(line, *turn), turns))
-        line.close()
+    """Four callers on one pool, with answers at random: each call gets its own answer or an error."""
+    rng = random.Random(SEED)
+    calls = [(number, rng.choice([*ANSWERS, *GOOD_ANSWERS, *GOOD_ANSWERS])) for number in range(CALL_COUNT)]
+    with misbehaving_server() as port:
+        pool = ConnectionPool(port, "/any", {})
+        with ThreadPoolExecutor(CALLER_COUNT) as callers:
+            contents = list(callers.map(lambda arguments: call(pool, *arguments), calls))
+        pool.close()
     outcomes: Counter[str] = Counter()
-    for (number, way), content in zip(turns, found, strict=True):
-        assert content in (None, str(number).encode()), way
-        assert content is not None or way not in SOUND, way
+    for (number, kind), content in zip(calls, contents, strict=True):
+        assert content in (None, str(number).encode()), kind
+        assert content is not None or kind not in GOOD_ANSWERS, kind
         outcomes["error" if content is None else "own"] += 1
-    assert outcomes["own"] > CALLS / 4
-    assert outcomes["error"] > CALLS / 20
+    assert outcomes["own"] > CALL_COUNT / 4
+    assert outcomes["error"] > CALL_COUNT / 20
 
 
-def test_random_bytes_for_frames_are_an_error_and_nothing_else() -> None:
-    """Sound answers with some of their bytes changed."""
-    draw = random.Random(SEED)
+def test_frames_with_random_bytes_never_give_another_calls_answer() -> None:
+    """Good answers with some of their bytes changed."""
+    rng = random.Random(SEED)
 
     def changed(stream: int, body: bytes) -> bytes:
-        content = bytearray(draw.choice(list(SOUND.values()))(stream, body))
-        for _ in range(draw.randint(1, 4)):
-            content[draw.randrange(len(content))] = draw.randrange(256)
+        content = bytearray(rng.choice(list(GOOD_ANSWERS.values()))(stream, body))
+        for _ in range(rng.randint(1, 4)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
         return bytes(content)
 
-    WAYS["changed"] = changed
-    ENDING["changed"] = changed  # the server closes, so nobody waits for what is missing
+    ANSWERS["changed"] = changed
+    CLOSING_ANSWERS["changed"] = changed  # The server closes, so no call waits for missing bytes.
     try:
-        with misbehaving() as port:
-            line = ConnectionPool(port, "/any", {})
-            own = 0
+        with misbehaving_server() as port:
+            pool = ConnectionPool(port, "/any", {})
+            own_answers = 0
             for number in range(300):
-                call(line, number, "changed")
-                after = call(line, 1000 + number, "as usual")
-                # None: the server has closed the connection just now.
-                assert after in (None, str(1000 + number).encode())
-                own += after is not None
-            line.close()
-            assert own > 200
+                call(pool, number, "changed")
+                next_content = call(pool, 1000 + number, "as usual")
+                # None: the server has just closed the connection.
+                assert next_content in (None, str(1000 + number).encode())
+                own_answers += next_content is not None
+            pool.close()
+            assert own_answers > 200
     finally:
-        del WAYS["changed"], ENDING["changed"]
+        del ANSWERS["changed"], CLOSING_ANSWERS["changed"]

@@ -1,4 +1,4 @@
-"""Models that say which request they answer, in a real Triton: another's answer is never taken."""
+"""Models in a real Triton that return the token of their request: an answer to another request is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sm.triton.inference_plan import REQUEST_TOKEN
 from sm.triton.transport import Transport
 from tests.support.tritons import HEAD, DecoupledModel, Model, TritonProcess, prepare_triton
 
-#: As a team adds it to its own Python model. ``lie``: answer with the token of another request.
+#: The lines that a team adds to its own Python model. A negative ``x`` is answered with another request's token.
 TOKEN_HEAD = HEAD.replace("import triton", "import request_token\nimport triton").replace(
     "class TritonPythonModel:",
     """class TritonPythonModel:
@@ -85,50 +85,50 @@ TOKEN_MODELS = {
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
-    started = prepare_triton(tmp_path_factory.mktemp("token"), [])
+    triton = prepare_triton(tmp_path_factory.mktemp("token"), [])
     for name, model in TOKEN_MODELS.items():
-        model.write(started.box.repository / name)
-    started.start()
-    yield started
-    started.stop()
+        model.write(triton.box.repository / name)
+    triton.start()
+    yield triton
+    triton.stop()
 
 
 @pytest.fixture
 def transport(serving: TritonProcess) -> Iterator[Transport]:
-    made = Transport(serving.settings, serving.box)
-    yield made
-    made.close()
+    connected = Transport(serving.settings, serving.box)
+    yield connected
+    connected.close()
 
 
-def row(*numbers: float) -> dict[str, Any]:
+def row_of(*numbers: float) -> dict[str, Any]:
     return {"x": np.array([numbers], np.float32)}
 
 
 @pytest.mark.parametrize("size", [3, 100_000], ids=["in the message", "through shared memory"])
-def test_each_of_many_callers_gets_its_own_answer(transport: Transport, size: int) -> None:
+def test_concurrent_callers_each_get_their_own_answer(transport: Transport, size: int) -> None:
     assert transport.metadata("batching").identifies_requests
 
-    def ask(number: int) -> bool:
-        inputs = row(*([number] * size))
+    def infer_number(number: int) -> bool:
+        inputs = row_of(*([number] * size))
         return bool((transport.infer("batching", inputs)["y"] == inputs["x"] * 2).all())
 
     with ThreadPoolExecutor(8) as callers:
-        assert all(callers.map(ask, range(1, 65)))
+        assert all(callers.map(infer_number, range(1, 65)))
 
 
-def test_clients_see_nothing_of_the_token(transport: Transport) -> None:
+def test_clients_do_not_see_the_token(transport: Transport) -> None:
     assert set(transport.metadata("plain").outputs) == {"y"}
     assert set(transport.infer("plain", {"x": np.ones(2, np.float32)})) == {"y"}
 
 
 def test_another_request_s_answer_is_a_503_and_counted(transport: Transport) -> None:
-    before = MISMATCHED_ANSWERS.value
+    mismatches_before = MISMATCHED_ANSWERS.value
     with pytest.raises(NotReady, match="answered another request"):
-        transport.infer("batching", row(-1.0, 2.0))
-    assert MISMATCHED_ANSWERS.value == before + 1
+        transport.infer("batching", row_of(-1.0, 2.0))
+    assert MISMATCHED_ANSWERS.value == mismatches_before + 1
 
 
-def test_the_parts_of_a_stream_say_whose_they_are_too(transport: Transport) -> None:
+def test_the_parts_of_a_stream_carry_the_token_too(transport: Transport) -> None:
     parts = [part["y"].tolist() for part in transport.stream("stream", {"x": np.ones(1, np.float32)})]
     assert parts == [[1.0], [2.0], [3.0]]
 
@@ -136,7 +136,7 @@ def test_the_parts_of_a_stream_say_whose_they_are_too(transport: Transport) -> N
 def test_a_caller_of_triton_s_own_port_gets_no_token(serving: TritonProcess) -> None:
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [2.0]}]}
     url = f"http://127.0.0.1:{serving.box.http_port}/v2/models/plain/infer"
-    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10) as answer:
-        outputs = json.load(answer)["outputs"]
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10) as response:
+        outputs = json.load(response)["outputs"]
     assert [output["name"] for output in outputs] == ["y"]
     assert REQUEST_TOKEN not in json.dumps(outputs)

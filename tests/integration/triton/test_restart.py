@@ -1,3 +1,5 @@
+"""A transport survives the death and restart of Triton, with no wrong answer and no lost shared memory."""
+
 from __future__ import annotations
 
 import contextlib
@@ -24,15 +26,15 @@ from tests.support.tritons import TritonProcess
 X = np.arange(100_000, dtype=np.float32)[None]
 
 
-def shared() -> float:
+def tensors_by_shared_memory() -> float:
     return float(TENSORS.labels("shared_memory").value)
 
 
-def by_message() -> float:
+def tensors_by_message() -> float:
     return float(TENSORS.labels("grpc").value)
 
 
-def test_a_killed_triton_is_found_again_by_the_same_transport(killable_triton: TritonProcess) -> None:
+def test_a_transport_reconnects_to_a_restarted_triton(killable_triton: TritonProcess) -> None:
     killable_triton.start()
     transport = Transport(killable_triton.settings, killable_triton.box)
     for _ in range(3):
@@ -42,27 +44,27 @@ def test_a_killed_triton_is_found_again_by_the_same_transport(killable_triton: T
         with pytest.raises(NotReady):
             transport.infer("fixed", {"x": X})
     killable_triton.start()
-    before = shared()
+    shared_before = tensors_by_shared_memory()
 
-    def found_again() -> bool:
+    def answers_again() -> bool:
         try:
             return np.array_equal(transport.infer("fixed", {"x": X})["y"], X * 2)
         except NotReady:
             return False
 
-    wait_until(found_again, description="an answer of the new Triton")
-    assert shared() == before + 1
+    wait_until(answers_again, description="an answer of the new Triton")
+    assert tensors_by_shared_memory() == shared_before + 1
     transport.close()
     assert killable_triton.shared_memory_files() == []
 
 
-def test_a_model_that_a_new_triton_has_not_loaded_is_a_503_and_no_404(killable_triton: TritonProcess) -> None:
+def test_a_model_that_a_restarted_triton_could_not_load_is_a_503(killable_triton: TritonProcess) -> None:
     killable_triton.start()
     transport = Transport(killable_triton.settings, killable_triton.box)
     transport.infer("fixed", {"x": X})
     killable_triton.kill()
-    code = killable_triton.box.repository / "fixed" / "1" / "model.py"
-    code.write_text("raise MemoryError('no room for it')")
+    model_file = killable_triton.box.repository / "fixed" / "1" / "model.py"
+    model_file.write_text("raise MemoryError('no room for it')")
     killable_triton.launch()
     wait_until(lambda: server.live(killable_triton.box.http_port), 60, "Triton's answer")
     wait_until(lambda: server.failures(killable_triton.box.http_port), 60, "the model's failure")
@@ -73,7 +75,7 @@ def test_a_model_that_a_new_triton_has_not_loaded_is_a_503_and_no_404(killable_t
     v2 = Triton(upstream, Registry({}, models=("fixed",)))
     with contextlib.closing(upstream), pytest.raises(NotReady):
         v2.run(TritonRequest(Message(b'{"inputs": []}', {}, {}, "id"), "fixed"))
-    # Another name was never there.
+    # A name that was never served stays unknown.
     with pytest.raises(UnknownModel):
         transport.infer("nothing", {"x": X})
     transport.forget(["fixed"])
@@ -82,7 +84,7 @@ def test_a_model_that_a_new_triton_has_not_loaded_is_a_503_and_no_404(killable_t
     transport.close()
 
 
-def test_a_failed_request_keeps_no_shared_memory_until_the_garbage_collector_comes(
+def test_a_failed_request_frees_its_shared_memory_without_garbage_collection(
     killable_triton: TritonProcess,
 ) -> None:
     killable_triton.start()
@@ -97,51 +99,58 @@ def test_a_failed_request_keeps_no_shared_memory_until_the_garbage_collector_com
         for _ in range(5):
             with pytest.raises(NotReady):
                 transport.infer("fixed", {"x": X})
-        assert [thing for thing in gc.get_objects() if isinstance(thing, Lease)] == []
+        assert [item for item in gc.get_objects() if isinstance(item, Lease)] == []
     finally:
         gc.enable()
     transport.close()
 
 
-def test_killed_under_load_no_answer_is_wrong_and_no_memory_is_lost(killable_triton: TritonProcess) -> None:
+def test_a_restart_under_load_gives_no_wrong_answer_and_loses_no_memory(
+    killable_triton: TritonProcess,
+) -> None:
     killable_triton.start()
-    # Just enough for four callers that each keep an answer until the next: a lost region would be missed.
+    # Just enough for four callers that each keep an answer until the next one: a lost region would be noticed.
     transport = Transport(killable_triton.settings, replace(killable_triton.box, shared_bytes=8 * 851_968))
-    over = threading.Event()
+    stop = threading.Event()
     wrong: list[int] = []
-    refused: list[str] = []
+    errors: list[str] = []
 
     def call(number: int) -> None:
         x = np.full((1, 100_000), number, np.float32)
-        while not over.is_set():
+        while not stop.is_set():
             try:
                 y = transport.infer("fixed", {"x": x})["y"]
             except NotReady as error:
-                # Its sentence alone: the error's traceback has the lease of the failed request.
-                refused.append(error.sentence)
+                # Keep only the sentence: the error's traceback refers to the lease of the failed request.
+                errors.append(error.sentence)
                 time.sleep(0.01)
                 continue
             if not (y == 2 * number).all():
                 wrong.append(number)
 
     callers = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(4)]
-    started = shared()
+    count_at_start = tensors_by_shared_memory()
     for caller in callers:
         caller.start()
     try:
-        wait_until(lambda: shared() >= started + 20, description="answers under load")
+        wait_until(
+            lambda: tensors_by_shared_memory() >= count_at_start + 20, description="answers under load"
+        )
         killable_triton.kill()
-        wait_until(lambda: refused, description="a refusal")
+        wait_until(lambda: errors, description="a failed call")
         killable_triton.start()
-        restarted = shared()
-        # Each caller has had answers of the new Triton, and its regions are registered there.
-        wait_until(lambda: shared() >= restarted + 40, description="answers through shared memory again")
-        before = by_message()
-        again = shared()
-        wait_until(lambda: shared() >= again + 40, description="more of them")
-        assert by_message() == before
+        count_after_restart = tensors_by_shared_memory()
+        # Each caller has received answers from the new Triton, which has registered the regions.
+        wait_until(
+            lambda: tensors_by_shared_memory() >= count_after_restart + 40,
+            description="answers through shared memory again",
+        )
+        by_message_before = tensors_by_message()
+        count_later = tensors_by_shared_memory()
+        wait_until(lambda: tensors_by_shared_memory() >= count_later + 40, description="more of them")
+        assert tensors_by_message() == by_message_before
     finally:
-        over.set()
+        stop.set()
     for caller in callers:
         caller.join(60)
     assert wrong == []

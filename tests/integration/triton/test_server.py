@@ -1,3 +1,5 @@
+"""Triton's command line, its ports, and how the box learns that a model is ready or has failed."""
+
 from __future__ import annotations
 
 import http.client
@@ -14,15 +16,15 @@ from tests.support.boxes import wait_until
 from tests.support.tritons import MODELS, SETTINGS, Model, TritonProcess, prepare_triton
 
 
-def arguments(serving: TritonProcess, **environment: str) -> tuple[str, ...]:
-    return server.command(Settings.read(environment), serving.box, os.environ).arguments
+def command_line_of(triton: TritonProcess, **environment: str) -> tuple[str, ...]:
+    return server.command(Settings.read(environment), triton.box, os.environ).arguments
 
 
 def test_every_port_is_on_loopback_only(triton: TritonProcess) -> None:
     listening = [
         line.split()[1]
-        for table in ("/proc/net/tcp", "/proc/net/tcp6")
-        for line in Path(table).read_text().splitlines()[1:]
+        for sockets_file in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in Path(sockets_file).read_text().splitlines()[1:]
         if line.split()[3] == "0A"
     ]
     box = triton.box
@@ -37,7 +39,7 @@ def test_the_python_backend_uses_the_boxs_prefix(triton: TritonProcess) -> None:
 
 
 def test_settings_reach_the_command_line(triton: TritonProcess) -> None:
-    line = arguments(
+    command_line = command_line_of(
         triton,
         SAGEMAKER_TRITON_THREAD_COUNT="3",
         SAGEMAKER_TRITON_LOG_VERBOSE="1",
@@ -50,11 +52,11 @@ def test_settings_reach_the_command_line(triton: TritonProcess) -> None:
         "--log-verbose=1",
         "--log-info=false",
         "--backend-config=python,shm-default-byte-size=2097152",
-    } <= set(line)
-    assert line[-4:] == ("--rate-limit", "off", "--log-format", "ISO8601")
+    } <= set(command_line)
+    assert command_line[-4:] == ("--rate-limit", "off", "--log-format", "ISO8601")
 
 
-def test_the_server_of_nvidia_s_image_comes_before_the_wheel_s(
+def test_the_server_of_nvidias_image_is_preferred_to_the_wheels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "IMAGE", tmp_path / "tritonserver")
@@ -63,33 +65,35 @@ def test_the_server_of_nvidia_s_image_comes_before_the_wheel_s(
     assert server.find(SETTINGS) == tmp_path / "tritonserver"
 
 
-def test_only_a_server_that_knows_the_option_is_told_that_clients_share_memory(tmp_path: Path) -> None:
+def test_the_shared_memory_option_is_passed_only_to_a_server_that_has_it(tmp_path: Path) -> None:
     serving = prepare_triton(tmp_path, [])
-    for said, told in (("--allow-client-shm <boolean>", True), ("--allow-grpc <boolean>", False)):
-        program = tmp_path / f"tritonserver{told}"
-        program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    for help_text, expected in (("--allow-client-shm <boolean>", True), ("--allow-grpc <boolean>", False)):
+        program = tmp_path / f"tritonserver{expected}"
+        program.write_text(f"#!/bin/sh\necho '{help_text}'\n")
         program.chmod(0o755)
-        line = arguments(serving, TRIREME_TRITON_SERVER=str(program))
-        assert ("--allow-client-shm=true" in line) is told
-        assert line[0] == str(program)
+        command_line = command_line_of(serving, TRIREME_TRITON_SERVER=str(program))
+        assert ("--allow-client-shm=true" in command_line) is expected
+        assert command_line[0] == str(program)
 
 
-def test_a_server_that_is_no_program_stops_the_start(tmp_path: Path) -> None:
+def test_a_server_program_that_does_not_exist_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="TRIREME_TRITON_SERVER='/nowhere'"):
         server.find(Settings.read({"TRIREME_TRITON_SERVER": "/nowhere"}))
 
 
-def test_a_missing_libpython_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_libpython_is_reported_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(wheel, "LIBPYTHON", "libpython3.99.so.1.0")
     with pytest.raises(StartError, match=r"apt-get install libpython3\.\d+"):
         wheel.libpython()
 
 
-def test_the_pools_of_many_models_leave_room_in_shared_memory() -> None:
-    space = os.statvfs("/dev/shm")
-    free = space.f_bavail * space.f_frsize
+def test_the_pools_of_many_models_fit_into_shared_memory() -> None:
+    file_system = os.statvfs("/dev/shm")
+    free_bytes = file_system.f_bavail * file_system.f_frsize
     assert server._pool(2**24, 1_000_000) == server.MIN_POOL_BYTES
-    assert server._pool(2**62, 4) <= free // 2 // 4 + 2**20
+    assert server._pool(2**62, 4) <= free_bytes // 2 // 4 + 2**20
     assert server._pool(2**20, 0) == 2**20
 
 
@@ -99,10 +103,10 @@ def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) ->
     broken.write(serving.box.repository / "broken")
     try:
         serving.launch()
-        found = wait_until(lambda: server.failures(serving.box.http_port), description="the failure")
-        assert list(found) == ["broken"]
-        assert "No module named 'no_such_module'" in found["broken"]
-        assert "\n" not in found["broken"]
+        failures = wait_until(lambda: server.failures(serving.box.http_port), description="the failure")
+        assert list(failures) == ["broken"]
+        assert "No module named 'no_such_module'" in failures["broken"]
+        assert "\n" not in failures["broken"]
         assert not server.ready(serving.box.http_port)
     finally:
         serving.stop()
@@ -114,10 +118,10 @@ def test_without_triton_nothing_is_ready_and_nothing_has_failed(tmp_path: Path) 
     assert server.failures(box.http_port) == {}
 
 
-def test_triton_can_be_started_again_from_the_same_run_folder(tmp_path: Path) -> None:
+def test_a_second_start_from_the_same_run_folder_has_the_same_command(tmp_path: Path) -> None:
     serving = prepare_triton(tmp_path, [])
-    first = server.command(SETTINGS, serving.box, os.environ)
-    assert server.command(SETTINGS, serving.box, os.environ) == first
+    first_command = server.command(SETTINGS, serving.box, os.environ)
+    assert server.command(SETTINGS, serving.box, os.environ) == first_command
 
 
 def test_python_models_run_with_the_packages_of_this_interpreter(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A model's answers one by one, from a real Triton."""
+"""A decoupled model's answers are read one by one from a real Triton."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess
 
 
-def counting(
+def stream_counts(
     transport: Transport, count: int, seconds: float = 0.0
 ) -> Generator[dict[str, Array], None, None]:
     inputs = {"count": np.array([count]), "seconds": np.array([seconds], np.float32)}
@@ -27,27 +27,27 @@ def counting(
 
 
 @pytest.fixture
-def cancelled(triton: TritonProcess) -> Path:
-    note = triton.notes / "cancelled"
-    note.unlink(missing_ok=True)
-    return note
+def cancelled_note(triton: TritonProcess) -> Path:
+    file = triton.notes / "cancelled"
+    file.unlink(missing_ok=True)
+    return file
 
 
-def test_every_answer_comes_in_its_order(transport: Transport) -> None:
-    assert [answer["number"].tolist() for answer in counting(transport, 5)] == [[0], [1], [2], [3], [4]]
+def test_the_answers_come_in_their_order(transport: Transport) -> None:
+    assert [answer["number"].tolist() for answer in stream_counts(transport, 5)] == [[0], [1], [2], [3], [4]]
 
 
-def test_a_model_may_have_nothing_to_say(transport: Transport) -> None:
-    assert list(counting(transport, 0)) == []
+def test_a_stream_may_be_empty(transport: Transport) -> None:
+    assert list(stream_counts(transport, 0)) == []
 
 
-def test_the_first_answer_is_there_before_the_last_is_made(transport: Transport) -> None:
-    answers = counting(transport, 2, seconds=3.0)
+def test_the_first_answer_arrives_before_the_last_is_made(transport: Transport) -> None:
+    answers = stream_counts(transport, 2, seconds=3.0)
     assert next(answers)["number"].tolist() == [0]
-    first = time.monotonic()
+    first_arrival = time.monotonic()
     assert next(answers)["number"].tolist() == [1]
-    # The model rests for three seconds between the two. If they came together, there would be no time between.
-    assert time.monotonic() - first > 1
+    # The model sleeps for three seconds between the two. Answers that were held back would arrive together.
+    assert time.monotonic() - first_arrival > 1
 
 
 def test_a_model_that_answers_once_is_a_stream_of_one(transport: Transport) -> None:
@@ -56,63 +56,63 @@ def test_a_model_that_answers_once_is_a_stream_of_one(transport: Transport) -> N
     assert answer["y"].tolist() == x.tolist()
 
 
-def test_a_stream_that_is_closed_is_cancelled_in_triton(transport: Transport, cancelled: Path) -> None:
+def test_a_stream_that_is_closed_is_cancelled_in_triton(transport: Transport, cancelled_note: Path) -> None:
     answers = transport.stream("counts", {"count": np.array([1000]), "seconds": np.array([0.05], np.float32)})
     next(answers)
     answers.close()
-    wait_until(cancelled.exists)
+    wait_until(cancelled_note.exists)
 
 
-def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, cancelled: Path) -> None:
-    gone = threading.Event()
-    with running(Deadline(time.monotonic() + 60, gone.is_set)), pytest.raises(CallerGone):
-        for _ in counting(transport, 10, seconds=1.0):
-            gone.set()
-    wait_until(cancelled.exists)
+def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, cancelled_note: Path) -> None:
+    hung_up = threading.Event()
+    with running(Deadline(time.monotonic() + 60, hung_up.is_set)), pytest.raises(CallerGone):
+        for _ in stream_counts(transport, 10, seconds=1.0):
+            hung_up.set()
+    wait_until(cancelled_note.exists)
 
 
-def test_a_stream_ends_with_its_time(transport: Transport, cancelled: Path) -> None:
-    seen = []
+def test_a_stream_ends_at_its_deadline(transport: Transport, cancelled_note: Path) -> None:
+    numbers = []
     with running(Deadline(time.monotonic() + 1.0)), pytest.raises(DeadlinePassed):
-        for answer in counting(transport, 100, seconds=0.2):
-            seen.append(answer["number"].item())
-    assert seen
-    assert seen == list(range(len(seen)))
-    wait_until(cancelled.exists)
+        for answer in stream_counts(transport, 100, seconds=0.2):
+            numbers.append(answer["number"].item())
+    assert numbers
+    assert numbers == list(range(len(numbers)))
+    wait_until(cancelled_note.exists)
 
 
-def test_a_failure_in_the_midst_comes_behind_what_came_before(transport: Transport) -> None:
-    seen = []
+def test_a_failure_during_a_stream_comes_after_the_earlier_answers(transport: Transport) -> None:
+    numbers = []
     with pytest.raises(ModelFailed, match="no such luck"):
-        for answer in counting(transport, 20):
-            seen.append(answer["number"].item())
-    assert seen == list(range(13))
+        for answer in stream_counts(transport, 20):
+            numbers.append(answer["number"].item())
+    assert numbers == list(range(13))
 
 
-def test_a_triton_whose_streams_fail_many_times_lives_on(transport: Transport) -> None:
-    def fails(_: int) -> None:
+def test_many_failing_streams_do_not_break_triton(transport: Transport) -> None:
+    def fail(_: int) -> None:
         with pytest.raises(ModelFailed, match="^not this one$"):
             list(transport.stream("refuses", {"x": np.zeros(1, np.float32)}))
 
     with ThreadPoolExecutor(4) as callers:
-        list(callers.map(fails, range(400)))
-    assert len(list(counting(transport, 3))) == 3
+        list(callers.map(fail, range(400)))
+    assert len(list(stream_counts(transport, 3))) == 3
 
 
-def test_a_request_that_triton_refuses_is_the_callers_fault(transport: Transport) -> None:
+def test_a_stream_that_triton_refuses_is_bad_input(transport: Transport) -> None:
     with pytest.raises(BadInput, match="unexpected shape for input 'count'"):
         next(transport.stream("counts", {"count": np.array([1, 2]), "seconds": np.zeros(1, np.float32)}))
 
 
-def test_an_unknown_model_is_told(transport: Transport) -> None:
-    with pytest.raises(UnknownModel, match="'nobody'"):
-        next(transport.stream("nobody", {}))
+def test_a_stream_of_an_unknown_model_names_it(transport: Transport) -> None:
+    with pytest.raises(UnknownModel, match="'unknown'"):
+        next(transport.stream("unknown", {}))
 
 
 def test_a_triton_that_dies_ends_the_stream(killable_triton: TritonProcess) -> None:
     killable_triton.start()
     transport = Transport(killable_triton.settings, killable_triton.box)
-    answers = counting(transport, 100, seconds=0.1)
+    answers = stream_counts(transport, 100, seconds=0.1)
     next(answers)
     killable_triton.kill()
     with pytest.raises(NotReady):

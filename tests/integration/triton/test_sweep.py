@@ -1,3 +1,5 @@
+"""Shared memory of dead boxes and killed workers is removed, and that of living ones kept."""
+
 from __future__ import annotations
 
 import fcntl
@@ -19,66 +21,66 @@ from tests.support.boxes import WAIT_TIMEOUT_S
 from tests.support.tritons import TritonProcess
 
 
-def names(folder: Path) -> list[str]:
+def file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_dead_box_is_swept_and_a_living_one_left_alone(tmp_path: Path) -> None:
+def test_a_dead_boxs_files_are_removed_and_a_living_ones_kept(tmp_path: Path) -> None:
     script = f"""
         import os, signal
         from pathlib import Path
         from sm.triton.shared_memory_cleanup import acquire_instance_lock
-        kept = acquire_instance_lock("dead", Path({str(tmp_path)!r}))
+        lock = acquire_instance_lock("dead", Path({str(tmp_path)!r}))
         os.kill(os.getpid(), signal.SIGKILL)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
-    living = shared_memory_cleanup.acquire_instance_lock("living", tmp_path)
+    living_lock = shared_memory_cleanup.acquire_instance_lock("living", tmp_path)
     for name in ("trireme-dead-1-a-0", "trireme-dead-pyxyz", "trireme-living-1-a-0", "somebody-elses"):
         (tmp_path / name).touch()
     assert shared_memory_cleanup.sweep(tmp_path) == ["dead"]
-    assert names(tmp_path) == ["somebody-elses", "trireme-living-1-a-0", "trireme-living.lock"]
-    living.release()
-    assert names(tmp_path) == ["somebody-elses"]
+    assert file_names(tmp_path) == ["somebody-elses", "trireme-living-1-a-0", "trireme-living.lock"]
+    living_lock.release()
+    assert file_names(tmp_path) == ["somebody-elses"]
 
 
-def test_a_box_is_held_once(tmp_path: Path) -> None:
-    held = shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
+def test_a_box_can_be_locked_only_once(tmp_path: Path) -> None:
+    lock = shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
     with pytest.raises(BlockingIOError):
         shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
-    held.release()
+    lock.release()
     shared_memory_cleanup.acquire_instance_lock("a", tmp_path).release()
 
 
-def test_a_new_box_waits_for_a_sweep_that_found_its_lock_before_it_was_locked(
+def test_a_new_box_waits_for_a_sweep_that_holds_its_lock_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two boxes that started at once, one failed."""
     locking = threading.Event()
     flock = fcntl.flock
 
-    def tell_and_flock(descriptor: int, operation: int) -> None:
+    def signal_and_flock(descriptor: int, operation: int) -> None:
         locking.set()
         flock(descriptor, operation)
 
-    swept = shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
-    monkeypatch.setattr(fcntl, "flock", tell_and_flock)
+    swept_lock = shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
+    monkeypatch.setattr(fcntl, "flock", signal_and_flock)
     with ThreadPoolExecutor(1) as pool:
-        new = pool.submit(shared_memory_cleanup.acquire_instance_lock, "a", tmp_path, is_new=True)
+        new_lock = pool.submit(shared_memory_cleanup.acquire_instance_lock, "a", tmp_path, is_new=True)
         assert locking.wait(WAIT_TIMEOUT_S)
-        swept.release()
-        lock = new.result(WAIT_TIMEOUT_S)
-    assert names(tmp_path) == ["trireme-a.lock"]
+        swept_lock.release()
+        lock = new_lock.result(WAIT_TIMEOUT_S)
+    assert file_names(tmp_path) == ["trireme-a.lock"]
     assert shared_memory_cleanup.sweep(tmp_path) == []
     lock.release()
 
 
-def test_a_box_whose_name_begins_like_anothers_keeps_its_files(tmp_path: Path) -> None:
+def test_a_box_whose_id_begins_like_anothers_keeps_its_files(tmp_path: Path) -> None:
     (tmp_path / "trireme-ab-1-x-0").touch()
     shared_memory_cleanup.acquire_instance_lock("a", tmp_path).release()
-    assert names(tmp_path) == ["trireme-ab-1-x-0"]
+    assert file_names(tmp_path) == ["trireme-ab-1-x-0"]
 
 
-def test_a_killed_worker_leaves_nothing(triton: TritonProcess, tmp_path: Path) -> None:
+def test_a_killed_workers_files_and_regions_are_removed(triton: TritonProcess, tmp_path: Path) -> None:
     script = f"""
         import os, signal
         import numpy as np
@@ -87,18 +89,18 @@ def test_a_killed_worker_leaves_nothing(triton: TritonProcess, tmp_path: Path) -
         from sm.settings import Settings
         from sm.triton.transport import Transport
         transport = Transport(Settings.read({{}}), Box.load(Path({str(tmp_path)!r})))
-        kept = [transport.infer("fixed", {{"x": np.zeros((1, 100_000), np.float32)}}) for _ in range(2)]
+        outputs = [transport.infer("fixed", {{"x": np.zeros((1, 100_000), np.float32)}}) for _ in range(2)]
         os.kill(os.getpid(), signal.SIGKILL)
     """
     box = triton.box
     (tmp_path / "box.json").write_text(json.dumps(asdict(box), default=str))
     worker = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=Path.cwd())
     worker.wait()
-    mine = Transport(triton.settings, box)
+    other_transport = Transport(triton.settings, box)
     assert len(triton.shared_memory_files()) == 2
     (Path("/dev/shm") / f"trireme-{box.id}-{os.getpid()}-other-0").touch()
     remove_worker_files(box.id, worker.pid, box.http_port)
     assert triton.shared_memory_files() == [f"trireme-{box.id}-{os.getpid()}-other-0"]
     assert not [name for name in health.regions(box.http_port) if f"-{worker.pid}-" in name]
     shared_memory_cleanup.remove_files(f"trireme-{box.id}-{os.getpid()}-other")
-    mine.close()
+    other_transport.close()

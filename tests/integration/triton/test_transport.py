@@ -1,3 +1,5 @@
+"""The transport moves tensors to and from a real Triton: large ones by shared memory, small ones in the message."""
+
 from __future__ import annotations
 
 import gc
@@ -24,8 +26,8 @@ from tests.support.tritons import TritonProcess, prepare_triton
 NUMPY_1 = np.__version__.startswith("1.")
 
 
-class Counted:
-    """How many requests went which way since it was made."""
+class TensorCounter:
+    """Counts the requests by the way of their tensors, since its creation."""
 
     def __init__(self) -> None:
         self._start = self._now()
@@ -34,79 +36,83 @@ class Counted:
         return {name: TENSORS.labels(name).value for name in ("shared_memory", "grpc")}
 
     @property
-    def shared(self) -> float:
+    def by_shared_memory(self) -> float:
         return self._now()["shared_memory"] - self._start["shared_memory"]
 
     @property
-    def grpc(self) -> float:
+    def by_message(self) -> float:
         return self._now()["grpc"] - self._start["grpc"]
 
 
 @pytest.fixture
-def counted() -> Counted:
-    return Counted()
+def tensor_counter() -> TensorCounter:
+    return TensorCounter()
 
 
-def row(size: int, start: float = 0) -> Any:
+def numbers(size: int, start: float = 0) -> Any:
     return np.arange(start, start + size, dtype=np.float32)[None]
 
 
-def test_large_tensors_go_through_shared_memory(transport: Transport, counted: Counted) -> None:
+def test_large_tensors_go_through_shared_memory(transport: Transport, tensor_counter: TensorCounter) -> None:
     x = np.random.default_rng(0).random((2, 100_000), dtype=np.float32)
     y = transport.infer("fixed", {"x": x})["y"]
     assert np.array_equal(y, x * 2)
-    assert (counted.shared, counted.grpc) == (1, 0)
+    assert (tensor_counter.by_shared_memory, tensor_counter.by_message) == (1, 0)
 
 
 def test_small_tensors_go_in_the_message(
-    transport: Transport, triton: TritonProcess, counted: Counted
+    transport: Transport, triton: TritonProcess, tensor_counter: TensorCounter
 ) -> None:
-    assert np.array_equal(transport.infer("echo", {"x": row(4)})["y"], row(4))
-    assert (counted.shared, counted.grpc) == (0, 1)
+    assert np.array_equal(transport.infer("echo", {"x": numbers(4)})["y"], numbers(4))
+    assert (tensor_counter.by_shared_memory, tensor_counter.by_message) == (0, 1)
     assert triton.shared_memory_files() == []
 
 
-def test_a_region_is_used_again(transport: Transport, triton: TritonProcess) -> None:
+def test_a_region_is_reused(transport: Transport, triton: TritonProcess) -> None:
     for number in range(20):
-        x = row(100_000, number)
+        x = numbers(100_000, number)
         assert np.array_equal(transport.infer("fixed", {"x": x})["y"], x * 2)
     assert len(triton.shared_memory_files()) == 1
 
 
-def test_an_answer_stays_as_it_was_while_it_is_referenced(transport: Transport) -> None:
-    first = transport.infer("fixed", {"x": row(100_000)})["y"][0, 10:20].reshape(2, 5).T
+def test_an_answer_does_not_change_while_it_is_referenced(transport: Transport) -> None:
+    first = transport.infer("fixed", {"x": numbers(100_000)})["y"][0, 10:20].reshape(2, 5).T
     for _ in range(5):
-        transport.infer("fixed", {"x": row(100_000, 1e6)})
-    assert np.array_equal(first, (row(100_000) * 2)[0, 10:20].reshape(2, 5).T)
+        transport.infer("fixed", {"x": numbers(100_000, 1e6)})
+    assert np.array_equal(first, (numbers(100_000) * 2)[0, 10:20].reshape(2, 5).T)
 
 
-def test_answers_can_be_changed_in_place_whichever_way_they_came(transport: Transport) -> None:
+def test_answers_are_writable_whichever_way_they_came(transport: Transport) -> None:
     for model, size in (("echo", 4), ("fixed", 100_000)):
-        y = transport.infer(model, {"x": row(size)})["y"]
+        y = transport.infer(model, {"x": numbers(size)})["y"]
         y *= 3
         assert y[0, 1] in (3, 6)
 
 
-def test_an_open_output_is_shared_from_its_second_time(transport: Transport, counted: Counted) -> None:
-    x = row(50_000)
+def test_an_output_of_open_size_uses_shared_memory_from_its_second_time(
+    transport: Transport, tensor_counter: TensorCounter
+) -> None:
+    x = numbers(50_000)
     for _ in range(3):
         assert np.array_equal(transport.infer("echo", {"x": x})["y"], x)
-    response = transport._sizes.predict(
+    predicted = transport._sizes.predict(
         ("echo", "", ("y",), (("x", (1, 50_000)),)), transport.metadata("echo"), 1
     )
-    assert response == {"y": 200_000}
-    assert counted.shared == 3  # the first with its output in the message
+    assert predicted == {"y": 200_000}
+    assert tensor_counter.by_shared_memory == 3  # The first has its output in the message.
 
 
-def test_an_output_that_outgrows_its_place_is_whole(transport: Transport, counted: Counted) -> None:
+def test_an_output_that_outgrows_its_region_is_complete(
+    transport: Transport, tensor_counter: TensorCounter
+) -> None:
     for size in (100_000, 100_000, 150_000, 150_000, 400_000, 100_000, 500_000, 3):
         y = transport.infer("ones", {"size": np.array([size])})["y"]
         assert y.shape == (size,)
         assert (y == 1).all()
-    assert counted.shared > 0
+    assert tensor_counter.by_shared_memory > 0
 
 
-def test_strided_foreign_and_empty_inputs_arrive_as_they_are(transport: Transport) -> None:
+def test_strided_byte_swapped_and_empty_inputs_arrive_unchanged(transport: Transport) -> None:
     wide = np.random.default_rng(0).random((2, 200_000), dtype=np.float32)
     assert np.array_equal(transport.infer("fixed", {"x": wide[:, ::2]})["y"], wide[:, ::2] * 2)
     swapped = wide[:, :100_000].astype(">f4")
@@ -114,18 +120,18 @@ def test_strided_foreign_and_empty_inputs_arrive_as_they_are(transport: Transpor
     assert transport.infer("echo", {"x": np.zeros((1, 0), np.float32)})["y"].shape == (1, 0)
 
 
-def test_strings_go_in_the_message(transport: Transport, counted: Counted) -> None:
+def test_strings_go_in_the_message(transport: Transport, tensor_counter: TensorCounter) -> None:
     words = np.array(["ä" * 70_000, "b", ""], dtype=object)
     if NUMPY_1:
         y = transport.infer("words", {"x": words})["y"]
         assert [word.decode() for word in y] == ["Ä" * 70_000, "B", ""]
-        assert (counted.shared, counted.grpc) == (0, 1)
+        assert (tensor_counter.by_shared_memory, tensor_counter.by_message) == (0, 1)
     else:
         with pytest.raises(ModelFailed, match="strings"):
             transport.infer("words", {"x": words})
 
 
-def test_what_triton_knows_of_a_model(transport: Transport) -> None:
+def test_metadata_has_a_models_inputs_outputs_and_versions(transport: Transport) -> None:
     metadata = transport.metadata("fixed")
     assert (metadata.max_batch_size, metadata.versions) == (4, ("1",))
     assert metadata.inputs["x"].shape == (100_000,)
@@ -134,22 +140,22 @@ def test_what_triton_knows_of_a_model(transport: Transport) -> None:
     assert transport.ready_models()["echo"] == ("1",)
 
 
-@pytest.mark.parametrize(("model", "version"), [("nobody", ""), ("echo", "9"), ("echo", "first")])
+@pytest.mark.parametrize(("model", "version"), [("unknown", ""), ("echo", "9"), ("echo", "first")])
 def test_an_unknown_model_or_version_is_named(transport: Transport, model: str, version: str) -> None:
     with pytest.raises(UnknownModel, match=version or model):
-        transport.infer(model, {"x": row(4)}, version=version)
+        transport.infer(model, {"x": numbers(4)}, version=version)
 
 
 @pytest.mark.parametrize(
-    "x", [row(5), np.zeros((5, 100_000), np.float32), np.zeros((1, 100_000), np.int32), row(100_001)]
+    "x", [numbers(5), np.zeros((5, 100_000), np.float32), np.zeros((1, 100_000), np.int32), numbers(100_001)]
 )
-def test_a_wrong_input_is_the_callers_fault(transport: Transport, x: Any) -> None:
+def test_an_input_of_the_wrong_shape_or_type_is_bad_input(transport: Transport, x: Any) -> None:
     with pytest.raises(BadInput):
         transport.infer("fixed", {"x": x})
-    assert np.array_equal(transport.infer("fixed", {"x": row(100_000)})["y"], row(100_000) * 2)
+    assert np.array_equal(transport.infer("fixed", {"x": numbers(100_000)})["y"], numbers(100_000) * 2)
 
 
-def test_an_array_of_no_datatype_is_refused(transport: Transport) -> None:
+def test_an_array_without_a_triton_datatype_is_refused(transport: Transport) -> None:
     with pytest.raises(BadInput, match="complex"):
         transport.infer("echo", {"x": np.zeros((1, 3), complex)})
 
@@ -160,78 +166,82 @@ def test_a_model_that_raises_is_named_without_its_traceback(transport: Transport
     assert excinfo.value.sentence == "model 'raises' failed: ValueError: no such luck"
 
 
-def test_sixteen_threads_get_their_own_answers(transport: Transport, triton: TritonProcess) -> None:
-    def ask(number: int) -> bool:
+def test_sixteen_threads_each_get_their_own_answers(transport: Transport, triton: TritonProcess) -> None:
+    def infer_number(number: int) -> bool:
         size = (10, 30_000, 100_000)[number % 3]
-        x = row(size, number)
+        x = numbers(size, number)
         y = transport.infer("fixed" if size == 100_000 else "echo", {"x": x})["y"]
         return np.array_equal(y, x * 2 if size == 100_000 else x)
 
     with ThreadPoolExecutor(16) as pool:
-        assert all(pool.map(ask, range(1500)))
+        assert all(pool.map(infer_number, range(1500)))
     assert (
         sum((Path("/dev/shm") / name).stat().st_size for name in triton.shared_memory_files()) <= 256 * 2**20
     )
 
 
-def test_ten_thousand_requests_leave_nothing(triton: TritonProcess) -> None:
+def test_ten_thousand_requests_leave_no_files_and_no_regions(triton: TritonProcess) -> None:
     transport = Transport(triton.settings, triton.box)
-    kept = []
+    outputs = []
 
-    def ask(number: int) -> None:
-        y = transport.infer("echo", {"x": row(20_000 + 1000 * (number % 7) if number % 4 == 0 else 8)})["y"]
+    def infer_number(number: int) -> None:
+        y = transport.infer("echo", {"x": numbers(20_000 + 1000 * (number % 7) if number % 4 == 0 else 8)})[
+            "y"
+        ]
         if number % 100 == 0:
-            kept.append(y)
+            outputs.append(y)
 
     with ThreadPoolExecutor(8) as pool:
-        for _ in pool.map(ask, range(10_000)):
+        for _ in pool.map(infer_number, range(10_000)):
             pass
     assert triton.shared_memory_files()
     transport.close()
     assert triton.shared_memory_files() == []
-    assert all(np.array_equal(y, row(y.shape[1])) for y in kept)
+    assert all(np.array_equal(y, numbers(y.shape[1])) for y in outputs)
     assert not [name for name in health.regions(triton.box.http_port) if f"-{os.getpid()}-" in name]
 
 
 def test_over_the_budget_tensors_go_in_the_message(
-    triton: TritonProcess, counted: Counted, caplog: pytest.LogCaptureFixture
+    triton: TritonProcess, tensor_counter: TensorCounter, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport = Transport(triton.settings, replace(triton.box, shared_bytes=1_000_000))
-    kept = [transport.infer("fixed", {"x": row(100_000, n)})["y"] for n in range(4)]
-    assert all(np.array_equal(y, row(100_000, n) * 2) for n, y in enumerate(kept))
-    assert (counted.shared, counted.grpc) == (1, 3)
+    outputs = [transport.infer("fixed", {"x": numbers(100_000, n)})["y"] for n in range(4)]
+    assert all(np.array_equal(y, numbers(100_000, n) * 2) for n, y in enumerate(outputs))
+    assert (tensor_counter.by_shared_memory, tensor_counter.by_message) == (1, 3)
     assert len([record for record in caplog.records if "instead of shared memory" in record.message]) == 1
-    del kept
+    del outputs
     gc.collect()
-    transport.infer("fixed", {"x": row(100_000)})
-    assert counted.shared == 2
+    transport.infer("fixed", {"x": numbers(100_000)})
+    assert tensor_counter.by_shared_memory == 2
     transport.close()
 
 
-def test_an_idle_region_makes_room_for_a_larger_one(triton: TritonProcess, counted: Counted) -> None:
+def test_an_idle_region_makes_room_for_a_larger_one(
+    triton: TritonProcess, tensor_counter: TensorCounter
+) -> None:
     transport = Transport(triton.settings, replace(triton.box, shared_bytes=2_500_000))
     for size in (20_000, 20_000, 100_000, 100_000, 200_000, 200_000):
-        assert np.array_equal(transport.infer("echo", {"x": row(size)})["y"], row(size))
-    assert counted.grpc == 0
-    total = sum((Path("/dev/shm") / name).stat().st_size for name in triton.shared_memory_files())
-    assert total <= 2_500_000
+        assert np.array_equal(transport.infer("echo", {"x": numbers(size)})["y"], numbers(size))
+    assert tensor_counter.by_message == 0
+    total_bytes = sum((Path("/dev/shm") / name).stat().st_size for name in triton.shared_memory_files())
+    assert total_bytes <= 2_500_000
     transport.close()
 
 
-def test_shared_memory_can_be_off(triton: TritonProcess, counted: Counted) -> None:
+def test_shared_memory_can_be_turned_off(triton: TritonProcess, tensor_counter: TensorCounter) -> None:
     for settings, budget in (
         (Settings.read({"TRIREME_SHARED_MEMORY": "false"}), 2**28),
         (triton.settings, 0),
     ):
         transport = Transport(settings, replace(triton.box, shared_bytes=budget))
-        assert np.array_equal(transport.infer("fixed", {"x": row(100_000)})["y"], row(100_000) * 2)
+        assert np.array_equal(transport.infer("fixed", {"x": numbers(100_000)})["y"], numbers(100_000) * 2)
         transport.close()
-    assert (counted.shared, counted.grpc) == (0, 2)
+    assert (tensor_counter.by_shared_memory, tensor_counter.by_message) == (0, 2)
 
 
 @pytest.fixture
-def small_folder(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte, as a full /dev/shm is."""
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte, as /dev/shm when it is nearly full."""
     folder = tmp_path / "shm"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
@@ -241,41 +251,44 @@ def small_folder(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_folder_means_the_message(
-    triton: TritonProcess, small_folder: Path, counted: Counted, caplog: pytest.LogCaptureFixture
+def test_on_a_full_file_system_tensors_go_in_the_message(
+    triton: TritonProcess,
+    small_file_system: Path,
+    tensor_counter: TensorCounter,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    transport = Transport(triton.settings, triton.box, small_folder)
+    transport = Transport(triton.settings, triton.box, small_file_system)
     x = np.ones((4, 100_000), np.float32)
     assert np.array_equal(transport.infer("fixed", {"x": x})["y"], x * 2)
-    assert counted.grpc == 1
+    assert tensor_counter.by_message == 1
     assert "No space left" in caplog.text
-    assert list(small_folder.iterdir()) == []
+    assert list(small_file_system.iterdir()) == []
     transport.close()
 
 
-def test_a_region_that_triton_refuses_means_the_message(
-    triton: TritonProcess, tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
+def test_with_a_region_that_triton_refuses_tensors_go_in_the_message(
+    triton: TritonProcess, tmp_path: Path, tensor_counter: TensorCounter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Triton looks in /dev/shm, and there is nothing of that name.
+    # Triton looks for the file in /dev/shm, and it is not there.
     transport = Transport(triton.settings, triton.box, tmp_path)
     for _ in range(3):
-        assert np.array_equal(transport.infer("fixed", {"x": row(100_000)})["y"], row(100_000) * 2)
-    assert counted.grpc == 3
+        assert np.array_equal(transport.infer("fixed", {"x": numbers(100_000)})["y"], numbers(100_000) * 2)
+    assert tensor_counter.by_message == 3
     assert "Unable to open shared memory region" in caplog.text
     assert list(tmp_path.iterdir()) == []
     transport.close()
 
 
-def test_without_triton_it_is_not_ready(tmp_path: Path) -> None:
+def test_without_triton_calls_are_not_ready(tmp_path: Path) -> None:
     transport = Transport(Settings.read({}), prepare_triton(tmp_path, []).box)
     with pytest.raises(NotReady):
-        transport.infer("echo", {"x": row(4)})
+        transport.infer("echo", {"x": numbers(4)})
     with pytest.raises(NotReady):
         transport.ready_models()
     transport.close()
 
 
-def test_triton_is_told_the_invocations_id(transport: Transport) -> None:
+def test_triton_gets_the_invocations_request_id(transport: Transport) -> None:
     inputs = {"x": np.zeros(1, np.float32)}
     with running(Deadline(time.monotonic() + 10, request_id="mine-17")):
         assert transport.infer("identity", inputs)["y"].tolist() == [b"mine-17"]

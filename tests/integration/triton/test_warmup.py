@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.tritons import MODELS, Model, prepare_triton
 
-#: What a first call costs.
-SLOW = """
+#: A call that takes a second, and leaves a note when it is done.
+SLOW_CALL = """
 open(self.folder + "/began", "w").close()
 time.sleep(1)
 open(self.folder + "/warm", "w").close()
@@ -20,18 +20,18 @@ model_warmup { name: "zeros" batch_size: 1 inputs { key: "x" value { data_type: 
 """
 
 
-@pytest.mark.parametrize("warmed", [True, False])
-def test_ready_is_after_the_first_slow_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warmed: bool
+@pytest.mark.parametrize("has_warmup", [True, False])
+def test_triton_is_ready_only_after_a_models_warm_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_warmup: bool
 ) -> None:
     tensors = {"x": ("FP32", [-1])}
-    monkeypatch.setitem(MODELS, "cold", Model(SLOW, tensors, {"y": ("FP32", [-1])}, batch=8))
+    monkeypatch.setitem(MODELS, "cold", Model(SLOW_CALL, tensors, {"y": ("FP32", [-1])}, batch=8))
     serving = prepare_triton(tmp_path, ["cold"])
-    if warmed:
+    if has_warmup:
         with (serving.box.repository / "cold" / "config.pbtxt").open("a") as config:
             config.write(WARMUP)
     try:
         serving.start()
-        assert (serving.notes / "warm").exists() is warmed
+        assert (serving.notes / "warm").exists() is has_warmup
     finally:
         serving.stop()

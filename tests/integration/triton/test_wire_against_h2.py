@@ -1,4 +1,4 @@
-"""The router's own gRPC client against gRPC's, on one server: what ``h2`` accepts, and the same answers."""
+"""The router's own gRPC client against grpcio on the same server: the same answers, and requests that h2 accepts."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from tests.support.h2_server import OPENING, Call, Script, h2_server, message
 
 TIMEOUT_S = 10.0
 PATH = "/inference.GRPCInferenceService/ModelInfer"
-QUESTION = pb.ModelInferRequest(model_name="model", id="7", raw_input_contents=[b"x" * 9000])
-ANSWER = pb.ModelInferResponse(model_name="model", id="7", raw_output_contents=[b"y" * 3000])
-CONTENT = ANSWER.SerializeToString()
-LONG = pb.ModelInferResponse(model_name="model", raw_output_contents=[bytes(range(256)) * 20_000])
+REQUEST = pb.ModelInferRequest(model_name="model", id="7", raw_input_contents=[b"x" * 9000])
+RESPONSE = pb.ModelInferResponse(model_name="model", id="7", raw_output_contents=[b"y" * 3000])
+RESPONSE_BYTES = RESPONSE.SerializeToString()
+LONG_RESPONSE = pb.ModelInferResponse(model_name="model", raw_output_contents=[bytes(range(256)) * 20_000])
 
 
-def raw(call: Call, *frames: Frame, more: bytes = b"") -> None:
-    """Frames as they are, past h2's own idea of what may be said now."""
+def send_raw(call: Call, *frames: Frame, extra: bytes = b"") -> None:
+    """Send frames directly, although h2 would not allow them at this point."""
     call.server.flush()
-    call.server.sock.sendall(b"".join(each.serialize() for each in frames) + more)
+    call.server.sock.sendall(b"".join(frame.serialize() for frame in frames) + extra)
 
 
-def block(*headers: tuple[str, str]) -> bytes:
+def encode_headers(*headers: tuple[str, str]) -> bytes:
     return Encoder().encode(headers, huffman=False)
 
 
-def refuse(code: int, sentence: str | None = "for a reason") -> Script:
+def fail_with(code: int, sentence: str | None = "for a reason") -> Script:
     def script(call: Call) -> None:
         call.open()
         call.end(code, sentence)
@@ -63,87 +63,90 @@ def refuse(code: int, sentence: str | None = "for a reason") -> Script:
     return script
 
 
-def refuse_at_once(call: Call) -> None:
+def fail_at_once(call: Call) -> None:
     trailers = [*OPENING, ("grpc-status", "8"), ("grpc-message", "a queue of 100%25 is f%C3%BCll")]
     call.server.h2.send_headers(call.stream, trailers, end_stream=True)
 
 
-def reset(code: ErrorCodes, opened: bool) -> Script:
+def reset_with(code: ErrorCodes, opened: bool) -> Script:
     def script(call: Call) -> None:
         if opened:
             call.open()
-            call.send(message(CONTENT)[:100])
+            call.send(message(RESPONSE_BYTES)[:100])
         call.server.h2.reset_stream(call.stream, code)
 
     return script
 
 
-def pad(call: Call) -> None:
+def send_padded(call: Call) -> None:
     opening = HeadersFrame(
         call.stream,
-        block(*OPENING),
+        encode_headers(*OPENING),
         flags=["END_HEADERS", "PADDED", "PRIORITY"],
         pad_length=7,
         depends_on=0,
         stream_weight=3,
     )
-    parts = (message(CONTENT)[:1], message(CONTENT)[1:])
+    parts = (message(RESPONSE_BYTES)[:1], message(RESPONSE_BYTES)[1:])
     bodies = [DataFrame(call.stream, part, flags=["PADDED"], pad_length=200) for part in parts]
     end = HeadersFrame(
-        call.stream, block(("grpc-status", "0")), flags=["END_HEADERS", "END_STREAM", "PADDED"], pad_length=3
+        call.stream,
+        encode_headers(("grpc-status", "0")),
+        flags=["END_HEADERS", "END_STREAM", "PADDED"],
+        pad_length=3,
     )
-    raw(call, opening, *bodies, end)
+    send_raw(call, opening, *bodies, end)
 
 
-def interrupt(call: Call) -> None:
-    """Frames between those of the answer that have nothing to do with it."""
+def send_with_other_frames(call: Call) -> None:
+    """Send the answer with frames in between that do not belong to it."""
     call.open()
-    whole = message(CONTENT)
-    for part in (whole[:3], whole[3:50], whole[50:]):
+    data = message(RESPONSE_BYTES)
+    for part in (data[:3], data[3:50], data[50:]):
         call.send(part)
-        raw(
+        send_raw(
             call,
             PingFrame(0, b"12345678"),
             SettingsFrame(0, settings={SettingCodes.MAX_CONCURRENT_STREAMS: 50}),
             WindowUpdateFrame(0, 1000),
             WindowUpdateFrame(call.stream, 1000),
-            more=wire.frame(0xF0, 0, 0, b"a type that nobody knows"),
+            extra=wire.frame(0xF0, 0, 0, b"a type that nobody knows"),
         )
     call.end()
 
 
-def announce_first(call: Call) -> None:
+def send_early_hints(call: Call) -> None:
     call.server.h2.send_headers(call.stream, [(":status", "103")])
-    call.answer(CONTENT)
+    call.answer(RESPONSE_BYTES)
 
 
-def continue_headers(call: Call) -> None:
+def send_continuation(call: Call) -> None:
     call.open()
-    call.send(message(CONTENT))
-    trailers = block(("grpc-status", "0"), ("x-note", "n" * 300))
-    raw(
+    call.send(message(RESPONSE_BYTES))
+    trailers = encode_headers(("grpc-status", "0"), ("x-note", "n" * 300))
+    send_raw(
         call,
         HeadersFrame(call.stream, trailers[:20], flags=["END_STREAM"]),
         ContinuationFrame(call.stream, trailers[20:], flags=["END_HEADERS"]),
     )
 
 
-def say_farewell(call: Call) -> None:
-    raw(call, GoAwayFrame(0, last_stream_id=call.stream, error_code=ErrorCodes.NO_ERROR))
-    call.answer(CONTENT)
+def send_goaway(call: Call) -> None:
+    send_raw(call, GoAwayFrame(0, last_stream_id=call.stream, error_code=ErrorCodes.NO_ERROR))
+    call.answer(RESPONSE_BYTES)
 
 
-def leave(after: int) -> Script:
+def hang_up_after(after: int) -> Script:
     def script(call: Call) -> None:
         call.open()
-        call.send(message(CONTENT)[:after])
+        call.send(message(RESPONSE_BYTES)[:after])
         call.server.flush()
         call.server.sock.shutdown(socket.SHUT_RDWR)
 
     return script
 
 
-def body(content: bytes, status: int = 0) -> Script:
+def send_body(content: bytes, status: int = 0) -> Script:
     def script(call: Call) -> None:
         call.open()
         call.send(content)
@@ -152,7 +155,7 @@ def body(content: bytes, status: int = 0) -> Script:
     return script
 
 
-def send(content: bytes, pad: int | None = None, frame_bytes: int = 2**14) -> Script:
+def send_message(content: bytes, pad: int | None = None, frame_bytes: int = 2**14) -> Script:
     def script(call: Call) -> None:
         call.open()
         call.send(message(content), pad, frame_bytes)
@@ -161,7 +164,7 @@ def send(content: bytes, pad: int | None = None, frame_bytes: int = 2**14) -> Sc
     return script
 
 
-def speak_http(status: str, kind: str) -> Script:
+def send_http_page(status: str, kind: str) -> Script:
     def script(call: Call) -> None:
         call.server.h2.send_headers(call.stream, [(":status", status), ("content-type", kind)])
         call.server.h2.send_data(call.stream, b"<h1>a proxy's page</h1>", end_stream=True)
@@ -169,184 +172,186 @@ def speak_http(status: str, kind: str) -> Script:
     return script
 
 
-def answer(call: Call) -> None:
-    call.answer(CONTENT)
+def send_response(call: Call) -> None:
+    call.answer(RESPONSE_BYTES)
 
 
-#: What a server may do that is right, and that the wire reads by itself.
-READ: dict[str, Script] = {
-    "an ordinary answer": answer,
-    "an empty message": send(b""),
-    "megabytes": send(LONG.SerializeToString()),
-    "megabytes in small frames": send(LONG.SerializeToString(), frame_bytes=11_111),
-    "other frames in between": interrupt,
-    "GOAWAY and then the answer": say_farewell,
-    "a refusal with nothing before it": refuse_at_once,
-    "a refusal without a sentence": refuse(13, None),
-    "a refusal behind a message": body(message(CONTENT), 3),
-    "a code that gRPC does not know": refuse(99),
-    **{f"refused: {code.name}": refuse(code.value[0]) for code in StatusCode if code is not StatusCode.OK},
-    **{f"RST_STREAM {code.name}": reset(code, False) for code in ErrorCodes},
-    **{f"RST_STREAM {code.name} in a message": reset(code, True) for code in ErrorCodes},
-    "hung up before the message": leave(0),
-    "hung up in the message's head": leave(3),
-    "hung up in the message": leave(100),
+#: Correct behaviour of a server that our client reads itself.
+READ_LIKE_GRPCIO: dict[str, Script] = {
+    "an ordinary answer": send_response,
+    "an empty message": send_message(b""),
+    "megabytes": send_message(LONG_RESPONSE.SerializeToString()),
+    "megabytes in small frames": send_message(LONG_RESPONSE.SerializeToString(), frame_bytes=11_111),
+    "other frames in between": send_with_other_frames,
+    "GOAWAY and then the answer": send_goaway,
+    "a refusal with nothing before it": fail_at_once,
+    "a refusal without a sentence": fail_with(13, None),
+    "a refusal behind a message": send_body(message(RESPONSE_BYTES), 3),
+    "a code that gRPC does not know": fail_with(99),
+    **{f"refused: {code.name}": fail_with(code.value[0]) for code in StatusCode if code is not StatusCode.OK},
+    **{f"RST_STREAM {code.name}": reset_with(code, False) for code in ErrorCodes},
+    **{f"RST_STREAM {code.name} in a message": reset_with(code, True) for code in ErrorCodes},
+    "hung up before the message": hang_up_after(0),
+    "hung up in the message's head": hang_up_after(3),
+    "hung up in the message": hang_up_after(100),
 }
-#: What RFC 9113 allows and gRPC's C core takes for a fault of the server.
-READ_UNLIKE_GRPC: dict[str, Script] = {
-    "frames with padding": send(CONTENT, pad=255, frame_bytes=500),
-    "headers with padding and priority": pad,
-    "early hints": announce_first,
+#: Allowed by RFC 9113, but refused by gRPC's C core.
+READ_UNLIKE_GRPCIO: dict[str, Script] = {
+    "frames with padding": send_message(RESPONSE_BYTES, pad=255, frame_bytes=500),
+    "headers with padding and priority": send_padded,
+    "early hints": send_early_hints,
 }
-#: What the wire does not read: gRPC's own client asks again, and from then on.
+#: What our client does not read: grpcio repeats the call and makes every later one.
 HANDED_OVER: dict[str, Script] = {
-    # gRPC's C core never splits a block below the 256 KiB that it is offered.
-    "CONTINUATION": continue_headers,
-    # No compression is asked for, so none is undone.
-    "a compressed message": body(message(CONTENT)[:0] + b"\1" + message(CONTENT)[1:]),
-    # Triton does none of these: they would be another server's, or a fault of it.
-    "no message": body(b""),
-    "less of a message than it says": body(message(CONTENT)[:-1]),
-    "HTTP without gRPC": speak_http("200", "text/html"),
-    "a proxy's 503": speak_http("503", "text/html"),
+    # gRPC's C core never splits headers below the 256 KiB that we offer.
+    "CONTINUATION": send_continuation,
+    # We do not offer compression, so we do not decompress.
+    "a compressed message": send_body(b"\1" + message(RESPONSE_BYTES)[1:]),
+    # Triton never does these: they would come from another server, or from a fault.
+    "no message": send_body(b""),
+    "less of a message than it says": send_body(message(RESPONSE_BYTES)[:-1]),
+    "HTTP without gRPC": send_http_page("200", "text/html"),
+    "a proxy's 503": send_http_page("503", "text/html"),
 }
-#: The same, where gRPC's own client waits until the time is over.
-WAITED_FOR: dict[str, Script] = {
-    "two messages": body(message(CONTENT) * 2),
-    "a message that goes on": body(message(CONTENT) + b"x"),
+#: Answers that never become complete: grpcio, too, waits until the deadline.
+NEVER_COMPLETE: dict[str, Script] = {
+    "two messages": send_body(message(RESPONSE_BYTES) * 2),
+    "a message that goes on": send_body(message(RESPONSE_BYTES) + b"x"),
     "no end": lambda call: call.open(),
 }
 
 
-def outcome(channel: Channel, question: pb.ModelInferRequest = QUESTION) -> object:
-    """An answer, or what a failure means for the caller and the memory it used."""
+def response_or_failure(channel: Channel, request: pb.ModelInferRequest = REQUEST) -> object:
+    """The response, or the failure's kind, whether its memory is free, and its sentence."""
     try:
-        return channel.infer(question)
+        return channel.infer(request)
     except Failed as failure:
-        # The sentence on a reset is nobody's but the client's own.
-        said = "reset" if "RST_STREAM" in failure.sentence else failure.sentence
-        return failure.kind, failure.finished, said
+        # Each client has its own sentence for a reset.
+        sentence = "reset" if "RST_STREAM" in failure.sentence else failure.sentence
+        return failure.kind, failure.finished, sentence
 
 
-def both(script: Script, timeout: float = TIMEOUT_S) -> dict[str, list[object]]:
-    """What two calls on one channel come to, by the wire and by grpcio alone."""
-    found = {}
+def outcomes_of_both(script: Script, timeout: float = TIMEOUT_S) -> dict[str, list[object]]:
+    """The outcomes of two calls on one channel, with our own client and with grpcio alone."""
+    outcomes = {}
     for name, own_wire in (("wire", True), ("grpcio", False)):
         with h2_server(script) as server:
             channel = Channel(server.port, timeout, own_wire=own_wire)
-            found[name] = [outcome(channel) for _ in range(2)]
+            outcomes[name] = [response_or_failure(channel) for _ in range(2)]
             channel.close()
-    return found
+    return outcomes
 
 
-@pytest.mark.parametrize("name", READ)
-def test_an_answer_is_read_as_grpcs_own_client_reads_it(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    found = both(READ[name])
-    assert found["wire"] == found["grpcio"]
+@pytest.mark.parametrize("name", READ_LIKE_GRPCIO)
+def test_an_answer_is_read_as_grpcio_reads_it(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    outcomes = outcomes_of_both(READ_LIKE_GRPCIO[name])
+    assert outcomes["wire"] == outcomes["grpcio"]
     assert not caplog.records, "grpcio was asked instead"
 
 
-@pytest.mark.parametrize("name", READ_UNLIKE_GRPC)
-def test_http2_that_grpcs_own_client_refuses_is_read(name: str) -> None:
-    found = both(READ_UNLIKE_GRPC[name])
-    assert found["wire"] == [ANSWER] * 2
-    assert ANSWER not in found["grpcio"]
+@pytest.mark.parametrize("name", READ_UNLIKE_GRPCIO)
+def test_valid_http2_that_grpcio_refuses_is_read(name: str) -> None:
+    outcomes = outcomes_of_both(READ_UNLIKE_GRPCIO[name])
+    assert outcomes["wire"] == [RESPONSE] * 2
+    assert RESPONSE not in outcomes["grpcio"]
 
 
 @pytest.mark.parametrize("name", HANDED_OVER)
-def test_what_the_wire_does_not_read_is_left_to_grpcs_own_client(
+def test_an_answer_that_our_client_does_not_read_is_left_to_grpcio(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = both(HANDED_OVER[name])
-    assert found["wire"] == found["grpcio"]
+    outcomes = outcomes_of_both(HANDED_OVER[name])
+    assert outcomes["wire"] == outcomes["grpcio"]
     (record,) = caplog.records
     assert "calls go through gRPC's own client from now on" in record.getMessage()
 
 
-@pytest.mark.parametrize("name", WAITED_FOR)
-def test_what_never_becomes_an_answer_ends_with_the_time_either_way(name: str) -> None:
-    found = both(WAITED_FOR[name], timeout=0.3)
-    assert found["wire"] == found["grpcio"]
-    assert {failure[0] for failure in found["wire"]} == {DeadlinePassed}  # type: ignore[index]
+@pytest.mark.parametrize("name", NEVER_COMPLETE)
+def test_an_answer_that_never_becomes_complete_ends_at_the_deadline(name: str) -> None:
+    outcomes = outcomes_of_both(NEVER_COMPLETE[name], timeout=0.3)
+    assert outcomes["wire"] == outcomes["grpcio"]
+    assert {failure[0] for failure in outcomes["wire"]} == {DeadlinePassed}  # type: ignore[index]
 
 
-def test_huffmans_code_is_left_to_grpcs_own_client(caplog: pytest.LogCaptureFixture) -> None:
-    with h2_server(answer, huffman=True) as server:
+def test_huffmans_code_is_left_to_grpcio(caplog: pytest.LogCaptureFixture) -> None:
+    with h2_server(send_response, huffman=True) as server:
         channel = Channel(server.port, TIMEOUT_S)
-        assert [channel.infer(QUESTION) for _ in range(2)] == [ANSWER] * 2
+        assert [channel.infer(REQUEST) for _ in range(2)] == [RESPONSE] * 2
         channel.close()
     assert "Huffman" in caplog.text
 
 
-def test_h2_takes_what_is_sent_for_the_call_that_grpcs_own_client_makes() -> None:
-    sent = {}
+def test_our_client_sends_the_same_headers_and_body_as_grpcio() -> None:
+    requests = {}
     for own_wire in (True, False):
-        with h2_server(answer) as server:
+        with h2_server(send_response) as server:
             channel = Channel(server.port, TIMEOUT_S, {"triton-key": "k"}, own_wire=own_wire)
-            channel.infer(QUESTION)
+            channel.infer(REQUEST)
             channel.close()
         (call,) = server.calls
-        sent[own_wire] = dict(call.headers), call.body
-    (ours, our_body), (theirs, their_body) = sent[True], sent[False]
-    assert our_body == their_body == message(QUESTION.SerializeToString())
-    for headers in (ours, theirs):
+        requests[own_wire] = dict(call.headers), call.body
+    (our_headers, our_body), (grpcio_headers, grpcio_body) = requests[True], requests[False]
+    assert our_body == grpcio_body == message(REQUEST.SerializeToString())
+    for headers in (our_headers, grpcio_headers):
         assert headers.pop("grpc-timeout")
         assert headers.pop(":authority").startswith("127.0.0.1:")
-    # No compression is offered, and no name of a library.
-    assert {name: theirs.pop(name, "") for name in ("user-agent", "grpc-accept-encoding")}
-    assert ours == theirs
+    # Ours offers no compression and does not name a library.
+    assert {name: grpcio_headers.pop(name, "") for name in ("user-agent", "grpc-accept-encoding")}
+    assert our_headers == grpcio_headers
 
 
-@pytest.mark.parametrize(("client", "own"), [("own", True), ("grpcio", False)])
-def test_a_setting_has_grpcs_own_client_make_every_call(tmp_path: Path, client: str, own: bool) -> None:
+@pytest.mark.parametrize(("client", "uses_own_client"), [("own", True), ("grpcio", False)])
+def test_a_setting_chooses_our_client_or_grpcio(tmp_path: Path, client: str, uses_own_client: bool) -> None:
     with h2_server(lambda call: call.answer(b"")) as server:
         box = Box("testwire", tmp_path, tmp_path, 1, server.port, 1, "nginx", shared_bytes=0)
         transport = Transport(Settings.read({"TRIREME_GRPC_CLIENT": client}), box)
         assert transport.infer("model", {"x": np.zeros((1, 1), np.float32)}) == {}
         transport.close()
     (call,) = (call for call in server.calls if (":path", PATH) in call.headers)
-    assert own is ("user-agent" not in dict(call.headers))
+    assert uses_own_client is ("user-agent" not in dict(call.headers))
 
 
-def test_connections_are_used_again_and_never_after_a_goaway() -> None:
-    for script, connections in ((answer, 1), (say_farewell, 5)):
+def test_connections_are_reused_but_never_after_a_goaway() -> None:
+    for script, expected_connections in ((send_response, 1), (send_goaway, 5)):
         with h2_server(script) as server:
             channel = Channel(server.port, TIMEOUT_S)
-            assert [channel.infer(QUESTION) for _ in range(5)] == [ANSWER] * 5
+            assert [channel.infer(REQUEST) for _ in range(5)] == [RESPONSE] * 5
             channel.close()
-        assert server.connections == connections
+        assert server.connections == expected_connections
 
 
-def test_more_bytes_than_any_window_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without updates of the windows, either side would stand still after 64 KiB."""
+def test_more_bytes_than_a_flow_control_window_are_sent_and_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without WINDOW_UPDATE frames either side would stop after 64 KiB."""
     monkeypatch.setattr(wire, "WINDOW_UPDATE_BYTES", 2**14)
     monkeypatch.setattr(wire, "PREFACE", wire.preface(window=2**18))
-    with h2_server(send(CONTENT * 20)) as server:
+    with h2_server(send_message(RESPONSE_BYTES * 20)) as server:
         pool = ConnectionPool(server.port, PATH, {})
         for _ in range(50):
             connection = pool.acquire(b"x" * 9000, TIMEOUT_S)
-            assert connection.receive(TIMEOUT_S) == CONTENT * 20
+            assert connection.receive(TIMEOUT_S) == RESPONSE_BYTES * 20
             pool.release(connection)
         pool.close()
     assert server.connections == 1
 
 
 @pytest.mark.parametrize(
-    "said", [{SettingCodes.INITIAL_WINDOW_SIZE: 100}, {SettingCodes.MAX_CONCURRENT_STREAMS: 0}], ids=str
+    "server_settings",
+    [{SettingCodes.INITIAL_WINDOW_SIZE: 100}, {SettingCodes.MAX_CONCURRENT_STREAMS: 0}],
+    ids=str,
 )
-def test_a_server_with_little_room_gets_each_call_before_it_can_say_so(
-    said: dict[SettingCodes | int, int],
+def test_a_server_with_small_limits_still_gets_every_call(
+    server_settings: dict[SettingCodes | int, int],
 ) -> None:
-    with h2_server(answer, settings=said) as server:
+    with h2_server(send_response, settings=server_settings) as server:
         channel = Channel(server.port, TIMEOUT_S)
-        assert [channel.infer(QUESTION) for _ in range(3)] == [ANSWER] * 3
+        assert [channel.infer(REQUEST) for _ in range(3)] == [RESPONSE] * 3
         channel.close()
     assert server.connections == 3
 
 
 @dataclass
-class Cut:
-    """How an answer is cut: into frames with padding or without, and on the way into pieces."""
+class Framing:
+    """How an answer is split: into frames of given sizes and padding, and into pieces on the connection."""
 
     content: bytes = b""
     frames: tuple[tuple[int, int | None], ...] = ()
@@ -354,28 +359,28 @@ class Cut:
 
 
 @pytest.fixture(scope="module")
-def cutting() -> Iterator[tuple[Cut, int]]:
-    """A server that cuts its answers as it is told, and its port."""
-    told = Cut()
+def framing_server() -> Iterator[tuple[Framing, int]]:
+    """A framing that a test may change, and the port of a server that splits its answers by it."""
+    framing = Framing()
 
     def script(call: Call) -> None:
         call.open()
-        h2, rest = call.server.h2, message(told.content)
-        for size, padding in told.frames:
+        h2, rest = call.server.h2, message(framing.content)
+        for size, padding in framing.frames:
             if rest:
                 h2.send_data(call.stream, rest[:size], pad_length=padding)
                 rest = rest[size:]
-        for at in range(0, len(rest), 2**14):
-            h2.send_data(call.stream, rest[at : at + 2**14])
+        for start in range(0, len(rest), 2**14):
+            h2.send_data(call.stream, rest[start : start + 2**14])
         h2.send_headers(call.stream, [("grpc-status", "0"), ("grpc-message", "")], end_stream=True)
-        sent = h2.data_to_send()
-        for size in told.pieces:
-            call.server.sock.sendall(sent[:size])
-            sent = sent[size:]
-        call.server.sock.sendall(sent)
+        outgoing = h2.data_to_send()
+        for size in framing.pieces:
+            call.server.sock.sendall(outgoing[:size])
+            outgoing = outgoing[size:]
+        call.server.sock.sendall(outgoing)
 
     with h2_server(script) as server:
-        yield told, server.port
+        yield framing, server.port
 
 
 @settings(max_examples=60, deadline=None)
@@ -384,11 +389,14 @@ def cutting() -> Iterator[tuple[Cut, int]]:
     frames=st.lists(st.tuples(st.integers(1, 9000), st.none() | st.integers(0, 255)), max_size=8),
     pieces=st.lists(st.integers(1, 500), max_size=20),
 )
-def test_an_answer_is_whole_however_it_is_cut(
-    cutting: tuple[Cut, int], content: bytes, frames: list[tuple[int, int | None]], pieces: list[int]
+def test_an_answer_is_complete_however_it_is_split(
+    framing_server: tuple[Framing, int],
+    content: bytes,
+    frames: list[tuple[int, int | None]],
+    pieces: list[int],
 ) -> None:
-    told, port = cutting
-    told.content, told.frames, told.pieces = content, tuple(frames), tuple(pieces)
+    framing, port = framing_server
+    framing.content, framing.frames, framing.pieces = content, tuple(frames), tuple(pieces)
     pool = ConnectionPool(port, PATH, {})
     for _ in range(2):
         connection = pool.acquire(b"question", TIMEOUT_S)

@@ -89,7 +89,7 @@ SHOWN_BY = {
     "max_sessions": (SESSIONS, "test_sessions_expire_are_limited_and_use_the_configured_folder"),
     "sessions_path": (SESSIONS, "test_sessions_expire_are_limited_and_use_the_configured_folder"),
     "local_endpoints": (ENVIRONMENT, "test_the_local_endpoints_for_boto3_can_be_switched_off"),
-    "shared_memory": ("integration/triton/test_transport.py", "test_shared_memory_can_be_off"),
+    "shared_memory": ("integration/triton/test_transport.py", "test_shared_memory_can_be_turned_off"),
     "shared_memory_mb": ("unit/test_run_state.py", "test_shared_memory_is_what_is_set_for_all_workers"),
     "triton_http_port": (ENVIRONMENT, "test_tritons_ports_are_those_set_and_listen_on_loopback_only"),
     "triton_grpc_port": (ENVIRONMENT, "test_tritons_ports_are_those_set_and_listen_on_loopback_only"),
@@ -123,7 +123,7 @@ SHOWN_BY = {
     ),
     "triton_server": (
         "integration/triton/test_server.py",
-        "test_a_server_that_is_no_program_stops_the_start",
+        "test_a_server_program_that_does_not_exist_stops_the_start",
     ),
     "without_gpu": (
         "integration/reference/test_official_repositories.py",
@@ -168,7 +168,7 @@ SHOWN_BY = {
     "worker_class": (ENVIRONMENT, "test_gunicorns_own_worker_class_can_be_set"),
     "grpc_client": (
         "integration/triton/test_wire_against_h2.py",
-        "test_a_setting_has_grpcs_own_client_make_every_call",
+        "test_a_setting_chooses_our_client_or_grpcio",
     ),
     "tls_certificate": (
         "integration/access/test_tls.py",
