@@ -25,8 +25,8 @@ from bench.contestants.trireme import ask
 from bench.running import free_port
 from sm.errors import StartError
 from sm.tools.invoke import load_test
+from sm.tools.invoke.invoke_request import InvokeRequest
 from sm.tools.invoke.load_test import LoadTest
-from sm.tools.invoke.question import Question
 from sm.tools.invoke.url import Url
 
 FLOODED, FLOOD_CALLERS, NEIGHBOURS = "resnet", 32, ("bert_base", "yolov5")
@@ -68,10 +68,9 @@ def wait_ready(box: subprocess.Popen[bytes], port: int) -> None:
 
 
 def load(url: str, model: str, callers: int, seconds: float = SECONDS) -> LoadTest:
-    request = ask(model, "json")
-    question = Question(request.body, "application/json")
+    request = InvokeRequest(ask(model, "json").body, "application/json")
     with closing(Url(url)) as target:
-        return load_test.measure(lambda: target.ask(question), MAX_REQUESTS, callers, seconds)
+        return load_test.measure(lambda: target.ask(request), MAX_REQUESTS, callers, seconds)
 
 
 def median_ms(results: LoadTest) -> float:

@@ -32,9 +32,9 @@ from sm.tools.golden import differences, short
 REQUEST_TIMEOUT_S = 60.0
 #: Why something that the box serves was not tested.
 NO_SAMPLE = "not tested: it has no sample/payload.json with a golden.json beside it"
-NOT_HERE = "not tested: its client is not in TRIREME_CLIENTS and not in code/ of the repository"
+NO_CLIENT = "not tested: its client is not in TRIREME_CLIENTS and not in code/ of the repository"
 #: Settings that keep callers out; a box for this test needs none of them.
-LOCKS = (
+ACCESS_SETTINGS = (
     "tls_certificate",
     "tls_key",
     "http2",
@@ -73,10 +73,10 @@ def main(options: argparse.Namespace) -> int:
 def run(settings: Settings, url: str | None) -> int:
     """Print a line for each client; return 1 if one differs, or if there was nothing to compare."""
     if url:
-        outcomes = tuple(examine(url.rstrip("/"), settings))
+        outcomes = tuple(compare_samples(url.rstrip("/"), settings))
     else:
         with own_box(settings) as address:
-            outcomes = tuple(examine(address, settings))
+            outcomes = tuple(compare_samples(address, settings))
     differs = print_outcomes(outcomes)
     if not any(outcome.differences is not None for outcome in outcomes):
         raise StartError(
@@ -93,7 +93,7 @@ def print_outcomes(outcomes: Sequence[Outcome]) -> int:
     return int(any(outcome.differences for outcome in outcomes))
 
 
-def examine(url: str, settings: Settings) -> Iterator[Outcome]:
+def compare_samples(url: str, settings: Settings) -> Iterator[Outcome]:
     """Send a request to the box at ``url`` for each client that has a sample."""
     served = {row["modelName"] for row in _ask(f"{url}/models").get("models", ())}
     repository = choose_repository(settings)
@@ -103,13 +103,13 @@ def examine(url: str, settings: Settings) -> Iterator[Outcome]:
         if name not in served:
             yield Outcome(name, None)
             continue
-        yield compare(name, sample, lambda body: _ask(f"{url}/invocations", body))
-    here = {source.name for source in sources}
+        yield compare_sample(name, sample, lambda body: _ask(f"{url}/invocations", body))
+    own_names = {source.name for source in sources}
     for name in sorted(served - with_sample.keys()):
-        yield Outcome(name, None, reason=NO_SAMPLE if name in here else NOT_HERE)
+        yield Outcome(name, None, reason=NO_SAMPLE if name in own_names else NO_CLIENT)
 
 
-def compare(name: str, sample: Path, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> Outcome:
+def compare_sample(name: str, sample: Path, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> Outcome:
     """Send a client's sample; ``ask`` takes the body of an invocation and returns the answer or error."""
     payload, golden = (json.loads((sample / f"{part}.json").read_bytes()) for part in ("payload", "golden"))
     began = time.monotonic()
@@ -157,8 +157,8 @@ def own_box(settings: Settings, **variables: str) -> Iterator[str]:
     find_repository(settings)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    locks = {name for field in LOCKS for name in names_of(field)}
-    unlocked = {name: value for name, value in os.environ.items() if name not in locks}
+    access_variables = {name for field in ACCESS_SETTINGS for name in names_of(field)}
+    unlocked = {name: value for name, value in os.environ.items() if name not in access_variables}
     environment = {**unlocked, "SAGEMAKER_BIND_TO_PORT": str(port), "TRIREME_LOG_FORMAT": "json", **variables}
     paths = [str(PACKAGE.parent), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

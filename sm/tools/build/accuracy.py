@@ -21,7 +21,7 @@ from sm.tools.build.build_request import Range
 from sm.tools.build.graph_runner import Runner, session
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.random_inputs import Feed, RandomInputs, Sizes, free_sizes
-from sm.tools.build.size_search import SEED, SizeSearch, label, reason
+from sm.tools.build.size_search import SEED, SizeSearch, error_reason, format_sizes
 
 #: Batch sizes that are compared.
 BATCHES = (1, 3, 8)
@@ -68,7 +68,7 @@ class Comparison:
         inputs = RandomInputs(self.graph, SEED)
         for batch, sizes in self._cases(found or SizeSearch(self.graph, source, self.ranges).find()):
             feed = inputs.feed(sizes, batch)
-            case = f"{batch}x{label(sizes)}" if sizes else str(batch)
+            case = f"{batch}x{format_sizes(sizes)}" if sizes else str(batch)
             self._compare_case(case, self._expected(source, feed, case), self._run(built, feed, case))
             self.sizes.append(case)
         mean = self.total / max(1, self.count)
@@ -99,7 +99,7 @@ class Comparison:
             outputs = runner.run(names, dict(feed))
         except Exception as error:  # onnxruntime's classes have no common parent
             raise StartError(
-                f"{self.graph.path} gives no answer for inputs of {case}: {reason(error)}."
+                f"{self.graph.path} gives no answer for inputs of {case}: {error_reason(error)}."
             ) from error
         return outputs
 

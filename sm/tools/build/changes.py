@@ -60,7 +60,7 @@ class Changes:
 
         ``tokenizer``, by default beside it, is read for ``masks`` only.
         """
-        prepared = pixels.take_bytes(source, description, workshop / "pixels.onnx") if self.uint8 else source
+        prepared = pixels.add_scaling(source, description, workshop / "pixels.onnx") if self.uint8 else source
         if self.masks and not masks.has_mask_outputs(prepared):
             vocabulary = masks.Vocabulary.read(description, tokenizer or description.with_name(TOKENIZER))
             served = masks.add_mask_outputs(prepared, vocabulary, workshop / "masks.onnx")

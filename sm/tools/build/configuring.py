@@ -15,7 +15,7 @@ from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.random_inputs import Sizes
 
 #: A configuration that begins with this line may be overwritten; one without it is hand-written.
-OURS = "# Written by sm build-model. Without this line it is yours: it will be kept as it is.\n"
+GENERATED_MARK = "# Written by sm build-model. Without this line it is yours: it will be kept as it is.\n"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def configure(
     """Configure for the request. Raises :class:`StartError` if a hand-written file does not fit it."""
     graph = graphs.served
     own_config = request.out / request.model / "config.pbtxt"
-    if own_config.is_file() and not own_config.read_text(errors="replace").startswith(OURS):
+    if own_config.is_file() and not own_config.read_text(errors="replace").startswith(GENERATED_MARK):
         return _use_existing(request, graph, own_config, say, warm_up)
     path = models / request.model / "config.pbtxt"
     if not path.is_file():

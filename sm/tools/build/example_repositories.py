@@ -27,13 +27,13 @@ from sm.settings import HERE, Settings
 from sm.tools.build.prepare import Preparation
 from sm.tools.build.recipes import Recipe
 from sm.tools.build.repository_assembly import GRAPH, RUNNER, STAMP, digests, link, run_on_cpu, sizes
-from sm.tools.environments.pack_env import MARK, Environments
+from sm.tools.environments.pack_env import MARK_FILE, Environments
 from sm.tools.progress import Progress
 from sm.triton import server
 from sm.triton.python_stub import Stub
 
 #: The repository of all examples, and the folder of the repositories with one example.
-ALL, ALONE = "examples", "example"
+ALL_FOLDER, SINGLE_FOLDER = "examples", "example"
 REQUIREMENTS, ENVIRONMENT = "requirements.txt", "env"
 
 
@@ -79,7 +79,7 @@ def prepare(
     stub = Stub.find(server.find(settings), "")
     with cache.locked(progress.say):
         demo = None if name else Preparation(cache, HERE / "model", progress).run(None)
-        path = cache.repositories / (Path(ALONE) / name if name else ALL)
+        path = cache.repositories / (Path(SINGLE_FOLDER) / name if name else ALL_FOLDER)
         Assembly(cache, progress, stub, path).run(examples, demo)
     return path
 
@@ -155,7 +155,7 @@ class Assembly:
         return {
             **digests(files),
             **{example.folder.name: str(weights) for example, weights in weights_by_example.items()},
-            **{model: (environment / MARK).read_text() for model, environment in environments.items()},
+            **{model: (environment / MARK_FILE).read_text() for model, environment in environments.items()},
             "demo": hashlib.sha256((demo / STAMP).read_bytes()).hexdigest() if demo else "",
         }
 

@@ -21,7 +21,7 @@ from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.random_inputs import Feed
 from sm.tools.progress import Progress
 
-TORCHVISION = "torchvision:"
+TORCHVISION_PREFIX = "torchvision:"
 #: Records of the example that torch traces (a size of 1 would become a constant), and words of each.
 TRACED_RECORDS, TRACED_WORDS = 2, 12
 #: The longest text if the model does not set a limit.
@@ -48,13 +48,15 @@ class Module:
 
 def is_torch(source: str) -> bool:
     """True if a source is PyTorch's: a torchvision name, a hub id or a folder."""
-    return source.startswith(TORCHVISION) or (not source.endswith(".onnx") and not Path(source).is_file())
+    return source.startswith(TORCHVISION_PREFIX) or (
+        not source.endswith(".onnx") and not Path(source).is_file()
+    )
 
 
 def export(source: str, path: Path, progress: Progress) -> Path:
     """Export the source to ``path`` and compare the two. Raises :class:`StartError` with the reason."""
     with progress.step(f"loading {source}"):
-        loaded = torchvision(source) if source.startswith(TORCHVISION) else transformers(source)
+        loaded = torchvision(source) if source.startswith(TORCHVISION_PREFIX) else transformers(source)
     with progress.step(f"exporting {source} to ONNX"), redirect_stdout(progress.stream):
         _export(source, loaded, path)
     with progress.step(f"comparing the graph with {source}"):
@@ -66,7 +68,7 @@ def export(source: str, path: Path, progress: Progress) -> Path:
 def torchvision(source: str) -> Module:
     """Load ``torchvision:resnet18`` with its newest weights."""
     torch, models = import_needed("torch"), import_needed("torchvision").models
-    name = source.removeprefix(TORCHVISION)
+    name = source.removeprefix(TORCHVISION_PREFIX)
     if name not in models.list_models():
         raise StartError(
             f"torchvision has no model {name!r}: it has {', '.join(models.list_models()[:5])}, …"

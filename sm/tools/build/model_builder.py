@@ -18,7 +18,7 @@ from sm.tools.build import build_request, model_config, suppression, targets
 from sm.tools.build.accuracy import Comparison
 from sm.tools.build.build_request import BuildRequest, Range
 from sm.tools.build.changes import DESCRIPTION, TOKENIZER, Graphs
-from sm.tools.build.configuring import OURS, WarmUp, configure
+from sm.tools.build.configuring import GENERATED_MARK, WarmUp, configure
 from sm.tools.build.exporting import export
 from sm.tools.build.fetch import sha256
 from sm.tools.build.graph_runner import Runner, session
@@ -28,7 +28,7 @@ from sm.tools.build.random_inputs import Sizes, named_sizes
 from sm.tools.build.recipes import Recipe
 from sm.tools.build.repository_assembly import GRAPH, descriptions, link
 from sm.tools.build.samples import InProcess, count_equal_answers
-from sm.tools.build.size_search import SizeSearch, label
+from sm.tools.build.size_search import SizeSearch, format_sizes
 from sm.tools.build.targets import PROGRAM, BuiltModel
 from sm.tools.build.triton_tensors import adapt
 from sm.tools.progress import Progress
@@ -87,7 +87,7 @@ class ModelBuilder:
             origin = manifest.Source(name=name, sha256=sha256(source))
             self._write_manifest(request, graphs, origin, built, accuracy, version)
             if not configuration.is_hand_written:
-                (staged / "config.pbtxt").write_text(OURS + model_config.text(configuration.final))
+                (staged / "config.pbtxt").write_text(GENERATED_MARK + model_config.text(configuration.final))
             self._place(staged, request.out / request.model)
         return request.out / request.model
 
@@ -148,7 +148,7 @@ class ModelBuilder:
             return Trial(warm_up=WarmUp(possible=False))
         if search.refused:
             self.progress.say(
-                f"{request.model}: answers at {', '.join(map(label, found))}; "
+                f"{request.model}: answers at {', '.join(map(format_sizes, found))}; "
                 f"not at {', '.join(search.refused[:5])} ({search.refusal})"
             )
         # The second of three: the best one of those that were asked for.

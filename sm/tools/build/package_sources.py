@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: Licences that also apply to derived works: the user is told before the package is fetched.
-STRONG = ("GPL", "AGPL")
+STRONG_LICENCES = ("GPL", "AGPL")
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Source:
         return f"{name}-{self.version}{'.tgz' if self.kind == 'npm' else '.whl'}"
 
     @property
-    def strong(self) -> bool:
+    def has_strong_licence(self) -> bool:
         """True if the user should be told of the licence first."""
-        return self.licence.startswith(STRONG)
+        return self.licence.startswith(STRONG_LICENCES)
 
     def __str__(self) -> str:
         return f"{self.name} {self.version} ({self.kind}, {self.licence})"

@@ -19,7 +19,7 @@ from sm.tools.build.onnx_graph import Graph, Value
 PREFIX, SCALED = "pixels", "pixels_scaled"
 
 
-def take_bytes(graph: Graph, description: Path, out: Path) -> Graph:
+def add_scaling(graph: Graph, description: Path, out: Path) -> Graph:
     """Write a graph that takes bytes to ``out``; return the same graph if it takes bytes already.
 
     Args:

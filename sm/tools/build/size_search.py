@@ -23,11 +23,11 @@ from sm.tools.build.random_inputs import RandomInputs, Sizes, elements, free_siz
 #: The same inputs in each build.
 SEED = 3
 #: Sizes that are tried first: lengths of texts.
-LENGTHS = (1, 16, 77)
+TEXT_LENGTHS = (1, 16, 77)
 #: Sizes that are tried next: sides of pictures and windows of sound.
 USUAL_SIZES = (32, 64, 224, 256, 512, 640, 160, 299, 320, 384, 400, 800, 1024, 16000)
 #: The search ends when the graph has answered at this many different sizes.
-MAX_FOUND = 3
+MAX_FOUND_SIZES = 3
 #: With more free sizes than this, only equal numbers for all of them are tried.
 MAX_COMBINED = 5
 #: A number in an error message is tried as a size if it is within these.
@@ -57,7 +57,7 @@ class SizeSearch:
     refused: list[str] = field(default_factory=list)
 
     def find(self) -> tuple[Sizes, ...]:
-        """Return the sizes that the request sets, smallest first, or up to :data:`MAX_FOUND` that were found.
+        """Return the requested sizes, smallest first, or up to :data:`MAX_FOUND_SIZES` that were found.
 
         Raises :class:`StartError` if the graph does not answer at the requested sizes, or at none.
         """
@@ -68,7 +68,7 @@ class SizeSearch:
             for sizes in requested:
                 if not self._answers(sizes):
                     raise StartError(
-                        f"{self.graph.path} gives no answer at {label(sizes) or 'its fixed sizes'}: "
+                        f"{self.graph.path} gives no answer at {format_sizes(sizes) or 'its fixed sizes'}: "
                         f"{self.refusal}. {NEXT_STEP}"
                     )
             return requested
@@ -94,7 +94,7 @@ class SizeSearch:
         deadline, count = self.clock() + SEARCH_TIME_S, 0
         last: Sizes = {}
         for sizes in self._candidates(names):
-            if count == MAX_FOUND or (count and self.clock() > deadline):
+            if count == MAX_FOUND_SIZES or (count and self.clock() > deadline):
                 break
             if self._is_large({**requested, **sizes}):
                 continue
@@ -122,7 +122,7 @@ class SizeSearch:
 
     def _numbers(self, numbers: dict[int, None]) -> Iterator[int]:
         """Yield numbers to try, each once: the usual ones, and between them those of the last error."""
-        for usual in (*LENGTHS, *USUAL_SIZES):
+        for usual in (*TEXT_LENGTHS, *USUAL_SIZES):
             for number in (*self._numbers_of_error(), usual):
                 if number not in numbers:
                     numbers[number] = None
@@ -155,8 +155,8 @@ class SizeSearch:
         try:
             self.runner.run(outputs, dict(RandomInputs(self.graph, SEED).feed(sizes)))
         except Exception as error:  # onnxruntime's classes have no common parent
-            self.refusal = reason(error)
-            self.refused.append(label(sizes))
+            self.refusal = error_reason(error)
+            self.refused.append(format_sizes(sizes))
             return False
         return True
 
@@ -167,12 +167,12 @@ SOURCE = re.compile(r"/\S+:\d+ .*? was false\. ")
 NEXT_STEP = "Name other sizes with --shapes, or build with --no-compare."
 
 
-def label(sizes: Sizes) -> str:
+def format_sizes(sizes: Sizes) -> str:
     """Sizes in words: one number if all are the same, else each, such as ``32x64``."""
     return "x".join(map(str, sizes.values() if len(set(sizes.values())) > 1 else [*sizes.values()][:1]))
 
 
-def reason(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     """The end of ONNX Runtime's message, which names the innermost node and what it needs."""
     line = SOURCE.sub("", " ".join(str(error).split()))
     return line.rpartition("Status Message: ")[2].rstrip(".") or type(error).__name__

@@ -42,7 +42,7 @@ class BuiltModel:
 
 def cpu(graph: Graph, folder: Path) -> BuiltModel:
     """Write the graph and the Python model that runs it."""
-    put(graph, folder)
+    copy_graph(graph, folder)
     copy_runner(folder)
     return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
 
@@ -51,7 +51,7 @@ def onnxruntime(graph: Graph, folder: Path) -> BuiltModel:
     """Write the graph for Triton's own backend. The version is that of the library that it was
     compared with.
     """
-    put(graph, folder)
+    copy_graph(graph, folder)
     return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 
@@ -63,7 +63,7 @@ def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[
         precise = Path(workshop) / GRAPH
         typed = graph if weak else convert_precision(graph, request.precision, request.calibration, precise)
         # Last, as it stays in float32 and no converter knows the plugin.
-        put(request.changes.suppress_boxes(typed, Path(workshop), plugin=True), folder)
+        copy_graph(request.changes.suppress_boxes(typed, Path(workshop), plugin=True), folder)
     started = time.monotonic()
     plan = Plan(
         model=request.model,
@@ -98,7 +98,7 @@ def torch(graph: Graph, folder: Path, request: BuildRequest, largest: int) -> Bu
     return BuiltModel(Tool(name="torch", version=version))
 
 
-def put(graph: Graph, folder: Path) -> None:
+def copy_graph(graph: Graph, folder: Path) -> None:
     """Copy a graph with its weight files into a version folder."""
     link(graph.path, folder / GRAPH)
     for path in graph.data:

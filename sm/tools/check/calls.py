@@ -76,7 +76,7 @@ class InProcessCaller:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._dispatcher = Dispatcher(Registry({client.name: client}), ThreadPoolExecutor(8, "records"))
-        self._reasons = Reasons(client)
+        self._reasons = LastErrors(client)
         logger = logging.getLogger("sm.router.dispatch")
         logger.propagate = False
         logger.addHandler(self._reasons)
@@ -107,7 +107,7 @@ class InProcessCaller:
             return write_error(error, "check")
 
 
-class Reasons(logging.Handler):
+class LastErrors(logging.Handler):
     """The last exception that a client raised in each thread, in one line."""
 
     def __init__(self, client: Client) -> None:
@@ -119,8 +119,12 @@ class Reasons(logging.Handler):
         if error is None:
             return
         frames = traceback.extract_tb(error.__traceback__)
-        theirs = [frame for frame in frames if frame.filename.startswith(self._folder)]
-        where = f" ({theirs[-1].filename.rpartition('/')[2]}, line {theirs[-1].lineno})" if theirs else ""
+        client_frames = [frame for frame in frames if frame.filename.startswith(self._folder)]
+        where = (
+            f" ({client_frames[-1].filename.rpartition('/')[2]}, line {client_frames[-1].lineno})"
+            if client_frames
+            else ""
+        )
         self._local.failure = f"{type(error).__name__}: {error}{where}"
 
     def forget(self) -> None:
@@ -138,13 +142,13 @@ class RemoteCaller:
 
     def ask(self, request: Request) -> Reply:
         end = time.monotonic() + REQUEST_TIMEOUT_S
-        reply = self._once(request, REQUEST_TIMEOUT_S)
+        reply = self._send(request, REQUEST_TIMEOUT_S)
         while reply.status in BUSY and time.monotonic() < end:
             time.sleep(0.2)
-            reply = self._once(request, max(1.0, end - time.monotonic()))
+            reply = self._send(request, max(1.0, end - time.monotonic()))
         return reply
 
-    def _once(self, request: Request, seconds: float) -> Reply:
+    def _send(self, request: Request, seconds: float) -> Reply:
         headers = {"Content-Type": "application/json"}
         sent = urllib.request.Request(  # noqa: S310  (the address was looked at)
             f"{self._url}/invocations", request.body(self._model), headers

@@ -68,20 +68,20 @@ def find_mismatches(client: Client, metadata: ModelMetadata) -> Iterator[str]:
         yield f"wrong dtype: {sentence}" if other else f"wrong name or shape: {sentence}"
 
 
-def tensors(caller: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
+def check_tensors(caller: InProcessCaller, recording: RecordingTriton, sample: Sample) -> str:
     """Check that the tensors of the client, declared and sent, are those of its models."""
     client = caller.client
-    served_metadata = [observed.metadata(model) for model in client.required_models()]
+    served_metadata = [recording.metadata(model) for model in client.required_models()]
     mismatches = [sentence for metadata in served_metadata for sentence in find_mismatches(client, metadata)]
     if not mismatches:
         caller.ask(Request(sample.payload))
-    faults = [*mismatches, *observed.faults]
+    faults = [*mismatches, *recording.faults]
     if faults:
         raise CheckFailed("; ".join(faults[:3]))
     return f"names, dtypes and shapes are those of {', '.join(client.required_models()) or 'no model'}"
 
 
-def golden(caller: Caller, sample: Sample) -> str:
+def check_golden(caller: Caller, sample: Sample) -> str:
     """Check that the sample gets its golden answer."""
     reply = caller.ask(Request(sample.payload))
     if reply.status != 200:
@@ -94,7 +94,7 @@ def golden(caller: Caller, sample: Sample) -> str:
     return f"equal (tolerance: {tolerance})"
 
 
-def mutations(caller: Caller, client: Client, sample: Sample) -> str:
+def check_mutations(caller: Caller, client: Client, sample: Sample) -> str:
     """Check that mistaken payloads get a result or a 4xx."""
     bad: list[tuple[Request, Reply]] = []
     results = 0
@@ -123,7 +123,7 @@ def _is_null(request: Request) -> bool:
     return fields is None or (isinstance(fields, dict) and None in fields.values())
 
 
-def answered(caller: Caller, sample: Sample) -> list[tuple[Request, Any]]:
+def run_alone(caller: Caller, sample: Sample) -> list[tuple[Request, Any]]:
     """Return different requests, each with its answer when it runs alone."""
     replies = [
         (request, caller.ask(request)) for request in payload_mutations.variants(sample.payload, VARIANTS)
@@ -131,9 +131,9 @@ def answered(caller: Caller, sample: Sample) -> list[tuple[Request, Any]]:
     return [(request, reply.result) for request, reply in replies if reply.status == 200]
 
 
-def threads(caller: Caller, sample: Sample) -> str:
+def check_threads(caller: Caller, sample: Sample) -> str:
     """Check that concurrent requests get the same answers as each one alone."""
-    alone = answered(caller, sample)
+    alone = run_alone(caller, sample)
     if not alone:
         raise CheckFailed("not even the sample gives a result")
     turns = [alone[turn % len(alone)] for turn in range(THREADS)]
@@ -164,7 +164,7 @@ def _compare(reply: Reply, request: Request, expected: Any, alone: list[tuple[Re
     )
 
 
-def payload_unchanged(client: Client, sample: Sample) -> str:
+def check_payload_unchanged(client: Client, sample: Sample) -> str:
     """Check that a call leaves the payload unchanged."""
     try:
         change = input_mutation.find_change(client, Request(sample.payload))
@@ -175,26 +175,26 @@ def payload_unchanged(client: Client, sample: Sample) -> str:
     return "its input is left as it is; the same payload gives the same answer"
 
 
-def memory_stable(caller: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
+def check_memory(caller: InProcessCaller, recording: RecordingTriton, sample: Sample) -> str:
     """Check that memory does not grow. Triton's answers are replayed, so the memory is the client's."""
-    requests = [request for request, _ in answered(caller, sample)] or [Request(sample.payload)]
-    observed.replaying = True
+    requests = [request for request, _ in run_alone(caller, sample)] or [Request(sample.payload)]
+    recording.replaying = True
     try:
         leak = memory_growth.find_leak(
             lambda turn: caller.reply(requests[turn % len(requests)]), MEMORY_CALLS, caller.client.folder
         )
     finally:
-        observed.replaying = False
+        recording.replaying = False
     if leak:
         raise CheckFailed(leak)
     return f"memory is flat over {MEMORY_CALLS:,} calls"
 
 
-def stages(caller: InProcessCaller, observed: RecordingTriton, sample: Sample) -> dict[str, float]:
+def measure_stages(caller: InProcessCaller, recording: RecordingTriton, sample: Sample) -> dict[str, float]:
     """Return the milliseconds of each stage of a request, the mean of :data:`TIMED_CALLS`."""
-    began, seconds_before = time.perf_counter(), observed.seconds
-    milliseconds = mean(caller, sample, lambda: own_seconds(caller.client))
-    milliseconds["infer"] = (observed.seconds - seconds_before) / TIMED_CALLS * 1000
+    began, seconds_before = time.perf_counter(), recording.seconds
+    milliseconds = mean_milliseconds(caller, sample, lambda: stage_seconds(caller.client))
+    milliseconds["infer"] = (recording.seconds - seconds_before) / TIMED_CALLS * 1000
     if not isinstance(caller.client, TensorClient):
         # The client has no separate stages: everything outside of Triton is its own.
         total = (time.perf_counter() - began) / TIMED_CALLS * 1000
@@ -202,7 +202,9 @@ def stages(caller: InProcessCaller, observed: RecordingTriton, sample: Sample) -
     return {name: milliseconds[name] for name in STAGES if name in milliseconds}
 
 
-def mean(caller: Caller, sample: Sample, seconds: Callable[[], dict[str, float]]) -> dict[str, float]:
+def mean_milliseconds(
+    caller: Caller, sample: Sample, seconds: Callable[[], dict[str, float]]
+) -> dict[str, float]:
     """Return the milliseconds of one request by stage, from what :data:`TIMED_CALLS` requests added to
     ``seconds``.
     """
@@ -216,7 +218,7 @@ def mean(caller: Caller, sample: Sample, seconds: Callable[[], dict[str, float]]
     return {name: milliseconds[name] for name in STAGES if name in milliseconds}
 
 
-def own_seconds(client: Client) -> dict[str, float]:
+def stage_seconds(client: Client) -> dict[str, float]:
     """Return the router's series of the client so far, by stage."""
     totals: dict[str, float] = {}
     for (name, stage, _), seconds in DURATIONS.sums().items():

@@ -35,7 +35,7 @@ def find(name: str, settings: Settings) -> ClientSource:
     return sources[name]
 
 
-def of_the_box(settings: Settings) -> dict[str, ClientSource]:
+def find_box_clients(settings: Settings) -> dict[str, ClientSource]:
     """Return the clients that came with the box, by name; other clients may not replace them by accident."""
     return {source.name: source for source in discover(settings.clients) if source.is_bundled}
 

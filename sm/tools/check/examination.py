@@ -17,14 +17,14 @@ from sm.tools.check import client_checks, isolated_load, remote_models
 from sm.tools.check.calls import InProcessCaller, RemoteCaller
 from sm.tools.check.check_report import CheckSkipped, Finding, Report
 from sm.tools.check.client_checks import CheckFailed, Sample
-from sm.tools.check.discovery import choose_models, of_the_box
+from sm.tools.check.discovery import choose_models, find_box_clients
 from sm.tools.check.recording_triton import RecordingTriton
 from sm.tools.check.triton_server import NoTriton, triton
 
 LOADS, NAMES, GOLDEN, UNTOUCHED = "loads alone", "names and shapes", "golden answer", "its input"
 MUTATED, THREADS, MEMORY = "mutated payloads", "threads", "memory"
 #: The note on checks that need the client in this process.
-OWN = "asked without --url: it looks into the process"
+NEEDS_PROCESS = "checked without --url only: it needs the client in this process"
 
 
 @dataclass(frozen=True)
@@ -38,72 +38,74 @@ class Examination:
     def run(self, url: str | None = None) -> Report:
         """Make all checks; the rest is skipped if the client does not load."""
         report = Report(self.source.name)
-        for finding in self._all(report, url):
+        for finding in self._findings(report, url):
             report.findings.append(finding)
             self.note(finding)
         return report
 
-    def _all(self, report: Report, url: str | None) -> Iterator[Finding]:
+    def _findings(self, report: Report, url: str | None) -> Iterator[Finding]:
         sample = Sample.of(self.source.file.parent / "sample")
-        first = run_check(LOADS, self._alone)
-        yield first
-        if not first.passed:
-            yield Finding(NAMES, None, "not asked: it does not load")
+        loading = run_check(LOADS, self._check_loading)
+        yield loading
+        if not loading.passed:
+            yield Finding(NAMES, None, "not checked: the client does not load")
             return
         client = load(self.source, cast("Triton", NoTriton()), self.source.file.parent)
         if url:
-            yield from self._outside(client, sample, report, url.rstrip("/"))
+            yield from self._check_remote(client, sample, report, url.rstrip("/"))
         else:
-            yield from self._inside(client, sample, report)
+            yield from self._check_in_process(client, sample, report)
 
-    def _alone(self) -> str:
-        problem = isolated_load.problem(self.source)
+    def _check_loading(self) -> str:
+        problem = isolated_load.find_problem(self.source)
         if problem:
             raise CheckFailed(problem)
         return "with no Triton and no network"
 
-    def _inside(self, client: Client, sample: Sample, report: Report) -> Iterator[Finding]:
+    def _check_in_process(self, client: Client, sample: Sample, report: Report) -> Iterator[Finding]:
         repository = choose_models(self.source, client, self.settings)
         with triton(client.required_models(), repository, self.settings) as transport:
-            observed = RecordingTriton(transport)
-            recorded_client = load(self.source, observed, repository)
+            recording = RecordingTriton(transport)
+            recorded_client = load(self.source, recording, repository)
             if isinstance(client, TensorClient) and isinstance(recorded_client, TensorClient):
                 recorded_client.model = client.model
             caller = InProcessCaller(recorded_client)
-            names = run_check(NAMES, lambda: self._names(caller, observed, sample))
-            yield names
-            if not names.passed:
+            tensors = run_check(NAMES, lambda: self._check_tensors(caller, recording, sample))
+            yield tensors
+            if not tensors.passed:
                 return
-            yield run_check(GOLDEN, lambda: client_checks.golden(caller, sample))
-            yield run_check(UNTOUCHED, lambda: client_checks.payload_unchanged(caller.client, sample))
-            yield run_check(MUTATED, lambda: client_checks.mutations(caller, caller.client, sample))
-            yield run_check(THREADS, lambda: client_checks.threads(caller, sample))
-            yield run_check(MEMORY, lambda: client_checks.memory_stable(caller, observed, sample))
-            report.stages = client_checks.stages(caller, observed, sample)
+            yield run_check(GOLDEN, lambda: client_checks.check_golden(caller, sample))
+            yield run_check(UNTOUCHED, lambda: client_checks.check_payload_unchanged(caller.client, sample))
+            yield run_check(MUTATED, lambda: client_checks.check_mutations(caller, caller.client, sample))
+            yield run_check(THREADS, lambda: client_checks.check_threads(caller, sample))
+            yield run_check(MEMORY, lambda: client_checks.check_memory(caller, recording, sample))
+            report.stages = client_checks.measure_stages(caller, recording, sample)
 
-    def _names(self, caller: InProcessCaller, observed: RecordingTriton, sample: Sample) -> str:
+    def _check_tensors(self, caller: InProcessCaller, recording: RecordingTriton, sample: Sample) -> str:
         for model in caller.client.required_models():
-            for sentence in client_checks.find_mismatches(caller.client, observed.metadata(model)):
+            for sentence in client_checks.find_mismatches(caller.client, recording.metadata(model)):
                 raise CheckFailed(sentence)
-        check_name(caller.client, self.source, of_the_box(self.settings))
-        check(caller.client, self.source, observed)
-        return client_checks.tensors(caller, observed, sample)
+        check_name(caller.client, self.source, find_box_clients(self.settings))
+        check(caller.client, self.source, recording)
+        return client_checks.check_tensors(caller, recording, sample)
 
-    def _outside(self, client: Client, sample: Sample, report: Report, url: str) -> Iterator[Finding]:
+    def _check_remote(self, client: Client, sample: Sample, report: Report, url: str) -> Iterator[Finding]:
         caller = RemoteCaller(url, client.name)
-        names = run_check(NAMES, lambda: _remote_names(client, url))
-        yield names
-        if not names.passed:
+        tensors = run_check(NAMES, lambda: _check_remote_tensors(client, url))
+        yield tensors
+        if not tensors.passed:
             return
-        yield run_check(GOLDEN, lambda: client_checks.golden(caller, sample))
-        yield Finding(UNTOUCHED, None, OWN)
-        yield run_check(MUTATED, lambda: client_checks.mutations(caller, client, sample))
-        yield run_check(THREADS, lambda: client_checks.threads(caller, sample))
-        yield Finding(MEMORY, None, OWN)
-        report.stages = client_checks.mean(caller, sample, lambda: remote_models.stages(url, client.name))
+        yield run_check(GOLDEN, lambda: client_checks.check_golden(caller, sample))
+        yield Finding(UNTOUCHED, None, NEEDS_PROCESS)
+        yield run_check(MUTATED, lambda: client_checks.check_mutations(caller, client, sample))
+        yield run_check(THREADS, lambda: client_checks.check_threads(caller, sample))
+        yield Finding(MEMORY, None, NEEDS_PROCESS)
+        report.stages = client_checks.mean_milliseconds(
+            caller, sample, lambda: remote_models.stages(url, client.name)
+        )
 
 
-def _remote_names(client: Client, url: str) -> str:
+def _check_remote_tensors(client: Client, url: str) -> str:
     if isinstance(client, TensorClient):
         client.model = remote_models.model_of(url, client.name) or client.model
     for model in client.required_models():

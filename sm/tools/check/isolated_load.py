@@ -25,7 +25,7 @@ SLOW_IMPORT_S, IMPORT_TIMEOUT_S = 3.0, 60.0
 NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.sendmsg"}
 
 
-def problem(source: ClientSource, seconds: float = SLOW_IMPORT_S) -> str | None:
+def find_problem(source: ClientSource, seconds: float = SLOW_IMPORT_S) -> str | None:
     """Describe what is wrong with loading the client; None if nothing is."""
     command = [sys.executable, "-m", "sm.tools.check.isolated_load", source.name, str(source.file)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -51,7 +51,7 @@ def problem(source: ClientSource, seconds: float = SLOW_IMPORT_S) -> str | None:
     return None
 
 
-def watch(file: str, note: Callable[[str], None]) -> None:
+def block_network(file: str, note: Callable[[str], None]) -> None:
     """Refuse every connection from now on, and record the first address."""
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -76,7 +76,7 @@ def _address(event: str, arguments: tuple[Any, ...]) -> str:
 def main(name: str, file: Path) -> None:
     """Load the client, and print what happened."""
     addresses: list[str] = []
-    watch(str(file), addresses.append)
+    block_network(str(file), addresses.append)
     error = ""
     began = time.perf_counter()
     try:

@@ -34,19 +34,19 @@ def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Reques
         from hypothesis import HealthCheck, Phase, given, settings
     except ImportError:
         raise CheckSkipped(
-            "not asked: its payloads are made with Hypothesis, which is not installed: pip install hypothesis"
+            "not checked: Hypothesis, which makes the payloads, is not installed: pip install hypothesis"
         ) from None
     sent = 0
 
-    def once(request: Request) -> bool:
+    def send(request: Request) -> bool:
         nonlocal sent
         sent += 1
         return ask(request)
 
     schema = client.payload.model_json_schema()
-    if not all(once(request) for request in islice(plain(schema, sample), count)):
+    if not all(send(request) for request in islice(simple_mistakes(schema, sample), count)):
         return sent
-    going = True
+    is_running = True
 
     @settings(
         max_examples=max(1, count - sent),
@@ -56,17 +56,17 @@ def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Reques
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )
-    @given(requests(schema, sample))
+    @given(mutated_requests(schema, sample))
     def generated(request: Request) -> None:
-        nonlocal going
-        if going and sent < count:
-            going = once(request)
+        nonlocal is_running
+        if is_running and sent < count:
+            is_running = send(request)
 
     generated()
     return sent
 
 
-def plain(schema: Mapping[str, Any], sample: Any) -> Iterator[Request]:
+def simple_mistakes(schema: Mapping[str, Any], sample: Any) -> Iterator[Request]:
     """Yield each field of payload and parameters with each simple mistake; then the payload itself."""
     wrong: tuple[Any, ...] = (None, "", 0, -1, True, [], {}, "x", 1e308)
     for place, members, holder in _objects(schema, sample):
@@ -81,18 +81,18 @@ def plain(schema: Mapping[str, Any], sample: Any) -> Iterator[Request]:
         yield Request(value)
 
 
-def requests(schema: Mapping[str, Any], sample: Any) -> SearchStrategy[Request]:
+def mutated_requests(schema: Mapping[str, Any], sample: Any) -> SearchStrategy[Request]:
     """Generate requests with one changed field: another value of its type, or any JSON."""
     from hypothesis import strategies as st
 
     kinds = []
     for place, members, holder in _objects(schema, sample):
         for name, member in members.items():
-            value = st.one_of(typed(_resolve(schema, member)), anything())
+            value = st.one_of(values_of_type(_resolve(schema, member)), any_json())
             if holder.get(name) is not None:
-                value = st.one_of(near(holder[name]), value)
+                value = st.one_of(similar_values(holder[name]), value)
             kinds.append(st.builds(_replace_field, st.just((sample, place, holder, name)), value))
-    return st.one_of(*kinds) if kinds else anything().map(Request)
+    return st.one_of(*kinds) if kinds else any_json().map(Request)
 
 
 def variants(sample: Any, count: int) -> Iterator[Request]:
@@ -102,12 +102,12 @@ def variants(sample: Any, count: int) -> Iterator[Request]:
     for turn in range(count - 1):
         changed = copy.deepcopy(sample)
         for name in fields:
-            changed[name] = _nudge(changed[name], turn + 1)
+            changed[name] = _vary(changed[name], turn + 1)
         if changed != sample:
             yield Request(changed)
 
 
-def typed(schema: Mapping[str, Any]) -> SearchStrategy[Any]:
+def values_of_type(schema: Mapping[str, Any]) -> SearchStrategy[Any]:
     """Generate values of a JSON schema's type, at its bounds and slightly beyond."""
     from hypothesis import strategies as st
 
@@ -124,13 +124,13 @@ def typed(schema: Mapping[str, Any]) -> SearchStrategy[Any]:
         case "boolean":
             return st.booleans()
         case "string":
-            return st.one_of(st.text(_letters(), max_size=200), st.binary(max_size=60).map(_base64))
+            return st.one_of(st.text(_letters(), max_size=200), st.binary(max_size=60).map(_encode_base64))
         case "array":
-            return st.lists(anything(), max_size=8)
-    return anything()
+            return st.lists(any_json(), max_size=8)
+    return any_json()
 
 
-def anything() -> SearchStrategy[Any]:
+def any_json() -> SearchStrategy[Any]:
     """Generate JSON of moderate size."""
     from hypothesis import strategies as st
 
@@ -150,7 +150,7 @@ def anything() -> SearchStrategy[Any]:
     )
 
 
-def near(value: Any) -> SearchStrategy[Any]:
+def similar_values(value: Any) -> SearchStrategy[Any]:
     """Generate variants of the value: cut short, repeated, reversed."""
     from hypothesis import strategies as st
 
@@ -159,10 +159,10 @@ def near(value: Any) -> SearchStrategy[Any]:
         return st.one_of(
             cut.map(lambda at: value[:at]),
             cut.map(lambda at: value[at:]),
-            cut.map(lambda at: _spoil(value, at)),
-            st.integers(1, 5).map(lambda turn: _nudge(value, turn)),
+            cut.map(lambda at: _replace_one(value, at)),
+            st.integers(1, 5).map(lambda turn: _vary(value, turn)),
         )
-    return st.integers(1, 5).map(lambda turn: _nudge(value, turn))
+    return st.integers(1, 5).map(lambda turn: _vary(value, turn))
 
 
 def _letters() -> SearchStrategy[str]:
@@ -172,30 +172,32 @@ def _letters() -> SearchStrategy[str]:
     return st.characters(codec="utf-8")
 
 
-def _spoil(value: str | list[Any], at: int) -> str | list[Any]:
+def _replace_one(value: str | list[Any], at: int) -> str | list[Any]:
     """Change one character or one item."""
     if isinstance(value, str):
         return f"{value[:at]}?{value[at + 1 :]}"
     return [*value[:at], "?", *value[at + 1 :]]
 
 
-def _nudge(value: Any, turn: int) -> Any:
+def _vary(value: Any, turn: int) -> Any:
     """Return a value of the same kind that differs with ``turn``; the same value if there is none."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int | float):
         return value + turn
     if isinstance(value, list):
-        return [_nudge(item, turn) for item in value]
+        return [_vary(item, turn) for item in value]
     if isinstance(value, dict):
-        return {name: _nudge(item, turn) for name, item in value.items()}
-    picture = _picture(value)
+        return {name: _vary(item, turn) for name, item in value.items()}
+    picture = _decode_picture(value)
     if picture is None:
         return f"{value} {turn}"
-    return _base64(cv2.imencode(".png", np.roll(picture, turn * 7, axis=1)[:: (-1) ** turn])[1].tobytes())
+    return _encode_base64(
+        cv2.imencode(".png", np.roll(picture, turn * 7, axis=1)[:: (-1) ** turn])[1].tobytes()
+    )
 
 
-def _picture(text: str) -> Any:
+def _decode_picture(text: str) -> Any:
     """Return the pixels in a base64 text; None if it is no picture."""
     if len(text) < 64:
         return None
@@ -206,7 +208,7 @@ def _picture(text: str) -> Any:
         return None
 
 
-def _base64(content: bytes) -> str:
+def _encode_base64(content: bytes) -> str:
     return pybase64.b64encode(content).decode()
 
 
@@ -246,15 +248,15 @@ def format_request(request: Request) -> str:
     parts = {"payload": request.payload}
     if request.parameters is not None:
         parts = {"parameters": request.parameters}
-    text = json.dumps(_cut(parts))
+    text = json.dumps(_shorten(parts))
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def _cut(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= 40 else f"{value[:37]}..."
     if isinstance(value, Mapping):
-        return {name: _cut(item) for name, item in value.items()}
+        return {name: _shorten(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_cut(item) for item in value[:5]]
+        return [_shorten(item) for item in value[:5]]
     return value

@@ -44,7 +44,7 @@ class RecordingTriton:
             yield self._triton.infer(model, inputs, version=version, outputs=outputs)
 
         with self._timed():
-            self._note(model, version, inputs)
+            self._check_inputs(model, version, inputs)
             (answer,) = self._answers(("infer", model, version, outputs), inputs, ask)
         return answer
 
@@ -59,7 +59,7 @@ class RecordingTriton:
         """See :meth:`sm.client.base.Triton.stream`. The recorded time is what the client waits for the
         answers.
         """
-        self._note(model, version, inputs)
+        self._check_inputs(model, version, inputs)
         answers = self._answers(
             ("stream", model, version, outputs),
             inputs,
@@ -88,7 +88,7 @@ class RecordingTriton:
             yield from ask()
             return
         method, model, version, outputs = call
-        key = (method, model, version, tuple(outputs or ()), *map(_print_of, inputs.items()))
+        key = (method, model, version, tuple(outputs or ()), *map(_fingerprint, inputs.items()))
         if key not in self._recorded:
             # Copies, as views would keep the shared memory in use.
             self._recorded[key] = [_copy(answer) for answer in ask()]
@@ -103,7 +103,7 @@ class RecordingTriton:
             with self._lock:
                 self.seconds += time.perf_counter() - began
 
-    def _note(self, model: str, version: str, inputs: Mapping[str, Array]) -> None:
+    def _check_inputs(self, model: str, version: str, inputs: Mapping[str, Array]) -> None:
         try:
             metadata = self._triton.metadata(model, version)
         except TriremeError:
@@ -115,7 +115,7 @@ def _copy(answer: Mapping[str, Array]) -> dict[str, Array]:
     return {name: array.copy() for name, array in answer.items()}
 
 
-def _print_of(item: tuple[str, Array]) -> Hashable:
+def _fingerprint(item: tuple[str, Array]) -> Hashable:
     name, array = item[0], np.ascontiguousarray(item[1])
     if datatype(array) == STRINGS:
         return name, array.shape, tuple(array.ravel().tolist())

@@ -63,7 +63,7 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
         triton_http_port=0,
         triton_grpc_port=0,
         triton_metrics_port=0,
-        triton_arguments=(*settings.triton_arguments, *_explicitly(models)),
+        triton_arguments=(*settings.triton_arguments, *_load_arguments(models)),
     )
     with tempfile.TemporaryDirectory(prefix="trireme-check-") as folder:
         drawn = ports.choose_ports(settings)
@@ -91,7 +91,7 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
             hold.release()
 
 
-def _explicitly(models: tuple[str, ...]) -> Iterator[str]:
+def _load_arguments(models: tuple[str, ...]) -> Iterator[str]:
     yield "--model-control-mode=explicit"
     for model in models:
         yield f"--load-model={model}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from sm.tools import bars, plots
 from sm.tools.cost import hosting_plan as plans
 from sm.tools.cost import prices
-from sm.tools.cost.hosting_plan import Plan, Running
+from sm.tools.cost.hosting_plan import EndpointInstances, Plan
 from sm.tools.cost.prices import Price, Prices
 
 #: Three models as they might be used; the inputs of docs/deploy/invoke-and-cost.md.
@@ -48,7 +48,7 @@ def fetch_prices(profile: str | None) -> Prices:
     """Fetch AWS's prices. boto3 is imported only for them."""
     from sm.tools.deploy import aws
 
-    return prices.live_prices(aws.session(prices.HOME, profile))
+    return prices.live_prices(aws.session(prices.PRICE_LIST_REGION, profile))
 
 
 def choose(plan: Plan, other: Prices) -> Prices:
@@ -101,7 +101,7 @@ def chart(costs: Mapping[str, Decimal]) -> Iterator[str]:
         yield f"  {name:<{width}} {cents(cost):>10}  {bars.bar(float(cost), float(most))}".rstrip()
 
 
-def month(machine: Running, hour: Decimal, days: int) -> Decimal:
+def month(machine: EndpointInstances, hour: Decimal, days: int) -> Decimal:
     """Return USD for ``days`` days, not rounded."""
     return hour * machine.hours * days * machine.count
 
@@ -110,7 +110,7 @@ def cents(amount: Decimal) -> Decimal:
     return amount.quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 
-def _row(machine: Running, hour: Decimal, cost: Decimal, width: int) -> str:
+def _row(machine: EndpointInstances, hour: Decimal, cost: Decimal, width: int) -> str:
     return (
         f"  {machine.name:<{width}}  {machine.count} × {machine.instance:<16} "
         f"{machine.hours.normalize():f} h a day at {hour.normalize():f}: {cents(cost)}"

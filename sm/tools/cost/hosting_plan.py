@@ -10,12 +10,12 @@ from typing import Any
 
 from sm.errors import StartError
 
-MEMBERS = {"regions", "days", "models", "shared"}
-ROW = {"name", "instance", "count", "hours", "price"}
+PLAN_MEMBERS = {"regions", "days", "models", "shared"}
+MODEL_MEMBERS = {"name", "instance", "count", "hours", "price"}
 
 
 @dataclass(frozen=True)
-class Running:
+class EndpointInstances:
     """Instances of one endpoint: ``hours`` a day, ``price`` in USD for an instance and hour, if given."""
 
     name: str
@@ -32,8 +32,8 @@ class Plan:
     regions: tuple[str, ...]
     #: Of a month.
     days: int
-    models: tuple[Running, ...]
-    shared: Running
+    models: tuple[EndpointInstances, ...]
+    shared: EndpointInstances
 
 
 def read(file: Path) -> Plan:
@@ -51,7 +51,7 @@ def read(file: Path) -> Plan:
 
 
 def _plan(document: Any) -> Plan:
-    _check(document, "the plan", MEMBERS)
+    _check(document, "the plan", PLAN_MEMBERS)
     models, regions = document.get("models"), document.get("regions")
     if not isinstance(models, list) or not models:
         raise ValueError("models is a list of one model at least")
@@ -68,11 +68,11 @@ def _plan(document: Any) -> Plan:
     return plan
 
 
-def _running(row: Any, place: str) -> Running:
-    _check(row, place, ROW)
+def _running(row: Any, place: str) -> EndpointInstances:
+    _check(row, place, MODEL_MEMBERS)
     if not isinstance(row.get("instance"), str):
         raise ValueError(f"{place}.instance is an instance type, such as ml.g5.xlarge")
-    return Running(
+    return EndpointInstances(
         str(row.get("name", place)),
         row["instance"],
         int(_number(row, place, "count", 1, 1, 1000)),

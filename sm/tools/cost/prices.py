@@ -15,7 +15,7 @@ from sm.errors import StartError
 
 FILE = Path(__file__).with_name("prices.json")
 #: The price list is served in few Regions, for all Regions.
-HOME = "us-east-1"
+PRICE_LIST_REGION = "us-east-1"
 
 #: USD of an instance and hour, by Region and instance type.
 Price = Callable[[str, str], Decimal]
@@ -56,7 +56,7 @@ def live_prices(session: Any) -> Prices:
         criteria = {"regionCode": region, "instanceName": instance, "component": "Hosting"}
         filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in criteria.items()]
         try:
-            pages = session.client("pricing", region_name=HOME).get_paginator("get_products")
+            pages = session.client("pricing", region_name=PRICE_LIST_REGION).get_paginator("get_products")
             rows = [
                 json.loads(row)
                 for page in pages.paginate(ServiceCode="AmazonSageMaker", Filters=filters)

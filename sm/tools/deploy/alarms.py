@@ -8,29 +8,33 @@ from typing import Any
 from sm.errors import StartError
 from sm.tools.deploy import aws, resource_names
 from sm.tools.deploy.account import Account
-from sm.tools.deploy.watch import ENDINGS
+from sm.tools.deploy.box_alarms import ALARM_SUFFIXES
 
-OWN = re.compile(r"errors|latency:(\d+)")
+CREATED_ALARM = re.compile(r"errors|latency:(\d+)")
 
 
 def choose(account: Account, name: str, requested: list[str]) -> list[str]:
     """Return the alarms' names. ``errors`` and ``latency:MS`` are created, others must exist."""
     names = []
     for alarm in requested:
-        if match := OWN.fullmatch(alarm):
-            names.append(_make(account, name, int(match[1]) if match[1] else None))
+        if match := CREATED_ALARM.fullmatch(alarm):
+            names.append(_create(account, name, int(match[1]) if match[1] else None))
         else:
-            _check(account, alarm)
+            _check_exists(account, alarm)
             names.append(alarm)
     return names
 
 
-def _make(account: Account, name: str, milliseconds: int | None) -> str:
+def _create(account: Account, name: str, milliseconds: int | None) -> str:
     """Create the alarm, or replace the one of its name."""
     alarm = f"{name}-errors" if milliseconds is None else f"{name}-latency"
-    what: dict[str, Any] = {"MetricName": "Invocation5XXErrors", "Statistic": "Sum", "Threshold": 0.0}
+    metric: dict[str, Any] = {"MetricName": "Invocation5XXErrors", "Statistic": "Sum", "Threshold": 0.0}
     if milliseconds is not None:  # SageMaker measures microseconds
-        what = {"MetricName": "ModelLatency", "ExtendedStatistic": "p99", "Threshold": milliseconds * 1000.0}
+        metric = {
+            "MetricName": "ModelLatency",
+            "ExtendedStatistic": "p99",
+            "Threshold": milliseconds * 1000.0,
+        }
     account.create(
         "cloudwatch",
         "put_metric_alarm",
@@ -46,18 +50,18 @@ def _make(account: Account, name: str, milliseconds: int | None) -> str:
         ComparisonOperator="GreaterThanThreshold",
         TreatMissingData="notBreaching",
         Tags=aws.to_tags({resource_names.TAG: name}),
-        **what,
+        **metric,
     )
     return alarm
 
 
-def watch(account: Account, requested: list[dict[str, Any]]) -> None:
+def create(account: Account, requested: list[dict[str, Any]]) -> None:
     """Create alarms, or replace those of their names."""
     for alarm in requested:
         account.create("cloudwatch", "put_metric_alarm", f"make alarm {alarm['AlarmName']}", **alarm)
 
 
-def _check(account: Account, alarm: str) -> None:
+def _check_exists(account: Account, alarm: str) -> None:
     response = account.call("cloudwatch", "describe_alarms", f"look at alarm {alarm}", AlarmNames=[alarm])
     if not response.get("MetricAlarms") and not response.get("CompositeAlarms"):
         raise StartError(
@@ -67,7 +71,7 @@ def _check(account: Account, alarm: str) -> None:
 
 def find_own(account: Account, name: str) -> list[dict[str, Any]]:
     """Return the alarms that were created for this deployment; none without the permission to list them."""
-    names = [f"{name}-{kind}" for kind in ("errors", "latency", "backlog", *ENDINGS)]
+    names = [f"{name}-{kind}" for kind in ("errors", "latency", "backlog", *ALARM_SUFFIXES)]
     try:
         response = account.call("cloudwatch", "describe_alarms", "look at the alarms", AlarmNames=names)
     except aws.ServiceUnavailable:

@@ -23,7 +23,7 @@ def scalable_resource(name: str) -> dict[str, Any]:
     }
 
 
-def target(account: Account, name: str) -> dict[str, Any] | None:
+def current_limits(account: Account, name: str) -> dict[str, Any] | None:
     """Return the current limits; None if the endpoint is not scaled."""
     query = scalable_resource(name)
     query["ResourceIds"] = [query.pop("ResourceId")]
@@ -48,7 +48,7 @@ def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> 
             "set the autoscaling's policy",
             PolicyName=policy_name(name, tracked),
             PolicyType="TargetTrackingScaling",
-            TargetTrackingScalingPolicyConfiguration=tracking(name, tracked, asynchronous),
+            TargetTrackingScalingPolicyConfiguration=tracking_policy(name, tracked, asynchronous),
             **scalable_resource(name),
         )
     _remove_others(account, name, scaling)
@@ -87,7 +87,7 @@ def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
             )
 
 
-def tracking(name: str, target: Target, asynchronous: bool) -> dict[str, Any]:
+def tracking_policy(name: str, target: Target, asynchronous: bool) -> dict[str, Any]:
     """Return the policy: requests for each instance, CPU or GPU percent, or length of the backlog."""
     if target.kind in UTILISATION:
         metric: dict[str, Any] = {"CustomizedMetricSpecification": _utilisation(name, target.kind)}
@@ -134,19 +134,19 @@ def _wake(account: Account, name: str) -> None:
         "set the policy that starts the first instance",
         PolicyName=f"{name}-wake",
         PolicyType="StepScaling",
-        StepScalingPolicyConfiguration=waking(),
+        StepScalingPolicyConfiguration=wake_policy(),
         **scalable_resource(name),
     )
     account.create(
         "cloudwatch",
         "put_metric_alarm",
         "make the alarm that starts the first instance",
-        **waking_alarm(name),
+        **wake_alarm(name),
         AlarmActions=[policy.get("PolicyARN", "ARN-OF-THE-POLICY")],
     )
 
 
-def waking() -> dict[str, Any]:
+def wake_policy() -> dict[str, Any]:
     """Return the policy that starts the first instance."""
     return {
         "AdjustmentType": "ChangeInCapacity",
@@ -156,7 +156,7 @@ def waking() -> dict[str, Any]:
     }
 
 
-def waking_alarm(name: str) -> dict[str, Any]:
+def wake_alarm(name: str) -> dict[str, Any]:
     """Return the alarm for that policy."""
     return {
         "AlarmName": f"{name}-backlog",

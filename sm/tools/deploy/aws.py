@@ -85,9 +85,9 @@ def explain(error: ClientError | BotoCoreError, doing: str) -> StartError:
     """Explain an error in one sentence: what failed (``doing``: "create the model"), why, and what to do."""
     if isinstance(error, ClientError):
         kind = ServiceUnavailable if code(error) in THROTTLED else StartError
-        return kind(f"cannot {doing}: {_refusal(error)}")
+        return kind(f"cannot {doing}: {_explain_refusal(error)}")
     kind = ServiceUnavailable if isinstance(error, UNREACHED) else StartError
-    return kind(f"cannot {doing}: {_trouble(error)}")
+    return kind(f"cannot {doing}: {_explain_no_answer(error)}")
 
 
 def code(error: ClientError) -> str:
@@ -102,7 +102,7 @@ def message(error: ClientError) -> str:
     return text.rstrip(".") or f"AWS says {code(error) or 'nothing more'}"
 
 
-def _refusal(error: ClientError) -> str:
+def _explain_refusal(error: ClientError) -> str:
     error_code = code(error)
     if error_code in DENIED:
         return (
@@ -142,7 +142,7 @@ def _action(error: ClientError) -> str:
     return PERMISSIONS.get(operation, operation)
 
 
-def _trouble(error: BotoCoreError) -> str:
+def _explain_no_answer(error: BotoCoreError) -> str:
     name = type(error).__name__
     if isinstance(error, NoRegionError):
         return "no Region is set; give --region, or run 'aws configure set region eu-west-1'."
@@ -165,6 +165,6 @@ def to_tags(parts: dict[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in parts.items()]
 
 
-def by_name(tags: list[dict[str, Any]]) -> dict[str, str]:
+def tags_by_name(tags: list[dict[str, Any]]) -> dict[str, str]:
     """Return AWS's tags by name."""
     return {str(tag["Key"]): str(tag["Value"]) for tag in tags}

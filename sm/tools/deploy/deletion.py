@@ -12,7 +12,7 @@ from sm.s3_uri import S3Uri
 from sm.tools.deploy import alarms, autoscaling, aws, endpoint_logs
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.resources import Resources
-from sm.tools.deploy.upload import FOLDER, default_bucket
+from sm.tools.deploy.upload import KEY_PREFIX, default_bucket
 from sm.tools.deploy.waiting import Waiter
 
 
@@ -46,7 +46,7 @@ class Deletion:
             resource.remove()
         self._account.progress.say(
             f"removed. Its logs stay to be read; without them: "
-            f"aws logs delete-log-group --log-group-name {endpoint_logs.group(self._name)}"
+            f"aws logs delete-log-group --log-group-name {endpoint_logs.group_name(self._name)}"
         )
 
     def _ask(self) -> None:
@@ -62,7 +62,7 @@ class Deletion:
         """
         account, name, deployed = self._account, self._name, self._deployed
         endpoint = deployed.endpoint()
-        if autoscaling.target(account, name):
+        if autoscaling.current_limits(account, name):
             yield Resource(f"autoscaling of {name}", partial(autoscaling.remove, account, name))
         if endpoint:
             yield Resource(f"endpoint {name} ({endpoint['EndpointStatus']})", self._remove_endpoint)
@@ -86,7 +86,7 @@ class Deletion:
 
     def _archives(self, models: list[str]) -> Iterator[S3Uri]:
         """Yield archives that 'sm deploy' uploaded; one that was given by URL is not removed."""
-        ours = f"{FOLDER}/{self._name}/"
+        ours = f"{KEY_PREFIX}/{self._name}/"
         buckets = {default_bucket(self._account)}  # a run that was killed early has left no model
         for name in models:
             model = self._deployed.model(name) or {}

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sm.errors import StartError
-from sm.tools.deploy.watch import Watch
+from sm.tools.deploy.box_alarms import BoxAlarms
 
 #: The cores of SageMaker's largest instance.
 MAX_CORES = 192
 #: Megabytes of a serverless endpoint that SageMaker offers.
-MEMORY = tuple(range(1024, 6145, 1024))
+MEMORY_SIZES_MB = tuple(range(1024, 6145, 1024))
 
 
 def add_deploy_arguments(command: argparse.ArgumentParser) -> None:
@@ -36,14 +36,14 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--instance-type", default="ml.g5.xlarge", metavar="TYPE")
     command.add_argument(
-        "--count", type=number("count", 1, 10_000), default=1, metavar="N", help="number of instances"
+        "--count", type=whole_number("count", 1, 10_000), default=1, metavar="N", help="number of instances"
     )
     command.add_argument(
         "--role", metavar="ARN", help="SageMaker's role (the endpoint's current one, or one named trireme)"
     )
     command.add_argument(
         "--env",
-        type=pair,
+        type=key_value,
         action="append",
         default=[],
         metavar="K=V",
@@ -54,7 +54,7 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--async",
         dest="output",
-        type=bucket,
+        type=s3_url,
         metavar="s3://…",
         help="an asynchronous endpoint; answers go to this place",
     )
@@ -66,9 +66,9 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--alarms",
-        type=watch,
+        type=alarm_limits,
         nargs="?",
-        const=Watch(),
+        const=BoxAlarms(),
         metavar="PERCENT:MS",
         help="two CloudWatch alarms on the box's own metrics: errors over PERCENT of the requests, and a p99 "
         "over MS milliseconds (1:1000)",
@@ -89,11 +89,11 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
         )
     command.add_argument(
         "--startup-timeout",
-        type=number("startup timeout", 60, 3600),
+        type=whole_number("startup timeout", 60, 3600),
         metavar="S",
         help="seconds until /ping must answer 200",
     )
-    command.add_argument("--tags", type=pair, nargs="+", action="extend", default=[], metavar="K=V")
+    command.add_argument("--tags", type=key_value, nargs="+", action="extend", default=[], metavar="K=V")
 
 
 def add_update_arguments(command: argparse.ArgumentParser) -> None:
@@ -104,19 +104,19 @@ def add_update_arguments(command: argparse.ArgumentParser) -> None:
     steps = command.add_mutually_exclusive_group()
     steps.add_argument(
         "--canary",
-        type=number("canary", 1, 50),
+        type=whole_number("canary", 1, 50),
         metavar="PERCENT",
         help="move this share of the traffic first, then all",
     )
     steps.add_argument(
         "--linear",
-        type=number("linear", 10, 50),
+        type=whole_number("linear", 10, 50),
         metavar="PERCENT",
         help="move this share of the traffic in each step",
     )
     command.add_argument(
         "--bake",
-        type=number("bake", 0, 3600),
+        type=whole_number("bake", 0, 3600),
         default=300,
         metavar="S",
         help="seconds between two steps (300)",
@@ -151,26 +151,26 @@ def add_account_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--profile", metavar="P", help="the profile of your AWS configuration")
 
 
-def watch(text: str) -> Watch:
+def alarm_limits(text: str) -> BoxAlarms:
     """Parse ``PERCENT:MS``."""
     rate, colon, latency = text.partition(":")
     try:
-        limits = Watch(float(rate), float(latency))
+        limits = BoxAlarms(float(rate), float(latency))
     except ValueError:
-        limits = Watch(0.0, 0.0)
+        limits = BoxAlarms(0.0, 0.0)
     if not colon or not 0 < limits.error_percent <= 100 or not 0 < limits.p99_ms < 1e7:
         raise argparse.ArgumentTypeError(f"{text!r} is not PERCENT:MS, such as 1:1000")
     return limits
 
 
-def pair(text: str) -> tuple[str, str]:
+def key_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key, value
 
 
-def bucket(text: str) -> str:
+def s3_url(text: str) -> str:
     if not re.fullmatch(r"s3://[a-z0-9.-]{3,63}(/.*)?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not s3://BUCKET/PREFIX")
     return text
@@ -188,26 +188,28 @@ def percent(text: str) -> float:
 
 
 def limits(text: str) -> tuple[int, int]:
-    least, most = _two(text, "MIN:MAX")
+    least, most = _two_numbers(text, "MIN:MAX")
     if most < max(1, least):
         raise argparse.ArgumentTypeError(f"{text!r}: MAX is at least 1, and not below MIN")
     return least, most
 
 
 def serverless(text: str) -> tuple[int, int]:
-    memory, concurrency = _two(text, "MEMORY:CONCURRENCY")
-    if memory not in MEMORY or not 1 <= concurrency <= 200:
-        raise argparse.ArgumentTypeError(f"{text!r}: MEMORY is one of {MEMORY}, CONCURRENCY 1 to 200")
+    memory, concurrency = _two_numbers(text, "MEMORY:CONCURRENCY")
+    if memory not in MEMORY_SIZES_MB or not 1 <= concurrency <= 200:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: MEMORY is one of {MEMORY_SIZES_MB}, CONCURRENCY 1 to 200"
+        )
     return memory, concurrency
 
 
-def _two(text: str, form: str) -> tuple[int, int]:
+def _two_numbers(text: str, form: str) -> tuple[int, int]:
     if not (match := re.fullmatch(r"(\d+):(\d+)", text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not {form}")
     return int(match[1]), int(match[2])
 
 
-def number(name: str, least: int, most: int) -> Callable[[str], int]:
+def whole_number(name: str, least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{name} is a number from {least} to {most}, not {text!r}")
@@ -216,7 +218,7 @@ def number(name: str, least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def repository(text: str | None) -> Path | None:
+def local_repository(text: str | None) -> Path | None:
     """Return the folder that ``--model-data`` names; None if the data is on S3, or in the image."""
     return None if not text or text.startswith("s3://") else Path(text)
 

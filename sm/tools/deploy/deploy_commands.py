@@ -25,7 +25,7 @@ from sm.tools.deploy.deletion import Deletion
 from sm.tools.deploy.deployment import Deployment
 from sm.tools.deploy.deployment_plan import Plan
 from sm.tools.deploy.rollout import Rollout
-from sm.tools.deploy.start_failures import Failed
+from sm.tools.deploy.start_failures import EndpointFailed
 from sm.tools.deploy.upload import Uploader, fingerprint
 from sm.tools.deploy.verifying import Verifier
 from sm.tools.deploy.waiting import Waiter
@@ -112,11 +112,11 @@ def _check(options: argparse.Namespace) -> None:
 
 def _plan(account: Account, options: argparse.Namespace, deployment: Deployment) -> Plan:
     """Make all checks of the account before anything is created, then pack the archive."""
-    preflight.image(account, options.image)
+    preflight.check_image(account, options.image)
     if options.mme:
-        preflight.multi_model(account, options.image, options.instance_type)
-    role = preflight.role(account, deployment.resources, options.role)
-    repository = deploy_arguments.repository(options.model_data)
+        preflight.check_multi_model(account, options.image, options.instance_type)
+    role = preflight.choose_role(account, deployment.resources, options.role)
+    repository = deploy_arguments.local_repository(options.model_data)
     url, content = options.model_data or "", ""
     if repository:
         cache = Settings.read(os.environ).cache
@@ -130,12 +130,12 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
 def _apply(account: Account, options: argparse.Namespace, deployment: Deployment, plan: Plan) -> None:
     try:
         deployment.apply(plan, _rollout(account, options))
-    except Failed as error:
+    except EndpointFailed as error:
         stays = f" The archive stays at {plan.data} for the next run." if plan.data else ""
-        raise Failed(f"{error}{stays}") from None
+        raise EndpointFailed(f"{error}{stays}") from None
     if limits := scaling.read(options):
         autoscaling.apply(account, plan.name, limits, bool(plan.output))
-    alarms.watch(account, plan.alarms())
+    alarms.create(account, plan.alarms())
 
 
 def _rollout(account: Account, options: argparse.Namespace) -> Rollout:
@@ -149,7 +149,7 @@ def _verify(account: Account, options: argparse.Namespace, plan: Plan) -> int:
         account.progress.say("AWS's own image has no clients: no samples are compared")
         return 0
     settings = Settings.read(os.environ)
-    repository = deploy_arguments.repository(options.model_data)
+    repository = deploy_arguments.local_repository(options.model_data)
     outcomes = tuple(Verifier(account, plan).outcomes(settings.clients, repository))
     differs = print_outcomes(outcomes)
     if not any(outcome.differences is not None for outcome in outcomes):

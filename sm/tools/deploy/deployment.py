@@ -93,7 +93,8 @@ class Deployment:
             self._account.progress.say(f"endpoint {plan.name} is up to date")
         if (
             endpoint
-            and aws.by_name(plan.all_tags()).items() - self.resources.tags(endpoint["EndpointArn"]).items()
+            and aws.tags_by_name(plan.all_tags()).items()
+            - self.resources.tags(endpoint["EndpointArn"]).items()
         ):
             arn = endpoint["EndpointArn"]
             self._account.create(
@@ -104,7 +105,7 @@ class Deployment:
         """Update blue/green. The number of instances that autoscaling started is kept."""
         self._remember(configuration, endpoint["EndpointConfigName"])
         arguments: dict[str, Any] = {"EndpointName": self._name, "EndpointConfigName": configuration}
-        if autoscaling.target(self._account, self._name):
+        if autoscaling.current_limits(self._account, self._name):
             arguments["RetainAllVariantProperties"] = True
         if not rollout.is_default:
             arguments["DeploymentConfig"] = rollout.deployment()
@@ -137,7 +138,7 @@ class Deployment:
 
     def _last_lines(self, since: float) -> list[str]:
         try:
-            return endpoint_logs.last(self._account, self._name, LOG_LINES, since)
+            return endpoint_logs.last_lines(self._account, self._name, LOG_LINES, since)
         except StartError as error:
             return [f"({error})"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sm.tools.deploy import aws, resource_names
-from sm.tools.deploy.watch import Watch
+from sm.tools.deploy.box_alarms import BoxAlarms
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Plan:
     output: str | None = None
     startup_timeout: int | None = None
     #: The limits of the alarms on the box's own metrics; None for no alarms.
-    watch: Watch | None = None
+    box_alarms: BoxAlarms | None = None
 
     @classmethod
     def of(cls, options: argparse.Namespace, data: str, role: str, fingerprint: str = "") -> Plan:
@@ -64,7 +64,7 @@ class Plan:
             serverless=Serverless(*options.serverless) if options.serverless else None,
             output=options.output,
             startup_timeout=options.startup_timeout,
-            watch=options.alarms,
+            box_alarms=options.alarms,
         )
 
     @property
@@ -94,7 +94,7 @@ class Plan:
 
     def alarms(self) -> list[dict[str, Any]]:
         """The arguments of each PutMetricAlarm."""
-        return self.watch.alarms(self.name, self.env) if self.watch else []
+        return self.box_alarms.alarms(self.name, self.env) if self.box_alarms else []
 
     def all_tags(self) -> list[dict[str, str]]:
         return aws.to_tags({**self.tags, resource_names.TAG: self.name})

@@ -15,14 +15,14 @@ from sm.tools.deploy.aws import ServiceUnavailable
 MAX_STREAMS = 4
 #: Seconds between two polls.
 POLL_INTERVAL_S = 2.0
-DOING = "read the logs"
+READ_LOGS = "read the logs"
 
 
-def group(name: str) -> str:
+def group_name(name: str) -> str:
     return f"/aws/sagemaker/Endpoints/{name}"
 
 
-def last(account: Account, name: str, lines: int, since: float = 0.0) -> list[str]:
+def last_lines(account: Account, name: str, lines: int, since: float = 0.0) -> list[str]:
     """Return the newest ``lines`` of all instances, oldest first; none if there is no log yet.
 
     ``since`` is in seconds since 1970: older lines belong to an earlier endpoint of the same name.
@@ -30,8 +30,8 @@ def last(account: Account, name: str, lines: int, since: float = 0.0) -> list[st
     response = account.describe(
         "logs",
         "describe_log_streams",
-        DOING,
-        logGroupName=group(name),
+        READ_LOGS,
+        logGroupName=group_name(name),
         orderBy="LastEventTime",
         descending=True,
         limit=MAX_STREAMS,
@@ -41,8 +41,8 @@ def last(account: Account, name: str, lines: int, since: float = 0.0) -> list[st
         page = account.describe(
             "logs",
             "get_log_events",
-            DOING,
-            logGroupName=group(name),
+            READ_LOGS,
+            logGroupName=group_name(name),
             logStreamName=stream["logStreamName"],
             startTime=int(since * 1000),
             limit=lines,
@@ -75,8 +75,8 @@ class Follower:
             "logs",
             "filter_log_events",
             "events",
-            DOING,
-            logGroupName=group(self._name),
+            READ_LOGS,
+            logGroupName=group_name(self._name),
             startTime=self._from,
         )
         for event in events:
@@ -85,10 +85,10 @@ class Follower:
                     # Lines of the same moment may come in two answers, so only older ones are forgotten.
                     self._from = event["timestamp"]
                 self._shown_events.add(event["eventId"])
-                yield written(event)
+                yield format_event(event)
 
 
-def written(event: dict[str, Any]) -> str:
+def format_event(event: dict[str, Any]) -> str:
     moment = datetime.fromtimestamp(event["timestamp"] / 1000, timezone.utc)
     return f"{moment:%Y-%m-%dT%H:%M:%SZ} {str(event['message']).rstrip()}"
 
@@ -96,7 +96,7 @@ def written(event: dict[str, Any]) -> str:
 def show(account: Account, name: str, lines: int, follow: bool) -> None:
     """Print the last lines and, with ``follow``, new ones until interrupted."""
     began = time.time()
-    recent = last(account, name, lines)
+    recent = last_lines(account, name, lines)
     for line in recent:
         account.results.say(line)
     if follow:

@@ -18,7 +18,7 @@ ECR = re.compile(
 DEFAULT_ROLE = "trireme"
 
 
-def role(account: Account, resources: Resources, arn: str | None) -> str:
+def choose_role(account: Account, resources: Resources, arn: str | None) -> str:
     """Return the role's ARN: the given one, the one that serves now, or the account's role ``trireme``."""
     if arn:
         if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", arn):
@@ -36,7 +36,7 @@ def role(account: Account, resources: Resources, arn: str | None) -> str:
     )
 
 
-def image(account: Account, uri: str) -> None:
+def check_image(account: Account, uri: str) -> None:
     """Raise :class:`StartError` if SageMaker could not pull the image, as far as can be seen."""
     match = ECR.fullmatch(uri)
     if match is None:
@@ -48,10 +48,10 @@ def image(account: Account, uri: str) -> None:
             f"pulls from its own Region only. Push it there: ./build_and_push.sh --region {account.region}."
         )
     if match["account"] == account.number:
-        _check(account, uri, match)
+        _check_exists(account, uri, match)
 
 
-def multi_model(account: Account, uri: str, instance_type: str) -> None:
+def check_multi_model(account: Account, uri: str, instance_type: str) -> None:
     """Warn that AWS supports multi-model endpoints on GPUs for its own image only."""
     if instance_type.startswith(("ml.g", "ml.p")) and not triton_images.is_prebuilt(uri):
         account.progress.say(
@@ -59,7 +59,7 @@ def multi_model(account: Account, uri: str, instance_type: str) -> None:
         )
 
 
-def _check(account: Account, uri: str, parts: re.Match[str]) -> None:
+def _check_exists(account: Account, uri: str, parts: re.Match[str]) -> None:
     names = {"imageDigest": parts["digest"], "imageTag": parts["tag"] or "latest"}
     image_id = {key: names[key] for key in [next(key for key in names if names[key])]}
     try:

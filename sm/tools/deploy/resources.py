@@ -41,7 +41,7 @@ class Resources:
 
     def tags(self, arn: str) -> dict[str, str]:
         rows = self._account.paginate(SAGEMAKER, "list_tags", "Tags", "read the tags", ResourceArn=arn)
-        return aws.by_name(list(rows))
+        return aws.tags_by_name(list(rows))
 
     def configuration(self, name: str) -> dict[str, Any] | None:
         return self._account.describe(

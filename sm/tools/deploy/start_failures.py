@@ -34,22 +34,24 @@ ADVICE = {
 DEFAULT_ADVICE = "See 'sm logs NAME', and the endpoint's page in the SageMaker console."
 
 
-class Failed(StartError):
+class EndpointFailed(StartError):
     """The endpoint does not serve what it should."""
 
 
-def advice(reason: str) -> str:
+def advice_for(reason: str) -> str:
     for part, sentence in ADVICE.items():
         if re.search(part, reason, re.IGNORECASE):
             return sentence
     return DEFAULT_ADVICE
 
 
-def make_failure(name: str, what: str, reason: str, lines: list[str]) -> Failed:
+def make_failure(name: str, what: str, reason: str, lines: list[str]) -> EndpointFailed:
     """Return the error. ``what`` is, for example, "could not be created"; ``lines`` are the
     containers' last.
     """
     log_text = "".join(f"  | {line}\n" for line in lines)
     logs = f"the last lines of its log:\n{log_text}" if lines else "its container has said nothing.\n"
     cause = reason.rstrip(".") or "SageMaker gives no reason"
-    return Failed(f"endpoint {name!r} {what}: {cause}.\n{logs}{advice(reason).replace('NAME', name)}")
+    return EndpointFailed(
+        f"endpoint {name!r} {what}: {cause}.\n{logs}{advice_for(reason).replace('NAME', name)}"
+    )

@@ -10,9 +10,9 @@ from typing import Any
 from sm.settings import Settings
 from sm.tools.deploy import alarms, autoscaling, resource_names
 from sm.tools.deploy.account import Account
+from sm.tools.deploy.box_alarms import ENDPOINT_NAME, NAMESPACE
 from sm.tools.deploy.resources import Resources, model_of
 from sm.tools.deploy.scaling import INSTANCE_METRICS
-from sm.tools.deploy.watch import ENDPOINT_NAME, NAMESPACE
 
 #: The namespace of metrics of an endpoint's requests.
 REQUEST_METRICS = "AWS/SageMaker"
@@ -28,52 +28,52 @@ class Metric:
     show: Callable[[float, float], str]
 
 
-def total(sum_of: float, _samples: float) -> str:
-    return f"{sum_of:,.0f}"
+def format_total(total: float, _samples: float) -> str:
+    return f"{total:,.0f}"
 
 
-def mean_time(sum_of: float, samples: float) -> str:
+def format_mean_microseconds(total: float, samples: float) -> str:
     """Format a mean time; CloudWatch has microseconds."""
-    return f"{sum_of / samples / 1000:,.1f} ms"
+    return f"{total / samples / 1000:,.1f} ms"
 
 
-def mean_milliseconds(sum_of: float, samples: float) -> str:
-    return f"{sum_of / samples:,.1f} ms"
+def format_mean_milliseconds(total: float, samples: float) -> str:
+    return f"{total / samples:,.1f} ms"
 
 
-def mean_percent(sum_of: float, samples: float) -> str:
-    return f"{sum_of / samples:.1f} %"
+def format_mean_percent(total: float, samples: float) -> str:
+    return f"{total / samples:.1f} %"
 
 
-def mean_count(sum_of: float, samples: float) -> str:
-    return f"{sum_of / samples:,.1f} on each instance"
+def format_mean_count(total: float, samples: float) -> str:
+    return f"{total / samples:,.1f} on each instance"
 
 
-def share(sum_of: float, samples: float) -> str:
+def format_share(total: float, samples: float) -> str:
     """Format a share; each sample is a request, 1 if the model was loaded already, else 0."""
-    return f"{sum_of / samples:.1%} of {samples:,.0f}"
+    return f"{total / samples:.1%} of {samples:,.0f}"
 
 
 #: What of the last hour is shown, where it exists: only multi-model endpoints have those of loading. Names,
 #: namespaces and units: docs.aws.amazon.com/sagemaker/latest/dg/multi-model-endpoint-cloudwatch-metrics.html.
 METRICS = (
-    Metric("requests", "Invocations", REQUEST_METRICS, total),
-    Metric("failed in the box", "Invocation5XXErrors", REQUEST_METRICS, total),
-    Metric("refused by the box", "Invocation4XXErrors", REQUEST_METRICS, total),
-    Metric("mean time in the box", "ModelLatency", REQUEST_METRICS, mean_time),
-    Metric("LoadedModelCount", "LoadedModelCount", INSTANCE_METRICS, mean_count),
-    Metric("ModelCacheHit", "ModelCacheHit", REQUEST_METRICS, share),
-    Metric("ModelLoadingWaitTime", "ModelLoadingWaitTime", REQUEST_METRICS, mean_time),
-    Metric("CPUUtilization", "CPUUtilization", INSTANCE_METRICS, mean_percent),
-    Metric("MemoryUtilization", "MemoryUtilization", INSTANCE_METRICS, mean_percent),
-    Metric("GPUUtilization", "GPUUtilization", INSTANCE_METRICS, mean_percent),
-    Metric("GPUMemoryUtilization", "GPUMemoryUtilization", INSTANCE_METRICS, mean_percent),
-    Metric("DiskUtilization", "DiskUtilization", INSTANCE_METRICS, mean_percent),
+    Metric("requests", "Invocations", REQUEST_METRICS, format_total),
+    Metric("failed in the box", "Invocation5XXErrors", REQUEST_METRICS, format_total),
+    Metric("refused by the box", "Invocation4XXErrors", REQUEST_METRICS, format_total),
+    Metric("mean time in the box", "ModelLatency", REQUEST_METRICS, format_mean_microseconds),
+    Metric("LoadedModelCount", "LoadedModelCount", INSTANCE_METRICS, format_mean_count),
+    Metric("ModelCacheHit", "ModelCacheHit", REQUEST_METRICS, format_share),
+    Metric("ModelLoadingWaitTime", "ModelLoadingWaitTime", REQUEST_METRICS, format_mean_microseconds),
+    Metric("CPUUtilization", "CPUUtilization", INSTANCE_METRICS, format_mean_percent),
+    Metric("MemoryUtilization", "MemoryUtilization", INSTANCE_METRICS, format_mean_percent),
+    Metric("GPUUtilization", "GPUUtilization", INSTANCE_METRICS, format_mean_percent),
+    Metric("GPUMemoryUtilization", "GPUMemoryUtilization", INSTANCE_METRICS, format_mean_percent),
+    Metric("DiskUtilization", "DiskUtilization", INSTANCE_METRICS, format_mean_percent),
 )
 
 
 #: What the box itself writes (sm.server.embedded_metrics), in the namespace that its settings name.
-OWN_METRICS = (("Requests", total), ("Errors", total), ("Latency", mean_milliseconds))
+BOX_METRICS = (("Requests", format_total), ("Errors", format_total), ("Latency", format_mean_milliseconds))
 
 
 def show(account: Account, name: str) -> int:
@@ -100,13 +100,13 @@ def _rows(account: Account, resources: Resources, endpoint: dict[str, Any]) -> I
         if "CurrentInstanceCount" in variant:
             desired = variant.get("DesiredInstanceCount", variant["CurrentInstanceCount"])
             yield "instances", f"{variant['CurrentInstanceCount']} of {desired}"
-    if scalable := autoscaling.target(account, resources.name):
+    if scalable := autoscaling.current_limits(account, resources.name):
         yield "autoscaling", f"{scalable['MinCapacity']} to {scalable['MaxCapacity']} instances"
     for alarm in alarms.find_own(account, resources.name):
         yield "alarm", f"{alarm['AlarmName']}: {alarm['StateValue']}"
     yield from _metrics(account, resources.name)
     if configuration:
-        yield from _own_metrics(account, resources.model(model_of(configuration)) or {})
+        yield from _box_metrics(account, resources.model(model_of(configuration)) or {})
 
 
 def _configuration(resources: Resources, configuration: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -134,13 +134,13 @@ def _metrics(account: Account, name: str) -> Iterator[tuple[str, str]]:
             yield f"{metric.title}, last hour", metric.show(*found)
 
 
-def _own_metrics(account: Account, model: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _box_metrics(account: Account, model: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The box's own metrics, if it writes them under the endpoint's name."""
     environment = model.get("PrimaryContainer", {}).get("Environment", {})
     if not environment.get(ENDPOINT_NAME):
         return
     namespace = environment.get(NAMESPACE) or Settings().emf_namespace
-    for name, show_metric in OWN_METRICS:
+    for name, show_metric in BOX_METRICS:
         if found := _last_hour(account, namespace, name, {"Endpoint": environment[ENDPOINT_NAME]}):
             yield f"{namespace}/{name}, last hour", show_metric(*found)
 

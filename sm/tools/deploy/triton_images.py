@@ -10,11 +10,11 @@ REPOSITORY = "sagemaker-tritonserver"
 #: The newest that the SageMaker SDK's table has for all the Regions below.
 NEWEST = "24.09"
 #: The last release of the notebooks' accounts and the first of the SDK's: both maps have it.
-IN_BOTH = "23.12"
+SHARED_RELEASE = "23.12"
 #: Up to IN_BOTH. Source: the account_id_map in the Triton notebooks of aws/amazon-sagemaker-examples, which
 #: use it with 23.02 and 23.12. available_images.md of aws/deep-learning-containers names the same account of
 #: us-east-2 for 22.xx and 23.xx; Terraform's AWS provider (internal/service/sagemaker/model_test.go) agrees.
-BEFORE = {
+NOTEBOOK_ACCOUNTS = {
     "af-south-1": "774647643957",
     "ap-east-1": "110948597952",
     "ap-northeast-1": "941853720454",
@@ -40,9 +40,9 @@ BEFORE = {
 }
 #: From IN_BOTH on. Source: image_uri_config/sagemaker-tritonserver.json of aws/sagemaker-python-sdk, which
 #: lists 23.12 to 24.09.
-USUAL = "763104351884"
-SINCE = {
-    **dict.fromkeys(BEFORE, USUAL),
+USUAL_SDK_ACCOUNT = "763104351884"
+SDK_ACCOUNTS = {
+    **dict.fromkeys(NOTEBOOK_ACCOUNTS, USUAL_SDK_ACCOUNT),
     "af-south-1": "626614931356",
     "ap-east-1": "871362719292",
     "ap-northeast-3": "364406365360",
@@ -62,7 +62,7 @@ def uri(region: str, version: str = NEWEST, cpu: bool = False) -> str:
 
 
 def uris(region: str, version: str = NEWEST, cpu: bool = False) -> list[str]:
-    """Return the image in each account that may have it: two for ``IN_BOTH``, that of the notebooks first."""
+    """Return the image in each account that may have it: for ``SHARED_RELEASE`` two, the notebooks' first."""
     maps = _maps(version)
     accounts = list(dict.fromkeys(by_region[region] for by_region in maps if region in by_region))
     if not accounts:
@@ -84,9 +84,9 @@ def _maps(version: str) -> list[dict[str, str]]:
     """Return the accounts that may have a release, by Region."""
     if not re.fullmatch(r"\d\d\.\d\d", version):
         raise StartError(f"{version!r} is no version of the Triton image; one is {NEWEST}.")
-    if version == IN_BOTH:
-        return [BEFORE, SINCE]
-    return [BEFORE if version < IN_BOTH else SINCE]
+    if version == SHARED_RELEASE:
+        return [NOTEBOOK_ACCOUNTS, SDK_ACCOUNTS]
+    return [NOTEBOOK_ACCOUNTS if version < SHARED_RELEASE else SDK_ACCOUNTS]
 
 
 def is_prebuilt(image: str) -> bool:

@@ -21,10 +21,10 @@ from sm.tools.package.exclusion import Exclusion
 from sm.tools.package.package_command import inspect
 
 #: Bytes of a part, and of the smallest archive that is uploaded in parts. S3 allows 10,000 parts.
-PART = 32 << 20
-FOLDER = "trireme"
+PART_BYTES = 32 << 20
+KEY_PREFIX = "trireme"
 #: Parts that a dead run left cost money. A run that is still active is younger than this.
-ABANDONED = timedelta(days=1)
+MAX_UPLOAD_AGE = timedelta(days=1)
 
 
 class Uploader:
@@ -53,7 +53,9 @@ class Uploader:
                 else [archive_plan.plan_one(repository, Path(packed), all_of_it)]
             )
             digests = {self._pack(plan, Path(packed)): plan.name for plan in plans}
-            target = S3Uri(bucket or self._default_bucket(), f"{FOLDER}/{name}/{_combined_digest(digests)}/")
+            target = S3Uri(
+                bucket or self._default_bucket(), f"{KEY_PREFIX}/{name}/{_combined_digest(digests)}/"
+            )
             for plan in plans:
                 self._put(Path(packed) / f"{plan.name}.tar.gz", target)
         return str(target) if mme else f"{target}{plans[0].name}.tar.gz"
@@ -98,7 +100,7 @@ class Uploader:
             with lock:
                 sent[0] += size
 
-        config = TransferConfig(multipart_threshold=PART, multipart_chunksize=PART)
+        config = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES)
         place, size = f"s3://{bucket}/{key}", file.stat().st_size
         try:
             with (
@@ -112,7 +114,7 @@ class Uploader:
     def _abort_abandoned(self, bucket: str, key: str) -> None:
         """Remove a killed run's parts. A complete object appears at once, so nothing else can be left."""
         doing, account = f"remove parts of s3://{bucket}/{key}", self._account
-        before = datetime.now(timezone.utc) - ABANDONED
+        before = datetime.now(timezone.utc) - MAX_UPLOAD_AGE
         try:
             uploads = account.paginate(
                 "s3", "list_multipart_uploads", "Uploads", doing, Bucket=bucket, Prefix=key

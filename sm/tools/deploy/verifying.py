@@ -19,14 +19,14 @@ from sm.s3_uri import S3Uri
 from sm.tools.deploy import aws
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.deployment_plan import Plan
-from sm.tools.selftest import Outcome, compare, samples
+from sm.tools.selftest import Outcome, compare_sample, samples
 
 RUNTIME = "sagemaker-runtime"
 #: Seconds to wait for an answer on S3, and between two polls.
 ANSWER_TIMEOUT_S, POLL_INTERVAL_S = 600.0, 1.0
 
 
-class _Unknown(Exception):
+class _NotServed(Exception):
     """The box does not serve the model, so there is nothing to compare."""
 
 
@@ -47,8 +47,8 @@ class Verifier:
                 yield Outcome(name, None)
                 continue
             try:
-                yield compare(name, sample, self._ask_later if self._plan.output else self._ask)
-            except _Unknown:
+                yield compare_sample(name, sample, self._ask_later if self._plan.output else self._ask)
+            except _NotServed:
                 yield Outcome(name, None)
 
     def _archives(self) -> set[str]:
@@ -131,7 +131,7 @@ class Verifier:
 
 
 def _read_answer(text: bytes) -> dict[str, Any]:
-    """Return the box's answer or error. Raises :class:`_Unknown` if it has no such model."""
+    """Return the box's answer or error. Raises :class:`_NotServed` if it has no such model."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -139,5 +139,5 @@ def _read_answer(text: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         return {"error": f"no answer of a box: {text[:80]!r}"}
     if document.get("code") == UnknownModel.code:
-        raise _Unknown
+        raise _NotServed
     return document

@@ -74,7 +74,7 @@ class Waiter:
 
     def _last_line(self, name: str, since: float) -> str:
         try:
-            recent = endpoint_logs.last(self._account, name, 1, since)
+            recent = endpoint_logs.last_lines(self._account, name, 1, since)
         except (ServiceUnavailable, StartError):  # who may deploy need not be allowed to read logs
             return ""
         return recent[0] if recent else ""

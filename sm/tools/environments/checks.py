@@ -13,14 +13,16 @@ from sm.errors import StartError
 from sm.triton.python_stub import Stub
 
 #: The command with which the backend starts a stub, with the environment's Python instead of the stub.
-START = 'source "$0/bin/activate" && exec env LD_LIBRARY_PATH="$0/lib:$LD_LIBRARY_PATH" python3 -c "$1"'
+START_COMMAND = (
+    'source "$0/bin/activate" && exec env LD_LIBRARY_PATH="$0/lib:$LD_LIBRARY_PATH" python3 -c "$1"'
+)
 PROBE = (
     # Prints the facts about the environment as JSON.
     "import json, sys, numpy; print(json.dumps({'python': '%d.%d' % sys.version_info[:2], "
     "'prefix': sys.prefix, 'numpy': numpy.__version__, 'at': numpy.__file__}))"
 )
 #: A version of the C++ runtime, in a library that needs it or in the runtime itself.
-CXX = re.compile(rb"GLIBCXX_3\.4\.(\d+)")
+CXX_VERSION = re.compile(rb"GLIBCXX_3\.4\.(\d+)")
 
 
 def check(folder: Path, stub: Stub) -> None:
@@ -56,7 +58,7 @@ def _runtime(folder: Path, stub: Stub) -> Iterator[str]:
 
 def _interpreter(folder: Path, stub: Stub) -> None:
     process = subprocess.run(
-        ["bash", "-c", START, str(folder), PROBE], capture_output=True, text=True, check=False
+        ["bash", "-c", START_COMMAND, str(folder), PROBE], capture_output=True, text=True, check=False
     )
     if process.returncode:
         why = process.stderr.strip().splitlines() or ["it says nothing"]
@@ -88,4 +90,4 @@ def system_runtime() -> Path:
 
 def newest(library: Path) -> int:
     """Return the highest GLIBCXX_3.4.N in a file; 0 if none."""
-    return max((int(number) for number in CXX.findall(library.read_bytes())), default=0)
+    return max((int(number) for number in CXX_VERSION.findall(library.read_bytes())), default=0)

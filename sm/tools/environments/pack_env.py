@@ -24,9 +24,9 @@ from sm.triton import server, wheel
 from sm.triton.python_stub import Stub
 
 #: A file in the environment with the hash of its inputs.
-MARK = ".made-from"
+MARK_FILE = ".made-from"
 #: Increase it when environments are created differently.
-MAKING = 1
+FORMAT_VERSION = 1
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     stub = Stub.find(triton, options.python or "")
     place = options.out or Path(options.name)
     environment = Environments(Cache(settings.cache), progress).make(source, bool(options.conda), stub)
-    put(environment, place, progress)
+    copy_environment(environment, place, progress)
     results = Progress(sys.stdout)
     results.say(
         f"{place}, for Python {stub.python}; in the config.pbtxt of a model that has it in its folder:"
@@ -72,13 +72,13 @@ class Environments:
         base = None if conda else Interpreter.find(stub.python)
         key = identity(source, stub, base)
         place = self._cache.root / "environments" / key
-        if (place / MARK).is_file():
+        if (place / MARK_FILE).is_file():
             return place, False
         with self._cache.scratch_folder() as folder:
             unfinished, moved = folder / "made", folder / "moved"
             with self._progress.step(f"making the environment of {source.name}"):
                 self._fill(unfinished, source, base, stub)
-            (unfinished / MARK).write_text(key)
+            (unfinished / MARK_FILE).write_text(key)
             # Check it in another folder than the one in which it was created.
             unfinished.rename(moved)
             checks.check(moved, stub)
@@ -99,7 +99,7 @@ class Environments:
 
 def identity(source: Path, stub: Stub, base: Interpreter | None) -> str:
     """Return a hash of the file, of the files that it includes, and of the Python and the platform."""
-    parts = [MAKING, stub.python, stub.numpy, platform.machine(), base.version if base else "conda"]
+    parts = [FORMAT_VERSION, stub.python, stub.numpy, platform.machine(), base.version if base else "conda"]
     return hashlib.sha256(json.dumps([*parts, *_contents(source, set())]).encode()).hexdigest()
 
 
@@ -116,10 +116,10 @@ def _contents(source: Path, visited: set[Path]) -> list[str]:
     return digests
 
 
-def put(environment: Path, place: Path, progress: Progress) -> None:
+def copy_environment(environment: Path, place: Path, progress: Progress) -> None:
     """Copy to ``place``: a folder, or an archive if its name says so. An earlier one is replaced."""
-    key = (environment / MARK).read_text()
-    if mark(place) == key:
+    key = (environment / MARK_FILE).read_text()
+    if read_mark(place) == key:
         progress.say(f"{place} is what it should be")
     elif place.name.endswith(".tar.gz"):
         contents = Contents(environment)
@@ -130,7 +130,7 @@ def put(environment: Path, place: Path, progress: Progress) -> None:
 
 
 def _put_folder(environment: Path, place: Path) -> None:
-    if place.exists() and mark(place) is None:
+    if place.exists() and read_mark(place) is None:
         raise StartError(f"{place} is there already, and no environment: nothing in it is touched.")
     staged = place.with_name(f".{place.name}.{os.getpid()}")
     try:
@@ -144,14 +144,14 @@ def _put_folder(environment: Path, place: Path) -> None:
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def mark(place: Path) -> str | None:
+def read_mark(place: Path) -> str | None:
     """Return the hash in an environment's folder or archive; None if it is not one of ours."""
     try:
         if place.is_dir():
-            return (place / MARK).read_text()
+            return (place / MARK_FILE).read_text()
         with tarfile.open(place) as opened:
             first = opened.next()
-            stream = opened.extractfile(first) if first and first.name == MARK else None
+            stream = opened.extractfile(first) if first and first.name == MARK_FILE else None
             return stream.read().decode() if stream else None
     except (OSError, tarfile.TarError):
         return None

@@ -24,7 +24,7 @@ STYLES = {
 }
 WRONG_LINK = "stroke:#c62828,color:#c62828"
 #: Characters with a meaning inside a quoted label of Mermaid: they are written by number.
-SPECIAL = re.compile(r"""["#$%&:;<>\\`{|}]""")
+SPECIAL_CHARACTERS = re.compile(r"""["#$%&:;<>\\`{|}]""")
 
 
 def save(repository: Path, file: str) -> None:
@@ -131,4 +131,8 @@ def _label(*lines: str) -> str:
     printable = (
         "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line) for line in lines
     )
-    return '"' + "<br>".join(SPECIAL.sub(lambda c: f"#{ord(c[0])};", line) for line in printable) + '"'
+    return (
+        '"'
+        + "<br>".join(SPECIAL_CHARACTERS.sub(lambda c: f"#{ord(c[0])};", line) for line in printable)
+        + '"'
+    )

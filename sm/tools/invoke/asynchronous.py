@@ -13,8 +13,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sm.errors import StartError
 from sm.s3_uri import S3Uri
 from sm.tools.deploy import aws
-from sm.tools.invoke.endpoint import answering, kind
-from sm.tools.invoke.question import Question
+from sm.tools.invoke.endpoint import media_type, translate_errors
+from sm.tools.invoke.invoke_request import InvokeRequest
 from sm.tools.invoke.reply import NoReply, Reply
 
 #: Seconds between two polls, and of the whole wait: an endpoint gives a request an hour.
@@ -27,7 +27,7 @@ class AsyncEndpoint:
     def __init__(self, name: str, session: boto3.Session) -> None:
         self.name = name
         self._doing = f"ask the endpoint {name}"
-        with answering(self._doing):
+        with translate_errors(self._doing):
             self._sagemaker, self._runtime, self._s3 = (
                 session.client(service) for service in ("sagemaker", "sagemaker-runtime", "s3")
             )
@@ -36,16 +36,16 @@ class AsyncEndpoint:
         for client in (self._sagemaker, self._runtime, self._s3):
             client.close()
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, request: InvokeRequest) -> Reply:
         """Return the answer; a failure is an answer with status 424."""
         began = time.perf_counter()
-        with answering(self._doing):
+        with translate_errors(self._doing):
             place = self._request_place()
             self._s3.put_object(
-                Bucket=place.bucket, Key=place.key, Body=question.body, ContentType=question.content_type
+                Bucket=place.bucket, Key=place.key, Body=request.body, ContentType=request.content_type
             )
             try:
-                places = self._runtime.invoke_endpoint_async(**self._words(question, str(place)))
+                places = self._runtime.invoke_endpoint_async(**self._arguments(request, str(place)))
                 return self._wait(places, began)
             finally:
                 # Ignore a failed clean-up: the answer matters more.
@@ -62,36 +62,36 @@ class AsyncEndpoint:
         parts = (place.key.strip("/"), "requests", str(uuid.uuid4()))
         return S3Uri(place.bucket, "/".join(filter(None, parts)))
 
-    def _words(self, question: Question, place: str) -> dict[str, Any]:
+    def _arguments(self, request: InvokeRequest, place: str) -> dict[str, Any]:
         return {
             "EndpointName": self.name,
             "InputLocation": place,
-            "ContentType": question.content_type,
-            "Accept": question.accept,
-            **({"CustomAttributes": question.attributes} if question.attributes else {}),
+            "ContentType": request.content_type,
+            "Accept": request.accept,
+            **({"CustomAttributes": request.attributes} if request.attributes else {}),
         }
 
     def _wait(self, places: dict[str, Any], began: float) -> Reply:
-        status = {places["OutputLocation"]: 200}
+        statuses = {places["OutputLocation"]: 200}
         if failure := places.get("FailureLocation"):
-            status[failure] = 424
+            statuses[failure] = 424
         while time.perf_counter() - began < ANSWER_TIMEOUT_S:
-            for place, meaning in status.items():
-                if result := self._read(place):
-                    return Reply(meaning, *result, time.perf_counter() - began)
+            for url, status in statuses.items():
+                if result := self._read(url):
+                    return Reply(status, *result, time.perf_counter() - began)
             time.sleep(POLL_INTERVAL_S)
         raise NoReply(
             f"no answer at {places['OutputLocation']} after {ANSWER_TIMEOUT_S:.0f} s: see 'sm logs'."
         )
 
-    def _read(self, place: str) -> tuple[str, bytes] | None:
+    def _read(self, url: str) -> tuple[str, bytes] | None:
         """Return the object's type and bytes; None if it does not exist."""
-        at = aws.s3_place(place)
+        place = aws.s3_place(url)
         try:
-            response = self._s3.get_object(Bucket=at.bucket, Key=at.key)
+            response = self._s3.get_object(Bucket=place.bucket, Key=place.key)
         except ClientError as error:
             # Without the permission to list the bucket, S3 does not tell whether a key exists.
             if aws.code(error) in {"NoSuchKey", "404", "AccessDenied"}:
                 return None
             raise
-        return kind(response["ContentType"]), response["Body"].read()
+        return media_type(response["ContentType"]), response["Body"].read()

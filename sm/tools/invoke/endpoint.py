@@ -14,8 +14,8 @@ from urllib3.exceptions import HTTPError
 
 from sm.errors import StartError
 from sm.tools.deploy import aws
-from sm.tools.invoke.question import EVENTS, Question
-from sm.tools.invoke.reply import NoReply, Reply, failed
+from sm.tools.invoke.invoke_request import EVENT_STREAM, InvokeRequest
+from sm.tools.invoke.reply import NoReply, Reply, to_error
 from sm.tools.invoke.url import READ_TIMEOUT_S
 
 
@@ -24,7 +24,7 @@ class Endpoint:
 
     def __init__(self, name: str, session: boto3.Session, callers: int = 1) -> None:
         self.name = name
-        with answering(f"ask the endpoint {name}"):
+        with translate_errors(f"ask the endpoint {name}"):
             self._runtime = session.client(
                 "sagemaker-runtime",
                 config=Config(
@@ -37,24 +37,26 @@ class Endpoint:
     def close(self) -> None:
         self._runtime.close()
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, request: InvokeRequest) -> Reply:
         """Return the container's answer, whatever its status. :class:`NoReply` if AWS itself refuses."""
         began = time.perf_counter()
-        with answering(f"ask the endpoint {self.name}"):
+        with translate_errors(f"ask the endpoint {self.name}"):
             try:
-                answer = self._runtime.invoke_endpoint(**self._words(question, question.accept))
+                answer = self._runtime.invoke_endpoint(**self._arguments(request, request.accept))
                 body = answer["Body"].read()
             except ClientError as error:
-                return of_container(error, time.perf_counter() - began)
-        return Reply(200, kind(answer["ContentType"]), body, time.perf_counter() - began)
+                return container_reply(error, time.perf_counter() - began)
+        return Reply(200, media_type(answer["ContentType"]), body, time.perf_counter() - began)
 
-    def stream(self, question: Question) -> Iterator[bytes]:
+    def stream(self, request: InvokeRequest) -> Iterator[bytes]:
         """Yield the answer's bytes as they arrive. Raises errors within the stream."""
-        with answering(f"ask the endpoint {self.name}"):
+        with translate_errors(f"ask the endpoint {self.name}"):
             try:
-                answer = self._runtime.invoke_endpoint_with_response_stream(**self._words(question, EVENTS))
+                answer = self._runtime.invoke_endpoint_with_response_stream(
+                    **self._arguments(request, EVENT_STREAM)
+                )
             except ClientError as error:
-                raise failed(of_container(error, 0.0)) from None
+                raise to_error(container_reply(error, 0.0)) from None
             try:
                 with closing(answer["Body"]) as events:
                     for event in events:
@@ -62,18 +64,18 @@ class Endpoint:
             except EventStreamError as error:
                 raise StartError(f"the stream broke: {aws.message(error)}") from None
 
-    def _words(self, question: Question, accept: str) -> dict[str, Any]:
+    def _arguments(self, request: InvokeRequest, accept: str) -> dict[str, Any]:
         return {
             "EndpointName": self.name,
-            "Body": question.body,
-            "ContentType": question.content_type,
+            "Body": request.body,
+            "ContentType": request.content_type,
             "Accept": accept,
-            **({"CustomAttributes": question.attributes} if question.attributes else {}),
-            **({"TargetModel": question.target_model} if question.target_model else {}),
+            **({"CustomAttributes": request.attributes} if request.attributes else {}),
+            **({"TargetModel": request.target_model} if request.target_model else {}),
         }
 
 
-def of_container(error: ClientError, seconds: float) -> Reply:
+def container_reply(error: ClientError, seconds: float) -> Reply:
     """Return the container's answer inside an error; other errors are raised again."""
     response: dict[str, Any] = dict(error.response)
     if aws.code(error) != "ModelError" or "OriginalStatusCode" not in response:
@@ -82,13 +84,13 @@ def of_container(error: ClientError, seconds: float) -> Reply:
     return Reply(int(response["OriginalStatusCode"]), "application/json", body, seconds)
 
 
-def kind(content_type: str) -> str:
+def media_type(content_type: str) -> str:
     """Return the content type without parameters such as ``; charset=utf-8``."""
     return content_type.partition(";")[0].strip()
 
 
 @contextmanager
-def answering(doing: str) -> Iterator[None]:
+def translate_errors(doing: str) -> Iterator[None]:
     """Translate AWS's errors to :class:`NoReply`, with their code."""
     try:
         yield

@@ -35,7 +35,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--async", action="store_true", dest="through_s3", help="invoke an asynchronous endpoint, through S3"
     )
-    how.add_argument("-n", type=positive, metavar="N", help="send N requests and show their times")
+    how.add_argument("-n", type=positive_number, metavar="N", help="send N requests and show their times")
     how.add_argument(
         "--load",
         type=seconds,
@@ -43,7 +43,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"send requests for so long and show their times (at most {MAX_LOAD_S:g})",
     )
     command.add_argument(
-        "-c", type=positive, default=1, metavar="C", help="with -n and --load: how many run at once (1)"
+        "-c",
+        type=positive_number,
+        default=1,
+        metavar="C",
+        help="with -n and --load: how many run at once (1)",
     )
     command.add_argument("--plot", type=Path, metavar="FILE.svg", help="with -n and --load: draw the times")
     command.add_argument(
@@ -54,7 +58,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--profile", metavar="PROFILE", help="the profile of your AWS configuration")
 
 
-def positive(text: str) -> int:
+def positive_number(text: str) -> int:
     value = int(text)
     if value < 1:
         raise ValueError

@@ -14,10 +14,11 @@ from typing import Protocol
 
 from sm.errors import StartError
 from sm.tools import bars, plots
-from sm.tools.invoke import load_test, question, showing
+from sm.tools.api_key import read_api_key
+from sm.tools.invoke import invoke_request, load_test, showing
+from sm.tools.invoke.invoke_request import InvokeRequest
 from sm.tools.invoke.load_test import LoadTest
-from sm.tools.invoke.question import Question
-from sm.tools.invoke.reply import Reply, failed
+from sm.tools.invoke.reply import Reply, to_error
 from sm.tools.invoke.url import Url
 from sm.tools.progress import Progress
 
@@ -25,16 +26,16 @@ from sm.tools.progress import Progress
 MAX_REQUESTS = 1_000_000
 
 
-class Endpoint(Protocol):
+class Target(Protocol):
     """The target of requests."""
 
-    def ask(self, question: Question) -> Reply: ...
+    def ask(self, request: InvokeRequest) -> Reply: ...
 
     def close(self) -> None: ...
 
 
-class Streaming(Endpoint, Protocol):
-    def stream(self, question: Question) -> Iterator[bytes]: ...
+class StreamingTarget(Target, Protocol):
+    def stream(self, request: InvokeRequest) -> Iterator[bytes]: ...
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,31 +49,31 @@ def run(options: argparse.Namespace) -> int:
         if not is_load:
             raise StartError("--plot goes with -n or --load: it draws the times of many requests.")
         plots.check(options.plot)
-    question = question_of(options)
+    request = build_request(options)
     if options.save_picture:
         if is_load or options.stream or options.through_s3:
             raise StartError("--save-picture is for one request: leave out -n, --load, --stream and --async.")
-        return save_picture(question, options)
+        return save_picture(request, options)
     if options.through_s3:
-        with closing(asynchronous(options)) as waiting:
-            return send_once(waiting, question, options)
-    with closing(streaming(options)) as target:
+        with closing(open_async_endpoint(options)) as target:
+            return send_once(target, request, options)
+    with closing(open_target(options)) as target:
         if options.stream:
-            return stream(target, question, options.raw)
-        return send_many(target, question, options) if is_load else send_once(target, question, options)
+            return stream(target, request, options.raw)
+        return send_many(target, request, options) if is_load else send_once(target, request, options)
 
 
-def question_of(options: argparse.Namespace) -> Question:
+def build_request(options: argparse.Namespace) -> InvokeRequest:
     if options.image:
-        body, content_type = question.picture(options.image)
+        body, content_type = invoke_request.picture_body(options.image)
     elif options.file:
-        body, content_type = question.file(options.file, options.content_type)
+        body, content_type = invoke_request.file_body(options.file, options.content_type)
     elif options.json:
-        body, content_type = question.document(options.json, options.model)
+        body, content_type = invoke_request.json_body(options.json, options.model)
     else:
-        body, content_type = question.text(options.text)
+        body, content_type = invoke_request.text_body(options.text)
     accept = options.accept or "application/json"
-    return Question(body, content_type, accept, options.model, options.target_model)
+    return InvokeRequest(body, content_type, accept, options.model, options.target_model)
 
 
 def is_url(target: str) -> bool:
@@ -84,10 +85,10 @@ def is_url(target: str) -> bool:
     return False
 
 
-def streaming(options: argparse.Namespace) -> Streaming:
+def open_target(options: argparse.Namespace) -> StreamingTarget:
     """Return the target of the options. boto3 is imported only for an endpoint."""
     if is_url(options.target):
-        return Url(options.target, read_api_key(options.api_key) if options.api_key else "")
+        return Url(options.target, read_api_key(options.api_key))
     if options.api_key:
         raise StartError("--api-key is for a URL: an endpoint of SageMaker asks for no key of the box's.")
     from sm.tools.deploy import aws
@@ -96,18 +97,7 @@ def streaming(options: argparse.Namespace) -> Streaming:
     return Endpoint(options.target, aws.session(options.region, options.profile), options.c)
 
 
-def read_api_key(file: Path) -> str:
-    """Read the key in ``file``. Raises :class:`StartError`."""
-    try:
-        words = file.read_text(encoding="ascii").split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"--api-key {file} cannot be read: {error}.") from None
-    if len(words) != 1:
-        raise StartError(f"--api-key {file} does not have one key and nothing else.")
-    return words[0]
-
-
-def asynchronous(options: argparse.Namespace) -> Endpoint:
+def open_async_endpoint(options: argparse.Namespace) -> Target:
     if is_url(options.target):
         raise StartError("--async is for an endpoint of SageMaker: give its name.")
     from sm.tools.deploy import aws
@@ -116,15 +106,15 @@ def asynchronous(options: argparse.Namespace) -> Endpoint:
     return AsyncEndpoint(options.target, aws.session(options.region, options.profile))
 
 
-def send_once(target: Endpoint, question: Question, options: argparse.Namespace) -> int:
+def send_once(target: Target, request: InvokeRequest, options: argparse.Namespace) -> int:
     """Print one answer to standard output, and its time to standard error."""
     if options.through_s3:
         with Progress(sys.stderr).step("waiting for the answer in S3"):
-            reply = target.ask(question)
+            reply = target.ask(request)
     else:
-        reply = target.ask(question)
-    if not reply.good:
-        raise failed(reply)
+        reply = target.ask(request)
+    if not reply.is_success:
+        raise to_error(reply)
     if options.raw:
         sys.stdout.buffer.write(reply.body)
         return 0
@@ -134,21 +124,21 @@ def send_once(target: Endpoint, question: Question, options: argparse.Namespace)
     return 0
 
 
-def stream(target: Streaming, question: Question, raw: bool) -> int:
+def stream(target: StreamingTarget, request: InvokeRequest, raw: bool) -> int:
     """Print the parts as they arrive."""
-    chunks = target.stream(question)
+    chunks = target.stream(request)
     if raw:
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
         return 0
-    for part in showing.parts(chunks):
+    for part in showing.event_data(chunks):
         sys.stdout.write(f"{part}\n")
         sys.stdout.flush()
     return 0
 
 
-def send_many(target: Endpoint, question: Question, options: argparse.Namespace) -> int:
+def send_many(target: Target, request: InvokeRequest, options: argparse.Namespace) -> int:
     """Print the table of many requests; return 1 if any failed."""
     how_many = f"{options.n} requests" if options.n else f"requests for {options.load:g} s"
     say(f"{how_many}, {options.c} at once")
@@ -160,7 +150,7 @@ def send_many(target: Endpoint, question: Question, options: argparse.Namespace)
         (lambda: load.request_count, "") if options.n else (lambda: round(time.monotonic() - began), " s")
     )
     with Progress(sys.stderr).step("sending", size, done, lambda count: f"{count}{unit}"):
-        load_test.measure(lambda: target.ask(question), requests, options.c, limit_s, load)
+        load_test.measure(lambda: target.ask(request), requests, options.c, limit_s, load)
     bars.show(load_test.table(load), sys.stdout)
     if options.plot and load.latencies:
         good = sorted(load.latencies)
@@ -172,26 +162,26 @@ def send_many(target: Endpoint, question: Question, options: argparse.Namespace)
     return int(bool(load.errors))
 
 
-def save_picture(question: Question, options: argparse.Namespace) -> int:
+def save_picture(request: InvokeRequest, options: argparse.Namespace) -> int:
     """Send one request and draw its answer on the picture that was sent."""
     # Pictures are decoded with OpenCV and Pillow: only who draws waits for them.
     from sm.tools.invoke import result_kind, result_picture
 
     result_picture.check_file(options.save_picture)
-    sent = question.sent_picture
+    sent = request.sent_picture
     if sent is None:
         raise StartError(
             "--save-picture needs a request with a picture: --image FILE, or a payload with one."
         )
     kind = None
     if is_url(options.target):
-        key = read_api_key(options.api_key) if options.api_key else ""
-        kind = result_kind.declared(options.target, options.model, key)
-        question = question.with_parameters(kind.parameters if kind else {})
-    with closing(streaming(options)) as target:
-        reply = target.ask(question)
-    if not reply.good:
-        raise failed(reply)
+        key = read_api_key(options.api_key)
+        kind = result_kind.fetch_declared(options.target, options.model, key)
+        request = request.with_parameters(kind.parameters if kind else {})
+    with closing(open_target(options)) as target:
+        reply = target.ask(request)
+    if not reply.is_success:
+        raise to_error(reply)
     result = reply.member("result")
     if picture := result_picture.picture_in(reply, result):
         drawn = result_picture.decode_picture(picture)

@@ -85,7 +85,7 @@ def _send_one(ask: Callable[[], Reply]) -> Reply | NoReply:
 
 
 def _note(load: LoadTest, outcome: Reply | NoReply, seconds: float) -> None:
-    if isinstance(outcome, Reply) and outcome.good:
+    if isinstance(outcome, Reply) and outcome.is_success:
         load.latencies.append(seconds)
         return
     load.errors[outcome.code] += 1

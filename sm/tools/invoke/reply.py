@@ -24,7 +24,7 @@ class Reply:
     seconds: float = 0.0
 
     @property
-    def good(self) -> bool:
+    def is_success(self) -> bool:
         return self.status < 400
 
     @property
@@ -63,6 +63,6 @@ class NoReply(StartError):
         self.code = code
 
 
-def failed(reply: Reply) -> StartError:
+def to_error(reply: Reply) -> StartError:
     """Return the container's message as an error of the command."""
     return StartError(f"the answer is {reply.code}: {reply.sentence}")

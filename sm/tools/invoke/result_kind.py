@@ -19,7 +19,7 @@ KINDS: Mapping[str, type[ResultKind]] = {
 TIMEOUT_S = 10.0
 
 
-def declared(url: str, model: str | None, api_key: str) -> ResultKind | None:
+def fetch_declared(url: str, model: str | None, api_key: str) -> ResultKind | None:
     """Return what the box at ``url`` says of the model's result; None if it says nothing.
 
     Raises:

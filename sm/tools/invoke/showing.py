@@ -29,10 +29,10 @@ def format_reply(reply: Reply, name: str, folder: Path) -> Iterator[str]:
     except ValueError:
         yield f"{len(reply.body)} bytes, {reply.content_type}: {save_body(reply, name, folder)}"
         return
-    yield from spread(pictures_saved(document, name, folder))
+    yield from format_json(save_pictures(document, name, folder))
 
 
-def spread(value: Any, indent: int = 0, label: str = "", end: str = "") -> Iterator[str]:
+def format_json(value: Any, indent: int = 0, label: str = "", end: str = "") -> Iterator[str]:
     """Format JSON on as few lines as fit: a row of numbers stays one line."""
     room, flat = " " * indent, json.dumps(value, ensure_ascii=False)
     if not value or not isinstance(value, dict | list) or indent + len(label + flat) <= MAX_COLUMNS:
@@ -46,14 +46,14 @@ def spread(value: Any, indent: int = 0, label: str = "", end: str = "") -> Itera
     )
     yield f"{room}{label}{opening}"
     for place, (key, member) in enumerate(members, 1):
-        yield from spread(member, indent + 2, key, "," if place < len(members) else "")
+        yield from format_json(member, indent + 2, key, "," if place < len(members) else "")
     yield f"{room}{closing}{end}"
 
 
-def pictures_saved(value: Any, name: str, folder: Path) -> Any:
+def save_pictures(value: Any, name: str, folder: Path) -> Any:
     """Write each base64 picture to a file, and put its name in its place."""
     if isinstance(value, list):
-        return [pictures_saved(member, name, folder) for member in value]
+        return [save_pictures(member, name, folder) for member in value]
     if not isinstance(value, dict):
         return value
     image, kind = value.get("image"), value.get("content_type")
@@ -63,7 +63,7 @@ def pictures_saved(value: Any, name: str, folder: Path) -> Any:
         except binascii.Error:
             return value
         return {**value, "image": str(save_body(Reply(200, kind, body), name, folder))}
-    return {key: pictures_saved(member, name, folder) for key, member in value.items()}
+    return {key: save_pictures(member, name, folder) for key, member in value.items()}
 
 
 def save_body(reply: Reply, name: str, folder: Path) -> Path:
@@ -93,7 +93,7 @@ def _write(file: IO[bytes], body: bytes, place: Path) -> None:
         raise
 
 
-def parts(chunks: Iterator[bytes]) -> Iterator[str]:
+def event_data(chunks: Iterator[bytes]) -> Iterator[str]:
     """Yield the data of each server-sent event. Raises :class:`StartError` for an error event."""
     partial, kind = b"", b""
     for chunk in chunks:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from sm.errors import StartError
-from sm.tools.invoke.question import EVENTS, Question
-from sm.tools.invoke.reply import NoReply, Reply, failed
+from sm.tools.invoke.invoke_request import EVENT_STREAM, InvokeRequest
+from sm.tools.invoke.reply import NoReply, Reply, to_error
 
 #: Seconds to connect, and of silence on the connection: a stream has 8 minutes.
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 10.0, 490.0
@@ -40,26 +40,26 @@ class Url:
         for connection in self._connections:
             connection.close()
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, request: InvokeRequest) -> Reply:
         """Return the answer, whatever its status. :class:`NoReply` if there is none."""
         began = time.perf_counter()
-        with self._send(question, question.accept) as answer:
+        with self._send(request, request.accept) as answer:
             body = answer.read()
             return Reply(answer.status, content_type(answer), body, time.perf_counter() - began)
 
-    def stream(self, question: Question) -> Iterator[bytes]:
+    def stream(self, request: InvokeRequest) -> Iterator[bytes]:
         """Yield the answer's bytes as they arrive. Raises an error that comes before them."""
-        with self._send(question, EVENTS) as answer:
+        with self._send(request, EVENT_STREAM) as answer:
             if answer.status >= 400:
-                raise failed(Reply(answer.status, content_type(answer), answer.read()))
+                raise to_error(Reply(answer.status, content_type(answer), answer.read()))
             while chunk := answer.read1(CHUNK):
                 yield chunk
 
     @contextmanager
-    def _send(self, question: Question, accept: str) -> Iterator[http.client.HTTPResponse]:
+    def _send(self, request: InvokeRequest, accept: str) -> Iterator[http.client.HTTPResponse]:
         connection = self._connection()
         try:
-            connection.request("POST", self._path, question.body, headers(question, accept, self._api_key))
+            connection.request("POST", self._path, request.body, headers(request, accept, self._api_key))
             with connection.getresponse() as answer:
                 yield answer
         except (OSError, http.client.HTTPException) as error:
@@ -88,13 +88,13 @@ class Url:
         connection.sock.settimeout(READ_TIMEOUT_S)
 
 
-def headers(question: Question, accept: str, api_key: str) -> dict[str, str]:
+def headers(request: InvokeRequest, accept: str, api_key: str) -> dict[str, str]:
     """Return the headers that an endpoint passes to its container, and the API key."""
     all_headers = {
-        "Content-Type": question.content_type,
+        "Content-Type": request.content_type,
         "Accept": accept,
-        "X-Amzn-SageMaker-Custom-Attributes": question.attributes,
-        "X-Amzn-SageMaker-Target-Model": question.target_model,
+        "X-Amzn-SageMaker-Custom-Attributes": request.attributes,
+        "X-Amzn-SageMaker-Target-Model": request.target_model,
         "X-Api-Key": api_key,
     }
     return {name: value for name, value in all_headers.items() if value}

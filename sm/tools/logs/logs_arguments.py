@@ -7,7 +7,7 @@ import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from sm.tools.deploy.deploy_arguments import add_account_arguments, number
+from sm.tools.deploy.deploy_arguments import add_account_arguments, whole_number
 
 AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -20,7 +20,7 @@ def add_logs_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-n",
         "--lines",
-        type=number("lines", 1, 10_000_000),
+        type=whole_number("lines", 1, 10_000_000),
         metavar="N",
         help="show the last N lines (100; with a filter all)",
     )
@@ -34,7 +34,7 @@ def add_logs_arguments(command: argparse.ArgumentParser) -> None:
     )
     local.add_argument("--model", metavar="M", help="requests for this model")
     local.add_argument(
-        "--status", type=status, metavar="S", help="requests with this status, or class: 429, 4xx, 5xx"
+        "--status", type=status_prefix, metavar="S", help="requests with this status, or class: 429, 4xx, 5xx"
     )
     local.add_argument("--code", metavar="C", help="requests with this error code, such as overloaded")
     local.add_argument("--request-id", metavar="ID", help="every line of this request")
@@ -43,7 +43,7 @@ def add_logs_arguments(command: argparse.ArgumentParser) -> None:
     )
     local.add_argument(
         "--since",
-        type=moment,
+        type=time_or_age,
         metavar="T",
         help="lines from then on: an age (90s, 30m, 2h, 1d), 'yesterday', or a date and time in ISO 8601",
     )
@@ -55,7 +55,7 @@ def log_file(text: str) -> Path | None:
     return None if text == "-" else Path(text)
 
 
-def status(text: str) -> str:
+def status_prefix(text: str) -> str:
     """Return a status such as ``429``, or the first digit of a class such as ``4xx``."""
     lower = text.lower()
     if not STATUS.fullmatch(lower):
@@ -63,7 +63,7 @@ def status(text: str) -> str:
     return lower.removesuffix("xx")
 
 
-def moment(text: str) -> datetime:
+def time_or_age(text: str) -> datetime:
     """Return the time that an age or a date names; local time if it has no zone."""
     if match := AGE.fullmatch(text):
         return datetime.now(timezone.utc) - timedelta(**{UNITS[match[2]]: float(match[1])})

@@ -6,7 +6,7 @@ from typing import Any
 
 from sm.tools.deploy import autoscaling
 from sm.tools.deploy.scaling import REQUESTS
-from sm.tools.templates.policies import trust
+from sm.tools.templates.policies import trust_policy
 from sm.tools.templates.stack import Stack
 
 Resource = dict[str, Any]
@@ -43,7 +43,7 @@ def role(stack: Stack) -> Resource:
     return resource(
         "IAM::Role",
         {
-            "AssumeRolePolicyDocument": trust("sagemaker.amazonaws.com"),
+            "AssumeRolePolicyDocument": trust_policy("sagemaker.amazonaws.com"),
             "Policies": [policy],
             "Tags": stack.plan.all_tags(),
         },
@@ -84,7 +84,11 @@ def scaling(stack: Stack) -> dict[str, Resource]:
         resources[f"Scaling{ending}"] = policy(
             autoscaling.policy_name(name, target),
             "TargetTrackingScaling",
-            {"TargetTrackingScalingPolicyConfiguration": autoscaling.tracking(name, target, asynchronous)},
+            {
+                "TargetTrackingScalingPolicyConfiguration": autoscaling.tracking_policy(
+                    name, target, asynchronous
+                )
+            },
         )
     if asynchronous and autoscale.least == 0:
         resources |= waking(name)
@@ -100,8 +104,8 @@ def policy(name: str, kind: str, configuration: dict[str, Any]) -> Resource:
 
 def waking(name: str) -> dict[str, Resource]:
     """Return the alarm that starts the first instance: without instances there is no backlog per instance."""
-    alarm = {**autoscaling.waking_alarm(name), "AlarmActions": [{"Ref": "Wake"}]}
-    step = {"StepScalingPolicyConfiguration": autoscaling.waking()}
+    alarm = {**autoscaling.wake_alarm(name), "AlarmActions": [{"Ref": "Wake"}]}
+    step = {"StepScalingPolicyConfiguration": autoscaling.wake_policy()}
     return {
         "Wake": policy(f"{name}-wake", "StepScaling", step),
         "Backlog": resource("CloudWatch::Alarm", alarm),

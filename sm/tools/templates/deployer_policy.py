@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sm.tools.templates.places import Objects
-from sm.tools.templates.policies import Document, Needs, allow, document
+from sm.tools.templates.arns import Objects
+from sm.tools.templates.policies import Document, EndpointNeeds, allow, document
 
 CHANGES = [
     f"sagemaker:{verb}{kind}"
@@ -41,12 +41,12 @@ ARCHIVES = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:Pu
 BUCKET = ["s3:CreateBucket", "s3:ListBucket", "s3:ListBucketMultipartUploads"]
 
 
-def policy(needs: Needs, role: str) -> Document:
+def policy(needs: EndpointNeeds, role: str) -> Document:
     """Return the policy. ``role`` is the endpoint's, which may be passed to SageMaker only."""
     return document([*_sagemaker(needs), *_role(role), *_archives(needs), *_monitoring(needs)])
 
 
-def _sagemaker(needs: Needs) -> Iterable[Document]:
+def _sagemaker(needs: EndpointNeeds) -> Iterable[Document]:
     # SageMaker's ARNs are in lower case, even if names are not.
     own_arns = [
         needs.arn("sagemaker", f"{kind}/{needs.name.lower()}{end}")
@@ -64,7 +64,7 @@ def _role(role: str) -> Iterable[Document]:
     yield allow("GiveRole", ["iam:PassRole"], role, StringEquals=to_sagemaker)
 
 
-def _archives(needs: Needs) -> Iterable[Document]:
+def _archives(needs: EndpointNeeds) -> Iterable[Document]:
     partition = needs.image.partition
     objects = [
         *([needs.data] if needs.data else []),
@@ -76,7 +76,7 @@ def _archives(needs: Needs) -> Iterable[Document]:
     yield allow("Bucket", BUCKET, sorted({place.bucket_arn(partition) for place in objects}))
 
 
-def _monitoring(needs: Needs) -> Iterable[Document]:
+def _monitoring(needs: EndpointNeeds) -> Iterable[Document]:
     yield allow("ReadLogs", READ_LOGS, needs.log_group)
     yield allow("Alarms", ALARMS, needs.arn("cloudwatch", f"alarm:{needs.name}-*"))
     yield allow("LookAtAlarms", ["cloudwatch:DescribeAlarms", "cloudwatch:GetMetricStatistics"], "*")

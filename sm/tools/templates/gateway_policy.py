@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sm.tools.templates.policies import Document, allow, document, trust
+from sm.tools.templates.policies import Document, allow, document, trust_policy
 
 #: A function in a VPC creates and removes its own network interface; AWS allows no resource for these
 #: actions.
@@ -19,7 +19,7 @@ def policies(name: str, bucket: str, inputs: list[str], results: str, models: st
     reading = [f"{arn}/{prefix}*" for prefix in (*inputs, models)]
     listing = [f"{prefix}*" for prefix in (*inputs, models)]
     return {
-        "trust": trust("lambda.amazonaws.com"),
+        "trust": trust_policy("lambda.amazonaws.com"),
         "policy": document(
             [
                 allow("ReadInputsAndModels", ["s3:GetObject"], reading),

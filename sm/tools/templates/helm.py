@@ -45,7 +45,7 @@ Then send it a request:
   curl localhost:{{ .Values.port }}/ping
 """
 #: JSON schema's names of Python's types.
-TYPES = {str: "string", bool: "boolean", int: "integer", dict: "object"}
+JSON_TYPES = {str: "string", bool: "boolean", int: "integer", dict: "object"}
 
 
 def write(stack: Stack, folder: Path) -> None:
@@ -71,7 +71,7 @@ def write(stack: Stack, folder: Path) -> None:
 def files(name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the chart's files, each by its path and its text."""
     own = {key: value for key, value in values.items() if key != "name"}
-    yield "Chart.yaml", yaml_text.document(about(name))
+    yield "Chart.yaml", yaml_text.document(chart_document(name))
     yield "values.yaml", "\n".join(_commented(own))
     yield "values.schema.json", json.dumps(schema(own), indent=2) + "\n"
     yield "templates/NOTES.txt", NOTES
@@ -84,7 +84,7 @@ def files(name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"templates/{content['kind'].lower()}.yaml", text
 
 
-def about(name: str) -> dict[str, Any]:
+def chart_document(name: str) -> dict[str, Any]:
     return {
         "apiVersion": "v2",
         "name": name,
@@ -104,7 +104,7 @@ def schema(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _schema(value: Any, *, closed: bool = False) -> dict[str, Any]:
     if not isinstance(value, dict):
-        return {"type": TYPES[type(value)]}
+        return {"type": JSON_TYPES[type(value)]}
     # Helm adds these to every chart's values.
     properties = {name: _schema(member) for name, member in value.items()}
     return {

@@ -44,7 +44,7 @@ POD_SECURITY = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 #: Settings that the documents set themselves, because other parts of them depend on these.
-OWN_SETTINGS = ("TRIREME_DRAIN_SECONDS", "SAGEMAKER_BIND_TO_PORT", "TRIREME_CACHE")
+RESERVED_SETTINGS = ("TRIREME_DRAIN_SECONDS", "SAGEMAKER_BIND_TO_PORT", "TRIREME_CACHE")
 #: Settings that make the box call other machines.
 CALLS_OUT = ("TRIREME_S3_BUCKETS", "TRIREME_INSTALL_REQUIREMENTS", "OTEL_")
 
@@ -63,7 +63,7 @@ def values(stack: Stack) -> dict[str, Any]:
     )
     # Wrong settings are reported here, not by the first pod that does not start.
     settings = Settings.read(plan.env)
-    environment = {name: value for name, value in plan.env.items() if name not in OWN_SETTINGS}
+    environment = {name: value for name, value in plan.env.items() if name not in RESERVED_SETTINGS}
     return {
         "name": plan.name,
         "image": plan.image,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sm.tools.templates.places import Image, Objects
+from sm.tools.templates.arns import Image, Objects
 
 VERSION = "2012-10-17"
 PULL = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
@@ -16,7 +16,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Needs:
+class EndpointNeeds:
     """What an endpoint uses. ``account`` is its own; ``output`` is where an asynchronous endpoint writes
     answers.
 
@@ -49,28 +49,28 @@ def allow(sid: str, actions: list[str], resources: list[str] | str, **condition:
     return {**statement, "Condition": condition} if condition else statement
 
 
-def trust(service: str) -> Document:
+def trust_policy(service: str) -> Document:
     """Return the trust policy: only the service may assume the role."""
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
     return document([statement])
 
 
-def execution(needs: Needs) -> Document:
+def execution_policy(needs: EndpointNeeds) -> Document:
     """Return the role's policy: read its models, pull its image, write logs and metrics."""
     spaces = {"cloudwatch:namespace": ["AWS/SageMaker", "/aws/sagemaker/*"]}
     return document(
         [
-            *_reading(needs),
+            *_read_access(needs),
             allow("PullImage", PULL, needs.image.arn),
             allow("SignInToRegistry", ["ecr:GetAuthorizationToken"], "*"),
             allow("WriteLogs", WRITE_LOGS, needs.log_group),
             allow("WriteMetrics", ["cloudwatch:PutMetricData"], "*", StringLike=spaces),
-            *_answering(needs),
+            *_async_access(needs),
         ]
     )
 
 
-def _reading(needs: Needs) -> Iterable[Document]:
+def _read_access(needs: EndpointNeeds) -> Iterable[Document]:
     partition = needs.image.partition
     if (place := needs.data) is None:
         return
@@ -84,7 +84,7 @@ def _reading(needs: Needs) -> Iterable[Document]:
     )
 
 
-def _answering(needs: Needs) -> Iterable[Document]:
+def _async_access(needs: EndpointNeeds) -> Iterable[Document]:
     """Allow an asynchronous endpoint to read requests and write answers below its output path."""
     if needs.output:
         place = Objects.below(needs.output)
@@ -92,7 +92,7 @@ def _answering(needs: Needs) -> Iterable[Document]:
         yield allow("ReadRequestsWriteAnswers", ["s3:GetObject", "s3:PutObject"], arn)
 
 
-def repository(needs: Needs) -> Document:
+def repository_policy(needs: EndpointNeeds) -> Document:
     """Return the policy for the image's repository in another account, which must allow the access too."""
     principal = {"AWS": f"arn:{needs.image.partition}:iam::{needs.account}:root"}
     statement = {"Sid": "PullFromElsewhere", "Effect": "Allow", "Principal": principal, "Action": PULL}

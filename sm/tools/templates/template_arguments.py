@@ -15,7 +15,7 @@ def add_template_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=FORMATS, default="cloudformation")
     command.add_argument(
         "--target-in-flight",
-        type=deploy_arguments.number("target in flight", 1, 10_000),
+        type=deploy_arguments.whole_number("target in flight", 1, 10_000),
         metavar="N",
         help="on Kubernetes with --autoscale: invocations in flight in each pod (8)",
     )
@@ -39,7 +39,7 @@ def add_iam_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--async",
         dest="output",
-        type=deploy_arguments.bucket,
+        type=deploy_arguments.s3_url,
         metavar="s3://…",
         help="an asynchronous endpoint; answers go to this place",
     )

@@ -8,12 +8,11 @@ import sys
 from typing import Any
 
 from sm.errors import StartError
-from sm.tools.deploy import aws, resource_names, scaling, triton_images
-from sm.tools.deploy import deploy_arguments as deploying
+from sm.tools.deploy import aws, deploy_arguments, resource_names, scaling, triton_images
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.deployment_plan import Plan
 from sm.tools.deploy.resources import Resources
-from sm.tools.deploy.upload import FOLDER
+from sm.tools.deploy.upload import KEY_PREFIX
 from sm.tools.progress import Progress
 from sm.tools.templates import (
     cloudformation,
@@ -26,8 +25,8 @@ from sm.tools.templates import (
     terraform,
     yaml_text,
 )
-from sm.tools.templates.places import Image, Objects
-from sm.tools.templates.policies import Needs
+from sm.tools.templates.arns import Image, Objects
+from sm.tools.templates.policies import EndpointNeeds
 from sm.tools.templates.stack import Stack
 
 WRITERS = {
@@ -68,7 +67,7 @@ def show(document: dict[str, Any]) -> None:
 
 
 def read_stack(options: argparse.Namespace) -> Stack:
-    deploying.check_data(options)
+    deploy_arguments.check_data(options)
     data = options.model_data or ""
     data = data.rstrip("/") + "/" if options.mme else data
     plan = Plan.of(options, data, options.role or "")
@@ -79,8 +78,8 @@ def read_stack(options: argparse.Namespace) -> Stack:
     if options.role or on_cluster:
         return Stack(plan, {}, autoscaling, options.target_in_flight)
     archives = archives_in(data, options.mme)
-    needs = Needs(options.name, Image.read(options.image), archives, ANY, options.output)
-    return Stack(plan, policies.execution(needs), autoscaling)
+    needs = EndpointNeeds(options.name, Image.read(options.image), archives, ANY, options.output)
+    return Stack(plan, policies.execution_policy(needs), autoscaling)
 
 
 def archives_in(data: str, many: bool) -> Objects | None:
@@ -99,35 +98,35 @@ def endpoint_documents(options: argparse.Namespace) -> dict[str, Any]:
     documents = {
         "role": {
             "arn": role,
-            "trust": policies.trust("sagemaker.amazonaws.com"),
-            "policy": policies.execution(needs),
+            "trust": policies.trust_policy("sagemaker.amazonaws.com"),
+            "policy": policies.execution_policy(needs),
         },
         "deployer": deployer_policy.policy(needs, role),
     }
     # Everyone may pull AWS's own image.
     if needs.image.account != needs.account and needs.image.repository != triton_images.REPOSITORY:
-        documents["repository"] = policies.repository(needs)
+        documents["repository"] = policies.repository_policy(needs)
     return documents
 
 
-def needs_of_options(options: argparse.Namespace) -> tuple[Needs, str]:
+def needs_of_options(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
     """Return the needs that the options describe, and the role's ARN.
 
     A folder's archives are expected where ``sm deploy`` puts them.
     """
-    deploying.check_data(options)
+    deploy_arguments.check_data(options)
     image = Image.read(options.image)
     account = options.account or image.account
-    if deploying.repository(options.model_data):
+    if deploy_arguments.local_repository(options.model_data):
         bucket = options.bucket or f"sagemaker-{image.region}-{account}"
-        archives: Objects | None = Objects.below(f"s3://{bucket}/{FOLDER}/{options.name}/")
+        archives: Objects | None = Objects.below(f"s3://{bucket}/{KEY_PREFIX}/{options.name}/")
     else:
         archives = archives_in(options.model_data or "", options.mme)
-    needs = Needs(options.name, image, archives, account, options.output)
+    needs = EndpointNeeds(options.name, image, archives, account, options.output)
     return needs, options.role or f"arn:{image.partition}:iam::{account}:role/{options.name}-execution"
 
 
-def needs_of_endpoint(options: argparse.Namespace) -> tuple[Needs, str]:
+def needs_of_endpoint(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
     """Return the needs of an existing endpoint, and its role's ARN."""
     if options.model_data:
         raise StartError(
@@ -145,7 +144,7 @@ def needs_of_endpoint(options: argparse.Namespace) -> tuple[Needs, str]:
     output = configuration.get("AsyncInferenceConfig", {}).get("OutputConfig", {}).get("S3OutputPath")
     image, account = Image.read(container["Image"]), endpoint["EndpointArn"].split(":")[4]
     archives = archives_in(container.get("ModelDataUrl", ""), container.get("Mode") == "MultiModel")
-    needs = Needs(options.name, image, archives, account, output)
+    needs = EndpointNeeds(options.name, image, archives, account, output)
     return needs, str(model["ExecutionRoleArn"])
 
 

@@ -10,13 +10,13 @@ import re
 from typing import Any
 
 from sm.tools.deploy import autoscaling
-from sm.tools.templates.policies import trust
+from sm.tools.templates.policies import trust_policy
 from sm.tools.templates.stack import Stack
 
 #: The name of each resource within its type.
-THIS = "this"
+RESOURCE_NAME = "this"
 #: Types with two resources, each under its own name.
-REPEATED = {"aws_appautoscaling_policy"}
+NAMED_TYPES = {"aws_appautoscaling_policy"}
 ALARM = "aws_cloudwatch_metric_alarm"
 #: Lists of the API that are repeated blocks under another name.
 BLOCKS = {"StepAdjustments": "step_adjustment"}
@@ -31,18 +31,20 @@ def template(stack: Stack) -> dict[str, Any]:
     }
     if stack.scaling:
         kinds |= scaling(stack)
-    resources = {kind: members if kind in REPEATED else {THIS: members} for kind, members in kinds.items()}
+    resources = {
+        kind: members if kind in NAMED_TYPES else {RESOURCE_NAME: members} for kind, members in kinds.items()
+    }
     for box_alarm in stack.plan.alarms():
         ending = box_alarm["AlarmName"].removeprefix(f"{stack.plan.name}-")
         resources.setdefault(ALARM, {})[ending.replace("-", "_")] = convert_alarm(box_alarm)
     return {
         "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}},
         "resource": resources,
-        "output": {"endpoint": {"value": of("aws_sagemaker_endpoint", "name")}},
+        "output": {"endpoint": {"value": reference("aws_sagemaker_endpoint", "name")}},
     }
 
 
-def of(kind: str, attribute: str, name: str = THIS) -> str:
+def reference(kind: str, attribute: str, name: str = RESOURCE_NAME) -> str:
     """Return a reference to an attribute of another resource."""
     return f"${{{kind}.{name}.{attribute}}}"
 
@@ -86,12 +88,12 @@ def role(stack: Stack) -> dict[str, Any]:
     return {
         "aws_iam_role": {
             "name": stack.role_name,
-            "assume_role_policy": literal(json.dumps(trust("sagemaker.amazonaws.com"))),
+            "assume_role_policy": literal(json.dumps(trust_policy("sagemaker.amazonaws.com"))),
             "tags": tags,
         },
         "aws_iam_role_policy": {
             "name": "execution",
-            "role": of("aws_iam_role", "name"),
+            "role": reference("aws_iam_role", "name"),
             "policy": literal(json.dumps(stack.policy)),
         },
     }
@@ -103,12 +105,12 @@ def model(stack: Stack) -> dict[str, Any]:
         return properties
     # A role without its policy cannot read the archive.
     needs = ["aws_iam_role_policy.this"]
-    return {**properties, "execution_role_arn": of("aws_iam_role", "arn"), "depends_on": needs}
+    return {**properties, "execution_role_arn": reference("aws_iam_role", "arn"), "depends_on": needs}
 
 
 def configuration(stack: Stack) -> dict[str, Any]:
     properties = arguments(stack.plan.configuration(), "EndpointConfigName")
-    model_name = {"model_name": of("aws_sagemaker_model", "name")}
+    model_name = {"model_name": reference("aws_sagemaker_model", "name")}
     properties["production_variants"] = [
         variant | model_name for variant in properties["production_variants"]
     ]
@@ -118,7 +120,7 @@ def configuration(stack: Stack) -> dict[str, Any]:
 
 def endpoint(stack: Stack) -> dict[str, Any]:
     properties = arguments(stack.plan.endpoint(), "EndpointName")
-    return {**properties, "endpoint_config_name": of("aws_sagemaker_endpoint_configuration", "name")}
+    return {**properties, "endpoint_config_name": reference("aws_sagemaker_endpoint_configuration", "name")}
 
 
 def scaling(stack: Stack) -> dict[str, Any]:
@@ -137,14 +139,14 @@ def scaling(stack: Stack) -> dict[str, Any]:
                 autoscaling.policy_name(name, target),
                 "TargetTrackingScaling",
                 "target_tracking",
-                convert(autoscaling.tracking(name, target, asynchronous)),
+                convert(autoscaling.tracking_policy(name, target, asynchronous)),
             )
             for target in autoscale.targets
         },
     }
     if asynchronous and autoscale.least == 0:
         resources["aws_appautoscaling_policy"]["wake"] = policy(
-            f"{name}-wake", "StepScaling", "step", convert(autoscaling.waking())
+            f"{name}-wake", "StepScaling", "step", convert(autoscaling.wake_policy())
         )
         resources[ALARM] = alarm(name)
     return resources
@@ -152,7 +154,7 @@ def scaling(stack: Stack) -> dict[str, Any]:
 
 def policy(name: str, kind: str, block: str, configuration: dict[str, Any]) -> dict[str, Any]:
     target = {
-        key: of("aws_appautoscaling_target", key)
+        key: reference("aws_appautoscaling_target", key)
         for key in ("resource_id", "scalable_dimension", "service_namespace")
     }
     return {
@@ -164,13 +166,13 @@ def policy(name: str, kind: str, block: str, configuration: dict[str, Any]) -> d
 
 
 def alarm(name: str) -> dict[str, Any]:
-    properties = autoscaling.waking_alarm(name)
+    properties = autoscaling.wake_alarm(name)
     tags = {row["Key"]: row["Value"] for row in properties.pop("Tags")}
     dimensions = {row["Name"]: row["Value"] for row in properties.pop("Dimensions")}
     return {
         **convert(properties),
         "dimensions": dimensions,
-        "alarm_actions": [of("aws_appautoscaling_policy", "arn", "wake")],
+        "alarm_actions": [reference("aws_appautoscaling_policy", "arn", "wake")],
         "tags": tags,
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 from sm.errors import StartError
@@ -55,14 +54,3 @@ def _reason(error: urllib.error.HTTPError) -> str:
         return str(json.loads(error.read())["error"])
     except (OSError, ValueError, LookupError, TypeError):
         return str(error.reason)
-
-
-def read_api_key(file: Path) -> str:
-    """Read the one API key in a file."""
-    try:
-        words = file.read_text().split()
-    except (OSError, ValueError) as error:
-        raise StartError(f"--api-key {file} cannot be read: {error}.") from None
-    if len(words) != 1:
-        raise StartError(f"--api-key {file} does not have one key and nothing else.")
-    return words[0]

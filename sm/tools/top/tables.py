@@ -11,11 +11,11 @@ from rich.text import Text
 
 MODEL_COLUMNS = ("model", "ver.", "state", "req/s", "p50", "p95", "p99", "errors", "in flight", "queue")
 PROCESS_COLUMNS = ("process", "state", "processes", "memory", "restarts")
-#: Columns of words; numbers are on the right.
-WORDS = {"model", "ver.", "state", "process"}
+#: Columns on the left; numbers are on the right.
+TEXT_COLUMNS = {"model", "ver.", "state", "process"}
 GOOD, BAD = "green", "bold red"
 MAX_EVENTS = 5
-NONE = "-"
+NO_VALUE = "-"
 
 
 def show(numbers: dict[str, Any], url: str) -> Group:
@@ -55,7 +55,7 @@ def _models(box: dict[str, Any]) -> Table:
         errors = _errors(numbers)
         table.add_row(
             Text("no model" if name == "-" else name),
-            ", ".join(row["versions"]) if row else NONE,
+            ", ".join(row["versions"]) if row else NO_VALUE,
             Text(state, GOOD if state == "ready" else BAD if row else ""),
             _rate(numbers, recent["seconds"]),
             *(duration(numbers.get(percentile)) for percentile in ("p50_ms", "p95_ms", "p99_ms")),
@@ -84,7 +84,9 @@ def _processes(box: dict[str, Any]) -> Table:
 def _table(columns: tuple[str, ...]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        table.add_column(name, justify="left" if name in WORDS else "right", no_wrap=name not in WORDS)
+        table.add_column(
+            name, justify="left" if name in TEXT_COLUMNS else "right", no_wrap=name not in TEXT_COLUMNS
+        )
     return table
 
 
@@ -105,7 +107,7 @@ def _rate(numbers: dict[str, Any], seconds: float) -> str:
 def duration(milliseconds: float | None) -> str:
     """Format a time; a dash where there was no request."""
     if milliseconds is None:
-        return NONE
+        return NO_VALUE
     return f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.3g} ms"
 
 

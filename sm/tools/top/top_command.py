@@ -14,7 +14,8 @@ from rich.text import Text
 
 from sm.errors import StartError
 from sm.settings import Settings
-from sm.tools.top.box_numbers import BoxNumbers, read_api_key
+from sm.tools.api_key import read_api_key
+from sm.tools.top.box_numbers import BoxNumbers
 from sm.tools.top.tables import BAD, show
 
 INTERVAL_S = 2.0
@@ -25,7 +26,7 @@ PLAIN_COLUMNS = 200
 def run(options: argparse.Namespace) -> int:
     """Show the tables; return 0 at Ctrl-C. Raises :class:`StartError` if no box answers at the start."""
     url = options.url or f"http://localhost:{Settings.read(os.environ).port}"
-    box = BoxNumbers(url, read_api_key(options.api_key) if options.api_key else "")
+    box = BoxNumbers(url, read_api_key(options.api_key))
     numbers = box.read()
     if options.json:
         json.dump(numbers, sys.stdout, indent=2)

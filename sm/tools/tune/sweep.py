@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 #: Rates within this share of the best count as equal: the simplest setting wins.
-EQUAL_SHARE = 0.03
+EQUAL_RATE_SHARE = 0.03
 #: No more callers are tried if the rate grows by less than this share.
 MIN_GROWTH = 0.02
 #: Microseconds that Triton may wait for a batch to fill.
 DELAYS_US = (1000, 5000)
 
 
-def count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """``1 caller``, ``2 callers``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
@@ -36,7 +36,7 @@ class Setting:
     batching: Batching | None = None
 
     def __str__(self) -> str:
-        instances = count(self.instances, "instance")
+        instances = format_count(self.instances, "instance")
         if self.batching is None:
             return f"{instances}, no batching"
         sizes = " or ".join(map(str, self.batching.preferred_sizes)) or "any size"
@@ -65,7 +65,7 @@ class Point:
         return self.answers / self.seconds if self.seconds else 0.0
 
     @property
-    def counts(self) -> bool:
+    def is_valid(self) -> bool:
         """True if the setting may be chosen: every request was answered."""
         return not self.failure and not self.errors and self.answers > 0
 
@@ -97,7 +97,7 @@ class Space:
         for setting in self._coarse():
             if setting not in measured_settings:
                 return setting
-        best = choose(measured, bound) or nearest(measured)
+        best = choose(measured, bound) or lowest_p99(measured)
         if best is None:
             return None
         return next(
@@ -120,10 +120,10 @@ class Space:
                 yield replace(best, batching=Batching(preferred, delay))
 
 
-def stops(points: Sequence[Point], bound: float) -> bool:
+def has_peaked(points: Sequence[Point], bound: float) -> bool:
     """True if more callers would not help a setting with these points, sorted by the number of callers."""
     last = points[-1]
-    if not last.counts or last.p99 > bound:
+    if not last.is_valid or last.p99 > bound:
         return True
     # One slow measurement may be chance; two are not.
     *before, second_last, newest = [0.0, *(point.rate for point in points)]
@@ -132,17 +132,19 @@ def stops(points: Sequence[Point], bound: float) -> bool:
 
 def choose(points: Sequence[Point], bound: float) -> Point | None:
     """Choose the highest rate with a p99 within ``bound`` seconds; of equal rates, the simplest setting."""
-    within = [point for point in points if point.counts and point.p99 <= bound]
+    within = [point for point in points if point.is_valid and point.p99 <= bound]
     if not within:
         return None
     most = max(point.rate for point in within)
-    return min((point for point in within if point.rate >= most * (1 - EQUAL_SHARE)), key=_complexity)
+    return min((point for point in within if point.rate >= most * (1 - EQUAL_RATE_SHARE)), key=_complexity)
 
 
-def nearest(points: Sequence[Point]) -> Point | None:
+def lowest_p99(points: Sequence[Point]) -> Point | None:
     """Return the point with the lowest p99, for when no point is within the bound."""
     return min(
-        (point for point in points if point.counts), key=lambda point: (point.p99, -point.rate), default=None
+        (point for point in points if point.is_valid),
+        key=lambda point: (point.p99, -point.rate),
+        default=None,
     )
 
 
@@ -162,10 +164,10 @@ def loads(text: str) -> tuple[list[Point], dict[str, Any]]:
     """Read what :func:`dumps` wrote. Raises ValueError or KeyError."""
     document = json.loads(text)
     rows = document.pop("points")
-    return [Point(**{**row, "setting": setting_of(row["setting"])}) for row in rows], document
+    return [Point(**{**row, "setting": parse_setting(row["setting"])}) for row in rows], document
 
 
-def setting_of(row: dict[str, Any]) -> Setting:
+def parse_setting(row: dict[str, Any]) -> Setting:
     batching = row["batching"]
     return Setting(
         row["instances"],

@@ -203,13 +203,13 @@ def sweep_settings(
             if clock.remaining < needed and result.points:
                 result.ended = "the time was over"
                 return
-            with progress.step(f"{clock}  {setting}, {sweep.count(callers, 'caller')}"):
+            with progress.step(f"{clock}  {setting}, {sweep.format_count(callers, 'caller')}"):
                 point = box.measure(setting, callers, seconds)
             points.append(point)
             result.points.append(point)
             save()
             progress.say(f"    {format_point(point)}")
-            if sweep.stops(points, bound):
+            if sweep.has_peaked(points, bound):
                 break
 
 

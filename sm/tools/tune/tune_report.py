@@ -13,7 +13,7 @@ from sm.run_state import write_atomically
 from sm.settings import cores
 from sm.tools.cost.per_request import RequestCost
 from sm.tools.tune import sweep
-from sm.tools.tune.sweep import EQUAL_SHARE, Point, Setting
+from sm.tools.tune.sweep import EQUAL_RATE_SHARE, Point, Setting
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Report:
 def write(report: Report, folder: Path) -> Iterator[Path]:
     """Write ``report.md`` and, with matplotlib, ``plot.svg``; yield their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    plot = draw(report, folder / "plot.svg")
+    plot = draw_plot(report, folder / "plot.svg")
     if plot:
         yield plot
     path = folder / "report.md"
@@ -53,7 +53,7 @@ def summary(report: Report) -> Iterator[str]:
     if report.ended:
         yield f"The measuring ended early ({report.ended}); this is the best so far."
     if report.best is None:
-        close = sweep.nearest(report.points)
+        close = sweep.lowest_p99(report.points)
         if close is None:
             yield "No setting answered all requests, so there is nothing to choose from."
         else:
@@ -79,7 +79,7 @@ def summary(report: Report) -> Iterator[str]:
 
 def format_point(point: Point) -> str:
     """Format a setting with its rate and p99."""
-    callers = sweep.count(point.callers, "caller")
+    callers = sweep.format_count(point.callers, "caller")
     return f"{point.setting}; {callers}: {point.rate:.1f} answers a second, p99 {milliseconds(point.p99)}"
 
 
@@ -87,14 +87,14 @@ def markdown(report: Report, plot: Path | None) -> Iterator[str]:
     yield f"# Tuning of {report.model}"
     yield ""
     now = datetime.now(timezone.utc)
-    yield f"{now:%Y-%m-%d %H:%M} UTC, {cores()} cores, {processor()}. `sm tune {report.client}`."
+    yield f"{now:%Y-%m-%d %H:%M} UTC, {cores()} cores, {processor_name()}. `sm tune {report.client}`."
     yield ""
     yield from summary(report)
     yield ""
     yield (
         f"Chosen are the most answers a second with p99 within the bound; of settings that are within "
-        f"{EQUAL_SHARE:.0%} of them, the one with the fewest instances, then without batching, then with the "
-        "least delay. A measurement with a failed request is not chosen."
+        f"{EQUAL_RATE_SHARE:.0%} of them, the one with the fewest instances, then without batching, "
+        "then with the least delay. A measurement with a failed request is not chosen."
     )
     yield ""
     if plot:
@@ -105,7 +105,7 @@ def markdown(report: Report, plot: Path | None) -> Iterator[str]:
     yield "| setting | callers | answers a second | p50 | p99 | answers | failed | |"
     yield "|---|---|---|---|---|---|---|---|"
     for point in report.points:
-        yield row(report, point)
+        yield table_row(report, point)
     if report.costs:
         yield ""
         yield "| instance type | USD an hour | requests an hour | USD a million requests |"
@@ -124,19 +124,19 @@ def markdown(report: Report, plot: Path | None) -> Iterator[str]:
         yield "```"
 
 
-def row(report: Report, point: Point) -> str:
+def table_row(report: Report, point: Point) -> str:
     if point.failure:
-        note = f"failed: {one_line(point.failure)}"
+        note = f"failed: {table_cell(point.failure)}"
         return f"| {point.setting} | {point.callers} | | | | {point.answers} | {point.errors} | {note} |"
     over = "over the bound" if point.p99 > report.bound else ""
-    note = "**chosen**" if point == report.best else one_line(point.error) or over
+    note = "**chosen**" if point == report.best else table_cell(point.error) or over
     return (
         f"| {point.setting} | {point.callers} | {point.rate:.1f} | {milliseconds(point.p50)} "
         f"| {milliseconds(point.p99)} | {point.answers} | {point.errors} | {note} |"
     )
 
 
-def one_line(text: str) -> str:
+def table_cell(text: str) -> str:
     """Put a text on one line, for a cell of a table."""
     return " ".join(text.split()).replace("|", "/")
 
@@ -145,7 +145,7 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds * 1e3:,.0f} ms"
 
 
-def processor() -> str:
+def processor_name() -> str:
     """Return the processor's name from the kernel."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -155,7 +155,7 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def draw(report: Report, path: Path) -> Path | None:
+def draw_plot(report: Report, path: Path) -> Path | None:
     """Plot the throughput against p99, a line for each setting; return None without matplotlib."""
     try:
         import matplotlib
@@ -169,7 +169,7 @@ def draw(report: Report, path: Path) -> Path | None:
         figure: Any = Figure(figsize=(8, 5))
         panel = figure.subplots()
         for setting in dict.fromkeys(point.setting for point in report.points):
-            points = [point for point in report.points if point.setting == setting and point.counts]
+            points = [point for point in report.points if point.setting == setting and point.is_valid]
             if points:
                 panel.plot(
                     [point.p99 * 1e3 for point in points],

@@ -18,8 +18,8 @@ from sm.settings import Settings
 from sm.tools import selftest
 from sm.tools.golden import differences
 from sm.tools.invoke import load_test
+from sm.tools.invoke.invoke_request import InvokeRequest
 from sm.tools.invoke.load_test import LoadTest, quantile
-from sm.tools.invoke.question import Question
 from sm.tools.invoke.reply import NoReply
 from sm.tools.invoke.url import Url
 from sm.tools.tune import config_edit
@@ -92,16 +92,16 @@ class TuningBox:
         self.started = setting
 
     def _send(self, target: Url, callers: int, seconds: float) -> LoadTest:
-        question = Question(self.model.body, "application/json")
-        load = load_test.measure(lambda: target.ask(question), MAX_REQUESTS, callers, seconds)
+        request = InvokeRequest(self.model.body, "application/json")
+        load = load_test.measure(lambda: target.ask(request), MAX_REQUESTS, callers, seconds)
         if load.interrupted:
             raise Interrupted
         return load
 
     def _check_answer(self) -> None:
         with closing(Url(self._url)) as target:
-            reply = target.ask(Question(self.model.body, "application/json"))
-        if not reply.good:
+            reply = target.ask(InvokeRequest(self.model.body, "application/json"))
+        if not reply.is_success:
             raise NoReply(f"the sample is answered with {reply.code}: {reply.sentence}")
         if self.model.golden is not None:
             differing = list(differences(self.model.result(reply.body), self.model.golden))

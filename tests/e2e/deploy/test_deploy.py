@@ -66,7 +66,7 @@ def test_other_answers_are_an_error_and_the_endpoint_is_left(cloud: Cloud) -> No
 
 
 def test_a_large_archive_is_sent_in_parts(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "PART", 5 << 20)  # S3's smallest
+    monkeypatch.setattr(upload, "PART_BYTES", 5 << 20)  # S3's smallest
     (cloud.repository / "ship/1/noise").write_bytes(secrets.token_bytes(6 << 20))
     done = cloud.deploy()
     assert done.code == 0, done.err

@@ -51,7 +51,7 @@ def test_an_endpoint_that_fails_says_why_shows_its_log_and_is_removed(cloud: Clo
     ],
 )
 def test_each_reason_has_its_advice(reason: str, said: str) -> None:
-    assert said in start_failures.advice(reason)
+    assert said in start_failures.advice_for(reason)
 
 
 def test_a_throttled_call_is_tried_again_and_what_was_made_is_used_by_the_next_run(cloud: Cloud) -> None:

@@ -131,7 +131,7 @@ def test_the_prebuilt_image_of_a_region(region: str, version: str, cpu: bool, ur
 
 def test_images_lists_all_regions_or_prints_one(cloud: Cloud) -> None:
     lines = cloud.sm("images").out.splitlines()
-    assert len(lines) == len(triton_images.SINCE) and all(
+    assert len(lines) == len(triton_images.SDK_ACCOUNTS) and all(
         line.split()[0] in line.split()[1] for line in lines
     )
     assert cloud.sm("images", "--region", "eu-west-1").out.strip() == triton_images.uri("eu-west-1")

@@ -16,7 +16,7 @@ from sm.inspection import problems
 from sm.inspection.machine import Machine
 from sm.repository.manifest import Manifest
 from sm.tools.build.build_request import BuildRequest
-from sm.tools.build.configuring import OURS
+from sm.tools.build.configuring import GENERATED_MARK
 from sm.tools.build.model_builder import ModelBuilder, default_out
 from sm.tools.progress import Progress
 from tests.support.onnx_graphs import convolution, one_size, plus_one, words
@@ -152,7 +152,7 @@ def test_the_repositorys_own_configuration_is_kept_to_the_letter(
     engine: ModelBuilder, source: Path, out: Path, said: io.StringIO
 ) -> None:
     path = engine.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
-    own = path.read_text().removeprefix(OURS).replace("count: 1", "count: 5  # a remark")
+    own = path.read_text().removeprefix(GENERATED_MARK).replace("count: 1", "count: 5  # a remark")
     path.write_text(own)
     engine.build(BuildRequest("tiny", "cpu", out, source))
     assert path.read_text() == own
@@ -177,7 +177,7 @@ def test_one_that_does_not_fit_stops_the_build_and_stays(
     engine: ModelBuilder, source: Path, out: Path, change: tuple[str, str], sentence: str
 ) -> None:
     path = engine.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
-    path.write_text(own := path.read_text().removeprefix(OURS).replace(*change))
+    path.write_text(own := path.read_text().removeprefix(GENERATED_MARK).replace(*change))
     with pytest.raises(StartError, match=sentence):
         engine.build(BuildRequest("tiny", "cpu", out, source))
     assert path.read_text() == own
@@ -185,7 +185,7 @@ def test_one_that_does_not_fit_stops_the_build_and_stays(
 
 def test_more_than_a_persons_largest_batch_is_refused(engine: ModelBuilder, source: Path, out: Path) -> None:
     path = engine.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
-    path.write_text(path.read_text().removeprefix(OURS))
+    path.write_text(path.read_text().removeprefix(GENERATED_MARK))
     with pytest.raises(StartError, match="has max_batch_size 8, which is more than the 4 asked for"):
         engine.build(BuildRequest("tiny", "cpu", out, source, (1, 2, 4)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sm.plugins.loading import ClientSource
-from sm.tools.check.isolated_load import problem
+from sm.tools.check.isolated_load import find_problem
 from tests.support import faulty_clients as faulty
 
 
@@ -13,7 +13,7 @@ def import_problem(folder: Path, head: str, seconds: float = 30.0) -> str | None
     """What is wrong with a client that does this at import."""
     file = folder / "client.py"
     file.write_text(faulty.source({"head": head}))
-    return problem(ClientSource("echo", file), seconds)
+    return find_problem(ClientSource("echo", file), seconds)
 
 
 def test_a_client_that_only_defines_things_has_no_problem(tmp_path: Path) -> None:

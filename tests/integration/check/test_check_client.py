@@ -18,7 +18,7 @@ from sm.settings import HERE
 from sm.tools.check import calls, payload_mutations
 from sm.tools.check.calls import InProcessCaller, Request
 from sm.tools.check.check_report import Report, chart
-from sm.tools.check.client_checks import Sample, mutations
+from sm.tools.check.client_checks import Sample, check_mutations
 from sm.tools.check.examination import run_check
 from tests.support import faulty_clients as faulty
 from tests.support.boxes import RunningBox, free_port, running_box
@@ -169,7 +169,9 @@ def test_without_hypothesis_that_check_is_skipped_and_nothing_fails(
 ) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     client = stubborn(tmp_path)
-    finding = run_check("mutated payloads", lambda: mutations(InProcessCaller(client), client, sample()))
+    finding = run_check(
+        "mutated payloads", lambda: check_mutations(InProcessCaller(client), client, sample())
+    )
     assert finding.passed is None
     assert "pip install hypothesis" in str(finding)
     report = Report("stubborn", [finding])

@@ -218,7 +218,7 @@ def test_check_client_checks_the_archives_client_and_reports_a_built_in_name(tmp
         assert source.file == tmp_path / "code" / "resnet" / "client.py"
         client = load(source, NothingServed(), tmp_path)
         with nullcontext() if replaces else pytest.raises(StartError, match="write replaces = 'resnet'"):
-            check_name(client, source, discovery.of_the_box(settings))
+            check_name(client, source, discovery.find_box_clients(settings))
         shutil.rmtree(tmp_path / "code")
 
 

@@ -12,7 +12,7 @@ from sm.tools.build.accuracy import Comparison
 from sm.tools.build.build_request import Range
 from sm.tools.build.graph_runner import session
 from sm.tools.build.onnx_graph import Graph
-from sm.tools.build.size_search import SizeSearch, reason
+from sm.tools.build.size_search import SizeSearch, error_reason
 from tests.support.onnx_graphs import plus_row, saved, strided, words
 
 FLOAT = TensorProto.FLOAT
@@ -83,4 +83,4 @@ def test_a_reason_is_the_innermost_nodes() -> None:
         "Status Message: /src/core/element_wise_ops.h:563 void Init(ptrdiff_t) axis == 1 was false. "
         "Attempting to broadcast. 5 by 6"
     )
-    assert reason(RuntimeError(message)) == "Attempting to broadcast. 5 by 6"
+    assert error_reason(RuntimeError(message)) == "Attempting to broadcast. 5 by 6"

@@ -6,7 +6,7 @@ import pytest
 
 from sm.tools.invoke.load_test import histogram, measure, quantile
 from sm.tools.invoke.reply import Reply
-from sm.tools.invoke.showing import spread
+from sm.tools.invoke.showing import format_json
 
 
 def test_a_quantile_is_a_value_that_was_seen() -> None:
@@ -39,7 +39,7 @@ def test_ctrl_c_keeps_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_fits_a_line_stays_one() -> None:
     rows = [list(range(20)), list(range(20))]
-    assert list(spread({"rows": rows})) == [
+    assert list(format_json({"rows": rows})) == [
         "{",
         '  "rows": [',
         f"    {rows[0]},",

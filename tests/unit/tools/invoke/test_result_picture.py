@@ -14,7 +14,7 @@ from PIL import Image
 from sm.client.result_kinds import Boxes, Classes, Masks, ResultKind, Text
 from sm.errors import StartError
 from sm.tools.invoke import result_kind
-from sm.tools.invoke.question import Question
+from sm.tools.invoke.invoke_request import InvokeRequest
 from sm.tools.invoke.result_picture import draw_result
 from sm.tools.invoke.run_lengths import decode_runs
 
@@ -108,9 +108,9 @@ def test_the_kind_is_the_one_of_the_document_or_what_the_result_looks_like() -> 
 
 
 def test_parameters_go_with_a_picture_and_into_json_where_none_are_given() -> None:
-    raw = Question(b"x", "image/png", model="yolov5").with_parameters({"format": "detections"})
+    raw = InvokeRequest(b"x", "image/png", model="yolov5").with_parameters({"format": "detections"})
     assert raw.attributes == "modelname=yolov5;format=detections"
     body = json.dumps({"payload": {}, "parameters": {"format": "rows"}}).encode()
-    assert Question(body, "application/json").with_parameters({"format": "x", "k": 1}).body == (
+    assert InvokeRequest(body, "application/json").with_parameters({"format": "x", "k": 1}).body == (
         b'{"payload": {}, "parameters": {"format": "rows", "k": 1}}'
     )

@@ -94,17 +94,19 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["4x", "600", "ok", "44", ""])
 def test_a_status_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
-        logs_arguments.status(text)
+        logs_arguments.status_prefix(text)
 
 
 @pytest.mark.parametrize("text", ["2w", "soon", "-1h", ""])
 def test_a_time_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
-        logs_arguments.moment(text)
+        logs_arguments.time_or_age(text)
 
 
 def test_a_time_is_an_age_a_word_or_a_date() -> None:
     now = datetime.now(timezone.utc)
-    assert 7195 < (now - logs_arguments.moment("2h")).total_seconds() < 7260
-    assert logs_arguments.moment("2026-11-21T10:00:00Z") == datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
-    assert logs_arguments.moment("yesterday").hour == 0
+    assert 7195 < (now - logs_arguments.time_or_age("2h")).total_seconds() < 7260
+    assert logs_arguments.time_or_age("2026-11-21T10:00:00Z") == datetime(
+        2026, 11, 21, 10, tzinfo=timezone.utc
+    )
+    assert logs_arguments.time_or_age("yesterday").hour == 0

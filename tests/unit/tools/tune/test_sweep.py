@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sm.tools.tune.sweep import (
-    EQUAL_SHARE,
+    EQUAL_RATE_SHARE,
     Batching,
     Point,
     Setting,
     Space,
     choose,
     dumps,
+    has_peaked,
     loads,
-    nearest,
-    stops,
+    lowest_p99,
 )
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -56,8 +56,8 @@ def test_the_choice_among_points(points: list[Point], chosen: int) -> None:
 def test_where_nothing_keeps_the_bound_the_nearest_is_known() -> None:
     points = [point(ONE, 10, 0.5), point(TWO, 8, 0.3), Point(BATCHED, 1, failure="no room")]
     assert choose(points, 0.2) is None
-    assert nearest(points) == points[1]
-    assert choose([], 0.2) is nearest([]) is None
+    assert lowest_p99(points) == points[1]
+    assert choose([], 0.2) is lowest_p99([]) is None
 
 
 @pytest.mark.parametrize("name", ["resnet", "yolov5", "bert_base"])
@@ -72,11 +72,11 @@ def test_the_choice_of_a_recorded_sweep_does_not_depend_on_its_order(
     best = choose(shuffled, bound)
     assert best == choose(points, bound)
     if best is None:
-        assert all(each.p99 > bound for each in points if each.counts)
+        assert all(each.p99 > bound for each in points if each.is_valid)
     else:
-        within = [each.rate for each in points if each.counts and each.p99 <= bound]
+        within = [each.rate for each in points if each.is_valid and each.p99 <= bound]
         assert best.p99 <= bound
-        assert best.rate >= max(within) * (1 - EQUAL_SHARE)
+        assert best.rate >= max(within) * (1 - EQUAL_RATE_SHARE)
 
 
 def test_a_sweep_is_read_as_it_was_written() -> None:
@@ -86,14 +86,14 @@ def test_a_sweep_is_read_as_it_was_written() -> None:
 
 def test_more_callers_are_tried_until_they_are_no_use() -> None:
     grows = [point(ONE, 10, 0.1, 1), point(ONE, 15, 0.12, 2)]
-    assert not stops(grows[:1], 0.2)
-    assert not stops(grows, 0.2)
+    assert not has_peaked(grows[:1], 0.2)
+    assert not has_peaked(grows, 0.2)
     flat = [*grows, point(ONE, 15, 0.15, 4)]
-    assert not stops(flat, 0.2), "one measurement may be slow by chance"
-    assert stops([*flat, point(ONE, 15, 0.19, 8)], 0.2)
-    assert stops([*grows, point(ONE, 20, 0.3, 4)], 0.2), "it is over the bound"
-    assert stops([point(ONE, 20, 0.1, errors=1)], 0.2)
-    assert stops([Point(ONE, 1, failure="no room")], 0.2)
+    assert not has_peaked(flat, 0.2), "one measurement may be slow by chance"
+    assert has_peaked([*flat, point(ONE, 15, 0.19, 8)], 0.2)
+    assert has_peaked([*grows, point(ONE, 20, 0.3, 4)], 0.2), "it is over the bound"
+    assert has_peaked([point(ONE, 20, 0.1, errors=1)], 0.2)
+    assert has_peaked([Point(ONE, 1, failure="no room")], 0.2)
 
 
 def test_every_setting_is_proposed_once_and_the_best_is_refined() -> None:

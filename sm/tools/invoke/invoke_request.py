@@ -13,16 +13,16 @@ import pybase64
 
 from sm.errors import StartError
 
-EVENTS = "text/event-stream"
+EVENT_STREAM = "text/event-stream"
 #: The first bytes of picture files, and their content types.
-PICTURES = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
+PICTURE_TYPES = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
 
 #: Keys that tell a request from a payload: the first two are of a dispatch request, the last of a v2 request.
-WHOLE = {"modelname", "payload", "inputs"}
+REQUEST_KEYS = {"modelname", "payload", "inputs"}
 
 
 @dataclass(frozen=True)
-class Question:
+class InvokeRequest:
     """One request, for any target."""
 
     body: bytes
@@ -40,7 +40,7 @@ class Question:
         pairs = {**({"modelname": self.model} if self.model else {}), **self.parameters}
         return ";".join(f"{name}={value}" for name, value in pairs.items()) or None
 
-    def with_parameters(self, parameters: Mapping[str, object]) -> Question:
+    def with_parameters(self, parameters: Mapping[str, object]) -> InvokeRequest:
         """Return the same request with parameters, where it does not give them itself."""
         if not parameters:
             return self
@@ -70,37 +70,37 @@ class Question:
         return None
 
 
-def picture(file: Path) -> tuple[bytes, str]:
+def picture_body(file: Path) -> tuple[bytes, str]:
     """Read a picture; return bytes and content type. Raises :class:`StartError` for other files."""
-    content = read(file)
-    for head, content_type in PICTURES.items():
+    content = read_file(file)
+    for head, content_type in PICTURE_TYPES.items():
         if content.startswith(head):
             return content, content_type
     raise StartError(f"{file} is no JPEG, PNG or WebP picture. Convert it, or send it with --json.")
 
 
-def file(path: Path, content_type: str | None) -> tuple[bytes, str]:
+def file_body(path: Path, content_type: str | None) -> tuple[bytes, str]:
     """Read any file; return bytes and content type, by the file's name if none is given."""
-    return read(path), content_type or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return read_file(path), content_type or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
-def text(words: str) -> tuple[bytes, str]:
+def text_body(words: str) -> tuple[bytes, str]:
     return words.encode(), "text/plain"
 
 
-def document(name: str, model: str | None) -> tuple[bytes, str]:
+def json_body(name: str, model: str | None) -> tuple[bytes, str]:
     """Read JSON from a file or standard input. A bare payload becomes a request for the model."""
-    content = sys.stdin.buffer.read() if name == "-" else read(Path(name))
+    content = sys.stdin.buffer.read() if name == "-" else read_file(Path(name))
     try:
         parsed = json.loads(content)
     except ValueError as error:
         raise StartError(f"{name} is not JSON: {error}.") from None
-    if model and not (isinstance(parsed, dict) and WHOLE & parsed.keys()):
+    if model and not (isinstance(parsed, dict) and REQUEST_KEYS & parsed.keys()):
         content = json.dumps({"modelname": model, "payload": parsed}).encode()
     return content, "application/json"
 
 
-def read(file: Path) -> bytes:
+def read_file(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:

@@ -9,13 +9,13 @@ import pytest
 from sm.server.embedded_metrics import METRICS
 from sm.settings import Settings
 from sm.tools.deploy import deploy_arguments
-from sm.tools.deploy.watch import ENDINGS, Watch
+from sm.tools.deploy.box_alarms import ALARM_SUFFIXES, BoxAlarms
 
 
 def test_the_alarms_read_what_the_box_writes() -> None:
-    watch = Watch(2.0, 750.0)
-    box = Settings.read(watch.environment("ships"))
-    rate, p99 = watch.alarms("ships", watch.environment("ships"))
+    box_alarms = BoxAlarms(2.0, 750.0)
+    box = Settings.read(box_alarms.environment("ships"))
+    rate, p99 = box_alarms.alarms("ships", box_alarms.environment("ships"))
     assert box.emf == "on"
     where = {
         "Namespace": box.emf_namespace,
@@ -26,20 +26,20 @@ def test_the_alarms_read_what_the_box_writes() -> None:
     assert read == [{**where, "MetricName": name} for name in ("Errors", "Requests", "Latency")]
     assert {each["MetricName"] for each in read} == {metric["Name"] for metric in METRICS}
     assert (rate["Threshold"], p99["Threshold"]) == (2.0, 750.0)
-    assert [alarm["AlarmName"] for alarm in (rate, p99)] == [f"ships-{ending}" for ending in ENDINGS]
+    assert [alarm["AlarmName"] for alarm in (rate, p99)] == [f"ships-{ending}" for ending in ALARM_SUFFIXES]
 
 
 def test_a_namespace_of_ones_own_is_read_too() -> None:
     environment = {"TRIREME_EMF_NAMESPACE": "Team/Vision", "TRIREME_ENDPOINT_NAME": "fleet"}
-    _, p99 = Watch().alarms("ships", environment)
+    _, p99 = BoxAlarms().alarms("ships", environment)
     assert (p99["Namespace"], p99["Dimensions"][0]["Value"]) == ("Team/Vision", "fleet")
 
 
 @pytest.mark.parametrize("text", ["1", "0:100", "101:100", "1:0", "a:b", "nan:1", "1:nan", "1:inf", ""])
 def test_limits_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not PERCENT:MS"):
-        deploy_arguments.watch(text)
+        deploy_arguments.alarm_limits(text)
 
 
 def test_limits_are_a_percentage_and_milliseconds() -> None:
-    assert deploy_arguments.watch("0.5:2000") == Watch(0.5, 2000.0)
+    assert deploy_arguments.alarm_limits("0.5:2000") == BoxAlarms(0.5, 2000.0)

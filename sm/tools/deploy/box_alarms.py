@@ -10,16 +10,16 @@ from sm.settings import Settings
 from sm.tools.deploy import aws, resource_names
 
 #: The box's variables: write the metrics, and the endpoint's name with them.
-ON, ENDPOINT_NAME, NAMESPACE = "TRIREME_EMF", "TRIREME_ENDPOINT_NAME", "TRIREME_EMF_NAMESPACE"
+EMF, ENDPOINT_NAME, NAMESPACE = "TRIREME_EMF", "TRIREME_ENDPOINT_NAME", "TRIREME_EMF_NAMESPACE"
 #: Seconds of a point. An alarm goes off if 3 of the last 5 points are over the limit: metrics that CloudWatch
 #: reads from a log sometimes come late, so one point alone decides nothing.
 PERIOD_S, ALARM_POINTS, EVALUATED_POINTS = 60, 3, 5
 #: The endings of the alarms' names.
-ENDINGS = ("error-rate", "p99")
+ALARM_SUFFIXES = ("error-rate", "p99")
 
 
 @dataclass(frozen=True)
-class Watch:
+class BoxAlarms:
     """The limits: errors (5xx) in percent of the requests, and the 99th percentile of the time in ms."""
 
     error_percent: float = 1.0
@@ -27,7 +27,7 @@ class Watch:
 
     def environment(self, name: str) -> dict[str, str]:
         """Return the variables with which the box writes what the alarms read."""
-        return {ON: "on", ENDPOINT_NAME: name}
+        return {EMF: "on", ENDPOINT_NAME: name}
 
     def alarms(self, name: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the arguments of PutMetricAlarm; ``environment`` is the box's."""
