@@ -17,7 +17,7 @@ from tests.support.aws import fake_aws
 from tests.support.containers import Container, build_flags, container, podman, team_repository
 from tests.support.platform.account import Account
 from tests.support.platform.host import Host
-from tests.support.platform.machines import Podman
+from tests.support.platform.machines import PodmanLauncher
 from tests.support.reference.tokenizing import TEXT, TOKENS, write_client
 
 DEMO, TEAM = "localhost/trireme-test:demo", "localhost/trireme-test:team"
@@ -66,13 +66,13 @@ def test_the_demo_image_answers_after_a_bare_run(demo_image: str, cat: bytes) ->
 def test_an_endpoint_without_model_data_answers(demo_image: str, tmp_path: Path) -> None:
     """SageMaker is played: moto's records, the real boto3 and the real image."""
     with fake_aws() as address:
-        host = Host(f"http://{address}", Podman(), tmp_path / "machines")
-        with host.follow():
+        host = Host(f"http://{address}", PodmanLauncher(), tmp_path / "machines")
+        with host.run():
             account = Account(host.url)
             account.create("bare", "", image=demo_image)
-            record = account.settled("bare")
+            record = account.wait_until_steady("bare")
             assert record["EndpointStatus"] == "InService", record
-            answer = json.loads(account.ask("bare", TEXT, CustomAttributes="modelname=bert_base"))
+            answer = json.loads(account.invoke_text("bare", TEXT, CustomAttributes="modelname=bert_base"))
             assert (answer["modelname"], len(answer["result"])) == ("bert_base", 5)
 
 

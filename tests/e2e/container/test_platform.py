@@ -9,21 +9,21 @@ from pathlib import Path
 from tests.support.aws import fake_aws
 from tests.support.containers import PYTHON, podman
 from tests.support.platform.account import Account
+from tests.support.platform.fixtures import write_team_repository
 from tests.support.platform.host import Host
-from tests.support.platform.machines import Podman
-from tests.support.platform.teams import team
+from tests.support.platform.machines import PodmanLauncher
 
 
 def test_the_image_runs_an_archive_of_the_bucket(image: str, tmp_path: Path) -> None:
     with fake_aws() as address:
-        host = Host(f"http://{address}", Podman(), tmp_path / "machines")
-        with host.follow():
+        host = Host(f"http://{address}", PodmanLauncher(), tmp_path / "machines")
+        with host.run():
             account = Account(host.url)
-            url = account.upload("model.tar.gz", team(tmp_path / "team"))
+            url = account.upload("model.tar.gz", write_team_repository(tmp_path / "team"))
             account.create("real", url, image=image, environment={"NAME": "ann"})
-            record = account.settled("real")
+            record = account.wait_until_steady("real")
             assert record["EndpointStatus"] == "InService", record
-            assert json.loads(account.ask("real", "my name"))["result"] == ["MY", "ANN"]
+            assert json.loads(account.invoke_text("real", "my name"))["result"] == ["MY", "ANN"]
             pod = host.endpoints["real"].instances[0].machine
         assert not pod.alive()
 

@@ -1,5 +1,5 @@
 """A fake AWS whose endpoints are real boxes."""
 
-from tests.support.platform.teams import platform
+from tests.support.platform.fixtures import platform
 
 __all__ = ["platform"]

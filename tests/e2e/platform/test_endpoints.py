@@ -16,20 +16,20 @@ from tests.support.aws_command import run_aws
 from tests.support.boxes import wait_until
 from tests.support.platform import runtime
 from tests.support.platform.account import BUCKET, Account
-from tests.support.platform.host import client
-from tests.support.platform.teams import Platform, team
+from tests.support.platform.fixtures import Platform, write_team_repository
+from tests.support.platform.host import aws_client
 
 
 @pytest.fixture(scope="module")
 def serving(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Account:
     """Two endpoints: ``plain`` of two instances, and ``later``, an asynchronous one."""
     account = platform.account
-    url = account.upload("plain/model.tar.gz", team(tmp_path_factory.mktemp("team")))
-    account.create("plain", url, count=2)
+    url = account.upload("plain/model.tar.gz", write_team_repository(tmp_path_factory.mktemp("team")))
+    account.create("plain", url, instance_count=2)
     output = {"S3OutputPath": f"s3://{BUCKET}/answers", "S3FailurePath": f"s3://{BUCKET}/failures"}
     account.create("later", url, AsyncInferenceConfig={"OutputConfig": output})
     for name in ("plain", "later"):
-        assert account.settled(name)["EndpointStatus"] == "InService"
+        assert account.wait_until_steady(name)["EndpointStatus"] == "InService"
     return account
 
 
@@ -50,7 +50,7 @@ def test_an_error_of_the_container_is_a_model_error_with_its_status_and_its_sent
     serving: Account,
 ) -> None:
     with pytest.raises(ClientError) as caught:
-        serving.ask("plain", "boom")
+        serving.invoke_text("plain", "boom")
     status, code, response = error_of(caught)
     assert (status, code, response["OriginalStatusCode"]) == (424, "ModelError", 500)
     assert json.loads(response["OriginalMessage"])["code"] == "client_failed"
@@ -60,14 +60,14 @@ def test_what_the_runtime_refuses_never_reaches_a_container(
     serving: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ClientError, match="not found"):
-        serving.ask("nobody", "x")
+        serving.invoke_text("nobody", "x")
     with pytest.raises(ClientError, match="no multi-model endpoint"):
-        serving.ask("plain", "x", TargetModel="a.tar.gz")
+        serving.invoke_text("plain", "x", TargetModel="a.tar.gz")
     with pytest.raises(ClientError, match="InvokeEndpointAsync alone"):
-        serving.ask("later", "x")
-    monkeypatch.setattr(runtime, "LARGEST", 10)
+        serving.invoke_text("later", "x")
+    monkeypatch.setattr(runtime, "MAX_BODY_BYTES", 10)
     with pytest.raises(ClientError) as caught:
-        serving.ask("plain", "more than ten bytes")
+        serving.invoke_text("plain", "more than ten bytes")
     assert error_of(caught)[0] == 413
 
 
@@ -165,7 +165,7 @@ def test_an_asynchronous_endpoint_answers_in_s3_and_fails_there_too(serving: Acc
 
 
 def test_the_containers_lines_are_in_cloudwatch(platform: Platform, serving: Account) -> None:
-    logs = client(platform.host.url, "logs")
+    logs = aws_client(platform.host.url, "logs")
     streams = logs.describe_log_streams(logGroupName="/aws/sagemaker/Endpoints/plain")["logStreams"]
     assert any(stream["logStreamName"].startswith("AllTraffic/i-") for stream in streams)
     name = streams[0]["logStreamName"]
@@ -182,7 +182,7 @@ def scaled(platform: Platform, account: Account, count: int) -> None:
     wait_until(
         lambda: len(platform.host.endpoints["plain"].instances) == count, description=f"{count} instances"
     )
-    account.settled("plain")
+    account.wait_until_steady("plain")
 
 
 def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
@@ -197,7 +197,7 @@ def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
     def call() -> None:
         while not over.is_set():
             try:
-                answered.append(serving.ask("plain", "wait"))
+                answered.append(serving.invoke_text("plain", "wait"))
             except ClientError as error:
                 lost.append(error.response.get("LogStreamArn", str(error)))
 
@@ -205,7 +205,9 @@ def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
     for caller in callers:
         caller.start()
     try:
-        wait_until(lambda: victim.busy >= 2 and other.busy >= 2, description="work on both")
+        wait_until(
+            lambda: victim.active_requests >= 2 and other.active_requests >= 2, description="work on both"
+        )
         victim.machine.kill()
         before = len(answered)
         wait_until(lambda: len(answered) > before + 12, description="answers of the other")
@@ -223,8 +225,8 @@ def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
 
 def test_fewer_instances_are_wanted_and_the_others_go(platform: Platform, serving: Account) -> None:
     scaled(platform, serving, 1)
-    assert serving.settled("plain")["ProductionVariants"][0]["CurrentInstanceCount"] == 1
-    assert "SO" in serving.ask("plain", "so")
+    assert serving.wait_until_steady("plain")["ProductionVariants"][0]["CurrentInstanceCount"] == 1
+    assert "SO" in serving.invoke_text("plain", "so")
 
 
 def test_an_update_that_does_not_come_up_is_rolled_back_and_a_good_one_takes_over(serving: Account) -> None:
@@ -232,38 +234,38 @@ def test_an_update_that_does_not_come_up_is_rolled_back_and_a_good_one_takes_ove
     serving.configure("broken", url, environment={"SAGEMAKER_TRITON_INFERENCE_TYPE": "guess"})
     serving.sagemaker.update_endpoint(EndpointName="plain", EndpointConfigName="broken")
     assert serving.describe("plain")["EndpointStatus"] == "Updating"
-    record = serving.settled("plain")
+    record = serving.wait_until_steady("plain")
     assert record["EndpointConfigName"] == "plain"
     assert "did not pass the ping health check" in record["FailureReason"]
-    assert "NOBODY" in serving.ask("plain", "name")
+    assert "NOBODY" in serving.invoke_text("plain", "name")
     before = serving.describe("plain")["ProductionVariants"][0]["DesiredInstanceCount"]
-    serving.configure("named", url, count=2, environment={"NAME": "ann"})
+    serving.configure("named", url, instance_count=2, environment={"NAME": "ann"})
     serving.sagemaker.update_endpoint(
         EndpointName="plain", EndpointConfigName="named", RetainAllVariantProperties=True
     )
-    record = serving.settled("plain")
+    record = serving.wait_until_steady("plain")
     assert (record["EndpointConfigName"], record.get("FailureReason")) == ("named", None)
     assert record["ProductionVariants"][0]["DesiredInstanceCount"] == before, "as many as there were"
-    assert "ANN" in serving.ask("plain", "name")
+    assert "ANN" in serving.invoke_text("plain", "name")
 
 
 def test_a_model_that_cannot_be_fetched_fails_the_endpoint_with_the_reason(serving: Account) -> None:
     serving.create("missing", f"s3://{BUCKET}/nothing.tar.gz")
-    record = serving.settled("missing")
+    record = serving.wait_until_steady("missing")
     assert record["EndpointStatus"] == "Failed"
     assert "Failed to download model data" in record["FailureReason"]
 
 
 def test_there_is_no_room_for_more_instances_than_the_host_has(serving: Account) -> None:
-    serving.create("crowd", f"s3://{BUCKET}/plain/model.tar.gz", count=9)
-    assert "InsufficientInstanceCapacity" in serving.settled("crowd")["FailureReason"]
+    serving.create("crowd", f"s3://{BUCKET}/plain/model.tar.gz", instance_count=9)
+    assert "InsufficientInstanceCapacity" in serving.wait_until_steady("crowd")["FailureReason"]
 
 
 def test_a_deleted_endpoint_leaves_no_process(platform: Platform, serving: Account) -> None:
     serving.create("short", f"s3://{BUCKET}/plain/model.tar.gz")
-    serving.settled("short")
+    serving.wait_until_steady("short")
     instance = platform.host.endpoints["short"].instances[0]
     serving.sagemaker.delete_endpoint(EndpointName="short")
-    wait_until(lambda: not instance.machine.alive() and not instance.home.exists(), description="its end")
+    wait_until(lambda: not instance.machine.alive() and not instance.folder.exists(), description="its end")
     with pytest.raises(ClientError, match="not found"):
-        serving.ask("short", "x")
+        serving.invoke_text("short", "x")

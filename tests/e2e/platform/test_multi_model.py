@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from tests.support.model_archives import multiplying_model
 from tests.support.platform.account import BUCKET, Account
-from tests.support.platform.teams import Platform
+from tests.support.platform.fixtures import Platform
 from tests.support.tritons import HEAD, Model
 
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}).encode()
@@ -44,7 +44,7 @@ def shared(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Acco
         shutil.rmtree(folder / name)
     options = {"mode": "MultiModel", "environment": {"ROOM": str(room)}}
     platform.account.create("shared", f"s3://{BUCKET}/shared/", **options)
-    assert platform.account.settled("shared")["EndpointStatus"] == "InService"
+    assert platform.account.wait_until_steady("shared")["EndpointStatus"] == "InService"
     return platform.account
 
 
@@ -69,7 +69,7 @@ def test_what_cannot_be_loaded_is_told_to_its_caller_and_harms_nobody(shared: Ac
     with pytest.raises(ClientError, match="object located at the URL"):
         ask(shared, "nothing")
     with pytest.raises(ClientError, match="TargetModel must be set"):
-        shared.ask("shared", "x")
+        shared.invoke_text("shared", "x")
     with pytest.raises(ClientError) as caught:
         ask(shared, "bad")
     assert caught.value.response["OriginalStatusCode"] == 400

@@ -30,7 +30,7 @@ from tests.support.boxes import RunningBox, free_port, running_box, wait_until
 from tests.support.pages import blocks
 from tests.support.platform.account import IMAGE, ROLE, Account
 from tests.support.platform.host import REGION, Host
-from tests.support.platform.machines import Processes
+from tests.support.platform.machines import ProcessLauncher
 from tests.support.reference.article import JSON, PICTURES, request
 from tests.support.reference.repositories import write_bert, write_resnet, write_yolov5
 from tests.support.reference.usual_ports import PORTS, are_free, usual_ports
@@ -214,9 +214,9 @@ def test_the_notebooks_calls_run_on_the_simulated_platform(repository: Path, tmp
     """moto and a simulated host stand in for AWS. The box is real."""
     shutil.copy(PICTURES["yolov5"], tmp_path / "dog.jpg")
     with fake_aws() as address:
-        host = Host(f"http://{address}", Processes(), tmp_path / "machines")
+        host = Host(f"http://{address}", ProcessLauncher(), tmp_path / "machines")
         (tmp_path / "machines").mkdir()
-        with host.follow():
+        with host.run():
             account = Account(host.url)
             variables: dict[str, Any] = {
                 "image": IMAGE,

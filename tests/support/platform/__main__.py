@@ -1,6 +1,6 @@
-"""``python -m tests.support.platform COMMAND …``: run a command in an AWS account that is only played.
+"""``python -m tests.support.platform COMMAND …``: run a command against a fake AWS account.
 
-Its endpoints are boxes of this checkout, started as SageMaker would; all of it ends with the command.
+Its SageMaker endpoints are boxes of this checkout, started as SageMaker starts them. They stop with the command.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from tests.support.aws import fake_aws
 from tests.support.platform.host import REGION, Host
-from tests.support.platform.machines import Processes
+from tests.support.platform.machines import ProcessLauncher
 
 
-def environment(url: str) -> dict[str, str]:
-    """What has boto3 and the ``aws`` command talk to the account at ``url``, and to no other."""
+def aws_environment(url: str) -> dict[str, str]:
+    """Return variables with which boto3 and the ``aws`` command call the fake AWS at ``url`` and nothing else."""
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_REGION": REGION,
@@ -32,9 +32,11 @@ def environment(url: str) -> dict[str, str]:
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="platform-") as folder, fake_aws() as moto:
-        with Host(f"http://{moto}", Processes(), Path(folder)).follow() as host:
-            done = subprocess.run(sys.argv[1:], env={**os.environ, **environment(host.url)}, check=False)
-        return done.returncode
+        with Host(f"http://{moto}", ProcessLauncher(), Path(folder)).run() as host:
+            completed = subprocess.run(
+                sys.argv[1:], env={**os.environ, **aws_environment(host.url)}, check=False
+            )
+        return completed.returncode
 
 
 if __name__ == "__main__":

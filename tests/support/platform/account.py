@@ -1,4 +1,4 @@
-"""A team's account: an archive in a bucket, and the three records that make an endpoint, by the real boto3."""
+"""The calls of a SageMaker customer, made with boto3: upload an archive, create an endpoint and invoke it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import boto3
 from botocore.config import Config
 
 from tests.support.boxes import wait_until
-from tests.support.platform.host import REGION, client
+from tests.support.platform.host import REGION, aws_client
 
 BUCKET = "team"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:test"
@@ -22,7 +22,7 @@ ROLE = "arn:aws:iam::123456789012:role/serving"
 
 @dataclass
 class Account:
-    """``url`` is the one address of the fake AWS."""
+    """The clients and the bucket of one customer of the fake AWS at ``url``."""
 
     url: str
     sagemaker: Any = field(init=False)
@@ -30,74 +30,79 @@ class Account:
     runtime: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sagemaker, self.s3 = client(self.url, "sagemaker"), client(self.url, "s3")
+        self.sagemaker, self.s3 = aws_client(self.url, "sagemaker"), aws_client(self.url, "s3")
         self.runtime = boto3.client(
             "sagemaker-runtime",
             endpoint_url=self.url,
             region_name=REGION,
             aws_access_key_id="test",
             aws_secret_access_key="test",
-            # What is lost is to be seen.
+            # No retries: a test must see every lost request.
             config=Config(retries={"total_max_attempts": 1}, max_pool_connections=20),
         )
         self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
 
     def upload(self, key: str, folder: Path) -> str:
-        """A folder as ``model.tar.gz``: its URL."""
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        """Upload a folder as ``model.tar.gz`` under ``key``, and return its S3 URL."""
+        archive_bytes = io.BytesIO()
+        with tarfile.open(fileobj=archive_bytes, mode="w:gz") as archive:
             archive.add(folder, ".")
-        self.s3.put_object(Bucket=BUCKET, Key=key, Body=packed.getvalue())
+        self.s3.put_object(Bucket=BUCKET, Key=key, Body=archive_bytes.getvalue())
         return f"s3://{BUCKET}/{key}"
 
     def configure(
         self,
         name: str,
-        data: str,
-        count: int = 1,
+        model_data_url: str,
+        instance_count: int = 1,
         mode: str = "SingleModel",
         image: str = IMAGE,
         environment: Mapping[str, str] | None = None,
-        **more: Any,
+        **config_options: Any,
     ) -> None:
-        """A model and an endpoint configuration, both of this name. No ``data``: the image has the models."""
+        """Create a model and an endpoint configuration, both named ``name``.
+
+        Without ``model_data_url`` the models are those in the image.
+        """
         container = {
             "Image": image,
             "Mode": mode,
-            **({"ModelDataUrl": data} if data else {}),
+            **({"ModelDataUrl": model_data_url} if model_data_url else {}),
             "Environment": {"SAGEMAKER_MODEL_SERVER_WORKERS": "1", **(environment or {})},
         }
         self.sagemaker.create_model(ModelName=name, PrimaryContainer=container, ExecutionRoleArn=ROLE)
         variant = {
             "VariantName": "AllTraffic",
             "ModelName": name,
-            "InitialInstanceCount": count,
+            "InitialInstanceCount": instance_count,
             "InstanceType": "ml.c5.large",
             "InitialVariantWeight": 1.0,
         }
-        self.sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant], **more)
+        self.sagemaker.create_endpoint_config(
+            EndpointConfigName=name, ProductionVariants=[variant], **config_options
+        )
 
-    def create(self, name: str, data: str, **options: Any) -> None:
-        """An endpoint, not waited for."""
-        self.configure(name, data, **options)
+    def create(self, name: str, model_data_url: str, **options: Any) -> None:
+        """Create an endpoint with its model and configuration, without waiting for it."""
+        self.configure(name, model_data_url, **options)
         self.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
 
     def describe(self, name: str) -> Any:
         return self.sagemaker.describe_endpoint(EndpointName=name)
 
-    def settled(self, name: str) -> Any:
-        """The endpoint's record, once nothing is under way."""
+    def wait_until_steady(self, name: str) -> Any:
+        """Wait until the endpoint is ``InService`` or ``Failed``, and return its description."""
 
-        def done() -> Any:
+        def finished_record() -> Any:
             record = self.describe(name)
             return record if record["EndpointStatus"] in ("InService", "Failed") else None
 
-        return wait_until(done, description=f"the end of what happens to {name}")
+        return wait_until(finished_record, description=f"the endpoint {name} to be InService or Failed")
 
-    def ask(self, name: str, text: str, **options: Any) -> str:
-        """The answer to a text."""
-        answer = self.runtime.invoke_endpoint(
+    def invoke_text(self, name: str, text: str, **options: Any) -> str:
+        """Invoke the endpoint with a text, and return the body of the response."""
+        response = self.runtime.invoke_endpoint(
             EndpointName=name, ContentType="text/plain", Body=text.encode(), **options
         )
-        content: bytes = answer["Body"].read()
+        content: bytes = response["Body"].read()
         return content.decode()

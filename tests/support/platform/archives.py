@@ -1,4 +1,4 @@
-"""Model archives: from S3 to a folder that nobody may write to."""
+"""Download model archives from S3 and unpack them into read-only folders."""
 
 from __future__ import annotations
 
@@ -14,68 +14,81 @@ from urllib.parse import urlsplit
 from botocore.exceptions import BotoCoreError, ClientError
 
 
-class NoArchive(Exception):
-    """The archive is not there, or is none; says so as the platform does."""
+class ArchiveUnavailable(Exception):
+    """The archive does not exist or is no archive. The message is SageMaker's own."""
 
 
-class Archives:
-    """Fetches and unpacks archives; ``s3`` is boto3's client, ``shared`` where instances find theirs."""
+class ArchiveStore:
+    """Downloads and unpacks archives.
 
-    def __init__(self, s3: Any, shared: Path) -> None:
-        self._s3, self._shared, self._lock = s3, shared, threading.Lock()
+    Args:
+        s3: boto3's client.
+        shared_folder: The parent of the archives that all instances share.
+    """
 
-    def current(self, url: str) -> Path:
-        """The folder of what lies there now, the same for every instance. :class:`NoArchive`."""
-        bucket, key = parts(url)
+    def __init__(self, s3: Any, shared_folder: Path) -> None:
+        self._s3, self._shared_folder, self._lock = s3, shared_folder, threading.Lock()
+
+    def unpack_current(self, url: str) -> Path:
+        """Unpack the archive that ``url`` holds now, once for all instances, and return its model folder.
+
+        Raises:
+            ArchiveUnavailable: There is no archive at ``url``.
+        """
+        bucket, key = split_s3_url(url)
         try:
-            tag = self._s3.head_object(Bucket=bucket, Key=key)["ETag"].strip('"')
+            etag = self._s3.head_object(Bucket=bucket, Key=key)["ETag"].strip('"')
         except (ClientError, BotoCoreError) as error:
-            raise no_archive(url, error) from None
+            raise archive_unavailable(url, error) from None
         with self._lock:
-            return self.unpack(url, self._shared / tag)
+            return self.unpack_into(url, self._shared_folder / etag)
 
-    def unpack(self, url: str, home: Path) -> Path:
-        """``home/<hash>/model``, whole or not at all: the hash is the url's. :class:`NoArchive`."""
-        folder = self.place(url, home)
+    def unpack_into(self, url: str, parent: Path) -> Path:
+        """Unpack the archive to ``parent/<hash of the url>/model``, completely or not at all, and return that folder.
+
+        Raises:
+            ArchiveUnavailable: There is no archive at ``url``.
+        """
+        folder = self.archive_folder(url, parent)
         if not folder.exists():
-            home.mkdir(parents=True, exist_ok=True)
-            staged = Path(tempfile.mkdtemp(dir=home, prefix=".staged-"))
+            parent.mkdir(parents=True, exist_ok=True)
+            staging_folder = Path(tempfile.mkdtemp(dir=parent, prefix=".staged-"))
             try:
-                self._fetch(url, staged)
-                staged.chmod(0o755)
-                staged.rename(folder)
+                self._download(url, staging_folder)
+                staging_folder.chmod(0o755)
+                staging_folder.rename(folder)
             finally:
-                shutil.rmtree(staged, ignore_errors=True)
+                shutil.rmtree(staging_folder, ignore_errors=True)
         return folder / "model"
 
-    def place(self, url: str, home: Path) -> Path:
-        """Where an archive's folder is, or would be."""
-        return home / hashlib.sha256(url.encode()).hexdigest()[:32]
+    def archive_folder(self, url: str, parent: Path) -> Path:
+        """Return the folder of an archive, whether it exists or not."""
+        return parent / hashlib.sha256(url.encode()).hexdigest()[:32]
 
-    def _fetch(self, url: str, staged: Path) -> None:
-        bucket, key = parts(url)
-        packed = staged / "model.tar.gz"
+    def _download(self, url: str, staging_folder: Path) -> None:
+        bucket, key = split_s3_url(url)
+        packed_file = staging_folder / "model.tar.gz"
         try:
-            self._s3.download_file(bucket, key, str(packed))
-            (staged / "model").mkdir()
-            with tarfile.open(packed) as archive:
-                archive.extractall(staged / "model", filter="data")
+            self._s3.download_file(bucket, key, str(packed_file))
+            (staging_folder / "model").mkdir()
+            with tarfile.open(packed_file) as archive:
+                archive.extractall(staging_folder / "model", filter="data")
         except (ClientError, BotoCoreError, tarfile.TarError) as error:
-            raise no_archive(url, error) from None
-        packed.unlink()
-        for path in (staged / "model", *(staged / "model").rglob("*")):
+            raise archive_unavailable(url, error) from None
+        packed_file.unlink()
+        for path in (staging_folder / "model", *(staging_folder / "model").rglob("*")):
             path.chmod(0o555 if path.is_dir() or path.stat().st_mode & 0o100 else 0o444)
 
 
-def no_archive(url: str, error: Exception) -> NoArchive:
-    return NoArchive(
+def archive_unavailable(url: str, error: Exception) -> ArchiveUnavailable:
+    return ArchiveUnavailable(
         f'Failed to download model data for container "primary" from URL: "{url}". Please ensure that '
         "there is an object located at the URL and that the role passed to CreateModel has permissions "
         f"to download the object. ({error})"
     )
 
 
-def parts(url: str) -> tuple[str, str]:
-    """Bucket and key of ``s3://bucket/key``."""
-    split = urlsplit(url)
-    return split.netloc, split.path.lstrip("/")
+def split_s3_url(url: str) -> tuple[str, str]:
+    """Return bucket and key of ``s3://bucket/key``."""
+    url_parts = urlsplit(url)
+    return url_parts.netloc, url_parts.path.lstrip("/")

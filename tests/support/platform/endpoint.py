@@ -1,4 +1,4 @@
-"""An endpoint: instances that come to be what its plan says, and that requests are shared out to."""
+"""A running endpoint: starts, replaces and scales instances as its plan says, and balances requests over them."""
 
 from __future__ import annotations
 
@@ -9,124 +9,137 @@ from contextlib import suppress
 import requests
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.support.platform.failures import Refused
-from tests.support.platform.instance import INVOCATION_TIMEOUT_S, Instance, NeverSent, NotStarted
-from tests.support.platform.plan import Plan
+from tests.support.platform.failures import InvocationFailed
+from tests.support.platform.instance import INVOCATION_TIMEOUT_S, Instance, NotConnected, StartFailed
+from tests.support.platform.plan import EndpointPlan
 
-#: Seconds between two looks at the instances.
-CHECK_INTERVAL_S = 0.3
-#: What may keep an instance from coming up; Podman's complaints are AssertionErrors.
-FAILURES = (NotStarted, ClientError, BotoCoreError, AssertionError)
+CHECK_INTERVAL_S = 0.3  # between two health checks
+#: Errors when an instance starts. Podman's errors are AssertionErrors.
+START_FAILURES = (StartFailed, ClientError, BotoCoreError, AssertionError)
 
 
 class Endpoint:
-    """``start`` makes an instance of a plan, not ready yet; ``refused`` is called with what it went back to."""
+    """The instances of one endpoint, managed by a thread of its own.
+
+    Args:
+        plan: What is to run at first; :meth:`apply` changes it.
+        start_instance: Starts an instance of a plan without waiting for it.
+        on_rollback: Called with the plan that stays in force after an update has failed.
+    """
 
     def __init__(
-        self, plan: Plan, start: Callable[[Plan], Instance], refused: Callable[[Plan], object]
+        self,
+        plan: EndpointPlan,
+        start_instance: Callable[[EndpointPlan], Instance],
+        on_rollback: Callable[[EndpointPlan], object],
     ) -> None:
-        self.wanted, self.plan = plan, plan
+        self.target_plan, self.plan = plan, plan
         self.status, self.reason = "Creating", ""
         self.instances: list[Instance] = []
-        self._start, self._refused = start, refused
-        self._gone, self._news = threading.Event(), threading.Event()
-        self._going: list[threading.Thread] = []
-        self._keeper = threading.Thread(target=self._keep, name=f"endpoint {plan.endpoint}")
-        self._keeper.start()
+        self._start_instance, self._on_rollback = start_instance, on_rollback
+        self._closing, self._wake_event = threading.Event(), threading.Event()
+        self._stopping_threads: list[threading.Thread] = []
+        self._thread = threading.Thread(target=self._run, name=f"endpoint {plan.endpoint_name}")
+        self._thread.start()
 
-    def become(self, plan: Plan) -> None:
-        """Take a plan in hand; one of another configuration is an update, the instances stay until it is ready."""
-        if plan == self.wanted:
+    def apply(self, plan: EndpointPlan) -> None:
+        """Change to another plan. The old instances serve until the new ones are healthy."""
+        if plan == self.target_plan:
             return
         if self.status == "InService":
             self.status = "Updating"
-        self.wanted = plan
-        self._news.set()
+        self.target_plan = plan
+        self._wake_event.set()
 
     def close(self) -> None:
-        """Stop every instance."""
-        self._gone.set()
-        self._news.set()
-        self._keeper.join()
-        for thread in self._going:
+        """Stop all instances, and wait for their end."""
+        self._closing.set()
+        self._wake_event.set()
+        self._thread.join()
+        for thread in self._stopping_threads:
             thread.join()
 
-    def post(
-        self, body: bytes, headers: Mapping[str, str], target: str, seconds: float = INVOCATION_TIMEOUT_S
+    def invoke(
+        self, body: bytes, headers: Mapping[str, str], target: str, timeout_s: float = INVOCATION_TIMEOUT_S
     ) -> tuple[Instance, requests.Response]:
-        """The answer of the instance with least to do; of the next one if that cannot be reached."""
-        for instance in sorted(self.instances, key=lambda one: one.busy):
-            with instance.working():
+        """Send a request to the least busy instance, or to the next one if that cannot be reached."""
+        for instance in sorted(self.instances, key=lambda candidate: candidate.active_requests):
+            with instance.counted_request():
                 try:
-                    return instance, instance.post(body, headers, target, seconds)
-                except NeverSent:
+                    return instance, instance.invoke(body, headers, target, timeout_s)
+                except NotConnected:
                     continue
-        raise Refused(503, "ServiceUnavailable", f"Endpoint {self.plan.endpoint} has no healthy instance.")
+        raise InvocationFailed(
+            503, "ServiceUnavailable", f"Endpoint {self.plan.endpoint_name} has no healthy instance."
+        )
 
-    def _keep(self) -> None:
-        self._change(self.plan, self._replace)
-        while not self._gone.is_set():
-            if self.wanted != self.plan:
-                same = self.wanted.config == self.plan.config and self.instances
-                self._change(self.wanted, self._scale if same else self._replace)
+    def _run(self) -> None:
+        self._carry_out(self.plan, self._replace)
+        while not self._closing.is_set():
+            if self.target_plan != self.plan:
+                only_count_differs = self.target_plan.config_name == self.plan.config_name and self.instances
+                self._carry_out(self.target_plan, self._scale if only_count_differs else self._replace)
             elif self.status == "InService":
-                self._heal()
-            self._news.wait(CHECK_INTERVAL_S)
-            self._news.clear()
-        self._stop(self.instances)
+                self._replace_unhealthy()
+            self._wake_event.wait(CHECK_INTERVAL_S)
+            self._wake_event.clear()
+        self._stop_in_background(self.instances)
 
-    def _change(self, plan: Plan, how: Callable[[Plan], None]) -> None:
+    def _carry_out(self, plan: EndpointPlan, change: Callable[[EndpointPlan], None]) -> None:
         before = self.plan
         try:
-            how(plan)
+            change(plan)
             self.plan, self.status, self.reason = plan, "InService", ""
-        except FAILURES as error:
+        except START_FAILURES as error:
             if self.instances:
-                # Rolled back: what was there is what is wanted again.
-                self._refused(before)
-                self.wanted = before
+                # Roll back: the old instances still run, and their plan is in force again.
+                self._on_rollback(before)
+                self.target_plan = before
             else:
                 self.plan = plan
             self.reason = str(error)
             self.status = "InService" if self.instances else "Failed"
 
-    def _replace(self, plan: Plan) -> None:
-        """All new instances beside the old ones, then the old ones go."""
-        made = self._started(plan, plan.count)
-        old, self.instances = self.instances, made
-        self._stop(old)
+    def _replace(self, plan: EndpointPlan) -> None:
+        """Start all new instances beside the old ones, then stop the old ones."""
+        new = self._start_healthy(plan, plan.instance_count)
+        old, self.instances = self.instances, new
+        self._stop_in_background(old)
 
-    def _scale(self, plan: Plan) -> None:
-        if plan.count > len(self.instances):
-            self.instances = [*self.instances, *self._started(plan, plan.count - len(self.instances))]
+    def _scale(self, plan: EndpointPlan) -> None:
+        if plan.instance_count > len(self.instances):
+            self.instances = [
+                *self.instances,
+                *self._start_healthy(plan, plan.instance_count - len(self.instances)),
+            ]
         else:
-            old, self.instances = self.instances[plan.count :], self.instances[: plan.count]
-            self._stop(old)
+            old, self.instances = self.instances[plan.instance_count :], self.instances[: plan.instance_count]
+            self._stop_in_background(old)
 
-    def _heal(self) -> None:
-        """Let nobody ask an instance that is ill any more, and put another in its place."""
-        ill = [instance for instance in self.instances if not instance.healthy()]
-        self.instances = [instance for instance in self.instances if instance not in ill]
-        self._stop(ill)
-        if ill:
-            with suppress(*FAILURES):
-                self.instances = [*self.instances, *self._started(self.plan, len(ill))]
+    def _replace_unhealthy(self) -> None:
+        """Take unhealthy instances out of service, and start as many new ones."""
+        unhealthy = [instance for instance in self.instances if not instance.check_health()]
+        self.instances = [instance for instance in self.instances if instance not in unhealthy]
+        self._stop_in_background(unhealthy)
+        if unhealthy:
+            with suppress(*START_FAILURES):
+                self.instances = [*self.instances, *self._start_healthy(self.plan, len(unhealthy))]
 
-    def _started(self, plan: Plan, count: int) -> list[Instance]:
-        """So many that have passed their first ping, or none."""
-        made: list[Instance] = []
+    def _start_healthy(self, plan: EndpointPlan, count: int) -> list[Instance]:
+        """Start ``count`` instances and wait until all are healthy. If one fails, stop them all."""
+        started: list[Instance] = []
         try:
             for _ in range(count):
-                made.append(self._start(plan))
-            for instance in made:
-                instance.wait(self._gone.is_set)
+                started.append(self._start_instance(plan))
+            for instance in started:
+                instance.wait_until_healthy(self._closing.is_set)
         except BaseException:
-            self._stop(made)
+            self._stop_in_background(started)
             raise
-        return made
+        return started
 
-    def _stop(self, instances: list[Instance]) -> None:
-        """Beside whatever comes next: each finishes its requests first."""
+    def _stop_in_background(self, instances: list[Instance]) -> None:
+        """Stop instances without waiting. Each finishes its requests first."""
         for instance in instances:
-            self._going.append(threading.Thread(target=instance.stop))
-            self._going[-1].start()
+            self._stopping_threads.append(threading.Thread(target=instance.stop))
+            self._stopping_threads[-1].start()

@@ -1,4 +1,4 @@
-"""What SageMaker's runtime says when an invocation cannot be answered."""
+"""The errors of SageMaker's runtime, in the form that boto3 reads."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Refused(Exception):
-    """An error of the runtime itself: ``kind`` is the name that boto3 knows it by."""
+class InvocationFailed(Exception):
+    """An error response of the runtime. ``error_type`` is its name in boto3, such as ``ModelError``."""
 
     status: int
-    kind: str
+    error_type: str
     message: str
-    more: dict[str, object] = field(default_factory=dict)
+    details: dict[str, object] = field(default_factory=dict)
 
     def body(self) -> bytes:
-        return json.dumps({"Message": self.message, **self.more}).encode()
+        return json.dumps({"Message": self.message, **self.details}).encode()
 
 
-def invalid(message: str, status: int = 400) -> Refused:
-    """The request is not one that this endpoint takes."""
-    return Refused(status, "ValidationError", message)
+def validation_error(message: str, status: int = 400) -> InvocationFailed:
+    """Return the error for a request that the endpoint does not accept."""
+    return InvocationFailed(status, "ValidationError", message)
 
 
-def of_model(status: int, original: str, logs: str) -> Refused:
-    """The container's own error, or that it gave no answer (0)."""
-    side = "client" if 400 <= status < 500 else "server"
-    return Refused(
+def model_error(status: int, container_message: str, log_stream_arn: str) -> InvocationFailed:
+    """Return the error for a container that answered with an error status, or not at all (status 0)."""
+    fault = "client" if 400 <= status < 500 else "server"
+    return InvocationFailed(
         424,
         "ModelError",
-        f'Received {side} error ({status}) from primary with message "{original}". See {logs} for more.',
-        {"OriginalStatusCode": status, "OriginalMessage": original, "LogStreamArn": logs},
+        f'Received {fault} error ({status}) from primary with message "{container_message}". See {log_stream_arn} for more.',
+        {"OriginalStatusCode": status, "OriginalMessage": container_message, "LogStreamArn": log_stream_arn},
     )

@@ -1,7 +1,8 @@
-"""The host that plays SageMaker for the container: what the API of a fake AWS lists, it runs.
+"""A fake SageMaker that runs the endpoints which moto's API lists.
 
-Everything has one address, :attr:`Host.url`, for boto3's ``AWS_ENDPOINT_URL``: the runtime is played here,
-all else is moto's. moto calls every endpoint ``InService`` at once and cannot update one: both are put right here.
+All of AWS has one address, :attr:`Host.url`, for boto3's ``AWS_ENDPOINT_URL``: this module serves SageMaker's
+runtime, and moto the rest. moto reports every endpoint as ``InService`` at once and cannot update one, so this
+module also corrects an endpoint's status and adds ``UpdateEndpoint``.
 """
 
 from __future__ import annotations
@@ -17,186 +18,206 @@ from botocore.exceptions import BotoCoreError, ClientError
 from flask import Flask
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from tests.support.platform import front, runtime
-from tests.support.platform.archives import Archives
-from tests.support.platform.asynchronous import Worker
+from tests.support.platform import moto_proxy, runtime
+from tests.support.platform.archives import ArchiveStore
+from tests.support.platform.asynchronous import AsyncWorker
 from tests.support.platform.endpoint import Endpoint
-from tests.support.platform.failures import invalid
-from tests.support.platform.instance import Instance, NotStarted
-from tests.support.platform.machines import Machines
-from tests.support.platform.plan import Plan, plan_of
+from tests.support.platform.failures import validation_error
+from tests.support.platform.instance import Instance, StartFailed
+from tests.support.platform.machines import Launcher
+from tests.support.platform.plan import EndpointPlan, read_plan
 
 REGION = "eu-west-1"
-#: Seconds between two looks at the list of endpoints.
-CHECK_INTERVAL_S = 0.3
-NO_ROOM = (
+CHECK_INTERVAL_S = 0.3  # between two readings of the list of endpoints
+NO_CAPACITY = (
     "Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity error. "
     "Please retry using a different ML instance type or after some time."
 )
 
 
 class Host:
-    """``moto`` is its server's URL; ``capacity`` how many instances there may be, all endpoints together."""
+    """Serves the fake AWS and runs its endpoints.
 
-    def __init__(self, moto: str, machines: Machines, folder: Path, capacity: int = 8) -> None:
-        self._moto, self._machines, self._folder, self._capacity = moto, machines, folder, capacity
-        self.sagemaker, self._s3, self._logs = (client(moto, name) for name in ("sagemaker", "s3", "logs"))
-        self._archives, self._worker = Archives(self._s3, folder / "archives"), Worker(self._s3)
+    Args:
+        moto: The URL of moto's server.
+        launcher: Starts the instances, as processes or as containers.
+        folder: Where archives and logs lie.
+        capacity: The most instances that all endpoints together may have.
+    """
+
+    def __init__(self, moto: str, launcher: Launcher, folder: Path, capacity: int = 8) -> None:
+        self._moto, self._launcher, self._folder, self._capacity = moto, launcher, folder, capacity
+        self.sagemaker, self._s3, self._logs = (
+            aws_client(moto, name) for name in ("sagemaker", "s3", "logs")
+        )
+        self._archives, self._worker = ArchiveStore(self._s3, folder / "archives"), AsyncWorker(self._s3)
         self.endpoints: dict[str, Endpoint] = {}
         self._updates: dict[str, dict[str, Any]] = {}
-        # Held while an endpoint's record is written anew, so that nobody sees it missing.
-        self._records = threading.RLock()
-        self._over, self._news = threading.Event(), threading.Event()
-        self._server = make_server("127.0.0.1", 0, self._app(), threaded=True, request_handler=Quiet)
+        # Held while an endpoint's record is deleted and created again, so that nobody sees it missing.
+        self._records_lock = threading.RLock()
+        self._stopped, self._wake_event = threading.Event(), threading.Event()
+        self._server = make_server(
+            "127.0.0.1", 0, self._app(), threaded=True, request_handler=QuietRequestHandler
+        )
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     @contextmanager
-    def follow(self) -> Iterator[Host]:
-        """Serve, and run what the API lists, until the block ends."""
-        threads = [threading.Thread(target=target) for target in (self._server.serve_forever, self._watch)]
+    def run(self) -> Iterator[Host]:
+        """Serve the API and run the endpoints that it lists, until the block ends."""
+        threads = [
+            threading.Thread(target=target) for target in (self._server.serve_forever, self._follow_endpoints)
+        ]
         for thread in threads:
             thread.start()
         try:
             yield self
         finally:
-            self._over.set()
-            self._news.set()
+            self._stopped.set()
+            self._wake_event.set()
             self._worker.close()
             threads[1].join()
             self._server.shutdown()
             threads[0].join()
             self._server.server_close()
 
-    def endpoint(self, name: str) -> Endpoint:
-        """One that takes requests; else what the runtime says of it."""
-        found = self.endpoints.get(name)
-        if found is None or found.status in ("Creating", "Failed"):
-            raise invalid(f"Endpoint {name} of account 123456789012 not found.")
-        return found
+    def find_endpoint(self, name: str) -> Endpoint:
+        """Return an endpoint that takes requests.
+
+        Raises:
+            InvocationFailed: There is none of this name, or it is not ready.
+        """
+        endpoint = self.endpoints.get(name)
+        if endpoint is None or endpoint.status in ("Creating", "Failed"):
+            raise validation_error(f"Endpoint {name} of account 123456789012 not found.")
+        return endpoint
 
     def _app(self) -> Flask:
         app = Flask("platform")
-        app.register_blueprint(runtime.blueprint(self.endpoint, self._worker))
-        amended = {
-            "DescribeEndpoint": self._described,
-            "ListEndpoints": self._listed,
-            "CreateEndpoint": self._changed,
-            "DeleteEndpoint": self._changed,
-            "UpdateEndpointWeightsAndCapacities": self._changed,
+        app.register_blueprint(runtime.blueprint(self.find_endpoint, self._worker))
+        amendments = {
+            "DescribeEndpoint": self._amend_description,
+            "ListEndpoints": self._amend_list,
+            "CreateEndpoint": self._wake,
+            "DeleteEndpoint": self._wake,
+            "UpdateEndpointWeightsAndCapacities": self._wake,
         }
-        actions: dict[str, front.Action] = {"UpdateEndpoint": self._update}
-        app.register_blueprint(front.blueprint(self._moto, actions, amended, self._records))
+        actions: dict[str, moto_proxy.Action] = {"UpdateEndpoint": self._update}
+        app.register_blueprint(moto_proxy.blueprint(self._moto, actions, amendments, self._records_lock))
         return app
 
-    def _watch(self) -> None:
-        while not self._over.is_set():
+    def _follow_endpoints(self) -> None:
+        while not self._stopped.is_set():
             with suppress(ClientError, BotoCoreError):
-                self._look()
-            self._news.wait(CHECK_INTERVAL_S)
-            self._news.clear()
+                self._reconcile()
+            self._wake_event.wait(CHECK_INTERVAL_S)
+            self._wake_event.clear()
         closing = [threading.Thread(target=endpoint.close) for endpoint in self.endpoints.values()]
         for thread in closing:
             thread.start()
         for thread in closing:
             thread.join()
 
-    def _look(self) -> None:
-        """Start what is new, change what is other, stop what is gone."""
-        with self._records:
+    def _reconcile(self) -> None:
+        """Start new endpoints, update changed ones and stop deleted ones."""
+        with self._records_lock:
             pages = self.sagemaker.get_paginator("list_endpoints").paginate()
             names = [row["EndpointName"] for page in pages for row in page["Endpoints"]]
-            plans = {name: self._plan(name) for name in names}
+            plans = {name: self._read_plan(name) for name in names}
             for name, plan in plans.items():
                 if name in self.endpoints:
-                    self.endpoints[name].become(plan)
+                    self.endpoints[name].apply(plan)
                 else:
-                    self.endpoints[name] = Endpoint(plan, self._start, self._went_back)
+                    self.endpoints[name] = Endpoint(plan, self._start_instance, self._record_rollback)
         for name in self.endpoints.keys() - plans.keys():
             self.endpoints.pop(name).close()
 
-    def _plan(self, name: str) -> Plan:
-        return plan_of(self.sagemaker, name)
+    def _read_plan(self, name: str) -> EndpointPlan:
+        return read_plan(self.sagemaker, name)
 
-    def _start(self, plan: Plan) -> Instance:
-        others = [one for name, one in self.endpoints.items() if name != plan.endpoint]
-        if plan.count + sum(len(endpoint.instances) for endpoint in others) > self._capacity:
-            raise NotStarted(NO_ROOM)
-        return Instance(plan, self._machines, self._archives, self._logs, self._folder)
+    def _start_instance(self, plan: EndpointPlan) -> Instance:
+        others = [endpoint for name, endpoint in self.endpoints.items() if name != plan.endpoint_name]
+        if plan.instance_count + sum(len(endpoint.instances) for endpoint in others) > self._capacity:
+            raise StartFailed(NO_CAPACITY)
+        return Instance(plan, self._launcher, self._archives, self._logs, self._folder)
 
-    def _went_back(self, plan: Plan) -> None:
-        self._write_anew(plan.endpoint, plan.config, plan.count)
+    def _record_rollback(self, plan: EndpointPlan) -> None:
+        self._recreate_record(plan.endpoint_name, plan.config_name, plan.instance_count)
 
-    def _update(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """``UpdateEndpoint``: another configuration, by blue/green in one step whatever was asked for."""
-        name, config = asked["EndpointName"], asked["EndpointConfigName"]
-        with self._records:
+    def _update(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Answer ``UpdateEndpoint``: replace all instances at once, whatever deployment policy was requested."""
+        name, config_name = parameters["EndpointName"], parameters["EndpointConfigName"]
+        with self._records_lock:
             try:
                 record = self.sagemaker.describe_endpoint(EndpointName=name)
-                self.sagemaker.describe_endpoint_config(EndpointConfigName=config)
+                self.sagemaker.describe_endpoint_config(EndpointConfigName=config_name)
             except ClientError as error:
-                raise front.Invalid(error.response["Error"]["Message"]) from None
+                raise moto_proxy.ValidationFailed(error.response["Error"]["Message"]) from None
             running = self.endpoints.get(name)
             if running is None or running.status != "InService":
-                raise front.Invalid(f"Cannot update in-progress endpoint {record['EndpointArn']!r}.")
-            count = running.plan.count if asked.get("RetainAllVariantProperties") else None
-            self._write_anew(name, config, count)
-            self._updates[name] = asked.get("DeploymentConfig", {})
-        self._news.set()
+                raise moto_proxy.ValidationFailed(
+                    f"Cannot update in-progress endpoint {record['EndpointArn']!r}."
+                )
+            instance_count = (
+                running.plan.instance_count if parameters.get("RetainAllVariantProperties") else None
+            )
+            self._recreate_record(name, config_name, instance_count)
+            self._updates[name] = parameters.get("DeploymentConfig", {})
+        self._wake_event.set()
         return {"EndpointArn": record["EndpointArn"]}
 
-    def _write_anew(self, name: str, config: str, count: int | None) -> None:
-        """The record as it would be after an update: moto knows none."""
-        with self._records:
+    def _recreate_record(self, name: str, config_name: str, instance_count: int | None) -> None:
+        """Delete and create the endpoint's record with another configuration, as moto cannot update one."""
+        with self._records_lock:
             arn = self.sagemaker.describe_endpoint(EndpointName=name)["EndpointArn"]
             tags = self.sagemaker.list_tags(ResourceArn=arn)["Tags"]
             self.sagemaker.delete_endpoint(EndpointName=name)
-            self.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=config, Tags=tags)
-            if count is not None:
-                variant = self._plan(name).variant
-                wanted = [{"VariantName": variant, "DesiredInstanceCount": count}]
+            self.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=config_name, Tags=tags)
+            if instance_count is not None:
+                variant = self._read_plan(name).variant
+                capacities = [{"VariantName": variant, "DesiredInstanceCount": instance_count}]
                 self.sagemaker.update_endpoint_weights_and_capacities(
-                    EndpointName=name, DesiredWeightsAndCapacities=wanted
+                    EndpointName=name, DesiredWeightsAndCapacities=capacities
                 )
 
-    def _changed(self, _told: dict[str, Any]) -> None:
-        self._news.set()
+    def _wake(self, _response: dict[str, Any]) -> None:
+        self._wake_event.set()
 
-    def _listed(self, told: dict[str, Any]) -> None:
-        for row in told["Endpoints"]:
+    def _amend_list(self, response: dict[str, Any]) -> None:
+        for row in response["Endpoints"]:
             row["EndpointStatus"] = self._status(row["EndpointName"])[0]
 
-    def _described(self, told: dict[str, Any]) -> None:
-        name = told["EndpointName"]
-        told["EndpointStatus"], reason = self._status(name, told["EndpointConfigName"])
+    def _amend_description(self, response: dict[str, Any]) -> None:
+        name = response["EndpointName"]
+        response["EndpointStatus"], reason = self._status(name, response["EndpointConfigName"])
         if reason:
-            told["FailureReason"] = reason
+            response["FailureReason"] = reason
         if self._updates.get(name):
-            told["LastDeploymentConfig"] = self._updates[name]
+            response["LastDeploymentConfig"] = self._updates[name]
         endpoint = self.endpoints.get(name)
-        for variant in told["ProductionVariants"]:
+        for variant in response["ProductionVariants"]:
             variant["CurrentInstanceCount"] = len(endpoint.instances) if endpoint else 0
 
-    def _status(self, name: str, config: str = "") -> tuple[str, str]:
-        """How far it is, and why not further. What nobody has looked at yet is on its way."""
+    def _status(self, name: str, config_name: str = "") -> tuple[str, str]:
+        """Return the status and the failure reason. A new endpoint that is not started yet is ``Creating``."""
         endpoint = self.endpoints.get(name)
         if endpoint is None:
             return "Creating", ""
-        if endpoint.status == "InService" and config not in ("", endpoint.plan.config):
+        if endpoint.status == "InService" and config_name not in ("", endpoint.plan.config_name):
             return "Updating", ""
         return endpoint.status, endpoint.reason
 
 
-class Quiet(WSGIRequestHandler):
-    """Answers in chunks where their size is not known, and writes no line for each."""
+class QuietRequestHandler(WSGIRequestHandler):
+    """Speaks HTTP/1.1, so that responses without a length are chunked, and logs nothing."""
 
     protocol_version = "HTTP/1.1"
 
     def log(self, *_: object) -> None:
-        """Nothing: pytest's output is no log."""
+        """Keep pytest's output free of request logs."""
 
 
-def client(url: str, service: str) -> Any:
-    """boto3's client of a fake AWS."""
+def aws_client(url: str, service: str) -> Any:
+    """Return a boto3 client for the fake AWS at ``url``."""
     return boto3.client(
         service,
         endpoint_url=url,

@@ -1,4 +1,4 @@
-"""One instance of an endpoint: a machine, its log stream, and how many requests it is working on."""
+"""One instance of an endpoint: its machine, its log stream and its active requests."""
 
 from __future__ import annotations
 
@@ -13,114 +13,126 @@ from typing import Any
 
 import requests
 
-from tests.support.platform.archives import Archives, NoArchive
-from tests.support.platform.failures import of_model
+from tests.support.platform.archives import ArchiveStore, ArchiveUnavailable
+from tests.support.platform.failures import model_error
 from tests.support.platform.logs import LogStream
-from tests.support.platform.machines import Machine, Machines, passes_ping
-from tests.support.platform.models import Models
-from tests.support.platform.plan import Plan
+from tests.support.platform.machines import Launcher, Machine, passes_ping
+from tests.support.platform.models import LoadedModels
+from tests.support.platform.plan import EndpointPlan
 
-#: Seconds that an invocation may take, and that a connection may.
 INVOCATION_TIMEOUT_S, CONNECT_TIMEOUT_S = 60.0, 0.25
-#: Pings in a row that may fail before the instance is given up.
-MAX_FAILED_PINGS = 3
+MAX_FAILED_PINGS = 3  # in a row; then the instance is replaced
 
 
-class NeverSent(Exception):
-    """No connection came about: another instance may have the request."""
+class NotConnected(Exception):
+    """No connection was made, so another instance may get the request."""
 
 
-class NotStarted(Exception):
-    """The instance does not come up; says so as the platform does."""
+class StartFailed(Exception):
+    """The instance did not start. The message is SageMaker's own."""
 
 
 class Instance:
-    """Started at once; :meth:`wait` for it. ``home`` is removed with it."""
+    """Starts a machine at once; :meth:`wait_until_healthy` waits for it. Its folder is removed with it."""
 
-    def __init__(self, plan: Plan, machines: Machines, archives: Archives, logs: Any, home: Path) -> None:
+    def __init__(
+        self, plan: EndpointPlan, launcher: Launcher, archives: ArchiveStore, logs: Any, parent: Path
+    ) -> None:
         self.id = f"i-{uuid.uuid4().hex[:17]}"
-        self.plan, self.home = plan, home / self.id
-        self.busy, self._failed, self._lock = 0, 0, threading.Lock()
-        self.home.mkdir(parents=True)
+        self.plan, self.folder = plan, parent / self.id
+        self.active_requests, self._failed_pings, self._lock = 0, 0, threading.Lock()
+        self.folder.mkdir(parents=True)
         try:
-            single = plan.data and not plan.multi_model
-            model = archives.current(plan.data) if single else None
-        except NoArchive as error:
-            shutil.rmtree(self.home)
-            raise NotStarted(str(error)) from None
-        self.machine: Machine = machines.start(plan, model, self.home)
-        self.stream = LogStream(logs, plan.endpoint, f"{plan.variant}/{self.id}")
-        self.models = Models(self.machine, archives, plan.data)
+            has_one_model = plan.model_data_url and not plan.multi_model
+            model = archives.unpack_current(plan.model_data_url) if has_one_model else None
+        except ArchiveUnavailable as error:
+            shutil.rmtree(self.folder)
+            raise StartFailed(str(error)) from None
+        self.machine: Machine = launcher.launch(plan, model, self.folder)
+        self.log_stream = LogStream(logs, plan.endpoint_name, f"{plan.variant}/{self.id}")
+        self.models = LoadedModels(self.machine, archives, plan.model_data_url)
 
-    def wait(self, given_up: Callable[[], bool]) -> None:
-        """Until the first ping is passed; :class:`NotStarted` when its time is over, or the container's life."""
-        end = time.monotonic() + self.plan.startup
+    def wait_until_healthy(self, is_cancelled: Callable[[], bool]) -> None:
+        """Wait for the first successful ping.
+
+        Raises:
+            StartFailed: The startup timeout is over, the container has ended, or ``is_cancelled`` returns true.
+        """
+        deadline = time.monotonic() + self.plan.startup_timeout_s
         while not passes_ping(self.machine):
-            if time.monotonic() > end or given_up() or not self.machine.alive():
-                raise NotStarted(
+            if time.monotonic() > deadline or is_cancelled() or not self.machine.alive():
+                raise StartFailed(
                     f"The primary container for production variant {self.plan.variant} did not pass the ping "
                     "health check. Please check CloudWatch logs for this endpoint."
                 )
             time.sleep(0.1)
 
-    def healthy(self) -> bool:
-        """Ask for its health once; too many failures in a row, or the container's end, and it is not."""
-        self.stream.ship(self.machine.log())
-        self._failed = 0 if passes_ping(self.machine) else self._failed + 1
-        return self.machine.alive() and self._failed < MAX_FAILED_PINGS
+    def check_health(self) -> bool:
+        """Ping once. Return false if the container has ended or too many pings in a row have failed."""
+        self.log_stream.send_new_lines(self.machine.log())
+        self._failed_pings = 0 if passes_ping(self.machine) else self._failed_pings + 1
+        return self.machine.alive() and self._failed_pings < MAX_FAILED_PINGS
 
     @contextmanager
-    def working(self) -> Iterator[None]:
-        """Count a request as long as it is worked on."""
+    def counted_request(self) -> Iterator[None]:
+        """Count a request as active until the block ends."""
         with self._lock:
-            self.busy += 1
+            self.active_requests += 1
         try:
             yield
         finally:
             with self._lock:
-                self.busy -= 1
+                self.active_requests -= 1
 
-    def post(
-        self, body: bytes, headers: Mapping[str, str], target: str, seconds: float = INVOCATION_TIMEOUT_S
+    def invoke(
+        self, body: bytes, headers: Mapping[str, str], target: str, timeout_s: float = INVOCATION_TIMEOUT_S
     ) -> requests.Response:
-        """The container's answer, its body yet unread. ``target``: of multi-model mode.
+        """Send a request to the container, and return its response with the body unread.
 
-        :class:`NeverSent`; or a ``ModelError`` where the answer broke off or took too long.
+        Args:
+            body: The body.
+            headers: The headers for the container.
+            target: The model of a multi-model endpoint; else empty.
+            timeout_s: The longest silence before and within the response.
+
+        Raises:
+            NotConnected: The request was not sent.
+            InvocationFailed: The response broke off or took too long.
         """
         try:
-            return self._post(body, headers, target, (CONNECT_TIMEOUT_S, seconds))
+            return self._send(body, headers, target, (CONNECT_TIMEOUT_S, timeout_s))
         except requests.ConnectTimeout:
-            raise NeverSent from None
+            raise NotConnected from None
         except requests.ReadTimeout:
-            raise of_model(
+            raise model_error(
                 0,
                 "Your invocation timed out while waiting for a response from container primary.",
-                self.stream.arn,
+                self.log_stream.arn,
             ) from None
         except requests.ConnectionError as error:
             if "refused" in str(error):
-                raise NeverSent from None
-            raise of_model(0, "The connection to container primary broke.", self.stream.arn) from None
+                raise NotConnected from None
+            raise model_error(0, "The connection to container primary broke.", self.log_stream.arn) from None
 
-    def _post(
-        self, body: bytes, headers: Mapping[str, str], target: str, times: tuple[float, float]
+    def _send(
+        self, body: bytes, headers: Mapping[str, str], target: str, timeouts: tuple[float, float]
     ) -> requests.Response:
         def send(path: str) -> requests.Response:
             url = f"{self.machine.url}{path}"
-            return requests.post(url, data=body, headers=dict(headers), timeout=times, stream=True)
+            return requests.post(url, data=body, headers=dict(headers), timeout=timeouts, stream=True)
 
         return self.models.invoke(target, send) if target else send("/invocations")
 
     def stop(self) -> None:
-        """Once its requests are answered, or their time is over."""
-        end = time.monotonic() + INVOCATION_TIMEOUT_S
-        while self.busy and self.machine.alive() and time.monotonic() < end:
+        """Stop the machine once its requests are answered or have timed out."""
+        deadline = time.monotonic() + INVOCATION_TIMEOUT_S
+        while self.active_requests and self.machine.alive() and time.monotonic() < deadline:
             time.sleep(0.05)
         self.machine.stop()
-        self.stream.ship(self.machine_log())
-        shutil.rmtree(self.home, ignore_errors=True)
+        self.log_stream.send_new_lines(self.read_log())
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def machine_log(self) -> str:
+    def read_log(self) -> str:
         try:
             return self.machine.log()
         except (OSError, AssertionError):

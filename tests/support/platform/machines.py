@@ -1,4 +1,4 @@
-"""The two kinds of machine that run a container: a process of this one, and Podman."""
+"""Run an instance's container, either as a process of this machine or with Podman."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Protocol
 
 import requests
 
-from tests.support import boxes as running
+from tests.support import boxes
 from tests.support.containers import podman
-from tests.support.platform.plan import Plan
+from tests.support.platform.plan import EndpointPlan
 
-#: Seconds that ``/ping`` may take: the platform's rule.
-PING = 2.0
+PING_TIMEOUT_S = 2.0  # SageMaker's limit
 
 
 class Machine(Protocol):
-    """A container that was told to ``serve``."""
+    """A running container with the command ``serve``."""
 
-    #: Where multi-model archives lie here, and where the container sees them.
-    archives: Path
-    archives_inside: str
+    #: The folder of multi-model archives, and its path inside the container.
+    archives_folder: Path
+    archives_folder_inside: str
 
     @property
     def url(self) -> str: ...
@@ -30,36 +29,36 @@ class Machine(Protocol):
     def alive(self) -> bool: ...
 
     def log(self) -> str:
-        """All it has said so far."""
+        """Return the whole log so far."""
         ...
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL 30 s later."""
+        """Send SIGTERM, and SIGKILL after 30 s."""
         ...
 
     def kill(self) -> None: ...
 
 
-class Machines(Protocol):
-    """Starts machines; ``model`` is the unpacked archive, ``home`` a folder of the machine's own."""
+class Launcher(Protocol):
+    """Starts machines. ``model`` is the unpacked archive, ``folder`` belongs to the machine alone."""
 
-    def start(self, plan: Plan, model: Path | None, home: Path) -> Machine: ...
+    def launch(self, plan: EndpointPlan, model: Path | None, folder: Path) -> Machine: ...
 
 
 def passes_ping(machine: Machine) -> bool:
-    """Whether it answers ``/ping`` with 200 in time."""
+    """Return true if the machine answers ``/ping`` with 200 in time."""
     try:
-        return requests.get(f"{machine.url}/ping", timeout=PING).status_code == 200
+        return requests.get(f"{machine.url}/ping", timeout=PING_TIMEOUT_S).status_code == 200
     except requests.RequestException:
         return False
 
 
-class Process:
-    """The box of this checkout, started by its own ``serve``."""
+class ProcessMachine:
+    """A box of this checkout as a process."""
 
-    def __init__(self, box: running.RunningBox, archives: Path) -> None:
+    def __init__(self, box: boxes.RunningBox, archives_folder: Path) -> None:
         self._box = box
-        self.archives, self.archives_inside = archives, str(archives)
+        self.archives_folder, self.archives_folder_inside = archives_folder, str(archives_folder)
 
     @property
     def url(self) -> str:
@@ -83,24 +82,26 @@ class Process:
         self._box.stop(signal.SIGKILL)
 
 
-class Processes:
-    """Machines that are processes: the image is not looked at."""
+class ProcessLauncher:
+    """Starts machines as processes, whatever image the plan names."""
 
-    def start(self, plan: Plan, model: Path | None, home: Path) -> Process:
-        archives = home / "models"
-        archives.mkdir(parents=True)
-        mode = {"SAGEMAKER_MULTI_MODEL": "true"} if plan.multi_model else {}
-        variables = {"TRIREME_MODEL_ARCHIVES": str(archives), **mode, **plan.environment}
-        return Process(running.start_box(home, model, clients=(), arguments="serve", **variables), archives)
+    def launch(self, plan: EndpointPlan, model: Path | None, folder: Path) -> ProcessMachine:
+        archives_folder = folder / "models"
+        archives_folder.mkdir(parents=True)
+        mode_variables = {"SAGEMAKER_MULTI_MODEL": "true"} if plan.multi_model else {}
+        variables = {"TRIREME_MODEL_ARCHIVES": str(archives_folder), **mode_variables, **plan.environment}
+        return ProcessMachine(
+            boxes.start_box(folder, model, clients=(), arguments="serve", **variables), archives_folder
+        )
 
 
-class Pod:
-    """A container of the real image."""
+class PodmanMachine:
+    """A container under Podman."""
 
-    archives_inside = "/opt/ml/models"
+    archives_folder_inside = "/opt/ml/models"
 
-    def __init__(self, identity: str, port: int, archives: Path) -> None:
-        self.id, self._port, self.archives = identity, port, archives
+    def __init__(self, container_id: str, port: int, archives_folder: Path) -> None:
+        self.id, self._port, self.archives_folder = container_id, port, archives_folder
 
     @property
     def url(self) -> str:
@@ -110,8 +111,8 @@ class Pod:
         return bool(podman("ps", "--quiet", "--filter", f"id={self.id}"))
 
     def log(self) -> str:
-        done = subprocess.run(["podman", "logs", self.id], capture_output=True, text=True, check=False)
-        return done.stdout + done.stderr
+        completed = subprocess.run(["podman", "logs", self.id], capture_output=True, text=True, check=False)
+        return completed.stdout + completed.stderr
 
     def stop(self) -> None:
         podman("stop", "--time", "30", self.id)
@@ -121,17 +122,19 @@ class Pod:
         podman("kill", self.id)
 
 
-class Podman:
-    """Machines that are containers, as the platform starts them: ``docker run IMAGE serve``."""
+class PodmanLauncher:
+    """Starts machines as containers, in SageMaker's way: ``docker run IMAGE serve``."""
 
-    def start(self, plan: Plan, model: Path | None, home: Path) -> Pod:
-        archives = home / "models"
-        archives.mkdir(parents=True)
-        port = running.free_port()
-        mode = {"SAGEMAKER_MULTI_MODEL": "true"} if plan.multi_model else {}
+    def launch(self, plan: EndpointPlan, model: Path | None, folder: Path) -> PodmanMachine:
+        archives_folder = folder / "models"
+        archives_folder.mkdir(parents=True)
+        port = boxes.free_port()
+        mode_variables = {"SAGEMAKER_MULTI_MODEL": "true"} if plan.multi_model else {}
         flags = [
-            word for name, value in {**mode, **plan.environment}.items() for word in ("-e", f"{name}={value}")
+            argument
+            for name, value in {**mode_variables, **plan.environment}.items()
+            for argument in ("-e", f"{name}={value}")
         ]
         flags += ["-v", f"{model}:/opt/ml/model:ro"] if model else []
-        flags += ["-v", f"{archives}:/opt/ml/models:ro", "-p", f"127.0.0.1:{port}:8080"]
-        return Pod(podman("run", "-d", *flags, plan.image, "serve"), port, archives)
+        flags += ["-v", f"{archives_folder}:/opt/ml/models:ro", "-p", f"127.0.0.1:{port}:8080"]
+        return PodmanMachine(podman("run", "-d", *flags, plan.image, "serve"), port, archives_folder)

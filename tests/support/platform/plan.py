@@ -1,4 +1,4 @@
-"""What an endpoint's records in the SageMaker API say that is to run."""
+"""Read from SageMaker's API what an endpoint is to run."""
 
 from __future__ import annotations
 
@@ -6,62 +6,67 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: Seconds that a container may take to pass its first ping, unless the configuration says otherwise.
-STARTUP = 480.0
+DEFAULT_STARTUP_TIMEOUT_S = 480.0  # until the first successful ping
 
 
 @dataclass(frozen=True)
-class Asynchronous:
-    """Where the answers of an asynchronous endpoint go, and how many are worked on at once."""
+class AsyncConfig:
+    """The S3 prefixes of an asynchronous endpoint's responses and failures, and its concurrency per instance."""
 
-    output: str
-    failure: str
-    at_once: int
+    output_url: str
+    failure_url: str
+    max_concurrent: int
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One endpoint: its one variant, the container, and how many of it there are to be."""
+class EndpointPlan:
+    """What one endpoint with a single variant is to run."""
 
-    endpoint: str
-    config: str
+    endpoint_name: str
+    config_name: str
     variant: str
     image: str
-    #: ``model.tar.gz``, or in multi-model mode the prefix below which the archives lie; may be empty.
-    data: str
+    #: The S3 URL of a ``model.tar.gz``, or of a multi-model endpoint's archives; empty if the image has the models.
+    model_data_url: str
     environment: Mapping[str, str]
     multi_model: bool
-    count: int
-    startup: float
-    asynchronous: Asynchronous | None
+    instance_count: int
+    startup_timeout_s: float
+    async_config: AsyncConfig | None
 
 
-def plan_of(sagemaker: Any, name: str) -> Plan:
-    """Read endpoint, configuration and model; botocore's ``ClientError`` where one of them is not there."""
+def read_plan(sagemaker: Any, name: str) -> EndpointPlan:
+    """Read an endpoint's description, configuration and model.
+
+    Raises:
+        botocore.exceptions.ClientError: One of them does not exist.
+    """
     endpoint = sagemaker.describe_endpoint(EndpointName=name)
     config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
     variant = config["ProductionVariants"][0]
     model = sagemaker.describe_model(ModelName=variant["ModelName"])
     container = model.get("PrimaryContainer") or model["Containers"][0]
     source = container.get("ModelDataSource", {}).get("S3DataSource", {})
-    return Plan(
-        endpoint=name,
-        config=endpoint["EndpointConfigName"],
+    return EndpointPlan(
+        endpoint_name=name,
+        config_name=endpoint["EndpointConfigName"],
         variant=variant["VariantName"],
         image=container.get("Image", ""),
-        data=container.get("ModelDataUrl") or source.get("S3Uri", ""),
+        model_data_url=container.get("ModelDataUrl") or source.get("S3Uri", ""),
         environment=container.get("Environment", {}),
         multi_model=container.get("Mode") == "MultiModel",
         # A serverless variant has no count.
-        count=endpoint["ProductionVariants"][0].get("DesiredInstanceCount", 1),
-        startup=variant.get("ContainerStartupHealthCheckTimeoutInSeconds", STARTUP),
-        asynchronous=_asynchronous(config.get("AsyncInferenceConfig")),
+        instance_count=endpoint["ProductionVariants"][0].get("DesiredInstanceCount", 1),
+        startup_timeout_s=variant.get(
+            "ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_STARTUP_TIMEOUT_S
+        ),
+        async_config=_read_async_config(config.get("AsyncInferenceConfig")),
     )
 
 
-def _asynchronous(config: Mapping[str, Any] | None) -> Asynchronous | None:
+def _read_async_config(config: Mapping[str, Any] | None) -> AsyncConfig | None:
     if not config:
         return None
-    output = config["OutputConfig"]["S3OutputPath"]
-    at_once = config.get("ClientConfig", {}).get("MaxConcurrentInvocationsPerInstance", 4)
-    return Asynchronous(output, config["OutputConfig"].get("S3FailurePath", output), at_once)
+    output_url = config["OutputConfig"]["S3OutputPath"]
+    max_concurrent = config.get("ClientConfig", {}).get("MaxConcurrentInvocationsPerInstance", 4)
+    return AsyncConfig(output_url, config["OutputConfig"].get("S3FailurePath", output_url), max_concurrent)

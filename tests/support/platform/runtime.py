@@ -1,4 +1,4 @@
-"""SageMaker's runtime as boto3 asks it: whole answers, streams, and the asynchronous way."""
+"""The HTTP routes of SageMaker's runtime: ``InvokeEndpoint``, its response stream and ``InvokeEndpointAsync``."""
 
 from __future__ import annotations
 
@@ -9,126 +9,154 @@ import requests
 from flask import Blueprint, Request, Response, request
 
 from sm.router.streaming import aws_eventstream
-from tests.support.platform.asynchronous import Asked, Worker
+from tests.support.platform.asynchronous import AsyncInvocation, AsyncWorker
 from tests.support.platform.endpoint import Endpoint
-from tests.support.platform.failures import Refused, invalid, of_model
+from tests.support.platform.failures import InvocationFailed, model_error, validation_error
 from tests.support.platform.instance import Instance
 
-PREFIX = "X-Amzn-SageMaker-"
-#: What SageMaker passes on to the caller beside the body.
-RETURNED = tuple(f"{PREFIX}{name}" for name in ("Custom-Attributes", "New-Session-Id", "Closed-Session-Id"))
-#: What boto3 puts into headers of SageMaker's own where HTTP has one.
-OWN = {f"{PREFIX}Content-Type": "Content-Type", f"{PREFIX}Accept": "Accept"}
-#: The largest body in bytes.
-LARGEST = 25 * 2**20
+HEADER_PREFIX = "X-Amzn-SageMaker-"
+#: The container's headers that SageMaker returns to the caller.
+RETURNED_HEADERS = tuple(
+    f"{HEADER_PREFIX}{name}" for name in ("Custom-Attributes", "New-Session-Id", "Closed-Session-Id")
+)
+#: Headers of boto3's that SageMaker renames for the container.
+RENAMED_HEADERS = {f"{HEADER_PREFIX}Content-Type": "Content-Type", f"{HEADER_PREFIX}Accept": "Accept"}
+#: SageMaker's limit for a request body.
+MAX_BODY_BYTES = 25 * 2**20
 
 
-def blueprint(endpoint: Callable[[str], Endpoint], worker: Worker) -> Blueprint:
-    """``endpoint`` finds one by name, or raises :class:`Refused`."""
+def blueprint(find_endpoint: Callable[[str], Endpoint], worker: AsyncWorker) -> Blueprint:
+    """Return the routes. ``find_endpoint`` returns an endpoint by name, or raises :class:`InvocationFailed`."""
     routes = Blueprint("runtime", __name__)
 
-    @routes.errorhandler(Refused)
-    def refused(error: Refused) -> Response:
-        headers = {"x-amzn-ErrorType": error.kind}
+    @routes.errorhandler(InvocationFailed)
+    def report_failure(error: InvocationFailed) -> Response:
+        headers = {"x-amzn-ErrorType": error.error_type}
         return Response(error.body(), error.status, headers, content_type="application/json")
 
     @routes.post("/endpoints/<name>/invocations")
     def invoke(name: str) -> Response:
-        asked = endpoint(name)
-        instance, answer = asked.post(_body(request), _headers(request), _target(asked, request))
-        body = _whole(instance, answer)
-        return Response(body, 200, _returned(asked, answer), content_type=answer.headers["Content-Type"])
+        endpoint = find_endpoint(name)
+        instance, response = endpoint.invoke(
+            _read_body(request), _container_headers(request), _target_model(endpoint, request)
+        )
+        body = _read_success(instance, response)
+        return Response(
+            body, 200, _response_headers(endpoint, response), content_type=response.headers["Content-Type"]
+        )
 
     @routes.post("/endpoints/<name>/invocations-response-stream")
     def stream(name: str) -> Response:
-        asked = endpoint(name)
-        instance, answer = asked.post(_body(request), _headers(request), _target(asked, request))
-        if answer.status_code >= 400:
-            _whole(instance, answer)
+        endpoint = find_endpoint(name)
+        instance, response = endpoint.invoke(
+            _read_body(request), _container_headers(request), _target_model(endpoint, request)
+        )
+        if response.status_code >= 400:
+            _read_success(instance, response)
         headers = {
-            **_returned(asked, answer),
-            f"{PREFIX}Content-Type": answer.headers["Content-Type"],
+            **_response_headers(endpoint, response),
+            f"{HEADER_PREFIX}Content-Type": response.headers["Content-Type"],
         }
-        return Response(_frames(answer), 200, headers, content_type=aws_eventstream.EVENT_STREAM)
+        return Response(_event_frames(response), 200, headers, content_type=aws_eventstream.EVENT_STREAM)
 
     @routes.post("/endpoints/<name>/async-invocations")
-    def later(name: str) -> Response:
-        asked = endpoint(name)
-        if asked.plan.asynchronous is None:
-            raise invalid(f"Endpoint {name} is not an asynchronous endpoint.")
-        identity = request.headers.get(f"{PREFIX}Inference-Id") or str(uuid.uuid4())
-        call = Asked(
-            identity,
-            request.headers[f"{PREFIX}InputLocation"],
-            _headers(request),
-            float(request.headers.get(f"{PREFIX}InvocationTimeoutSeconds", 900)),
+    def invoke_async(name: str) -> Response:
+        endpoint = find_endpoint(name)
+        if endpoint.plan.async_config is None:
+            raise validation_error(f"Endpoint {name} is not an asynchronous endpoint.")
+        invocation_id = request.headers.get(f"{HEADER_PREFIX}Inference-Id") or str(uuid.uuid4())
+        invocation = AsyncInvocation(
+            invocation_id,
+            request.headers[f"{HEADER_PREFIX}InputLocation"],
+            _container_headers(request),
+            float(request.headers.get(f"{HEADER_PREFIX}InvocationTimeoutSeconds", 900)),
         )
-        output, failure = worker.take(asked, call)
-        places = {f"{PREFIX}OutputLocation": output, f"{PREFIX}FailureLocation": failure}
-        return Response(f'{{"InferenceId":"{identity}"}}', 202, places, content_type="application/json")
+        output_url, failure_url = worker.submit(endpoint, invocation)
+        locations = {
+            f"{HEADER_PREFIX}OutputLocation": output_url,
+            f"{HEADER_PREFIX}FailureLocation": failure_url,
+        }
+        return Response(
+            f'{{"InferenceId":"{invocation_id}"}}', 202, locations, content_type="application/json"
+        )
 
     return routes
 
 
-def _body(asked: Request) -> bytes:
-    body = asked.get_data(cache=False)
-    if len(body) > LARGEST:
-        raise invalid(f"Request body of {len(body)} bytes is over the limit of {LARGEST} bytes.", 413)
+def _read_body(incoming: Request) -> bytes:
+    body = incoming.get_data(cache=False)
+    if len(body) > MAX_BODY_BYTES:
+        raise validation_error(
+            f"Request body of {len(body)} bytes is over the limit of {MAX_BODY_BYTES} bytes.", 413
+        )
     return body
 
 
-def _headers(asked: Request) -> dict[str, str]:
-    """What the container gets to see."""
-    own = {plain: asked.headers[name] for name, plain in OWN.items() if name in asked.headers}
-    plain = {name: value for name, value in asked.headers if name in ("Content-Type", "Accept")}
-    theirs = {
-        name: value
-        for name, value in asked.headers
-        if name.lower().startswith(PREFIX.lower()) and name.lower() not in map(str.lower, OWN)
+def _container_headers(incoming: Request) -> dict[str, str]:
+    """Return the headers for the container."""
+    renamed = {
+        standard: incoming.headers[name]
+        for name, standard in RENAMED_HEADERS.items()
+        if name in incoming.headers
     }
-    return {"Accept": "*/*", **plain, **own, **theirs}
+    standard = {name: value for name, value in incoming.headers if name in ("Content-Type", "Accept")}
+    passed_on = {
+        name: value
+        for name, value in incoming.headers
+        if name.lower().startswith(HEADER_PREFIX.lower())
+        and name.lower() not in map(str.lower, RENAMED_HEADERS)
+    }
+    return {"Accept": "*/*", **standard, **renamed, **passed_on}
 
 
-def _target(endpoint: Endpoint, asked: Request) -> str:
-    """The model that is named; only where there are several, and there always."""
-    if endpoint.plan.asynchronous is not None:
-        raise invalid(
-            f"Endpoint {endpoint.plan.endpoint} is asynchronous: it takes InvokeEndpointAsync alone."
+def _target_model(endpoint: Endpoint, incoming: Request) -> str:
+    """Return the target model of a multi-model endpoint; empty for others.
+
+    Raises:
+        InvocationFailed: The header is missing for a multi-model endpoint, or given for another one.
+    """
+    if endpoint.plan.async_config is not None:
+        raise validation_error(
+            f"Endpoint {endpoint.plan.endpoint_name} is asynchronous: it takes InvokeEndpointAsync alone."
         )
-    target = asked.headers.get(f"{PREFIX}Target-Model", "")
+    target = incoming.headers.get(f"{HEADER_PREFIX}Target-Model", "")
     if endpoint.plan.multi_model and not target:
-        raise invalid("TargetModel must be set for a multi-model endpoint.")
+        raise validation_error("TargetModel must be set for a multi-model endpoint.")
     if target and not endpoint.plan.multi_model:
-        raise invalid(
-            f"TargetModel is set, but endpoint {endpoint.plan.endpoint} is no multi-model endpoint."
+        raise validation_error(
+            f"TargetModel is set, but endpoint {endpoint.plan.endpoint_name} is no multi-model endpoint."
         )
     return target
 
 
-def _whole(instance: Instance, answer: requests.Response) -> bytes:
-    """The body of a success; a ``ModelError`` for any other, or if it breaks off."""
+def _read_success(instance: Instance, response: requests.Response) -> bytes:
+    """Return the body of a successful response.
+
+    Raises:
+        InvocationFailed: The status is an error, or the body broke off.
+    """
     try:
-        body = answer.content
+        body = response.content
     except requests.RequestException:
-        raise of_model(0, "The answer of container primary broke off.", instance.stream.arn) from None
-    if answer.status_code >= 400:
-        raise of_model(answer.status_code, body.decode(errors="replace"), instance.stream.arn)
+        raise model_error(0, "The answer of container primary broke off.", instance.log_stream.arn) from None
+    if response.status_code >= 400:
+        raise model_error(response.status_code, body.decode(errors="replace"), instance.log_stream.arn)
     return body
 
 
-def _returned(endpoint: Endpoint, answer: requests.Response) -> Mapping[str, str]:
-    kept = {name: answer.headers[name] for name in RETURNED if name in answer.headers}
-    return {**kept, "x-Amzn-Invoked-Production-Variant": endpoint.plan.variant}
+def _response_headers(endpoint: Endpoint, response: requests.Response) -> Mapping[str, str]:
+    passed_on = {name: response.headers[name] for name in RETURNED_HEADERS if name in response.headers}
+    return {**passed_on, "x-Amzn-Invoked-Production-Variant": endpoint.plan.variant}
 
 
-def _frames(answer: requests.Response) -> Iterator[bytes]:
-    """Each chunk as the container sends it."""
+def _event_frames(response: requests.Response) -> Iterator[bytes]:
+    """Yield one event of AWS's event stream for each chunk that the container sends."""
     try:
-        for chunk in answer.iter_content(chunk_size=None):
+        for chunk in response.iter_content(chunk_size=None):
             yield aws_eventstream.part(chunk)
     except requests.RequestException:
         headers = {":message-type": "exception", ":exception-type": "ModelStreamError"}
         body = b'{"Message":"The stream of container primary broke.","ErrorCode":"StreamBroken"}'
         yield aws_eventstream.frame({**headers, ":content-type": "application/json"}, body)
     finally:
-        answer.close()
+        response.close()

@@ -1,4 +1,4 @@
-"""A fake AWS whose endpoints are real boxes."""
+"""Fixtures: a fake AWS whose SageMaker endpoints are real boxes, and a model repository to deploy on it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 from tests.support.aws import fake_aws
 from tests.support.platform.account import Account
 from tests.support.platform.host import Host
-from tests.support.platform.machines import Processes
+from tests.support.platform.machines import ProcessLauncher
 from tests.support.tritons import MODELS
 
-#: A team's client: the words of a text, by way of a model, one by one. It waits for a file where a word is its path.
-CLIENT = '''
+#: A streaming client that sends each word of a text through a model. Some words are commands: it waits 0.5 s for
+#: ``wait``, for a file to exist if the word is a path, raises for ``boom``, and sends $NAME for ``name``.
+CLIENT_SOURCE = '''
 import os
 import time
 
@@ -48,7 +49,7 @@ class Team(StreamingClient):
 
 @dataclass(frozen=True)
 class Platform:
-    """A host and the account of its only customer."""
+    """The fake SageMaker and the account of its only customer."""
 
     host: Host
     account: Account
@@ -56,16 +57,16 @@ class Platform:
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """The host's machines are processes."""
+    """A fake SageMaker that runs its instances as processes."""
     with fake_aws() as address:
-        host = Host(f"http://{address}", Processes(), tmp_path_factory.mktemp("machines"))
-        with host.follow():
+        host = Host(f"http://{address}", ProcessLauncher(), tmp_path_factory.mktemp("machines"))
+        with host.run():
             yield Platform(host, Account(host.url))
 
 
-def team(folder: Path) -> Path:
-    """The repository of a team: a model, and its client in ``code/``."""
+def write_team_repository(folder: Path) -> Path:
+    """Write a model repository with one model and its client in ``code/``, and return its folder."""
     MODELS["words"].write(folder / "words")
     (folder / "code").mkdir()
-    (folder / "code" / "team.py").write_text(CLIENT)
+    (folder / "code" / "team.py").write_text(CLIENT_SOURCE)
     return folder
