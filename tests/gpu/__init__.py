@@ -1,1 +1,1 @@
-"""``python -m tests.gpu``: one command that shows what this box does on a machine with a GPU, and how fast."""
+"""``python -m tests.gpu``: checks this box on a machine with a GPU, and measures its speed."""

@@ -1,9 +1,9 @@
-"""Prove this box on a machine with a GPU, with nothing fetched.
+"""Check and measure this box on a machine with a GPU, without downloads.
 
     python -m tests.gpu --bundle build/gpu-bundle --out gpu-results
 
 It needs Python 3.12 with torch, onnx, onnxruntime, OpenCV and NumPy, and the folder of ``make gpu-bundle``. It writes
-gpu.json and gpu.md. The same command goes on where the last one stopped; so it fits into calls of ten minutes.
+gpu.json and gpu.md. Run again, it continues where the last run stopped, so that it fits into calls of ten minutes.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ from tests.gpu.unpacking import unpack
 UNPACKED = "TRIREME_GPU_UNPACKED"
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__.splitlines()[0])
-    made.add_argument("--bundle", type=Path, required=True, help="the folder that make gpu-bundle made")
-    made.add_argument("--out", type=Path, default=Path("gpu-results"), help="where gpu.json and gpu.md go")
-    made.add_argument(
-        "--work", type=Path, default=Path("/tmp/trireme-gpu"), help="for what is unpacked and built"
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__.splitlines()[0])
+    parser.add_argument("--bundle", type=Path, required=True, help="the folder that make gpu-bundle made")
+    parser.add_argument("--out", type=Path, default=Path("gpu-results"), help="where gpu.json and gpu.md go")
+    parser.add_argument(
+        "--work", type=Path, default=Path("/tmp/trireme-gpu"), help="folder for unpacked and built files"
     )
-    made.add_argument(
-        "--minutes", type=float, default=9.5, help="time of this call; what is left is for the next"
+    parser.add_argument(
+        "--minutes", type=float, default=9.5, help="time for this run; the next run does the rest"
     )
-    made.add_argument("--seconds", type=float, default=3.0, help="of each measurement of the benchmark")
-    made.add_argument("--short", action="store_true", help="fewer requests: to see that it runs")
-    made.add_argument("--precision", choices=("fp16", "fp32"), help="default: fp16 on a GPU, else fp32")
-    made.add_argument("--only", nargs="+", metavar="STAGE", help="these stages alone, again if they are done")
-    made.add_argument("--stage", help=argparse.SUPPRESS)  # a process of the command's own
-    return made
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="length of each measurement of the benchmark"
+    )
+    parser.add_argument("--short", action="store_true", help="fewer requests, to see that the command works")
+    parser.add_argument("--precision", choices=("fp16", "fp32"), help="default: fp16 on a GPU, else fp32")
+    parser.add_argument(
+        "--only", nargs="+", metavar="STAGE", help="run these stages only, even if they are done"
+    )
+    parser.add_argument("--stage", help=argparse.SUPPRESS)  # for the process of one stage
+    return parser
 
 
 def stages() -> tuple[Stage, ...]:
@@ -60,9 +64,9 @@ def stages() -> tuple[Stage, ...]:
     )
 
 
-def main(words: list[str]) -> int:
-    began = time.monotonic()
-    options = parser().parse_args(words)
+def main(arguments: list[str]) -> int:
+    start = time.monotonic()
+    options = make_parser().parse_args(arguments)
     for folder in (options.work, options.out):
         folder.mkdir(parents=True, exist_ok=True)
     bundle, work, out = (path.absolute() for path in (options.bundle, options.work, options.out))
@@ -71,42 +75,47 @@ def main(words: list[str]) -> int:
         return 2
     if UNPACKED not in os.environ:
         os.environ.update(unpack(bundle, work), **{UNPACKED: "1", "TRIREME_CACHE": str(work / "cache")})
-        # A fresh start, so that each import sees the bundle's packages.
-        os.execv(sys.executable, [sys.executable, "-m", "tests.gpu", *words])
+        # Start again, so that every import finds the bundle's packages.
+        os.execv(sys.executable, [sys.executable, "-m", "tests.gpu", *arguments])
     import torch
 
     has_gpu = torch.cuda.is_available()
     precision = options.precision or ("fp16" if has_gpu else "fp32")
     context = Context(bundle, work, out, options.short, options.seconds, precision, has_gpu)
-    every = stages()
+    all_stages = stages()
     if options.stage:
-        stage = next(stage for stage in every if stage.name == options.stage)
+        stage = next(stage for stage in all_stages if stage.name == options.stage)
         write_result(stage.name, stage.run(context), work)
         return 0
-    return run(every, options, context, words, began)
+    return run(all_stages, options, context, arguments, start)
 
 
 def run(
-    every: tuple[Stage, ...], options: argparse.Namespace, context: Context, words: list[str], began: float
+    all_stages: tuple[Stage, ...],
+    options: argparse.Namespace,
+    context: Context,
+    arguments: list[str],
+    start: float,
 ) -> int:
-    unknown = set(options.only or ()) - {stage.name for stage in every}
+    unknown = set(options.only or ()) - {stage.name for stage in all_stages}
     if unknown:
         print(
-            f"no stage {min(unknown)}; there are {', '.join(stage.name for stage in every)}", file=sys.stderr
+            f"no stage {min(unknown)}; there are {', '.join(stage.name for stage in all_stages)}",
+            file=sys.stderr,
         )
         return 2
     results = Results(context.out / RESULTS)
-    chosen = [stage for stage in every if not options.only or stage.name in options.only]
+    chosen = [stage for stage in all_stages if not options.only or stage.name in options.only]
     if options.only:
         for stage in chosen:
             results.stages.pop(stage.name, None)
-    whole = run_all(chosen, results, context.work, words, began + options.minutes * 60)
+    is_complete = run_all(chosen, results, context.work, arguments, start + options.minutes * 60)
     outcomes = [check["outcome"] for check in results.checks]
     print(
         f"{outcomes.count('passed')} passed, {outcomes.count('failed')} failed, "
-        f"{outcomes.count('not applicable')} not applicable; {'done' if whole else 'not done'}: {context.out}"
+        f"{outcomes.count('not applicable')} not applicable; {'done' if is_complete else 'not done'}: {context.out}"
     )
-    return 0 if whole and "failed" not in outcomes else 1
+    return 0 if is_complete and "failed" not in outcomes else 1
 
 
 if __name__ == "__main__":

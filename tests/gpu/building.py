@@ -1,4 +1,4 @@
-"""Stages before anything is served: the machine, the graphs made again, the models built, TensorRT's plans."""
+"""Stages before anything is served: the machine, the restored graphs, the built models and TensorRT plans."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ REQUIRED_MODULES = (
     *("torch", "onnx", "onnxruntime", "cv2", "numpy", "PIL", "tokenizers", "transformers"),
     *("grpc", "google.protobuf", "prometheus_client", "requests", "rich", "h11", "click", "anyio"),
 )
-#: Seconds for one model, its comparison included.
+#: For one model, including its comparison.
 BUILD_TIMEOUT_S = 200
 
 
 def machine(context: Context) -> Result:
-    """Name the machine, and what is on it."""
-    smi = _run(
+    """Describe the machine and its packages."""
+    smi = _output_of(
         "nvidia-smi", "--query-gpu=name,memory.total,driver_version,compute_cap", "--format=csv,noheader"
     )
     packages = {name: _version(name) for name in ("torch", "onnx", "onnxruntime", "numpy", "tritonclient")}
@@ -65,14 +65,14 @@ def machine(context: Context) -> Result:
 
 
 def graphs(context: Context) -> Result:
-    """Make the graphs again where ``sm build-model`` looks for what a recipe built."""
-    kinds = {}
+    """Restore the graphs where ``sm build-model`` looks for a recipe's result."""
+    weights_by_model = {}
     for model in MODELS:
         source = context.bundle / WEIGHTS / model
         target = context.cache / "models" / model / Recipe.load(HERE / "model" / model).key
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
-        kinds[model] = weights.ABOUT[weights.restore(source, target / "model.onnx")]
+        weights_by_model[model] = weights.DESCRIPTIONS[weights.restore(source, target / "model.onnx")]
         for path in source.iterdir():
             if path.name not in (
                 "graph.onnx",
@@ -86,38 +86,41 @@ def graphs(context: Context) -> Result:
         link = context.files / "models" / model
         link.unlink(missing_ok=True)
         link.symlink_to(target)
-    return Result([], kinds)
+    return Result([], weights_by_model)
 
 
 def programs(context: Context) -> Result:
-    """Build every model for the torch target, twice: for the box, and for services that send float32."""
+    """Build every model for the torch target twice: for the box, and for services that send float32."""
     result = Result(figures={})
     for model in MODELS:
         builds: tuple[tuple[Path, tuple[str, ...]], ...] = (
             (context.repository, ()),
             (context.plain, ("--no-uint8", "--no-compare")),
         )
-        for repository, words in builds:
+        for repository, options in builds:
             if repository == context.plain and model == "bert_base":
                 shutil.rmtree(repository / model, ignore_errors=True)
                 shutil.copytree(context.repository / model, repository / model)
                 continue
-            began = time.monotonic()
-            if context.short and "--no-compare" not in words:
-                words = (*words, "--no-compare")
-            done = Manifest.read(repository / model / "1")
-            if done is None or done.precision != context.precision:  # else an earlier call has built it
-                fault = build(context, model, "torch", repository, "--precision", context.precision, *words)
+            start = time.monotonic()
+            if context.short and "--no-compare" not in options:
+                options = (*options, "--no-compare")
+            built = Manifest.read(repository / model / "1")
+            # An earlier run may have built it.
+            if built is None or built.precision != context.precision:
+                error = build(context, model, "torch", repository, "--precision", context.precision, *options)
             else:
-                fault = ""
-            seconds = time.monotonic() - began
-            if fault:
-                raise RuntimeError(f"{model}: {fault}")
+                error = ""
+            seconds = time.monotonic() - start
+            if error:
+                raise RuntimeError(f"{model}: {error}")
             if not context.has_gpu:
-                _on_processors(repository / model / "config.pbtxt")
+                _set_kind_cpu(repository / model / "config.pbtxt")
             manifest = Manifest.read(repository / model / "1")
             assert manifest is not None
-            name = f"{model}, torch, {context.precision}{', float32 inputs' if '--no-uint8' in words else ''}"
+            name = (
+                f"{model}, torch, {context.precision}{', float32 inputs' if '--no-uint8' in options else ''}"
+            )
             result.figures[name] = json.loads(manifest.model_dump_json())
             result.checks.append(
                 Check(
@@ -130,20 +133,20 @@ def programs(context: Context) -> Result:
 
 
 def plans(context: Context) -> Result:
-    """Build and inspect TensorRT plans where TensorRT is, and try a plan of another GPU."""
+    """Build and inspect TensorRT plans if TensorRT is installed, and check that a plan of another GPU is refused."""
     names = [f"{model}: a TensorRT plan" for model in MODELS] + [
         "a plan of another GPU is refused with a sentence"
     ]
-    missing = None
+    reason = None
     if not context.has_gpu:
-        missing = "there is no GPU"
+        reason = "there is no GPU"
     elif not importlib.util.find_spec("tensorrt") and trtexec.find() is None:
-        missing = "neither the Python package tensorrt nor trtexec is on this machine"
-    if missing:
-        return Result([Check(name, "not applicable", missing) for name in names])
+        reason = "neither the Python package tensorrt nor trtexec is on this machine"
+    if reason:
+        return Result([Check(name, "not applicable", reason) for name in names])
     result, out = Result(figures={}), context.work / "plans"
     for model, name in zip(MODELS, names, strict=False):
-        words = (
+        options = (
             "--precision",
             "fp16",
             "--timing-cache",
@@ -152,17 +155,17 @@ def plans(context: Context) -> Result:
             "1:4:8",
         )
         if model == "bert_base":
-            words = (*words[:4], "--shapes", "input_ids=1x16,4x64,8x128")
-        fault = build(context, model, "tensorrt", out, *words)
-        manifest = None if fault else Manifest.read(out / model / "1")
-        detail = fault or (manifest.model_dump_json() if manifest else "no manifest")
-        result.checks.append(Check(name, "failed" if fault or not manifest else "passed", detail[:600]))
-    result.checks.append(_foreign_plan(out, names[-1]))
+            options = (*options[:4], "--shapes", "input_ids=1x16,4x64,8x128")
+        error = build(context, model, "tensorrt", out, *options)
+        manifest = None if error else Manifest.read(out / model / "1")
+        detail = error or (manifest.model_dump_json() if manifest else "no manifest")
+        result.checks.append(Check(name, "failed" if error or not manifest else "passed", detail[:600]))
+    result.checks.append(_check_plan_of_another_gpu(out, names[-1]))
     return result
 
 
-def build(context: Context, model: str, target: str, out: Path, *words: str) -> str:
-    """Run ``sm build-model``; return its complaint, empty if it built the model."""
+def build(context: Context, model: str, target: str, out: Path, *options: str) -> str:
+    """Run ``sm build-model``. Returns its error, or an empty string if it built the model."""
     command = (
         sys.executable,
         "-m",
@@ -173,7 +176,7 @@ def build(context: Context, model: str, target: str, out: Path, *words: str) -> 
         target,
         "--out",
         str(out),
-        *words,
+        *options,
     )
     environment = {**os.environ, "TRIREME_CACHE": str(context.cache)}
     completed = subprocess.run(
@@ -188,7 +191,7 @@ def build(context: Context, model: str, target: str, out: Path, *words: str) -> 
     return completed.stderr.strip()[-800:] if completed.returncode else ""
 
 
-def _foreign_plan(out: Path, name: str) -> Check:
+def _check_plan_of_another_gpu(out: Path, name: str) -> Check:
     for model in MODELS:
         file = out / model / "1" / "manifest.json"
         if not file.is_file():
@@ -196,22 +199,22 @@ def _foreign_plan(out: Path, name: str) -> Check:
         manifest = Manifest.read(file.parent)
         if manifest is None or manifest.gpu is None:
             continue
-        other = manifest.model_copy(
+        foreign_manifest = manifest.model_copy(
             update={"gpu": manifest.gpu.model_copy(update={"compute_capability": "5.2"})}
         )
-        sentence = other.find_misfit(hardware.Hardware.find())
+        sentence = foreign_manifest.find_misfit(hardware.Hardware.find())
         return Check(
             name, "passed" if sentence and "5.2" in sentence else "failed", sentence or "it was accepted"
         )
     return Check(name, "not applicable", "no plan was built")
 
 
-def _on_processors(config: Path) -> None:
-    """A bare Triton takes KIND_GPU for an error where there is none; the box itself runs it on the CPU."""
+def _set_kind_cpu(config: Path) -> None:
+    """Without a GPU, a bare Triton refuses KIND_GPU. The box itself would run the model on the CPU."""
     config.write_text(config.read_text().replace("KIND_GPU", "KIND_CPU"))
 
 
-def _run(*command: str) -> str:
+def _output_of(*command: str) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -1,9 +1,9 @@
-"""Make the folder that travels to a machine with a GPU: wheels, two programs, small weights, golden tensors.
+"""Make the folder to copy to a machine with a GPU: wheels, two programs, small weights and golden tensors.
 
     make gpu-bundle
 
-The server's wheel is stripped of other Pythons' stubs; ResNet's and BERT's weights would not fit, so they are
-random there, from a seed, unless ``--real`` names them.
+The server's wheel keeps the stubs of one Python only. ResNet's and BERT's weights would not fit, so they are random,
+from a seed, unless ``--real`` names them.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from sm.tools.build.prepare import prepare
 from sm.tools.build.recipes import Recipe
 from sm.tools.build.samples import InProcess
 from tests.gpu import weights
-from tests.gpu.recording import Recording, thinned
+from tests.gpu.recording import RecordingRunner, sample_evenly
 from tests.gpu.unpacking import PROGRAMS, WEIGHTS, WHEELS
 
 MIB = 2**20
-LIMIT_MIB = 60
+MAX_BUNDLE_MIB = 60
 MODELS = ("resnet", "yolov5", "bert_base")
-#: The models that bring their own weights, as int8; the others would not fit.
-REAL = ("yolov5",)
+#: The models whose own weights are packed, as int8. Those of the others would not fit.
+MODELS_WITH_OWN_WEIGHTS = ("yolov5",)
 PYTHON = "3.12"
-#: What the router needs and a machine for GPU work does not have. It has torch, onnx, onnxruntime, OpenCV,
-#: NumPy, Pillow, uvloop, grpcio, protobuf, tokenizers, prometheus-client, requests, h11, click and anyio.
+#: The router's packages that a machine for GPU work lacks. It has torch, onnx, onnxruntime, OpenCV, NumPy,
+#: Pillow, uvloop, grpcio, protobuf, tokenizers, prometheus-client, requests, h11, click and anyio.
 PACKAGES = (
     *("flask", "werkzeug", "blinker", "itsdangerous", "gunicorn", "wsproto"),
     *("tritonclient", "python-rapidjson", "simplejpeg", "orjson", "pybase64"),
@@ -53,14 +53,14 @@ PACKAGES = (
     *("fastapi", "starlette", "uvicorn", "httptools", "opentelemetry-api"),
 )
 SERVER = "nvidia-pytriton"
-#: Parts of the server's wheel that stay.
-KEPT = ("pytriton/tritonserver/bin/", "pytriton/tritonserver/backends/", "nvidia_pytriton.libs/")
-#: Libraries that every Linux has, or that belong to the machine's own C library.
-OWN_LIBRARIES = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so", "ld-linux")
+#: Parts of the server's wheel to keep.
+KEPT_PARTS = ("pytriton/tritonserver/bin/", "pytriton/tritonserver/backends/", "nvidia_pytriton.libs/")
+#: Libraries that every Linux has, or that belong to the machine's C library.
+SYSTEM_LIBRARIES = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so", "ld-linux")
 
 
 def make(out: Path, python: str, real: Sequence[str]) -> float:
-    """Fill ``out`` anew; return its size in MiB. Raises :class:`StartError` if it is too large."""
+    """Fill ``out`` from scratch. Returns its size in MiB. Raises :class:`StartError` if it is too large."""
     shutil.rmtree(out, ignore_errors=True)
     (out / WHEELS).mkdir(parents=True)
     prepare(Settings.read(os.environ))
@@ -69,23 +69,32 @@ def make(out: Path, python: str, real: Sequence[str]) -> float:
     for model in MODELS:
         add_model(model, out / WEIGHTS / model, "int8" if model in real else "random")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / MIB
-    if size > LIMIT_MIB:
+    if size > MAX_BUNDLE_MIB:
         raise StartError(
-            f"{out} has {size:.1f} MiB, which is more than {LIMIT_MIB}: name fewer models with --real."
+            f"{out} has {size:.1f} MiB, which is more than {MAX_BUNDLE_MIB}: name fewer models with --real."
         )
     return size
 
 
 def collect_wheels(folder: Path, python: str) -> None:
-    """Download the wheels for ``python`` on Linux, with the versions of the lock file where it has them."""
+    """Download the wheels for ``python`` on Linux, in the versions of the lock file."""
     with tempfile.TemporaryDirectory() as downloads:
         pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check")
         constraint = ("--constraint", str(HERE / "requirements.lock"))
         platforms = [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (35, 34, 31, 28, 27, 24, 17)]
-        kind = ("--only-binary=:all:", "--implementation=cp", f"--python-version={python}", *platforms)
-        kind = (*kind, "--platform=manylinux2014_x86_64", "--platform=manylinux1_x86_64")
+        platform_options = (
+            "--only-binary=:all:",
+            "--implementation=cp",
+            f"--python-version={python}",
+            *platforms,
+        )
+        platform_options = (
+            *platform_options,
+            "--platform=manylinux2014_x86_64",
+            "--platform=manylinux1_x86_64",
+        )
         completed = subprocess.run(
-            (*pip, *kind, *constraint, "--dest", downloads, *PACKAGES, SERVER),
+            (*pip, *platform_options, *constraint, "--dest", downloads, *PACKAGES, SERVER),
             capture_output=True,
             text=True,
             check=False,
@@ -97,38 +106,38 @@ def collect_wheels(folder: Path, python: str) -> None:
 
 
 def repack(wheel: Path, target: Path, python: str) -> None:
-    """Copy a wheel with LZMA instead of deflate, and of the server's only what runs there."""
+    """Copy a wheel, compressed with LZMA instead of deflate, and of the server's wheel only the needed parts."""
     server = wheel.name.startswith(SERVER.replace("-", "_"))
-    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_LZMA) as new:
-        for entry in old.infolist():
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_LZMA) as packed:
+        for entry in source.infolist():
             if server and not _is_kept(entry.filename, python):
                 continue
-            copied = zipfile.ZipInfo(entry.filename)
-            copied.external_attr, copied.compress_type = entry.external_attr, zipfile.ZIP_LZMA
-            new.writestr(copied, old.read(entry))
+            packed_entry = zipfile.ZipInfo(entry.filename)
+            packed_entry.external_attr, packed_entry.compress_type = entry.external_attr, zipfile.ZIP_LZMA
+            packed.writestr(packed_entry, source.read(entry))
 
 
 def _is_kept(name: str, python: str) -> bool:
-    if "libpython" in name:  # for the stub of another Python
+    if "libpython" in name:  # for another Python's stub
         return False
     stub = f"pytriton/tritonserver/python_backend_stubs/{python}/"
-    return name.startswith((*KEPT, stub)) or name in ("pytriton/__init__.py",) or ".dist-info/" in name
+    return name.startswith((*KEPT_PARTS, stub)) or name in ("pytriton/__init__.py",) or ".dist-info/" in name
 
 
 def collect_programs(target: Path) -> None:
-    """Pack nginx and wrk with their libraries, each behind a script that names them."""
+    """Pack nginx and wrk with their libraries, each with a script that sets the library path."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for part in ("bin", "lib", "real"):
             (folder / part).mkdir()
         for program in ("nginx", "wrk"):
-            found = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin")
-            if found is None:
+            path = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin")
+            if path is None:
                 raise StartError(
                     f"there is no {program} to pack; on Debian and Ubuntu: apt-get install {program}"
                 )
-            shutil.copy(found, folder / "real" / program)
-            for library in _libraries(Path(found)):
+            shutil.copy(path, folder / "real" / program)
+            for library in _libraries(Path(path)):
                 shutil.copy(library, folder / "lib" / library.name)
             script = folder / "bin" / program
             script.write_text(
@@ -145,12 +154,12 @@ def _libraries(program: Path) -> Iterator[Path]:
     listing = subprocess.run(("ldd", str(program)), capture_output=True, text=True, check=True).stdout
     for line in listing.splitlines():
         name, arrow, rest = line.strip().partition(" => ")
-        if arrow and not name.startswith(OWN_LIBRARIES):
+        if arrow and not name.startswith(SYSTEM_LIBRARIES):
             yield Path(rest.split(" (")[0])
 
 
 def add_model(model: str, folder: Path, kind: weights.Kind) -> None:
-    """Pack a model's graph and labels, and what the graph, made again, gives for the client's sample."""
+    """Pack a model's graph and labels, and the restored graph's outputs for the client's sample."""
     settings = Settings.read(os.environ)
     recipe = Recipe.load(HERE / "model" / model)
     built = Cache(settings.cache).models / model / recipe.key
@@ -168,22 +177,22 @@ def _add_golden(model: str, graph: Path, folder: Path, workshop: Path) -> None:
     source = HERE / "model" / model
     changes = Changes(uint8=Changes.read(source).uint8)
     served = changes.graphs(Graph.read(graph), source / DESCRIPTION, workshop).served
-    recording = Recording(session(served.path))
+    recording = RecordingRunner(session(served.path))
     repository = workshop / "repository"
     (repository / model).mkdir(parents=True)
     for path in (*folder.iterdir(), *source.glob("*.json")):
         shutil.copy(path, repository / model / path.name)
     client_file = HERE / "clients" / model / "client.py"
-    found, triton = ClientSource(model, client_file), InProcess(served, recording)
-    client = load(found, triton, repository)
-    check(client, found, triton)
+    client_source, triton = ClientSource(model, client_file), InProcess(served, recording)
+    client = load(client_source, triton, repository)
+    check(client, client_source, triton)
     payload = json.loads((client_file.parent / "sample" / "payload.json").read_bytes())
     answer = client.inference(client.payload.model_validate(payload))
     (folder / "golden-answer.json").write_bytes(dumps(answer))
     np.savez_compressed(
         folder / "golden.npz",
         **{f"input.{name}": array for name, array in recording.inputs.items()},
-        **{f"output.{name}": thinned(array) for name, array in recording.outputs.items()},
+        **{f"output.{name}": sample_evenly(array) for name, array in recording.outputs.items()},
     )
 
 
@@ -192,7 +201,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=HERE / "build" / "gpu-bundle")
     parser.add_argument("--python", default=PYTHON, help="the Python of the machine with the GPU")
     parser.add_argument(
-        "--real", nargs="*", default=REAL, choices=MODELS, help="models with their own weights"
+        "--real",
+        nargs="*",
+        default=MODELS_WITH_OWN_WEIGHTS,
+        choices=MODELS,
+        help="models to pack with their own weights",
     )
     options = parser.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""Who is measured on the machine with the GPU: all serve the same programs, converted from the same graphs."""
+"""The benchmark's contestants on a machine with a GPU. All serve the same programs, from the same graphs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bench.samples import Sample
 from bench.serving import triton
 from tests.gpu.stages import Context
 
-#: Workers of FastAPI, each with all models on the GPU: more would be its memory.
+#: FastAPI's workers, each with all models on the GPU. More would not fit into its memory.
 WORKERS = min(PROCESSES, 8)
 
 
 class OnGpu(Contestant):
-    """What they have in common: the folders, and a picture in the place of the sample."""
+    """What all contestants share: the folders, and a picture that may replace the sample."""
 
     picture: Sample | None = None
 
@@ -32,10 +32,10 @@ class OnGpu(Contestant):
         self.context = context
 
     def environment(self) -> dict[str, str]:
-        return {**super().environment(), **self.additions()}
+        return {**super().environment(), **self.extra_variables()}
 
-    def additions(self) -> dict[str, str]:
-        """Variables that a process on this machine needs beside those of a contestant."""
+    def extra_variables(self) -> dict[str, str]:
+        """Variables that a process on this machine needs in addition to a contestant's."""
         return {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "GPU_PLAIN": str(self.context.plain)}
 
     def sample(self, model: str) -> Sample:
@@ -71,7 +71,7 @@ class FastApiBox(OnGpu, FastApi):
     about = f"FastAPI on uvicorn, {WORKERS} workers, the programs in each of them, no batching"
 
     def prepare(self) -> None:
-        """Its packages are in the bundle."""
+        """Do nothing: its packages are in the bundle."""
 
     def command(self) -> Sequence[str]:
         return (
@@ -81,13 +81,13 @@ class FastApiBox(OnGpu, FastApi):
         )
 
 
-class Floor(OnGpu, SharedMemory):
+class BareTriton(OnGpu, SharedMemory):
     name = "triton"
     tensors: ClassVar[str] = "shared"
 
     def prepare(self) -> None:
-        # Not self.environment(), which reads the command that this makes.
-        variables = {**Contestant.environment(self), **self.additions()}
+        # Not self.environment(), which needs the command made here.
+        variables = {**Contestant.environment(self), **self.extra_variables()}
         self._command, self._box = triton(self.folder, self.context.repository, variables)
 
     def environment(self) -> dict[str, str]:
@@ -104,5 +104,5 @@ CONTESTANTS: dict[str, type[OnGpu]] = {
     "trireme": Box,
     "reference": ReferenceBox,
     "fastapi": FastApiBox,
-    "triton": Floor,
+    "triton": BareTriton,
 }

@@ -1,4 +1,4 @@
-"""FastAPI with the torch target's programs in its own processes."""
+"""FastAPI that runs the torch target's programs in its own workers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sm.repository import config_files
 
 
 def create() -> Any:
-    """Called once in each worker: the same work as the benchmark's, with programs in the place of graphs."""
-    work.runner = runner
+    """Called once in each worker. As the benchmark's service, with programs instead of graphs."""
+    work.runner = load_program
     return fastapi_service.create()
 
 
-def runner(graph: Path, threads: int) -> Run:
+def load_program(graph: Path, threads: int) -> Run:
     """Load the model's program onto the GPU, if there is one."""
     import torch
     from torch.export.passes import move_to_device_pass

@@ -1,4 +1,4 @@
-"""Keep what goes into a graph and what comes out."""
+"""Record a graph's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from sm.tools.build.graph_runner import Runner
 from sm.tools.build.random_inputs import Feed
 
-#: Numbers of each output that travel; more would be the models' weight again.
+#: Numbers of each output in the bundle. More would need as much space as the weights.
 GOLDEN_NUMBERS = 20_000
 
 
-class Recording:
-    """A runner that remembers its last run."""
+class RecordingRunner:
+    """A runner that keeps the inputs and outputs of its last run."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
@@ -27,7 +27,7 @@ class Recording:
         return answers
 
 
-def thinned(array: Any) -> Any:
-    """At most some numbers of an output, evenly spread."""
+def sample_evenly(array: Any) -> Any:
+    """At most GOLDEN_NUMBERS of an array's numbers, evenly spread."""
     flat = array.reshape(-1)
     return np.ascontiguousarray(flat[:: max(1, len(flat) // GOLDEN_NUMBERS)][:GOLDEN_NUMBERS])

@@ -1,4 +1,4 @@
-"""The reference design in front of the torch target's models; otherwise as :mod:`bench.reference` has it."""
+"""The reference design in front of the torch target's models, otherwise as in :mod:`bench.reference`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sm.triton import server
 
 def main(port: int, folder: Path, repository: Path) -> None:
     command, box = triton(folder, repository, {})
-    started = [subprocess.Popen(command.arguments, env=command.environment)]
+    processes = [subprocess.Popen(command.arguments, env=command.environment)]
     try:
         while not server.ready(box.http_port):
             time.sleep(0.1)
         environment = {**os.environ, "BENCH_TRITON": f"127.0.0.1:{box.grpc_port}"}
-        started.append(subprocess.Popen(gunicorn(folder), env=environment))
-        started.append(subprocess.Popen(nginx(port, folder)))
-        while all(process.poll() is None for process in started):
+        processes.append(subprocess.Popen(gunicorn(folder), env=environment))
+        processes.append(subprocess.Popen(nginx(port, folder)))
+        while all(process.poll() is None for process in processes):
             time.sleep(0.5)
     finally:
-        for process in reversed(started):
+        for process in reversed(processes):
             process.terminate()
             process.wait()
 

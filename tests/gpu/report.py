@@ -12,7 +12,7 @@ def markdown(stages: Mapping[str, Any]) -> str:
 
 def _lines(stages: Mapping[str, Any]) -> Iterator[str]:
     machine = stages.get("machine", {}).get("figures") or {}
-    yield "# What was seen on this machine"
+    yield "# Results of this machine"
     yield ""
     for key in ("when", "gpu", "cpu", "system", "cuda", "precision"):
         yield f"- {key}: {machine.get(key)}"
@@ -21,9 +21,9 @@ def _lines(stages: Mapping[str, Any]) -> Iterator[str]:
     for model, kind in (stages.get("graphs", {}).get("figures") or {}).items():
         yield f"- weights of {model}: {kind}"
     if machine.get("short"):
-        yield "- the short form: few requests, so its figures are no benchmark"
+        yield "- the short form: few requests, so its figures are not a benchmark"
     yield ""
-    yield "| check | outcome | what was seen |"
+    yield "| check | outcome | detail |"
     yield "| --- | --- | --- |"
     for stage in stages.values():
         for check in stage.get("checks", ()):

@@ -1,4 +1,4 @@
-"""The benchmark in its short form: each contestant alone, then three models at once."""
+"""The benchmark in its short form: each contestant on its own, then three models at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.gpu.stages import Check, Context, Outcome, Result
 
 CALLERS = (8, 32)
 FORMS = ("json", "raw")
-#: A photo of 12 megapixels, as a phone takes it.
+#: The size of a phone's photo of 12 megapixels.
 WIDTH, HEIGHT = 4000, 3000
 
 
@@ -33,13 +33,17 @@ def speed(name: str) -> Callable[[Context], Result]:
     """Return the stage that measures one contestant."""
 
     def measure(context: Context) -> Result:
-        with started(context, name) as contestant:
-            rows = list(_floor(contestant, context) if name == "triton" else _rows(contestant, context))
-        wrong = sum(row["wrong"] + row["lost"] for row in rows)
+        with start_contestant(context, name) as contestant:
+            rows = list(
+                _measure_bare_triton(contestant, context)
+                if name == "triton"
+                else _measure_service(contestant, context)
+            )
+        failures = sum(row["wrong"] + row["lost"] for row in rows)
         answers = sum(row["answers"] for row in rows)
-        outcome: Outcome = "passed" if answers and not wrong else "failed"
+        outcome: Outcome = "passed" if answers and not failures else "failed"
         return Result(
-            [Check(f"benchmark: {name}", outcome, f"{answers} answers, {wrong} wrong or lost")], rows
+            [Check(f"benchmark: {name}", outcome, f"{answers} answers, {failures} wrong or lost")], rows
         )
 
     return measure
@@ -49,21 +53,27 @@ def mix(context: Context) -> Result:
     """All three models at once, 8 callers each, JSON."""
     rows = []
     for name in ("trireme", "reference", "fastapi"):
-        with started(context, name) as contestant:
-            for model in MODELS:  # each once, so that every worker has met it
-                _probe(contestant, model)
-            requests_ = {model: _request(contestant, model, "json") for model in MODELS}
-            loads = _together(contestant, requests_, context.seconds)
+        with start_contestant(context, name) as contestant:
+            for model in MODELS:  # once, so that every worker has loaded it
+                _expected_word(contestant, model)
+            requests_by_model = {model: _request(contestant, model, "json") for model in MODELS}
+            loads = _measure_together(contestant, requests_by_model, context.seconds)
             rows += [{"contestant": name, "model": model, **load} for model, load in loads.items()]
-    wrong = sum(row["wrong"] + row["lost"] for row in rows)
+    failures = sum(row["wrong"] + row["lost"] for row in rows)
     return Result(
-        [Check("benchmark: three models at once", "failed" if wrong else "passed", f"{wrong} wrong or lost")],
+        [
+            Check(
+                "benchmark: three models at once",
+                "failed" if failures else "passed",
+                f"{failures} wrong or lost",
+            )
+        ],
         rows,
     )
 
 
 @contextmanager
-def started(context: Context, name: str) -> Iterator[OnGpu]:
+def start_contestant(context: Context, name: str) -> Iterator[OnGpu]:
     with tempfile.TemporaryDirectory(dir=context.work, ignore_cleanup_errors=True) as folder:
         contestant = CONTESTANTS[name](context, free_port(), Path(folder))
         with running(contestant):
@@ -71,7 +81,7 @@ def started(context: Context, name: str) -> Iterator[OnGpu]:
 
 
 def large_picture() -> Sample:
-    """The sample, enlarged, with noise so that its file is as large as a photo's."""
+    """The sample enlarged, with noise so that the file is as large as a photo's."""
     payload = json.loads((CLIENTS / "resnet" / "sample" / "payload.json").read_bytes())
     small = cv2.imdecode(np.frombuffer(base64.b64decode(payload["image"]), np.uint8), cv2.IMREAD_COLOR)
     large = cv2.resize(small, (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC).astype(np.int16)
@@ -80,7 +90,7 @@ def large_picture() -> Sample:
     return Sample(encoded.tobytes(), "image/jpeg", b"")
 
 
-def _rows(contestant: OnGpu, context: Context) -> Iterator[dict[str, Any]]:
+def _measure_service(contestant: OnGpu, context: Context) -> Iterator[dict[str, Any]]:
     photo = large_picture()
     for size, picture in (("small", None), ("12 megapixels", photo)):
         contestant.picture = picture
@@ -90,7 +100,7 @@ def _rows(contestant: OnGpu, context: Context) -> Iterator[dict[str, Any]]:
                     continue
                 request = _request(contestant, model, form)
                 for callers in CALLERS:
-                    load = _ask(contestant, request, callers, context.seconds)
+                    load = _measure(contestant, request, callers, context.seconds)
                     yield {
                         "contestant": contestant.name,
                         "model": model,
@@ -101,12 +111,12 @@ def _rows(contestant: OnGpu, context: Context) -> Iterator[dict[str, Any]]:
                     }
 
 
-def _floor(contestant: OnGpu, context: Context) -> Iterator[dict[str, Any]]:
+def _measure_bare_triton(contestant: OnGpu, context: Context) -> Iterator[dict[str, Any]]:
     for model in MODELS:
         for callers in CALLERS:
             command = contestant.driver(model, "ready", callers, context.seconds)
             assert command
-            load = _run(command, context.seconds)
+            load = _run_load(command, context.seconds)
             yield {
                 "contestant": contestant.name,
                 "model": model,
@@ -117,8 +127,8 @@ def _floor(contestant: OnGpu, context: Context) -> Iterator[dict[str, Any]]:
             }
 
 
-def _probe(contestant: OnGpu, model: str) -> bytes:
-    """The likeliest answer's name: what every answer has to contain."""
+def _expected_word(contestant: OnGpu, model: str) -> bytes:
+    """The label of the best answer, which every answer must contain."""
     request = contestant.request(model, "json")
     assert request
     response = requests.post(
@@ -130,38 +140,44 @@ def _probe(contestant: OnGpu, model: str) -> bytes:
     response.raise_for_status()
     result = response.json()
     rows = result["result"] if isinstance(result, dict) else result
-    first = rows[0] if rows else ""
-    word = first if isinstance(first, str) else next((v for v in first.values() if isinstance(v, str)), "")
+    first_row = rows[0] if rows else ""
+    word = (
+        first_row
+        if isinstance(first_row, str)
+        else next((value for value in first_row.values() if isinstance(value, str)), "")
+    )
     return word.rpartition(":")[2].encode() if ":" in word else word.encode()
 
 
 def _request(contestant: OnGpu, model: str, form: str) -> Request:
     request = contestant.request(model, form)
     assert request
-    expected = _probe(contestant, model)
+    expected = _expected_word(contestant, model)
     plain = expected if expected.isascii() and b'"' not in expected else b""
     return Request(request.path, request.headers, request.body, plain)
 
 
-def _ask(contestant: OnGpu, request: Request, callers: int, seconds: float) -> dict[str, Any]:
-    return _run(wrk(request, contestant.port, callers, seconds, contestant.folder), seconds)
+def _measure(contestant: OnGpu, request: Request, callers: int, seconds: float) -> dict[str, Any]:
+    return _run_load(wrk(request, contestant.port, callers, seconds, contestant.folder), seconds)
 
 
-def _together(contestant: OnGpu, asked: dict[str, Request], seconds: float) -> dict[str, dict[str, Any]]:
+def _measure_together(
+    contestant: OnGpu, requests_by_model: dict[str, Request], seconds: float
+) -> dict[str, dict[str, Any]]:
     processes = {}
-    for model, request in asked.items():
+    for model, request in requests_by_model.items():
         folder = contestant.folder / model
         folder.mkdir()
         command = wrk(request, contestant.port, 8, seconds, folder)
         processes[model] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    return {model: _read(process.communicate(timeout=180)[0]) for model, process in processes.items()}
+    return {model: _parse_load(process.communicate(timeout=180)[0]) for model, process in processes.items()}
 
 
-def _run(command: Any, seconds: float) -> dict[str, Any]:
+def _run_load(command: Any, seconds: float) -> dict[str, Any]:
     completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 150)
-    return _read(completed.stdout)
+    return _parse_load(completed.stdout)
 
 
-def _read(output: str) -> dict[str, Any]:
+def _parse_load(output: str) -> dict[str, Any]:
     load = Load.read(output)
     return {**asdict(load), "rate": round(load.rate, 2)}

@@ -1,4 +1,4 @@
-"""The stages of the command: each a process with a time limit, its result kept, so that a second call goes on."""
+"""The stages of the command. Each runs as a process with a time limit and saves its result for the next run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from bench.tree import adopting, descendants
 from tests.gpu.report import markdown
 
 Outcome = Literal["passed", "failed", "not applicable"]
-#: The file with every stage's result.
+#: The file with the results of all stages.
 RESULTS = "gpu.json"
-#: Seconds that a stopped stage has to end its own processes; the box drains for up to 25.
+#: For a stopped stage to end its own processes: a box drains for up to 25 s.
 END_GRACE_S = 30.0
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. ``detail`` has figures, or the reason."""
+    """One check of a stage. ``detail`` has figures, or the reason."""
 
     name: str
     outcome: Outcome
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass
 class Result:
-    """What a stage gave: checks, and figures of any kind for the tables."""
+    """The result of a stage: checks, and figures of any kind for the tables."""
 
     checks: list[Check] = field(default_factory=list)
     figures: Any = None
@@ -43,7 +43,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Context:
-    """Where a stage works. ``work`` lasts as long as the machine; ``seconds`` is for each measurement."""
+    """The folders and options of a stage. ``seconds`` is the length of each measurement."""
 
     bundle: Path
     work: Path
@@ -59,7 +59,7 @@ class Context:
 
     @property
     def repository(self) -> Path:
-        """The models that the box serves: pictures go in as bytes."""
+        """The models that the box serves. They take pictures as uint8."""
         return self.work / "repository"
 
     @property
@@ -74,7 +74,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Stage:
-    """``limit_s``: seconds after which it is ended. ``makes``: a path below ``work`` that others need."""
+    """``limit_s`` is its time limit; ``makes`` is a path below ``work`` that later stages need."""
 
     name: str
     run: Callable[[Context], Result]
@@ -83,17 +83,17 @@ class Stage:
 
 
 class Results:
-    """The results so far, on disk after each stage."""
+    """The results so far, written to disk after each stage."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.stages: dict[str, Any] = json.loads(file.read_text())["stages"] if file.is_file() else {}
 
     def is_done(self, stage: Stage, work: Path) -> bool:
-        made = not stage.makes or (work / stage.makes).exists()
-        return made and self.stages.get(stage.name, {}).get("ended") == "whole"
+        has_output = not stage.makes or (work / stage.makes).exists()
+        return has_output and self.stages.get(stage.name, {}).get("ended") == "whole"
 
-    def keep(self, name: str, value: dict[str, Any]) -> None:
+    def save(self, name: str, value: dict[str, Any]) -> None:
         self.stages[name] = value
         partial = self.file.with_suffix(".partial")
         partial.write_text(json.dumps({"stages": self.stages}, indent=1))
@@ -108,19 +108,19 @@ class Results:
 def run_all(
     stages: Sequence[Stage], results: Results, work: Path, arguments: Sequence[str], until: float
 ) -> bool:
-    """Run what is not done and fits before ``until`` (monotonic). True if nothing is left."""
+    """Run the stages that are not done and fit before ``until`` (monotonic). True if all are done."""
     for stage in stages:
         if results.is_done(stage, work):
             continue
-        left = until - time.monotonic()
-        if left < min(stage.limit_s, 60.0):
-            print(f"{stage.name}: {left:.0f} s are left, which is too little; run the same command again")
+        left_s = until - time.monotonic()
+        if left_s < min(stage.limit_s, 60.0):
+            print(f"{stage.name}: {left_s:.0f} s are left, which is too little; run the same command again")
             return False
-        began = time.monotonic()
+        start = time.monotonic()
         print(f"{stage.name} ...", flush=True)
-        value = run_one(stage.name, min(stage.limit_s, left - 5), work, arguments)
-        value["seconds"] = round(time.monotonic() - began, 1)
-        results.keep(stage.name, value)
+        value = run_one(stage.name, min(stage.limit_s, left_s - 5), work, arguments)
+        value["seconds"] = round(time.monotonic() - start, 1)
+        results.save(stage.name, value)
         for check in value["checks"]:
             print(f"  {check['outcome']:<14} {check['name']}: {check['detail']}"[:400], flush=True)
         if stage.makes and value["ended"] != "whole":
@@ -130,48 +130,52 @@ def run_all(
 
 
 def run_one(name: str, limit_s: float, work: Path, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run a stage as a process of its own; what it leaves behind is killed."""
-    answer, log = work / f"{name}.result.json", work / f"{name}.log"
-    answer.unlink(missing_ok=True)
-    how = run_limited((sys.executable, "-m", "tests.gpu", *arguments, "--stage", name), limit_s, log)
-    if answer.is_file():
-        return {"ended": "whole", **json.loads(answer.read_text())}
-    words = log.read_text(errors="replace")[-3000:]
-    return {"ended": how, "log": words, "checks": [asdict(Check(name, "failed", f"{how}: {words[-600:]}"))]}
+    """Run a stage as a process of its own, and kill what it leaves behind."""
+    result_file, log = work / f"{name}.result.json", work / f"{name}.log"
+    result_file.unlink(missing_ok=True)
+    ending = run_limited((sys.executable, "-m", "tests.gpu", *arguments, "--stage", name), limit_s, log)
+    if result_file.is_file():
+        return {"ended": "whole", **json.loads(result_file.read_text())}
+    log_tail = log.read_text(errors="replace")[-3000:]
+    return {
+        "ended": ending,
+        "log": log_tail,
+        "checks": [asdict(Check(name, "failed", f"{ending}: {log_tail[-600:]}"))],
+    }
 
 
 def run_limited(command: Sequence[str], limit_s: float, log: Path) -> str:
-    """Run a command for at most ``limit_s`` and say how it ended; nothing that it started is left."""
-    before = set(descendants(os.getpid()))
+    """Run a command for at most ``limit_s``, and kill everything that it started. Returns how it ended."""
+    descendants_before = set(descendants(os.getpid()))
     with adopting(), log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             process.wait(limit_s)
             return f"ended with {process.returncode}"
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)  # an exception in the stage, so that it stops what it started
+            process.send_signal(signal.SIGINT)  # raises in the stage, which then stops what it started
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_GRACE_S)
             return f"took longer than {limit_s:.0f} s"
         finally:
-            # A box has a session of its own. Whoever's parent ends becomes a child of this process.
-            while left := set(descendants(os.getpid())) - before:
+            # A box has its own session. A process whose parent ends becomes a child of this one.
+            while left := set(descendants(os.getpid())) - descendants_before:
                 for pid in left:
                     _end(pid)
                 process.poll()
 
 
 def write_result(name: str, result: Result, work: Path) -> None:
-    answer = work / f"{name}.result.json"
-    partial = answer.with_suffix(".partial")
+    result_file = work / f"{name}.result.json"
+    partial = result_file.with_suffix(".partial")
     partial.write_text(
         json.dumps({"checks": [asdict(check) for check in result.checks], "figures": result.figures})
     )
-    partial.replace(answer)
+    partial.replace(result_file)
 
 
 def _end(pid: int) -> None:
-    """Kill a process, and forget it if it is a child."""
+    """Kill a process, and reap it if it is a child."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):

@@ -10,21 +10,21 @@ from pathlib import Path
 
 #: Parts of a bundle.
 WHEELS, PROGRAMS, WEIGHTS = "wheels", "programs.tar.xz", "weights"
-MARK = "unpacked.txt"
+DONE_FILE = "unpacked.txt"
 
 
 def unpack(bundle: Path, work: Path) -> Mapping[str, str]:
-    """Unpack into ``work``, once, and return the environment's variables for it."""
+    """Unpack into ``work`` once, and return the environment variables that make it usable."""
     site, programs = work / "site", work / "programs"
     listing = "\n".join(f"{path.name} {path.stat().st_size}" for path in sorted(bundle.rglob("*")))
-    mark = work / MARK
-    if not (mark.is_file() and mark.read_text() == listing):
+    done_file = work / DONE_FILE
+    if not (done_file.is_file() and done_file.read_text() == listing):
         for wheel in sorted((bundle / WHEELS).glob("*.whl")):
             _extract(wheel, site)
         if (bundle / PROGRAMS).is_file():
             with tarfile.open(bundle / PROGRAMS) as archive:
                 archive.extractall(programs, filter="data")
-        mark.write_text(listing)
+        done_file.write_text(listing)
     root = Path(__file__).resolve().parents[2]
     return {
         "PYTHONPATH": _joined(root, site, os.environ.get("PYTHONPATH")),

@@ -23,7 +23,7 @@ PYTHON = os.environ.get("TRIREME_GPU_PYTHON", "")
     not PYTHON or not shutil.which("unshare"), reason="TRIREME_GPU_PYTHON names no Python with torch"
 )
 def test_the_models_give_their_golden_tensors_with_nothing_fetched(tmp_path: Path) -> None:
-    bundle.make(tmp_path / "bundle", bundle.PYTHON, bundle.REAL)
+    bundle.make(tmp_path / "bundle", bundle.PYTHON, bundle.MODELS_WITH_OWN_WEIGHTS)
     stages = ("machine", "graphs", "programs", "serving")
     words = f"-m tests.gpu --bundle {tmp_path}/bundle --work {tmp_path}/work --out {tmp_path}/out --short --minutes 25"
     subprocess.run(

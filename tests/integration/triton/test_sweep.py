@@ -54,7 +54,7 @@ def test_a_box_can_be_locked_only_once(tmp_path: Path) -> None:
 def test_a_new_box_waits_for_a_sweep_that_holds_its_lock_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two boxes that started at once, one failed."""
+    """Otherwise one of two boxes that start at the same time fails."""
     locking = threading.Event()
     flock = fcntl.flock
 
