@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from PIL import Image
 
@@ -14,3 +15,15 @@ def picture(colour: str, kind: str = "png") -> bytes:
 
 
 RED, BLUE = picture("red"), picture("blue")
+
+
+def api_gateway_event(method: str, path: str) -> dict[str, Any]:
+    """The event with which API Gateway calls the Lambda function."""
+    return {
+        "requestContext": {"httpMethod": method, "resourcePath": path},
+        "headers": {},
+        "pathParameters": {},
+        "stageVariables": {},
+        "multiValueQueryStringParameters": None,
+        "body": None,
+    }

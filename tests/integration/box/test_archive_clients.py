@@ -56,7 +56,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def started(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def box(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     with running_box(tmp_path_factory.mktemp("box"), archive, clients=()) as started:
         yield started
 

@@ -1,4 +1,4 @@
-"""Multi-model mode on the real box: archives come and go, and nothing else notices."""
+"""Multi-model mode on the real box: loading and unloading archives never disturbs other models."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ import pytest
 import requests
 
 from tests.support.boxes import WAIT_TIMEOUT_S, log_of_failed_start, retry_until_ok, running_box, wait_until
+from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.load import Load
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
-from tests.support.multi_model_endpoint import Endpoint, X
+from tests.support.multi_model_endpoint import Endpoint
 from tests.support.tritons import Model
 
 log = logging.getLogger(__name__)
-CLIENT = """
+CLIENT_SOURCE = """
 import numpy as np
 
 import helper
@@ -48,7 +49,7 @@ class Times(TensorClient):
     def postprocess(self, outputs, payload):
         return [NAME, helper.NAME, outputs["y"].tolist()]
 """
-SCRIPT = """
+TOOLKIT_SCRIPT = """
 import json
 
 def model_fn(model_dir):
@@ -60,7 +61,7 @@ def transform_fn(model, data, content_type, accept):
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+def shared_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     folder = tmp_path_factory.mktemp("multi")
     platform = ArchiveFolder(folder / "models")
     with running_box(
@@ -75,11 +76,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 
 @pytest.fixture
-def endpoint(shared: Endpoint) -> Iterator[Endpoint]:
-    """The module's box, empty again after each test."""
-    yield shared
-    for name in shared.names():
-        assert shared.unload(name).status_code == 200
+def endpoint(shared_endpoint: Endpoint) -> Iterator[Endpoint]:
+    """The module's box; every model is unloaded after each test."""
+    yield shared_endpoint
+    for name in shared_endpoint.names():
+        assert shared_endpoint.unload(name).status_code == 200
 
 
 def test_a_box_without_a_model_is_ready_and_lists_none(endpoint: Endpoint) -> None:
@@ -87,22 +88,22 @@ def test_a_box_without_a_model_is_ready_and_lists_none(endpoint: Endpoint) -> No
     assert endpoint.page() == {"models": []}
 
 
-def test_a_model_is_loaded_shown_invoked_and_unloaded(endpoint: Endpoint) -> None:
+def test_a_model_can_be_loaded_shown_invoked_and_unloaded(endpoint: Endpoint) -> None:
     url = endpoint.platform.flat("h1", multiplying_model(2))
     assert endpoint.load("h1", url).status_code == 200
-    shown = {"modelName": "h1", "modelUrl": str(endpoint.platform.home / "h1")}
-    assert endpoint.page() == {"models": [shown]}
-    assert endpoint.get("h1").json() == shown
+    description = {"modelName": "h1", "modelUrl": str(endpoint.platform.home / "h1")}
+    assert endpoint.page() == {"models": [description]}
+    assert endpoint.get("h1").json() == description
     assert endpoint.y("h1") == [2, 4]
     assert endpoint.unload("h1").status_code == 200
     assert (endpoint.get("h1").status_code, endpoint.invoke("h1").status_code) == (404, 404)
     assert endpoint.page() == {"models": []}
 
 
-def test_a_model_that_is_loaded_again_is_the_new_one(endpoint: Endpoint) -> None:
+def test_a_name_that_is_loaded_again_serves_the_new_archive(endpoint: Endpoint) -> None:
     for factor in (2, 3):
         url = endpoint.platform.flat(
-            "h1", multiplying_model(factor), client=CLIENT, helper=f"NAME = 'number {factor}'"
+            "h1", multiplying_model(factor), client=CLIENT_SOURCE, helper=f"NAME = 'number {factor}'"
         )
         endpoint.loaded("h1", url)
         response = endpoint.invoke("h1", {"payload": {"x": [1, 2]}})
@@ -110,14 +111,14 @@ def test_a_model_that_is_loaded_again_is_the_new_one(endpoint: Endpoint) -> None
         endpoint.unload("h1")
 
 
-def test_an_archive_of_one_folder_is_registered_as_it_lies(endpoint: Endpoint) -> None:
+def test_an_archive_with_one_model_folder_is_registered_as_it_is(endpoint: Endpoint) -> None:
     url = endpoint.platform.nested("h1", {"inner": multiplying_model(3)})
     endpoint.loaded("h1", url)
     assert endpoint.get("h1").json()["modelUrl"] == str(Path(url).parent)
     assert endpoint.y("h1") == [3, 6]
 
 
-def test_ensembles_with_steps_of_one_name_do_not_mix(endpoint: Endpoint) -> None:
+def test_ensembles_whose_steps_have_the_same_names_do_not_mix(endpoint: Endpoint) -> None:
     for name, factor in (("e1", 2), ("e2", 3)):
         models = {
             "pre": multiplying_model(factor),
@@ -130,38 +131,40 @@ def test_ensembles_with_steps_of_one_name_do_not_mix(endpoint: Endpoint) -> None
     assert endpoint.y("e2") == [30, 60]
 
 
-def test_the_callers_name_is_tritons_and_finds_the_model_too(endpoint: Endpoint) -> None:
+def test_the_target_model_of_a_load_is_tritons_name_and_finds_the_model(endpoint: Endpoint) -> None:
     endpoint.loaded("h1", endpoint.platform.flat("h1", multiplying_model(2)), target="cats.tar.gz")
     assert endpoint.invoke("h1").json()["model_name"] == "cats.tar.gz"
     headers = {"X-Amzn-SageMaker-Target-Model": "cats.tar.gz"}
-    response = requests.post(f"{endpoint.url}/invocations", json=X, headers=headers, timeout=10)
+    response = requests.post(f"{endpoint.url}/invocations", json=ECHO_REQUEST, headers=headers, timeout=10)
     assert response.json()["outputs"][0]["data"] == [2, 4]
     assert endpoint.load("h2", endpoint.platform.flat("h2"), target="cats.tar.gz").status_code == 409
 
 
-def test_clients_of_two_archives_have_modules_of_one_name(endpoint: Endpoint) -> None:
+def test_clients_of_two_archives_may_have_modules_of_the_same_name(endpoint: Endpoint) -> None:
     for name, factor in (("one", 2), ("two", 3)):
         url = endpoint.platform.flat(
-            name, multiplying_model(factor), client=CLIENT, helper=f"NAME = {name!r}"
+            name, multiplying_model(factor), client=CLIENT_SOURCE, helper=f"NAME = {name!r}"
         )
         endpoint.loaded(name, url)
-    for _ in range(4):  # both workers
+    for _ in range(4):  # often enough to reach both workers
         for name, factor in (("one", 2), ("two", 3)):
             response = endpoint.invoke(name, {"payload": {"x": [1, 2]}})
             assert response.json() == {"modelname": name, "result": [name, name, [factor, 2 * factor]]}
             assert endpoint.y(name) == [factor, 2 * factor]
 
 
-def test_a_toolkit_script_in_an_archive_serves_it(endpoint: Endpoint) -> None:
-    """It has a model of its own, of which Triton knows nothing."""
-    url = endpoint.platform.nested("h1", {}, inference=SCRIPT)
+def test_a_toolkit_script_can_serve_an_archive(endpoint: Endpoint) -> None:
+    """The script has a model of its own, which Triton does not know."""
+    url = endpoint.platform.nested("h1", {}, inference=TOOLKIT_SCRIPT)
     (Path(url) / "weights.txt").write_text("7")
     endpoint.loaded("h1", url)
     response = endpoint.invoke("h1", {"any": "body"})
     assert response.json() == {"model": 7, "length": 15}
 
 
-def test_a_client_that_cannot_be_imported_is_a_500_that_says_why_and_harms_nobody(endpoint: Endpoint) -> None:
+def test_a_client_that_cannot_be_imported_is_a_500_with_the_reason_and_harms_no_other(
+    endpoint: Endpoint,
+) -> None:
     endpoint.loaded(
         "bad", endpoint.platform.flat("bad", multiplying_model(2), client="import no_such_module\n")
     )
@@ -172,15 +175,15 @@ def test_a_client_that_cannot_be_imported_is_a_500_that_says_why_and_harms_nobod
     assert endpoint.y("good") == [3, 6]
 
 
-def test_a_model_without_a_client_says_what_it_takes(endpoint: Endpoint) -> None:
+def test_a_payload_for_a_model_without_a_client_is_a_400_that_names_v2(endpoint: Endpoint) -> None:
     endpoint.loaded("h1", endpoint.platform.flat("h1"))
     response = endpoint.invoke("h1", {"payload": 1})
-    # To the platform a 404 would mean that it is not loaded.
+    # A 404 would tell the platform that the model is not loaded.
     assert response.status_code == 400
     assert "v2" in response.json()["error"]
 
 
-def test_a_name_that_is_taken_is_a_409(endpoint: Endpoint) -> None:
+def test_loading_a_name_that_is_taken_is_a_409(endpoint: Endpoint) -> None:
     url = endpoint.platform.flat("h1")
     endpoint.loaded("h1", url)
     response = endpoint.load("h1", url)
@@ -188,21 +191,19 @@ def test_a_name_that_is_taken_is_a_409(endpoint: Endpoint) -> None:
     assert endpoint.y("h1") == [1, 2]
 
 
-def test_of_two_loads_of_one_name_one_wins(endpoint: Endpoint) -> None:
+def test_of_several_loads_of_one_name_exactly_one_succeeds(endpoint: Endpoint) -> None:
     url = endpoint.platform.flat("h1", multiplying_model(seconds=1))
-    with ThreadPoolExecutor(4) as callers:
-        answers = list(callers.map(lambda _: endpoint.load("h1", url).status_code, range(4)))
-    assert sorted(answers) == [200, 409, 409, 409]
+    with ThreadPoolExecutor(4) as pool:
+        statuses = list(pool.map(lambda _: endpoint.load("h1", url).status_code, range(4)))
+    assert sorted(statuses) == [200, 409, 409, 409]
     assert endpoint.y("h1") == [1, 2]
 
 
 @pytest.mark.parametrize(
-    ("failing", "status"), [("ValueError('no such luck')", 400), ("MemoryError('no such luck')", 507)]
+    ("exception", "status"), [("ValueError('no such luck')", 400), ("MemoryError('no such luck')", 507)]
 )
-def test_a_model_that_fails_to_load_says_why_and_ping_stays_200(
-    endpoint: Endpoint, failing: str, status: int
-) -> None:
-    response = endpoint.load("h1", endpoint.platform.flat("h1", multiplying_model(failing=failing)))
+def test_a_failed_load_says_why_and_ping_stays_200(endpoint: Endpoint, exception: str, status: int) -> None:
+    response = endpoint.load("h1", endpoint.platform.flat("h1", multiplying_model(failing=exception)))
     assert response.status_code == status
     assert "no such luck" in response.json()["error"]
     assert endpoint.box.ping()[0] == 200
@@ -211,7 +212,7 @@ def test_a_model_that_fails_to_load_says_why_and_ping_stays_200(
     assert endpoint.y("h1") == [4, 8]
 
 
-def test_an_ensemble_whose_step_fails_leaves_no_other_step_behind(endpoint: Endpoint) -> None:
+def test_an_ensemble_whose_step_fails_leaves_no_step_loaded(endpoint: Endpoint) -> None:
     models = {
         "a": multiplying_model(2),
         "b": multiplying_model(failing="ValueError('no')"),
@@ -231,28 +232,28 @@ def test_a_url_that_is_no_archive_is_a_400(endpoint: Endpoint, url: str) -> None
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
-def test_a_url_with_a_hyphen_is_taken(endpoint: Endpoint) -> None:
+def test_a_url_with_a_hyphen_is_accepted(endpoint: Endpoint) -> None:
     endpoint.loaded("a-b", endpoint.platform.flat("a-b-c", multiplying_model(2)))
     assert endpoint.y("a-b") == [2, 4]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"url": "/x"}', b'{"model_name": 1, "url": "/x"}', b"{"])
-def test_a_load_that_cannot_be_read_is_an_error_in_the_one_shape(endpoint: Endpoint, body: bytes) -> None:
+def test_a_malformed_load_is_an_error_of_the_contracts_shape(endpoint: Endpoint, body: bytes) -> None:
     response = requests.post(f"{endpoint.url}/models", data=body, timeout=10)
     assert response.status_code in (400, 422)
     assert {"error", "code", "request_id"} <= response.json().keys()
 
 
-def test_a_model_named_like_anothers_target_model_is_refused_whichever_comes_first(
+def test_a_name_equal_to_anothers_target_model_is_refused_in_either_order(
     endpoint: Endpoint,
 ) -> None:
-    """Two models with different answers: who asks for one never gets the other's."""
-    targeted = ("h1", endpoint.platform.flat("h1", multiplying_model(20)), "cats.tar.gz")
-    named = ("cats.tar.gz", endpoint.platform.flat("h2", multiplying_model(25)), "dogs.tar.gz")
+    """Two models with different answers: callers of one never get the other's."""
+    with_target = ("h1", endpoint.platform.flat("h1", multiplying_model(20)), "cats.tar.gz")
+    with_name = ("cats.tar.gz", endpoint.platform.flat("h2", multiplying_model(25)), "dogs.tar.gz")
     for first, second, y in (
-        (targeted, named, [20, 40]),
-        (named, targeted, [25, 50]),
-        (targeted, named, [20, 40]),
+        (with_target, with_name, [20, 40]),
+        (with_name, with_target, [25, 50]),
+        (with_target, with_name, [20, 40]),
     ):
         endpoint.loaded(*first)
         response = endpoint.load(*second)
@@ -264,7 +265,7 @@ def test_a_model_named_like_anothers_target_model_is_refused_whichever_comes_fir
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "/", "a\nb", "a\0b", "\x7f", "x" * 257])
-def test_a_name_that_can_be_no_models_is_a_400(endpoint: Endpoint, name: str) -> None:
+def test_an_invalid_model_name_is_a_400(endpoint: Endpoint, name: str) -> None:
     response = endpoint.load(name, endpoint.platform.flat("h1"))
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert endpoint.names() == []
@@ -280,7 +281,7 @@ def link_to(target: str) -> Callable[[Path], None]:
 
 @pytest.mark.parametrize("file", ["config.pbtxt", "1/model.py", "code/client.py", "code/inference.py"])
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("replace_file", "sentence"),
     [
         (make_pipe, "named pipe"),
         (link_to("/dev/zero"), "out of the archive"),
@@ -288,31 +289,31 @@ def link_to(target: str) -> Callable[[Path], None]:
     ],
     ids=["pipe", "zero", "passwd"],
 )
-def test_a_file_of_an_archive_that_is_no_file_below_it_is_a_400_at_once(
-    endpoint: Endpoint, file: str, spoil: Callable[[Path], None], said: str
+def test_a_pipe_or_an_outside_link_in_an_archive_is_a_400_at_once(
+    endpoint: Endpoint, file: str, replace_file: Callable[[Path], None], sentence: str
 ) -> None:
-    """A pipe hung the load, /dev/zero took all memory, and /etc/passwd was quoted to the caller."""
+    """Without the check a pipe would hang the load, /dev/zero would fill the memory, and /etc/passwd would be quoted."""
     path = Path(endpoint.platform.flat("odd", multiplying_model(2), helper="")) / file
     path.unlink(missing_ok=True)
-    spoil(path)
+    replace_file(path)
     url = str(endpoint.platform.home / "odd" / "model")
     response = requests.post(f"{endpoint.url}/models", json={"model_name": "odd", "url": url}, timeout=10)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-    assert said in response.json()["error"]
+    assert sentence in response.json()["error"]
     assert "root:" not in response.text
-    # The name is free again.
+    # The name is free again: a load of it is refused for its own reason, not with a 409.
     Path(url, "config.pbtxt").unlink(missing_ok=True)
     assert endpoint.load("odd", f"{url}/1").status_code == 400
 
 
-def test_pipes_in_more_archives_than_load_at_once_hold_up_no_other(endpoint: Endpoint) -> None:
+def test_many_archives_with_pipes_do_not_delay_other_loads(endpoint: Endpoint) -> None:
     urls = [endpoint.platform.flat(f"pipe{index}") for index in range(40)]
     for url in urls:
         Path(url, "config.pbtxt").unlink()
         os.mkfifo(f"{url}/config.pbtxt")
-    with ThreadPoolExecutor(len(urls)) as callers:
-        statuses = set(callers.map(lambda url: endpoint.load(Path(url).parent.name, url).status_code, urls))
-    # 429: more at once than are loaded at once.
+    with ThreadPoolExecutor(len(urls)) as pool:
+        statuses = set(pool.map(lambda url: endpoint.load(Path(url).parent.name, url).status_code, urls))
+    # 429: more than the box loads at once.
     assert 400 in statuses <= {400, 429}
     endpoint.loaded("good", endpoint.platform.flat("good", multiplying_model(3)))
     assert endpoint.y("good") == [3, 6]
@@ -326,24 +327,24 @@ def test_an_archive_may_link_to_its_own_files(endpoint: Endpoint) -> None:
     assert endpoint.y("linked") == [2, 4]
 
 
-def test_an_archive_that_changes_while_it_is_loaded_is_loaded_or_refused_and_never_stuck(
+def test_an_archive_that_changes_during_its_load_is_loaded_or_refused_and_never_hangs(
     endpoint: Endpoint,
 ) -> None:
-    """Loads that met the change ended in a 500, or never: Triton waits for ever for a model.py that is gone."""
+    """Triton itself would wait for ever for a model.py that is gone."""
     url = Path(endpoint.platform.flat("moving", multiplying_model(2)))
     (url / "labels.txt").write_text("cat")
-    over = threading.Event()
+    stop = threading.Event()
 
-    def change() -> None:
-        while not over.is_set():
+    def move_files() -> None:
+        while not stop.is_set():
             for file in (url / "labels.txt", url / "1" / "model.py"):
                 file.rename(url.parent / "away")
                 time.sleep(0.01)
                 (url.parent / "away").rename(file)
                 time.sleep(0.001)
 
-    changing = threading.Thread(target=change)
-    changing.start()
+    mover = threading.Thread(target=move_files)
+    mover.start()
     statuses: set[int] = set()
     try:
         started_at = time.monotonic()
@@ -355,15 +356,15 @@ def test_an_archive_that_changes_while_it_is_loaded_is_loaded_or_refused_and_nev
                 assert endpoint.y("moving") == [2, 4]
                 assert endpoint.unload("moving").status_code == 200
     finally:
-        over.set()
-        changing.join()
+        stop.set()
+        mover.join()
     assert 400 in statuses
     endpoint.loaded("moving", str(url))
     assert endpoint.y("moving") == [2, 4]
 
 
 def test_a_served_model_does_not_change_with_its_archive(endpoint: Endpoint) -> None:
-    """The box works on a copy: what it read at the load is what it serves, also to a Triton started again."""
+    """The box works on a copy: a restarted Triton still serves what was loaded."""
     url = Path(endpoint.platform.flat("kept", multiplying_model(2)))
     endpoint.loaded("kept", str(url))
     multiplying_model(5).write(url / "other")
@@ -373,29 +374,29 @@ def test_a_served_model_does_not_change_with_its_archive(endpoint: Endpoint) -> 
     assert endpoint.y("kept") == [2, 4]
 
 
-def test_unknown_names_are_404s(endpoint: Endpoint) -> None:
+def test_unknown_model_names_are_404s(endpoint: Endpoint) -> None:
     assert endpoint.get("nobody").status_code == 404
     assert endpoint.unload("nobody").status_code == 404
     assert endpoint.invoke("nobody").status_code == 404
     assert requests.put(f"{endpoint.url}/models/nobody", timeout=10).status_code == 405
 
 
-def loading_until(go_on: Path, model: Model) -> Model:
-    """Return the model with a load that does not end before the file ``go_on`` exists."""
-    head = f"{model.head}        while not os.path.exists({str(go_on)!r}):\n            time.sleep(0.02)\n"
+def loading_until(release_file: Path, model: Model) -> Model:
+    """Return the model with a load that does not end before the file ``release_file`` exists."""
+    head = f"{model.head}        while not os.path.exists({str(release_file)!r}):\n            time.sleep(0.02)\n"
     return replace(model, head=head)
 
 
-def test_while_a_model_loads_others_are_served_and_ping_answers(endpoint: Endpoint, tmp_path: Path) -> None:
-    """It is loaded when the test says so: nothing here has waited for that."""
+def test_a_long_load_does_not_delay_ping_or_other_models(endpoint: Endpoint, tmp_path: Path) -> None:
+    """The slow model is loaded only when the test releases it, so nothing here waited for it."""
     endpoint.loaded("quick", endpoint.platform.flat("quick", multiplying_model(2)))
-    go_on = tmp_path / "go-on"
-    url = endpoint.platform.flat("slow", loading_until(go_on, multiplying_model(3)))
-    with ThreadPoolExecutor(1) as caller:
-        loading = caller.submit(endpoint.load, "slow", url)
+    release_file = tmp_path / "go-on"
+    url = endpoint.platform.flat("slow", loading_until(release_file, multiplying_model(3)))
+    with ThreadPoolExecutor(1) as pool:
+        pending_load = pool.submit(endpoint.load, "slow", url)
         try:
-            endpoint.begun("slow", loading)
-            body = json.dumps(X).encode()
+            endpoint.begun("slow", pending_load)
+            body = json.dumps(ECHO_REQUEST).encode()
             with Load(endpoint.box.port, body, path="/models/quick/invoke").start(callers=4) as load:
                 wait_until(lambda: load.outcomes["200"] >= 20, description="invocations beside the load")
                 for _ in range(10):
@@ -405,65 +406,69 @@ def test_while_a_model_loads_others_are_served_and_ping_answers(endpoint: Endpoi
                 endpoint.loaded("third", endpoint.platform.flat("third", multiplying_model(5)))
                 assert endpoint.y("third") == [5, 10]
                 assert endpoint.unload("third").status_code == 200
-                assert not loading.done()
+                assert not pending_load.done()
             assert set(load.outcomes) == {"200"}
             assert load.slowest < 3
         finally:
-            go_on.touch()
-        assert loading.result().status_code == 200
+            release_file.touch()
+        assert pending_load.result().status_code == 200
     assert endpoint.y("slow") == [3, 6]
 
 
-def test_models_come_and_go_beside_invocations_that_are_all_right(endpoint: Endpoint) -> None:
+def test_invocations_succeed_while_other_models_are_loaded_and_unloaded(endpoint: Endpoint) -> None:
     endpoint.loaded("steady", endpoint.platform.flat("steady", multiplying_model(2)))
     expected = endpoint.invoke("steady").content
 
-    def comes_and_goes(index: int) -> list[float]:
+    def load_invoke_unload(index: int) -> list[float]:
         name = f"passing{index}"
         endpoint.loaded(name, endpoint.platform.flat(name, multiplying_model(index)))
-        found = endpoint.y(name)
+        output = endpoint.y(name)
         assert endpoint.unload(name).status_code == 200
         assert endpoint.invoke(name).status_code == 404
-        return found
+        return output
 
-    body = json.dumps(X).encode()
+    body = json.dumps(ECHO_REQUEST).encode()
     with (
         Load(endpoint.box.port, body, path="/models/steady/invoke").start(callers=2) as load,
-        ThreadPoolExecutor(4) as callers,
+        ThreadPoolExecutor(4) as pool,
     ):
-        answers = list(callers.map(comes_and_goes, range(8)))
-    assert answers == [[index, 2 * index] for index in range(8)]
+        outputs = list(pool.map(load_invoke_unload, range(8)))
+    assert outputs == [[index, 2 * index] for index in range(8)]
     assert set(load.outcomes) == {"200"}
     assert load.bodies == {expected}
     assert endpoint.names() == ["steady"]
 
 
-def test_models_loaded_and_unloaded_under_load_answer_rightly_or_404_and_never_500(
+def test_models_loaded_and_unloaded_under_load_answer_correctly_or_404_and_never_500(
     endpoint: Endpoint,
 ) -> None:
-    """A client that was being made while its archive was unloaded was a 500 to its callers."""
+    """The risk is a client that is constructed while its archive is unloaded."""
     endpoint.loaded(
         "base",
         endpoint.platform.nested("base", {"base": multiplying_model(2), "whole": chain_config("base")}),
     )
-    client = CLIENT.replace('model, payload = "model"', 'model, payload = "whole"')
+    client = CLIENT_SOURCE.replace('model, payload = "model"', 'model, payload = "whole"')
     code = {"client": client, "helper": "import time\ntime.sleep(0.05)\nNAME = 1"}
     urls = {
         "plain": endpoint.platform.nested("plain", {"whole": chain_config("base")}),
         "client": endpoint.platform.nested("client", {"whole": chain_config("base", "base")}, **code),
     }
     payload = json.dumps({"payload": {"x": [1, 2]}}).encode()
-    kinds = (("plain", json.dumps(X).encode()), ("client", json.dumps(X).encode()), ("client", payload))
-    loads = [Load(endpoint.box.port, body, path=f"/models/{name}/invoke") for name, body in kinds]
+    targets = (
+        ("plain", json.dumps(ECHO_REQUEST).encode()),
+        ("client", json.dumps(ECHO_REQUEST).encode()),
+        ("client", payload),
+    )
+    loads = [Load(endpoint.box.port, body, path=f"/models/{name}/invoke") for name, body in targets]
 
     def all_seen() -> bool:
         return bool(loads[0].outcomes["200"]) and all(load.outcomes["404"] for load in loads)
 
-    def comes_and_goes(name: str) -> None:
-        end = time.monotonic() + 8
-        while time.monotonic() < end or not (all_seen() or time.monotonic() > end + WAIT_TIMEOUT_S):
+    def load_and_unload(name: str) -> None:
+        deadline = time.monotonic() + 8
+        while time.monotonic() < deadline or not (all_seen() or time.monotonic() > deadline + WAIT_TIMEOUT_S):
             endpoint.loaded(name, urls[name])
-            # Now before its client is made, now in the middle of it, now after it.
+            # Sometimes before, sometimes during and sometimes after the construction of its client.
             time.sleep(0.4 * random.random())
             response = endpoint.unload(name)
             assert response.status_code == 200, response.text
@@ -471,19 +476,19 @@ def test_models_loaded_and_unloaded_under_load_answer_rightly_or_404_and_never_5
     with ExitStack() as stack:
         for load in loads:
             stack.enter_context(load.start(callers=2))
-        with ThreadPoolExecutor(len(urls)) as callers:
-            list(callers.map(comes_and_goes, urls))
+        with ThreadPoolExecutor(len(urls)) as pool:
+            list(pool.map(load_and_unload, urls))
     for load in loads:
         assert set(load.outcomes) <= {"200", "404", "503"}, load.outcomes
         assert load.outcomes["404"]
     assert all(load.outcomes["200"] for load in loads[:1])
-    wanted = ([2, 4], [4, 8], [4, 8])
-    for load, y in zip(loads, wanted, strict=True):
+    expected_outputs = ([2, 4], [4, 8], [4, 8])
+    for load, y in zip(loads, expected_outputs, strict=True):
         for body in map(json.loads, load.bodies):
             assert (body["outputs"][0]["data"] if "outputs" in body else body["result"][-1]) == y
 
 
-def test_a_running_request_whose_client_loses_its_files_is_a_404(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_a_running_request_whose_model_is_unloaded_is_a_404(endpoint: Endpoint, tmp_path: Path) -> None:
     client = """
 import time
 from pathlib import Path
@@ -502,33 +507,36 @@ class Late(Client):
 """
     endpoint.loaded("late", endpoint.platform.nested("late", {}, client=client, labels="cat"))
     assert endpoint.invoke("late", {"payload": {"text": "at once"}}).json()["result"] == "cat"
-    begun = tmp_path / "begun"
-    with ThreadPoolExecutor(1) as caller:
-        running_one = caller.submit(endpoint.invoke, "late", {"payload": {"text": str(begun)}})
-        wait_until(begun.exists, description="the request's beginning")
+    started_file = tmp_path / "begun"
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(endpoint.invoke, "late", {"payload": {"text": str(started_file)}})
+        wait_until(started_file.exists, description="the request's beginning")
         assert endpoint.unload("late").status_code == 200
-        response = running_one.result()
+        response = pending.result()
     assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
 
 
 def test_an_unload_lets_running_requests_finish(endpoint: Endpoint, tmp_path: Path) -> None:
-    doubling, begun = multiplying_model(2), tmp_path / "begun"
-    slow = replace(doubling, answer=f"open({str(begun)!r}, 'w').close()\ntime.sleep(2)\n{doubling.answer}")
-    endpoint.loaded("slow", endpoint.platform.flat("slow", slow))
-    with ThreadPoolExecutor(1) as caller:
-        running_one = caller.submit(endpoint.invoke, "slow")
-        wait_until(begun.exists, description="the request's beginning")
+    doubling_model, started_file = multiplying_model(2), tmp_path / "begun"
+    slow_model = replace(
+        doubling_model,
+        answer=f"open({str(started_file)!r}, 'w').close()\ntime.sleep(2)\n{doubling_model.answer}",
+    )
+    endpoint.loaded("slow", endpoint.platform.flat("slow", slow_model))
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(endpoint.invoke, "slow")
+        wait_until(started_file.exists, description="the request's beginning")
         assert endpoint.unload("slow").status_code == 200
-        assert running_one.result().json()["outputs"][0]["data"] == [2, 4]
+        assert pending.result().json()["outputs"][0]["data"] == [2, 4]
 
 
-@pytest.mark.parametrize("victim", ["worker", "data", "control", "triton"])
-def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: str) -> None:
-    client = {"client": CLIENT, "helper": "NAME = 'kept'"}
+@pytest.mark.parametrize("process", ["worker", "data", "control", "triton"])
+def test_all_models_are_served_again_after_a_process_is_killed(endpoint: Endpoint, process: str) -> None:
+    client = {"client": CLIENT_SOURCE, "helper": "NAME = 'kept'"}
     endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2), **client))
     steps = {"pre": multiplying_model(3), "whole": chain_config("pre")}
     endpoint.loaded("two", endpoint.platform.nested("two", steps))
-    if victim == "worker":
+    if process == "worker":
         workers = endpoint.box.workers()
         os.kill(workers[0], signal.SIGKILL)
         wait_until(
@@ -536,7 +544,7 @@ def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: st
             description="a new worker",
         )
     else:
-        endpoint.box.kill_and_wait_for_restart(victim)
+        endpoint.box.kill_and_wait_for_restart(process)
     endpoint.box.wait_ready()
     retry_until_ok(lambda: endpoint.invoke("one"))
     assert (endpoint.names(), endpoint.y("one"), endpoint.y("two")) == (["one", "two"], [2, 4], [3, 6])
@@ -545,53 +553,58 @@ def test_nothing_is_lost_when_a_process_is_killed(endpoint: Endpoint, victim: st
         assert response.json()["result"] == ["kept", "kept", [2, 4]]
 
 
-def test_a_python_models_process_killed_and_its_archive_unloaded_at_once(endpoint: Endpoint) -> None:
-    """Triton would wait for the dead process for ever."""
+def test_a_model_whose_process_was_killed_can_be_unloaded_at_once(endpoint: Endpoint) -> None:
+    """Triton itself would wait for the dead process for ever."""
     endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2)))
     endpoint.loaded("two", endpoint.platform.flat("two", multiplying_model(3)))
     stub = endpoint.box.pid("/models/one/1/model.py")
     os.kill(stub, signal.SIGKILL)
-    # It may be just being loaded again.
+    # The box may be loading it again at this moment.
     wait_until(lambda: endpoint.unload("one").status_code == 200, description="the unload")
     assert (endpoint.names(), endpoint.y("two")) == (["two"], [3, 6])
     endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(4)))
     assert endpoint.y("one") == [4, 8]
 
 
-def test_a_python_model_whose_process_is_killed_is_back_and_no_other_notices(endpoint: Endpoint) -> None:
+def test_a_killed_model_process_is_replaced_without_disturbing_other_models(endpoint: Endpoint) -> None:
     endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2)))
     endpoint.loaded("two", endpoint.platform.flat("two", multiplying_model(3)))
-    triton = endpoint.process("triton")
-    time.sleep(2)  # until the control plane has seen them
-    with Load(endpoint.box.port, json.dumps(X).encode(), path="/models/two/invoke").start(callers=2) as load:
+    triton_pid = endpoint.process("triton")
+    time.sleep(2)  # until the control plane has noticed the models
+    with Load(endpoint.box.port, json.dumps(ECHO_REQUEST).encode(), path="/models/two/invoke").start(
+        callers=2
+    ) as load:
         for _ in range(2):
             stub = endpoint.box.pid("/models/one/1/model.py")
             os.kill(stub, signal.SIGKILL)
-            wait_until(lambda: endpoint.invoke("one").status_code != 200, description="the death noticed")
+            wait_until(
+                lambda: endpoint.invoke("one").status_code != 200, description="an error of the killed model"
+            )
             retry_until_ok(lambda: endpoint.invoke("one"))
             time.sleep(2)
     assert set(load.outcomes) == {"200"}
-    assert endpoint.process("triton") == triton
+    assert endpoint.process("triton") == triton_pid
 
 
-def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_no_answers(
+def test_after_a_stalled_stub_all_models_return_and_no_answers_are_mixed_up(
     endpoint: Endpoint,
 ) -> None:
-    """Triton is replaced with all that is loaded. Until then everybody gets a 503 that says when to come again."""
-    chain = {"pre": multiplying_model(2), "whole": chain_config("pre")}
+    """Triton is replaced and all models are loaded again; until then callers get a 503 with Retry-After."""
+    chain_models = {"pre": multiplying_model(2), "whole": chain_config("pre")}
     factors = {
         endpoint.loaded("stalled", endpoint.platform.flat("stalled", multiplying_model(3))): 3,
         endpoint.loaded(
-            "python", endpoint.platform.flat("python", multiplying_model(5), client=CLIENT, helper="NAME = 1")
+            "python",
+            endpoint.platform.flat("python", multiplying_model(5), client=CLIENT_SOURCE, helper="NAME = 1"),
         ): 5,
-        endpoint.loaded("chain", endpoint.platform.nested("chain", chain)): 2,
+        endpoint.loaded("chain", endpoint.platform.nested("chain", chain_models)): 2,
     }
-    triton = endpoint.process("triton")
+    triton_pid = endpoint.process("triton")
     stub = endpoint.box.pid("/models/stalled/1/model.py")
     loads: dict[tuple[str, float], Load] = {}
     for name in factors:
         for x in (1.0, 7.0):
-            body = json.dumps({"inputs": [{**X["inputs"][0], "data": [x, 2 * x]}]}).encode()
+            body = json.dumps({"inputs": [{**ECHO_REQUEST["inputs"][0], "data": [x, 2 * x]}]}).encode()
             path = f"/models/{name}/invoke"
             loads[name, x] = Load(endpoint.box.port, body, path=path, retry_delay_s=0.2)
     with ExitStack() as stack:
@@ -603,18 +616,18 @@ def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_
         )
         os.kill(stub, signal.SIGSTOP)
         time.sleep(1.5)
-        # The box may have killed it with its Triton by now.
+        # The box may have killed the stub with its Triton by now.
         with contextlib.suppress(ProcessLookupError):
             os.kill(stub, signal.SIGCONT)
-        stalled = time.monotonic()
-        wait_until(lambda: endpoint.process("triton") not in (0, triton), description="another Triton")
-        before = {each: load.outcomes["200"] for each, load in loads.items()}
+        stalled_at = time.monotonic()
+        wait_until(lambda: endpoint.process("triton") not in (0, triton_pid), description="another Triton")
+        answered_before = {key: load.outcomes["200"] for key, load in loads.items()}
         wait_until(
-            lambda: all(load.outcomes["200"] > before[each] + 5 for each, load in loads.items()),
+            lambda: all(load.outcomes["200"] > answered_before[key] + 5 for key, load in loads.items()),
             90,
             "answers again",
         )
-        seconds = time.monotonic() - stalled
+        seconds = time.monotonic() - stalled_at
     for (name, x), load in loads.items():
         log.info(
             "%s: %s, slowest %.1f s, all again %.1f s after the stall",
@@ -628,13 +641,13 @@ def test_a_stalled_stub_makes_its_neighbours_wait_for_a_new_triton_and_mixes_up_
         assert {tuple(json.loads(body)["outputs"][0]["data"]) for body in load.bodies} == {
             (factors[name] * x, factors[name] * 2 * x)
         }
-        # They hung for over 40 s.
+        # Without the replacement requests hang for over 40 s.
         assert load.slowest < 25
     assert endpoint.names() == sorted(factors)
     assert endpoint.box.ping()[0] == 200
 
 
-def test_an_archive_that_is_gone_when_triton_is_started_again_is_missed_by_nobody_else(
+def test_an_archive_missing_at_a_restart_of_triton_affects_only_its_own_model(
     endpoint: Endpoint,
 ) -> None:
     endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2)))
@@ -650,46 +663,46 @@ def test_an_archive_that_is_gone_when_triton_is_started_again_is_missed_by_nobod
     assert endpoint.y("two") == [3, 6]
 
 
-def test_a_control_plane_killed_half_way_through_a_load_clears_it_away(
+def test_a_control_plane_killed_during_a_load_leaves_nothing_of_it(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    go_on = tmp_path / "go-on"
-    url = endpoint.platform.flat("half", loading_until(go_on, multiplying_model(2)))
-    with ThreadPoolExecutor(1) as caller:
-        cut_short = caller.submit(endpoint.load, "half", url)
+    release_file = tmp_path / "go-on"
+    url = endpoint.platform.flat("half", loading_until(release_file, multiplying_model(2)))
+    with ThreadPoolExecutor(1) as pool:
+        pending_load = pool.submit(endpoint.load, "half", url)
         try:
-            endpoint.begun("half", cut_short)
+            endpoint.begun("half", pending_load)
             endpoint.box.kill_and_wait_for_restart("control")
-            assert cut_short.result().status_code in (502, 503)
+            assert pending_load.result().status_code in (502, 503)
         finally:
-            go_on.touch()
+            release_file.touch()
     endpoint.box.wait_ready()
     assert endpoint.names() == []
     retry_until_ok(lambda: endpoint.load("half", url))
     assert endpoint.y("half") == [2, 4]
 
 
-def test_triton_killed_half_way_through_a_load_is_a_503_and_leaves_nothing(
+def test_triton_killed_during_a_load_is_a_503_and_leaves_nothing_of_it(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    go_on = tmp_path / "go-on"
-    url = endpoint.platform.flat("half", loading_until(go_on, multiplying_model(2)))
-    with ThreadPoolExecutor(1) as caller:
-        cut_short = caller.submit(endpoint.load, "half", url)
+    release_file = tmp_path / "go-on"
+    url = endpoint.platform.flat("half", loading_until(release_file, multiplying_model(2)))
+    with ThreadPoolExecutor(1) as pool:
+        pending_load = pool.submit(endpoint.load, "half", url)
         try:
-            endpoint.begun("half", cut_short)
+            endpoint.begun("half", pending_load)
             endpoint.box.kill_and_wait_for_restart("triton")
-            response = cut_short.result()
+            response = pending_load.result()
         finally:
-            go_on.touch()
+            release_file.touch()
     assert (response.status_code, response.json()["code"]) == (503, "not_ready")
     endpoint.box.wait_ready()
     assert endpoint.names() == []
     endpoint.loaded("half", url)
 
 
-def test_two_hundred_models_are_listed_by_pages(endpoint: Endpoint) -> None:
-    """Ensembles of one step: they need no process of their own."""
+def test_200_models_are_listed_in_pages(endpoint: Endpoint) -> None:
+    """Ensembles of one step, which need no process of their own."""
     names = [f"m{index:03}" for index in range(200)]
     for name in names:
         steps: dict[str, Any] = {"whole": chain_config("base")}
@@ -699,28 +712,28 @@ def test_two_hundred_models_are_listed_by_pages(endpoint: Endpoint) -> None:
     assert {tuple(endpoint.y(name)) for name in names} == {(2, 4)}
     seconds = []
     for _ in range(10):
-        began = time.perf_counter()
-        first = endpoint.page()
-        seconds.append(time.perf_counter() - began)
+        started_at = time.perf_counter()
+        first_page = endpoint.page()
+        seconds.append(time.perf_counter() - started_at)
     assert sorted(seconds)[5] < 0.05
-    second = endpoint.page(next_page_token=first["nextPageToken"])
-    assert "nextPageToken" not in second
-    assert [row["modelName"] for row in first["models"] + second["models"]] == names
-    assert set(first["models"][0]) == {"modelName", "modelUrl"}
+    second_page = endpoint.page(next_page_token=first_page["nextPageToken"])
+    assert "nextPageToken" not in second_page
+    assert [row["modelName"] for row in first_page["models"] + second_page["models"]] == names
+    assert set(first_page["models"][0]) == {"modelName", "modelUrl"}
     assert requests.get(f"{endpoint.url}/models", params={"limit": "no"}, timeout=5).status_code == 400
-    # Triton has loaded the one that all call more than once on the way: that is no death of its process.
-    deaths = [line for line in endpoint.box.log.read_text().splitlines() if "has died" in line]
-    assert [line for line in deaths if json.loads(line)["model"] == "base"] == []
+    # Triton loaded their common step several times meanwhile; that must not count as a death of its process.
+    death_lines = [line for line in endpoint.box.log.read_text().splitlines() if "has died" in line]
+    assert [line for line in death_lines if json.loads(line)["model"] == "base"] == []
 
 
-def test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507(tmp_path: Path) -> None:
-    """The driver's command is a stand-in on PATH: it says what it finds in a file."""
-    said = tmp_path / "said"
-    said.write_text("100, 1000\n")
-    stand_in = tmp_path / "bin" / "nvidia-smi"
-    stand_in.parent.mkdir()
-    stand_in.write_text(f"#!/bin/sh\ncat {said}\n")
-    stand_in.chmod(0o755)
+def test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507(tmp_path: Path) -> None:
+    """A fake nvidia-smi on PATH prints the memory use from a file."""
+    gpu_memory = tmp_path / "said"
+    gpu_memory.write_text("100, 1000\n")
+    nvidia_smi = tmp_path / "bin" / "nvidia-smi"
+    nvidia_smi.parent.mkdir()
+    nvidia_smi.write_text(f"#!/bin/sh\ncat {gpu_memory}\n")
+    nvidia_smi.chmod(0o755)
     platform = ArchiveFolder(tmp_path / "models")
     with running_box(
         tmp_path,
@@ -730,7 +743,7 @@ def test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507(tmp_path
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING="true",
         SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT="0.8",
-        PATH=f"{stand_in.parent}:{os.environ['PATH']}",
+        PATH=f"{nvidia_smi.parent}:{os.environ['PATH']}",
     ) as box:
         endpoint = Endpoint(box, platform)
         steps = {"pre": multiplying_model(2), "whole": chain_config("pre")}
@@ -738,11 +751,11 @@ def test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507(tmp_path
         response = endpoint.load("two", platform.nested("two", steps))
         assert response.status_code == 409
         assert "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING" in response.json()["error"]
-        said.write_text("100, 1000\n900, 1000\n")
+        gpu_memory.write_text("100, 1000\n900, 1000\n")
         response = endpoint.load("three", platform.flat("three", multiplying_model(3)))
         assert (response.status_code, response.json()["code"]) == (507, "out_of_memory")
         assert "90% of the memory of GPU 1" in response.json()["error"]
-        said.write_text("100, 1000\n")
+        gpu_memory.write_text("100, 1000\n")
         endpoint.loaded("three", platform.flat("three", multiplying_model(3)))
         assert (endpoint.y("one"), endpoint.y("three")) == ([2, 4], [3, 6])
 

@@ -1,4 +1,4 @@
-"""``build-model``: a graph becomes a model in a repository, whole or not at all, and nobody's work is lost."""
+"""``sm build-model`` builds a complete model or nothing, and never overwrites a person's configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sm.tools.progress import Progress
 from tests.support.onnx_graphs import convolution, one_size, plus_one, words
 from tests.support.package_registry import StandIn
 
-GROUPS = model_config_pb2.ModelInstanceGroup
+InstanceGroup = model_config_pb2.ModelInstanceGroup
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, said: io.StringIO) -> ModelBuilder:
+def builder(tmp_path: Path, said: io.StringIO) -> ModelBuilder:
     (tmp_path / "model").mkdir(exist_ok=True)
     return ModelBuilder(Cache(tmp_path / "cache"), tmp_path / "model", Progress(said))
 
@@ -41,14 +41,15 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def configuration(folder: Path) -> Any:
-    """By Triton's own protobuf."""
+def read_config(folder: Path) -> Any:
+    """The model's config.pbtxt, parsed with Triton's own protobuf."""
     return text_format.Parse((folder / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
 
 
-def handwritten(engine: ModelBuilder, text: str) -> None:
-    (engine.models / "tiny").mkdir(exist_ok=True)
-    (engine.models / "tiny" / "config.pbtxt").write_text(text)
+def write_config(builder: ModelBuilder, text: str) -> None:
+    """Write the configuration that a person keeps in git for the model ``tiny``."""
+    (builder.models / "tiny").mkdir(exist_ok=True)
+    (builder.models / "tiny" / "config.pbtxt").write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -57,36 +58,37 @@ def handwritten(engine: ModelBuilder, text: str) -> None:
         (
             "cpu",
             "python",
-            GROUPS.KIND_CPU,
+            InstanceGroup.KIND_CPU,
             ["manifest.json", "model.onnx", "model.py", "request_token.py"],
         ),
-        ("onnxruntime", "onnxruntime", GROUPS.KIND_AUTO, ["manifest.json", "model.onnx"]),
+        ("onnxruntime", "onnxruntime", InstanceGroup.KIND_AUTO, ["manifest.json", "model.onnx"]),
     ],
 )
 def test_a_target_gets_its_files_and_its_backend(
-    engine: ModelBuilder, source: Path, out: Path, target: Any, backend: str, kind: int, files: list[str]
+    builder: ModelBuilder, source: Path, out: Path, target: Any, backend: str, kind: int, files: list[str]
 ) -> None:
-    folder = engine.build(BuildRequest("tiny", target, out, source))
-    made = configuration(folder)
+    folder = builder.build(BuildRequest("tiny", target, out, source))
+    config = read_config(folder)
     assert sorted(path.name for path in (folder / "1").iterdir()) == files
-    assert (made.backend, made.instance_group[0].kind) == (backend, kind)
-    assert problems.find_problems(out, Machine(gpu=True)) == []  # this machine may lack what runs it
+    assert (config.backend, config.instance_group[0].kind) == (backend, kind)
+    # Checked as on a machine with a GPU, because this one may not have one.
+    assert problems.find_problems(out, Machine(gpu=True)) == []
 
 
-def test_names_types_and_sizes_are_the_same_on_every_target(
-    engine: ModelBuilder, source: Path, out: Path
+def test_every_target_has_the_same_names_types_and_sizes(
+    builder: ModelBuilder, source: Path, out: Path
 ) -> None:
-    made = [
-        configuration(engine.build(BuildRequest("tiny", target, out / target, source)))
+    configs = [
+        read_config(builder.build(BuildRequest("tiny", target, out / target, source)))
         for target in ("cpu", "onnxruntime")
     ]
     for field in ("name", "max_batch_size", "input", "output", "model_warmup", "dynamic_batching"):
-        assert getattr(made[0], field) == getattr(made[1], field), field
-    assert (made[0].max_batch_size, list(made[0].input[0].dims)) == (8, [4])
+        assert getattr(configs[0], field) == getattr(configs[1], field), field
+    assert (configs[0].max_batch_size, list(configs[0].input[0].dims)) == (8, [4])
 
 
 @pytest.mark.parametrize(
-    ("target", "batching", "joined"),
+    ("target", "batching", "is_batched"),
     [
         ("cpu", "", False),
         ("cpu", "dynamic_batching { }", False),
@@ -94,75 +96,77 @@ def test_names_types_and_sizes_are_the_same_on_every_target(
         ("onnxruntime", "dynamic_batching { }", True),
     ],
 )
-def test_processors_run_convolutions_one_by_one_unless_batching_is_described(
-    engine: ModelBuilder, tmp_path: Path, out: Path, target: Any, batching: str, joined: bool
+def test_convolutions_on_processors_are_not_batched_unless_the_config_prefers_a_size(
+    builder: ModelBuilder, tmp_path: Path, out: Path, target: Any, batching: str, is_batched: bool
 ) -> None:
     graph = convolution(tmp_path / "pixels.onnx")
-    written = engine.models / "pixels" / "config.pbtxt"
-    written.parent.mkdir(parents=True)
+    config_file = builder.models / "pixels" / "config.pbtxt"
+    config_file.parent.mkdir(parents=True)
     tensor = "data_type: TYPE_FP32 dims: [ 1, 4, 4 ]"
-    written.write_text(
+    config_file.write_text(
         f'name: "pixels" max_batch_size: 8 {batching} input {{ name: "x" {tensor} }} output {{ name: "y" {tensor} }}'
     )
-    made = configuration(engine.build(BuildRequest("pixels", target, out, graph.path)))
-    assert made.max_batch_size == 8
-    assert made.HasField("dynamic_batching") == joined
-    assert made.instance_group[0].count == (2 if target == "cpu" else 1)
+    config = read_config(builder.build(BuildRequest("pixels", target, out, graph.path)))
+    assert config.max_batch_size == 8
+    assert config.HasField("dynamic_batching") == is_batched
+    assert config.instance_group[0].count == (2 if target == "cpu" else 1)
 
 
-def test_a_free_length_is_warmed_up_at_some_length(engine: ModelBuilder, tmp_path: Path, out: Path) -> None:
+def test_a_model_with_a_free_length_is_warmed_up_at_length_16(
+    builder: ModelBuilder, tmp_path: Path, out: Path
+) -> None:
     graph = words(tmp_path / "words.onnx")
-    (sample,) = configuration(engine.build(BuildRequest("words", "cpu", out, graph.path))).model_warmup
+    (sample,) = read_config(builder.build(BuildRequest("words", "cpu", out, graph.path))).model_warmup
     assert list(sample.inputs["ids"].dims) == [16]
     assert sample.inputs["ids"].zero_data
 
 
-def test_the_manifest_says_what_was_compared(engine: ModelBuilder, source: Path, out: Path) -> None:
-    manifest = Manifest.read(engine.build(BuildRequest("tiny", "cpu", out, source)) / "1")
+def test_the_manifest_records_what_was_compared(builder: ModelBuilder, source: Path, out: Path) -> None:
+    manifest = Manifest.read(builder.build(BuildRequest("tiny", "cpu", out, source)) / "1")
     assert manifest is not None
     assert manifest.source.name == "tiny.onnx"
     assert manifest.accuracy is not None
     assert (manifest.accuracy.max_error, manifest.accuracy.sizes) == (0, ("1", "3", "8"))
 
 
-def test_a_batch_that_is_ordered_is_the_largest(engine: ModelBuilder, source: Path, out: Path) -> None:
-    assert (
-        configuration(engine.build(BuildRequest("tiny", "cpu", out, source, (1, 2, 4)))).max_batch_size == 4
-    )
+def test_the_requested_largest_batch_is_max_batch_size(
+    builder: ModelBuilder, source: Path, out: Path
+) -> None:
+    assert read_config(builder.build(BuildRequest("tiny", "cpu", out, source, (1, 2, 4)))).max_batch_size == 4
 
 
-def test_a_graph_that_is_wrong_in_batches_leaves_nothing_behind(
-    engine: ModelBuilder, tmp_path: Path, out: Path
+def test_a_graph_with_wrong_batched_results_is_refused_and_leaves_nothing(
+    builder: ModelBuilder, tmp_path: Path, out: Path
 ) -> None:
     with pytest.raises(StartError, match="y differs from its source"):
-        engine.build(BuildRequest("tiny", "cpu", out, one_size(tmp_path / "bad.onnx").path))
+        builder.build(BuildRequest("tiny", "cpu", out, one_size(tmp_path / "bad.onnx").path))
     assert list(out.iterdir()) == []
 
 
-def test_what_a_person_wrote_is_merged_over_and_shown(
-    engine: ModelBuilder, source: Path, out: Path, said: io.StringIO
+def test_a_handwritten_config_is_merged_over_ours_and_the_difference_shown(
+    builder: ModelBuilder, source: Path, out: Path, said: io.StringIO
 ) -> None:
-    handwritten(engine, 'name: "tiny"\nmax_batch_size: 2\ninstance_group [ { count: 3 } ]\n')
-    made = configuration(engine.build(BuildRequest("tiny", "cpu", out, source)))
-    assert (made.max_batch_size, made.instance_group[0].count, made.input[0].name) == (2, 3, "x")
+    write_config(builder, 'name: "tiny"\nmax_batch_size: 2\ninstance_group [ { count: 3 } ]\n')
+    config = read_config(builder.build(BuildRequest("tiny", "cpu", out, source)))
+    assert (config.max_batch_size, config.instance_group[0].count, config.input[0].name) == (2, 3, "x")
     assert "+  count: 3" in said.getvalue().splitlines()
 
 
-def test_the_repositorys_own_configuration_is_kept_to_the_letter(
-    engine: ModelBuilder, source: Path, out: Path, said: io.StringIO
+def test_an_edited_config_in_the_repository_is_kept_unchanged(
+    builder: ModelBuilder, source: Path, out: Path, said: io.StringIO
 ) -> None:
-    path = engine.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
-    own = path.read_text().removeprefix(GENERATED_MARK).replace("count: 1", "count: 5  # a remark")
-    path.write_text(own)
-    engine.build(BuildRequest("tiny", "cpu", out, source))
-    assert path.read_text() == own
+    path = builder.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
+    edited = path.read_text().removeprefix(GENERATED_MARK).replace("count: 1", "count: 5  # a remark")
+    path.write_text(edited)
+    builder.build(BuildRequest("tiny", "cpu", out, source))
+    assert path.read_text() == edited
     assert "+  count: 5" in said.getvalue().splitlines()
 
 
-def test_a_configuration_of_ours_is_written_anew(engine: ModelBuilder, source: Path, out: Path) -> None:
-    engine.build(BuildRequest("tiny", "cpu", out, source))
-    folder = engine.build(BuildRequest("tiny", "onnxruntime", out, source, (1, 1, 2)))
-    assert (configuration(folder).backend, configuration(folder).max_batch_size) == ("onnxruntime", 2)
+def test_a_generated_config_is_generated_again(builder: ModelBuilder, source: Path, out: Path) -> None:
+    builder.build(BuildRequest("tiny", "cpu", out, source))
+    folder = builder.build(BuildRequest("tiny", "onnxruntime", out, source, (1, 1, 2)))
+    assert (read_config(folder).backend, read_config(folder).max_batch_size) == ("onnxruntime", 2)
     assert not (folder / "1" / "model.py").exists()
 
 
@@ -173,48 +177,50 @@ def test_a_configuration_of_ours_is_written_anew(engine: ModelBuilder, source: P
         (("dims: 4", "dims: 5"), r"says x FP32 \[-1, 5\] of its inputs; the model has x FP32 \[-1, 4\]"),
     ],
 )
-def test_one_that_does_not_fit_stops_the_build_and_stays(
-    engine: ModelBuilder, source: Path, out: Path, change: tuple[str, str], sentence: str
+def test_a_config_that_contradicts_the_build_stops_it_and_stays(
+    builder: ModelBuilder, source: Path, out: Path, change: tuple[str, str], sentence: str
 ) -> None:
-    path = engine.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
+    path = builder.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
     path.write_text(own := path.read_text().removeprefix(GENERATED_MARK).replace(*change))
     with pytest.raises(StartError, match=sentence):
-        engine.build(BuildRequest("tiny", "cpu", out, source))
+        builder.build(BuildRequest("tiny", "cpu", out, source))
     assert path.read_text() == own
 
 
-def test_more_than_a_persons_largest_batch_is_refused(engine: ModelBuilder, source: Path, out: Path) -> None:
-    path = engine.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
+def test_an_edited_max_batch_size_above_the_requested_one_is_refused(
+    builder: ModelBuilder, source: Path, out: Path
+) -> None:
+    path = builder.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
     path.write_text(path.read_text().removeprefix(GENERATED_MARK))
     with pytest.raises(StartError, match="has max_batch_size 8, which is more than the 4 asked for"):
-        engine.build(BuildRequest("tiny", "cpu", out, source, (1, 2, 4)))
+        builder.build(BuildRequest("tiny", "cpu", out, source, (1, 2, 4)))
 
 
-def test_a_recipe_brings_its_labels_and_what_the_team_wrote(
+def test_a_built_recipe_has_its_labels_and_the_teams_files(
     models: Path, registry: StandIn, said: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in registry.environment().items():
         monkeypatch.setenv(name, value)
-    engine = ModelBuilder(Cache(tmp_path / "cache"), models, Progress(said))
-    folder = engine.build(BuildRequest("tiny", "onnxruntime", tmp_path / "out"))
+    builder = ModelBuilder(Cache(tmp_path / "cache"), models, Progress(said))
+    folder = builder.build(BuildRequest("tiny", "onnxruntime", tmp_path / "out"))
     assert {path.name for path in folder.iterdir()} == {"1", "config.pbtxt", "labels.txt", "preprocess.json"}
     manifest = Manifest.read(folder / "1")
     assert manifest is not None
     assert manifest.source.name.startswith("model/tiny/recipe, ")
 
 
-def test_without_a_recipe_a_source_is_asked_for(engine: ModelBuilder, out: Path) -> None:
+def test_without_a_recipe_a_source_is_required(builder: ModelBuilder, out: Path) -> None:
     with pytest.raises(StartError, match="has no recipe: name an ONNX file or a hub id with --source"):
-        engine.build(BuildRequest("nothing", "cpu", out))
+        builder.build(BuildRequest("nothing", "cpu", out))
 
 
-def test_a_repository_whose_place_is_a_file_is_a_sentence(
-    engine: ModelBuilder, source: Path, out: Path
+def test_an_output_folder_that_is_a_file_is_an_error_with_the_next_step(
+    builder: ModelBuilder, source: Path, out: Path
 ) -> None:
     out.write_text("")
     with pytest.raises(StartError, match="cannot be written .*: name another folder with --out"):
-        engine.build(BuildRequest("tiny", "cpu", out, source))
+        builder.build(BuildRequest("tiny", "cpu", out, source))
 
 
-def test_targets_do_not_share_a_default_folder() -> None:
+def test_each_target_has_its_own_default_folder() -> None:
     assert default_out(Path("/c"), "cpu") == Path("/c/built/cpu")

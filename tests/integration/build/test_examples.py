@@ -1,4 +1,4 @@
-"""An example is assembled from what git has, what its recipe makes and the packages it asks for."""
+"""``sm prepare --examples`` assembles an example from git's files, its recipe and its packages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sm.tools.build.package_sources import Source
 from tests.support.package_registry import StandIn
 from tests.support.tiny_recipe import CONFIG, RECIPE
 
-#: The recipe of ``tests/integration/build/conftest.py``, which writes as an example's does.
-LAID_OUT = (
+#: The recipe of ``tests/support/tiny_recipe.py``, changed to write the layout of an example.
+EXAMPLE_RECIPE = (
     RECIPE
     + """
 _flat = build
@@ -29,19 +29,19 @@ def build(sources, out):
     (out / "tiny" / "1" / "labels.txt").rename(out / "tiny" / "labels.txt")
 """
 )
-SPEAKS = 'name: "speaks"\nbackend: "python"\n'
+SPEAKS_CONFIG = 'name: "speaks"\nbackend: "python"\n'
 
 Assemble = Callable[[], Path]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, tiny: Source) -> Path:
-    """One example: a graph, a Python model with an environment, and a client."""
+def examples(tmp_path: Path, tiny: Source) -> Path:
+    """A folder with one example: a graph, a Python model with an environment, and a client."""
     example = tmp_path / "examples" / "small"
     files = {
-        "recipe/recipe.py": LAID_OUT.format(source=tiny),
+        "recipe/recipe.py": EXAMPLE_RECIPE.format(source=tiny),
         "repository/tiny/config.pbtxt": CONFIG,
-        "repository/speaks/config.pbtxt": SPEAKS,
+        "repository/speaks/config.pbtxt": SPEAKS_CONFIG,
         "repository/speaks/1/model.py": "class TritonPythonModel: ...\n",
         "repository/speaks/requirements.txt": "# the stub's own NumPy is enough\n",
         "repository/code/speaks/client.py": "# a client\n",
@@ -53,19 +53,19 @@ def folder(tmp_path: Path, tiny: Source) -> Path:
 
 
 @pytest.fixture
-def assemble(tmp_path: Path, folder: Path, registry: StandIn, monkeypatch: pytest.MonkeyPatch) -> Assemble:
+def assemble(tmp_path: Path, examples: Path, registry: StandIn, monkeypatch: pytest.MonkeyPatch) -> Assemble:
     for name, value in registry.environment().items():
         monkeypatch.setenv(name, value)
     settings = Settings.read({"TRIREME_CACHE": str(tmp_path / "cache")})
-    return lambda: example_repositories.prepare(settings, "small", folder=folder, stream=io.StringIO())
+    return lambda: example_repositories.prepare(settings, "small", folder=examples, stream=io.StringIO())
 
 
-def test_it_has_gits_files_the_recipes_weights_and_the_environment(assemble: Assemble) -> None:
-    made = assemble()
+def test_an_example_has_gits_files_the_recipes_weights_and_an_environment(assemble: Assemble) -> None:
+    repository = assemble()
     files = {
-        str(path.relative_to(made))
-        for path in made.rglob("*")
-        if path.is_file() and "env" not in path.relative_to(made).parts
+        str(path.relative_to(repository))
+        for path in repository.rglob("*")
+        if path.is_file() and "env" not in path.relative_to(repository).parts
     }
     assert files == {
         ".made-from.json",
@@ -80,28 +80,28 @@ def test_it_has_gits_files_the_recipes_weights_and_the_environment(assemble: Ass
         "tiny/config.pbtxt",
         "tiny/labels.txt",
     }
-    assert (made / "speaks" / "env" / "bin" / "activate").is_file()
-    # The graph was given the runner and its target's configuration, the Python model was left as it is.
-    assert 'backend: "python"' in (made / "tiny" / "config.pbtxt").read_text()
-    assert (made / "speaks" / "config.pbtxt").read_text() == SPEAKS
-    onnxruntime.InferenceSession(str(made / "tiny" / "1" / "model.onnx"))
-    manifest = json.loads((made / "tiny" / "1" / "manifest.json").read_text())
+    assert (repository / "speaks" / "env" / "bin" / "activate").is_file()
+    # The graph got the runner and its target's configuration; the Python model is unchanged.
+    assert 'backend: "python"' in (repository / "tiny" / "config.pbtxt").read_text()
+    assert (repository / "speaks" / "config.pbtxt").read_text() == SPEAKS_CONFIG
+    onnxruntime.InferenceSession(str(repository / "tiny" / "1" / "model.onnx"))
+    manifest = json.loads((repository / "tiny" / "1" / "manifest.json").read_text())
     assert manifest["source"]["name"].startswith("examples/small/recipe, ")
 
-    # Nothing is made twice; what git changed or somebody lost is made again.
-    first = (made / "tiny" / "config.pbtxt").stat().st_ino
-    assert (assemble() / "tiny" / "config.pbtxt").stat().st_ino == first
-    (made / "tiny" / "labels.txt").unlink()
+    # A second run builds nothing; what was lost is built again.
+    inode_before = (repository / "tiny" / "config.pbtxt").stat().st_ino
+    assert (assemble() / "tiny" / "config.pbtxt").stat().st_ino == inode_before
+    (repository / "tiny" / "labels.txt").unlink()
     assert (assemble() / "tiny" / "labels.txt").is_file()
 
 
-def test_an_edited_file_is_taken_over(assemble: Assemble, folder: Path) -> None:
-    (folder / "small" / "repository" / "speaks" / "requirements.txt").unlink()
+def test_an_edited_file_of_an_example_is_copied_again(assemble: Assemble, examples: Path) -> None:
+    (examples / "small" / "repository" / "speaks" / "requirements.txt").unlink()
     assemble()
-    (folder / "small" / "repository" / "code" / "speaks" / "client.py").write_text("# another\n")
+    (examples / "small" / "repository" / "code" / "speaks" / "client.py").write_text("# another\n")
     assert (assemble() / "code" / "speaks" / "client.py").read_text() == "# another\n"
 
 
-def test_an_example_that_is_not_there_is_named(folder: Path) -> None:
+def test_an_unknown_example_is_an_error_with_its_name(examples: Path) -> None:
     with pytest.raises(StartError, match="there is no example 'large'"):
-        example_repositories.prepare(Settings.read({}), "large", folder=folder)
+        example_repositories.prepare(Settings.read({}), "large", folder=examples)

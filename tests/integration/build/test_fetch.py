@@ -1,4 +1,4 @@
-"""Fetching: each package once, through the ordinary clients, checked to the byte, and clear when it fails."""
+"""Each package is fetched once with pip or npm, verified, and a failure is explained."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.package_registry import StandIn
 
 
 @pytest.mark.parametrize("kind", ["pypi", "npm"])
-def test_a_package_arrives_as_the_registry_has_it(fetcher: Fetcher, registry: StandIn, kind: str) -> None:
+def test_a_package_arrives_unchanged(fetcher: Fetcher, registry: StandIn, kind: str) -> None:
     source = registry.offer("npm" if kind == "npm" else "pypi", "thing", os.urandom(300_000))
     path = fetcher.fetch(source, "tiny")
     assert path.read_bytes() == registry.packages[kind, "thing"]
@@ -31,7 +31,7 @@ def test_a_package_is_fetched_once(fetcher: Fetcher, registry: StandIn, tiny: So
     assert len(registry.downloads) == 1
 
 
-def test_nothing_but_the_package_is_left(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
+def test_only_the_package_stays_in_the_cache(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
     fetcher.fetch(tiny, "tiny")
     files = [path for path in cache.root.rglob("*") if path.is_file()]
     assert files == [cache.downloads / tiny.file]
@@ -47,17 +47,17 @@ def test_a_damaged_package_in_the_cache_is_fetched_again(
     assert "damaged" in said.getvalue()
 
 
-def test_another_sha256_is_an_error_that_names_both(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
-    pinned = dataclasses.replace(tiny, sha256="0" * 64)
+def test_a_wrong_sha256_is_an_error_that_names_both(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
+    wrongly_pinned = dataclasses.replace(tiny, sha256="0" * 64)
     with pytest.raises(StartError) as raised:
-        fetcher.fetch(pinned, "tiny")
+        fetcher.fetch(wrongly_pinned, "tiny")
     assert "0" * 64 in str(raised.value)
     assert tiny.sha256 in str(raised.value)
     assert not (cache.downloads / tiny.file).exists()
 
 
 @pytest.mark.parametrize("kind", ["pypi", "npm"])
-def test_a_failure_is_tried_again_and_said(
+def test_a_failed_download_is_tried_again_and_reported(
     fetcher: Fetcher, registry: StandIn, said: io.StringIO, waits: list[float], kind: str
 ) -> None:
     source = registry.offer("npm" if kind == "npm" else "pypi", "thing", b"x" * 1000)
@@ -70,7 +70,7 @@ def test_a_failure_is_tried_again_and_said(
 
 
 @pytest.mark.parametrize("kind", ["pypi", "npm"])
-def test_what_cannot_be_fetched_is_one_sentence(
+def test_a_package_that_cannot_be_fetched_is_one_sentence(
     fetcher: Fetcher, registry: StandIn, waits: list[float], kind: str
 ) -> None:
     source = registry.offer("npm" if kind == "npm" else "pypi", "thing", b"x")
@@ -83,7 +83,7 @@ def test_what_cannot_be_fetched_is_one_sentence(
     assert len(waits) == 2
 
 
-def test_a_registry_that_is_away_is_named_so(cache: Cache, registry: StandIn, tiny: Source) -> None:
+def test_an_unreachable_registry_is_reported_as_such(cache: Cache, registry: StandIn, tiny: Source) -> None:
     environment = {**registry.environment(), "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
     progress = Progress(io.StringIO())
     fetcher = Fetcher(cache, Registries(cache, progress, environment), progress, lambda _: None)
@@ -91,18 +91,18 @@ def test_a_registry_that_is_away_is_named_so(cache: Cache, registry: StandIn, ti
         fetcher.fetch(tiny, "tiny")
 
 
-def test_too_little_room_is_said_before_anything_is_fetched(
+def test_too_little_disk_space_is_reported_before_anything_is_fetched(
     fetcher: Fetcher, registry: StandIn, tiny: Source, cache: Cache
 ) -> None:
-    huge = dataclasses.replace(tiny, size=10**15)
+    huge_source = dataclasses.replace(tiny, size=10**15)
     with pytest.raises(StartError) as raised:
-        fetcher.fetch(huge, "tiny")
+        fetcher.fetch(huge_source, "tiny")
     assert str(cache.root) in str(raised.value)
     assert "3,000,000,000 MB" in str(raised.value)
     assert registry.downloads == []
 
 
-def test_a_strong_licence_is_said_before_the_fetch(
+def test_a_strong_licence_is_reported_before_the_download(
     fetcher: Fetcher, registry: StandIn, said: io.StringIO
 ) -> None:
     fetcher.fetch(registry.offer("pypi", "thing", b"x", licence="AGPL-3.0"), "tiny")
@@ -113,15 +113,15 @@ def test_a_strong_licence_is_said_before_the_fetch(
     assert "is under the LGPL" not in said.getvalue()
 
 
-def test_progress_says_what_how_much_and_how_long(fetcher: Fetcher, tiny: Source, said: io.StringIO) -> None:
+def test_progress_shows_package_size_and_time(fetcher: Fetcher, tiny: Source, said: io.StringIO) -> None:
     fetcher.fetch(tiny, "tiny")
     assert said.getvalue().startswith("tiny: fetching tiny 1.0.0 (pypi, MIT) … 1.0 MB, ")
 
 
-def test_a_machine_without_npm_is_told_what_brings_it(
+def test_without_npm_the_error_says_how_to_get_it(
     cache: Cache, registry: StandIn, said: io.StringIO, tmp_path: Path
 ) -> None:
-    """PyPI's wheel is asked for; this registry has it not, and the sentence says both ways out."""
+    """npm is looked for on PyPI; this registry lacks it, and the error names both ways to get it."""
     environment = {**registry.environment(), "PATH": str(tmp_path)}
     progress = Progress(said)
     fetcher = Fetcher(cache, Registries(cache, progress, environment), progress)

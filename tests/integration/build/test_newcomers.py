@@ -1,4 +1,4 @@
-"""Graphs with what newcomers bring (scalars, texts, branches, strides) are built, served by a box and answered."""
+"""Graphs with scalars, texts, branches and strides can be built, served by a box and invoked."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("newcomers")
     (folder / "model").mkdir()
     builder = ModelBuilder(Cache(folder / "cache"), folder / "model", Progress(io.StringIO()))
-    for name, make in GRAPHS.items():
-        source = make(folder / "source" / f"{name}.onnx").path
+    for name, make_graph in GRAPHS.items():
+        source = make_graph(folder / "source" / f"{name}.onnx").path
         builder.build(BuildRequest(name, "cpu", folder / "out", source, compare=name != "plus_row"))
     return folder / "out"
 
@@ -53,41 +53,41 @@ def infer(box: RunningBox, model: str, **inputs: tuple[str, list[int], list[Any]
     return requests.post(f"{box.url}/v2/models/{model}/infer", json={"inputs": tensors}, timeout=30)
 
 
-def outputs(response: requests.Response) -> dict[str, list[Any]]:
+def output_data(response: requests.Response) -> dict[str, list[Any]]:
     assert response.status_code == 200, response.text
     return {output["name"]: output["data"] for output in response.json()["outputs"]}
 
 
-def test_a_scalar_is_sent_as_a_list_of_one(box: RunningBox) -> None:
+def test_a_scalar_input_is_a_list_of_one_number(box: RunningBox) -> None:
     ones = ("FP32", [2, 4], [1.0] * 8)
-    assert outputs(infer(box, "scaled", x=ones, factor=("FP32", [1], [3.0]))) == {
+    assert output_data(infer(box, "scaled", x=ones, factor=("FP32", [1], [3.0]))) == {
         "y": [3.0] * 8,
         "sum": [24.0],
     }
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(16000, 2.0), (8000, 8001.0)])
-def test_a_branch_on_a_scalar_takes_both_ways(box: RunningBox, rate: int, expected: float) -> None:
+def test_both_branches_on_a_scalar_work(box: RunningBox, rate: int, expected: float) -> None:
     response = infer(box, "branches", x=("FP32", [1, 3], [1.0] * 3), rate=("INT64", [1], [rate]))
-    assert outputs(response) == {"y": [expected] * 3}
+    assert output_data(response) == {"y": [expected] * 3}
 
 
-def test_texts_go_in_and_out(box: RunningBox) -> None:
-    given = {"text": ("BYTES", [2, 1], ["Käse", ""]), "other": ("BYTES", [2, 1], ["Käse", "x"])}
-    assert outputs(infer(box, "same_text", **given)) == {"echo": ["Käse", ""], "equal": [True, False]}
+def test_texts_can_be_inputs_and_outputs(box: RunningBox) -> None:
+    inputs = {"text": ("BYTES", [2, 1], ["Käse", ""]), "other": ("BYTES", [2, 1], ["Käse", "x"])}
+    assert output_data(infer(box, "same_text", **inputs)) == {"echo": ["Käse", ""], "equal": [True, False]}
 
 
-def test_a_height_and_a_width_that_were_never_tried_are_answered(box: RunningBox) -> None:
-    found = outputs(infer(box, "strided", x=("FP32", [1, 1, 96, 32], [1.0] * (96 * 32))))
-    assert found == {"y": [2.0] * (96 * 32)}
+def test_a_height_and_width_that_were_not_tried_at_the_build_work(box: RunningBox) -> None:
+    outputs = output_data(infer(box, "strided", x=("FP32", [1, 1, 96, 32], [1.0] * (96 * 32))))
+    assert outputs == {"y": [2.0] * (96 * 32)}
 
 
-def test_a_size_that_the_graph_does_not_take_is_the_callers_error(box: RunningBox) -> None:
+def test_a_size_that_the_graph_refuses_is_an_error_and_the_box_goes_on(box: RunningBox) -> None:
     assert infer(box, "strided", x=("FP32", [1, 1, 40, 40], [1.0] * 1600)).status_code >= 400
     assert box.ping()[0] == 200
 
 
-def test_a_model_that_was_not_compared_says_so(repository: Path) -> None:
+def test_the_manifest_says_if_a_model_was_not_compared(repository: Path) -> None:
     manifest = Manifest.read(repository / "plus_row" / "1")
     assert manifest is not None
     assert manifest.accuracy is None

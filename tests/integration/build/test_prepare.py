@@ -1,4 +1,4 @@
-"""``sm prepare``: from nothing to a repository; twice is once; however it is interrupted, the next run is whole."""
+"""``sm prepare`` makes a complete repository, does nothing the second time, and recovers from any interruption."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from sm.tools.build.prepare import prepare
 from tests.support.boxes import wait_until
 from tests.support.package_registry import StandIn
 
-#: Runs prepare in a process of its own: arguments are the cache and the folder of models.
-SCRIPT = """
+#: Runs ``prepare`` in a process of its own; the arguments are the cache and the folder of models.
+PREPARE_SCRIPT = """
 import sys
 from pathlib import Path
 from sm.tools.build.prepare import prepare
@@ -40,31 +40,31 @@ except StartError as error:
     sys.exit(str(error))
 """
 
-Run = Callable[[], Path]
+Prepare = Callable[[], Path]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def cache_folder(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def run(
-    root: Path, models: Path, registry: StandIn, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    """Prepare the model ``tiny``, in this process."""
+def prepare_tiny(
+    cache_folder: Path, models: Path, registry: StandIn, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> Prepare:
+    """A function that prepares the model ``tiny`` in this process and returns the repository."""
     for name in list(os.environ):
         monkeypatch.delenv(name)
     for name, value in registry.environment().items():
         monkeypatch.setenv(name, value)
-    settings = Settings.read({"TRIREME_CACHE": str(root)})
+    settings = Settings.read({"TRIREME_CACHE": str(cache_folder)})
     return lambda: prepare(settings, folder=models, stream=said)
 
 
-def started(root: Path, models: Path, registry: StandIn) -> subprocess.Popen[str]:
-    """The same in a process of its own, in a process group of its own as a terminal gives it."""
+def start_prepare(cache_folder: Path, models: Path, registry: StandIn) -> subprocess.Popen[str]:
+    """Start ``prepare`` in a process group of its own, as a terminal does."""
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(root), str(models)],
+        [sys.executable, "-c", PREPARE_SCRIPT, str(cache_folder), str(models)],
         env=registry.environment(),
         stderr=subprocess.PIPE,
         text=True,
@@ -72,26 +72,26 @@ def started(root: Path, models: Path, registry: StandIn) -> subprocess.Popen[str
     )
 
 
-def at_work_in(root: Path) -> list[str]:
-    """Command lines of processes that name the cache."""
+def processes_using(cache_folder: Path) -> list[str]:
+    """Command lines of the processes that name the cache."""
     lines = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except OSError:
             continue
-    return [line for line in lines if str(root) in line]
+    return [line for line in lines if str(cache_folder) in line]
 
 
-def added(repository: Path) -> list[list[float]]:
+def output_for_zeros(repository: Path) -> list[list[float]]:
     session = onnxruntime.InferenceSession(str(repository / "tiny" / "1" / "model.onnx"))
-    found: list[list[float]] = session.run(None, {"x": np.zeros((1, 4), np.float32)})[0].tolist()
-    return found
+    output: list[list[float]] = session.run(None, {"x": np.zeros((1, 4), np.float32)})[0].tolist()
+    return output
 
 
-def test_from_nothing_to_a_repository_that_triton_can_read(run: Run, root: Path) -> None:
-    repository = run()
-    assert repository == root / "repository" / "cpu"
+def test_prepare_makes_a_complete_repository(prepare_tiny: Prepare, cache_folder: Path) -> None:
+    repository = prepare_tiny()
+    assert repository == cache_folder / "repository" / "cpu"
     files = {str(path.relative_to(repository)) for path in repository.rglob("*") if path.is_file()}
     assert files == {
         ".made-from.json",
@@ -103,112 +103,120 @@ def test_from_nothing_to_a_repository_that_triton_can_read(run: Run, root: Path)
         "tiny/1/model.onnx",
         "tiny/1/manifest.json",
     }
-    assert added(repository) == [[1, 1, 1, 1]]
+    assert output_for_zeros(repository) == [[1, 1, 1, 1]]
 
 
-def test_the_manifest_says_where_the_model_comes_from(run: Run) -> None:
-    version = run() / "tiny" / "1"
-    found = Manifest.read(version)
-    assert found is not None
-    assert (found.model, found.target, found.gpu) == ("tiny", "cpu", None)
-    assert found.source.name.startswith("model/tiny/recipe, ")
-    assert found.source.sha256 == hashlib.sha256((version / "model.onnx").read_bytes()).hexdigest()
-    assert (found.tool.name, found.tool.version) == ("onnxruntime", onnxruntime.__version__)
+def test_the_manifest_records_the_source_and_the_tool(prepare_tiny: Prepare) -> None:
+    version = prepare_tiny() / "tiny" / "1"
+    manifest = Manifest.read(version)
+    assert manifest is not None
+    assert (manifest.model, manifest.target, manifest.gpu) == ("tiny", "cpu", None)
+    assert manifest.source.name.startswith("model/tiny/recipe, ")
+    assert manifest.source.sha256 == hashlib.sha256((version / "model.onnx").read_bytes()).hexdigest()
+    assert (manifest.tool.name, manifest.tool.version) == ("onnxruntime", onnxruntime.__version__)
 
 
-def test_every_long_step_is_shown(run: Run, said: io.StringIO) -> None:
-    run()
+def test_every_long_step_is_shown(prepare_tiny: Prepare, said: io.StringIO) -> None:
+    prepare_tiny()
     fetching, converting, assembling = said.getvalue().splitlines()
     assert fetching.startswith("tiny: fetching tiny 1.0.0 (pypi, MIT) … 1.0 MB, ")
     assert converting.startswith("tiny: converting to ONNX … ")
     assert assembling.startswith("tiny: assembling ")
 
 
-def test_the_second_run_does_nothing_and_says_nothing(run: Run, registry: StandIn, said: io.StringIO) -> None:
-    inode = (run() / "tiny" / "config.pbtxt").stat().st_ino
-    shown = said.getvalue()
-    assert (run() / "tiny" / "config.pbtxt").stat().st_ino == inode
-    assert said.getvalue() == shown
+def test_a_second_run_does_nothing_and_prints_nothing(
+    prepare_tiny: Prepare, registry: StandIn, said: io.StringIO
+) -> None:
+    inode = (prepare_tiny() / "tiny" / "config.pbtxt").stat().st_ino
+    printed = said.getvalue()
+    assert (prepare_tiny() / "tiny" / "config.pbtxt").stat().st_ino == inode
+    assert said.getvalue() == printed
     assert len(registry.downloads) == 1
 
 
-def test_a_changed_recipe_builds_anew_without_the_network(run: Run, registry: StandIn, models: Path) -> None:
-    run()
+def test_a_changed_recipe_is_built_again_without_the_network(
+    prepare_tiny: Prepare, registry: StandIn, models: Path
+) -> None:
+    prepare_tiny()
     recipe = models / "tiny" / "recipe" / "recipe.py"
     recipe.write_text(recipe.read_text().replace("[1], [added]", "[1], [added + 1]"))
-    assert added(run()) == [[2, 2, 2, 2]]
+    assert output_for_zeros(prepare_tiny()) == [[2, 2, 2, 2]]
     assert len(registry.downloads) == 1
 
 
-def test_a_rebuilt_model_leaves_no_old_one_behind(run: Run, models: Path, root: Path) -> None:
-    run()
+def test_a_rebuilt_model_replaces_the_old_one_in_the_cache(
+    prepare_tiny: Prepare, models: Path, cache_folder: Path
+) -> None:
+    prepare_tiny()
     (models / "tiny" / "recipe" / "more.txt").write_text("x")
-    run()
-    assert len(list((root / "models" / "tiny").iterdir())) == 1
+    prepare_tiny()
+    assert len(list((cache_folder / "models" / "tiny").iterdir())) == 1
 
 
-def test_a_changed_description_is_assembled_anew(run: Run, models: Path) -> None:
-    run()
+def test_a_changed_description_is_copied_again(prepare_tiny: Prepare, models: Path) -> None:
+    prepare_tiny()
     (models / "tiny" / "preprocess.json").write_text('{"a": 1}')
-    assert json.loads((run() / "tiny" / "preprocess.json").read_text()) == {"a": 1}
+    assert json.loads((prepare_tiny() / "tiny" / "preprocess.json").read_text()) == {"a": 1}
 
 
 @pytest.mark.parametrize("lost", ["tiny/1/model.onnx", "tiny/labels.txt", "tiny", ".made-from.json"])
-def test_what_was_lost_is_put_back(run: Run, lost: str) -> None:
-    path = run() / lost
+def test_a_lost_file_is_restored(prepare_tiny: Prepare, lost: str) -> None:
+    path = prepare_tiny() / lost
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink()
-    assert added(run()) == [[1, 1, 1, 1]]
+    assert output_for_zeros(prepare_tiny()) == [[1, 1, 1, 1]]
     assert path.exists()
 
 
-def test_a_model_that_is_gone_from_git_is_gone_from_the_repository(run: Run, models: Path) -> None:
+def test_a_model_removed_from_git_is_removed_from_the_repository(prepare_tiny: Prepare, models: Path) -> None:
     shutil.copytree(models / "tiny", models / "other")
     config = models / "other" / "config.pbtxt"
     config.write_text(config.read_text().replace('"tiny"', '"other"'))
-    assert (run() / "other").is_dir()
+    assert (prepare_tiny() / "other").is_dir()
     shutil.rmtree(models / "other")
-    assert not (run() / "other").exists()
+    assert not (prepare_tiny() / "other").exists()
 
 
-def test_after_a_kill_half_way_the_next_run_is_whole(
-    root: Path, models: Path, registry: StandIn, run: Run
+def test_after_a_kill_during_the_download_the_next_run_succeeds(
+    cache_folder: Path, models: Path, registry: StandIn, prepare_tiny: Prepare
 ) -> None:
     registry.flowing.clear()
-    process = started(root, models, registry)
+    process = start_prepare(cache_folder, models, registry)
     assert registry.halfway.wait(60)
-    wait_until(lambda: len(at_work_in(root)) >= 2, description="the download's process")
+    wait_until(lambda: len(processes_using(cache_folder)) >= 2, description="the download's process")
     process.kill()
     process.communicate()
-    wait_until(lambda: at_work_in(root) == [], description="the end of the download's process")
-    assert list((root / "scratch").iterdir())
-    assert not (root / "downloads").exists()
+    wait_until(lambda: processes_using(cache_folder) == [], description="the end of the download's process")
+    assert list((cache_folder / "scratch").iterdir())
+    assert not (cache_folder / "downloads").exists()
     registry.flowing.set()
-    assert added(run()) == [[1, 1, 1, 1]]
-    assert not (root / "scratch").exists()
+    assert output_for_zeros(prepare_tiny()) == [[1, 1, 1, 1]]
+    assert not (cache_folder / "scratch").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_at_once_with_its_download(
-    root: Path, models: Path, registry: StandIn, number: signal.Signals
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_prepare_and_its_download_at_once(
+    cache_folder: Path, models: Path, registry: StandIn, signal_number: signal.Signals
 ) -> None:
     registry.flowing.clear()
-    process = started(root, models, registry)
+    process = start_prepare(cache_folder, models, registry)
     assert registry.halfway.wait(60)
-    process.send_signal(number)
+    process.send_signal(signal_number)
     process.communicate(timeout=60)
     assert process.returncode != 0
-    wait_until(lambda: at_work_in(root) == [], description="the end of every process")
-    assert not (root / "downloads").exists()
+    wait_until(lambda: processes_using(cache_folder) == [], description="the end of every process")
+    assert not (cache_folder / "downloads").exists()
 
 
-def test_two_at_once_fetch_once_and_both_succeed(root: Path, models: Path, registry: StandIn) -> None:
+def test_two_runs_at_once_fetch_once_and_both_succeed(
+    cache_folder: Path, models: Path, registry: StandIn
+) -> None:
     registry.flowing.clear()
-    first = started(root, models, registry)
+    first = start_prepare(cache_folder, models, registry)
     assert registry.halfway.wait(60)
-    second = started(root, models, registry)
+    second = start_prepare(cache_folder, models, registry)
     assert second.stderr is not None
     assert "another process is preparing" in second.stderr.readline()
     registry.flowing.set()
@@ -218,23 +226,35 @@ def test_two_at_once_fetch_once_and_both_succeed(root: Path, models: Path, regis
     assert len(registry.downloads) == 1
 
 
-def test_a_full_disk_is_one_sentence(root: Path, models: Path, registry: StandIn, tiny: Source) -> None:
-    """A package of 1 MB, of which the recipe says less, on a disk of 512 KB."""
+def test_a_full_disk_is_one_sentence(
+    cache_folder: Path, models: Path, registry: StandIn, tiny: Source
+) -> None:
+    """A package of 1 MB, which the recipe declares as smaller, on a disk of 512 KB."""
     recipe = models / "tiny" / "recipe" / "recipe.py"
     recipe.write_text(recipe.read_text().replace(f"size={tiny.size}", "size=10"))
-    root.mkdir()
-    mounted = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=512k none "$0" && exec "$@"', str(root)]
-    if shutil.which("unshare") is None or subprocess.run([*mounted, "true"], capture_output=True).returncode:
+    cache_folder.mkdir()
+    with_small_disk = [
+        "unshare",
+        "-rm",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=512k none "$0" && exec "$@"',
+        str(cache_folder),
+    ]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*with_small_disk, "true"], capture_output=True).returncode
+    ):
         pytest.skip("this machine lets nobody mount a small disk")
-    found = subprocess.run(
-        [*mounted, sys.executable, "-c", SCRIPT, str(root), str(models)],
+    completed = subprocess.run(
+        [*with_small_disk, sys.executable, "-c", PREPARE_SCRIPT, str(cache_folder), str(models)],
         env=registry.environment(),
         capture_output=True,
         text=True,
     )
-    assert found.returncode == 1
-    assert found.stderr.splitlines()[-1] == (
-        f"the disk of {root} is full: make room, or set TRIREME_CACHE to a folder on another disk, and start again."
+    assert completed.returncode == 1
+    assert completed.stderr.splitlines()[-1] == (
+        f"the disk of {cache_folder} is full: make room, or set TRIREME_CACHE to a folder on another disk, and start again."
     )
 
 
@@ -246,18 +266,18 @@ def test_an_impossible_cache_is_one_sentence(models: Path, path: str) -> None:
         prepare(Settings.read({"TRIREME_CACHE": path}), folder=models, stream=io.StringIO())
 
 
-def test_what_will_be_fetched_is_said_first_with_size_licence_and_total(
-    run: Run, root: Path, models: Path, registry: StandIn
+def test_the_download_plan_shows_size_licence_and_total(
+    prepare_tiny: Prepare, cache_folder: Path, models: Path, registry: StandIn
 ) -> None:
     recipe = models / "tiny" / "recipe" / "recipe.py"
     recipe.write_text(recipe.read_text().replace("licence='MIT'", "licence='AGPL-3.0'"))
-    cache, folders = Cache(root), recipes.find(models)
+    cache, folders = Cache(cache_folder), recipes.find(models)
     first, package, total = download_plan.table(cache, download_plan.missing_sources(cache, folders))
-    assert first == f"set-up fetches 1 packages into {root}/downloads:"
+    assert first == f"set-up fetches 1 packages into {cache_folder}/downloads:"
     assert package.split()[:4] == ["1.0", "MB", "tiny", "1.0.0"]
     assert "AGPL-3.0     for tiny  (note the licence: " in package
     assert total.startswith("      1.0 MB  in all; ")
-    run()
+    prepare_tiny()
     assert list(download_plan.table(cache, download_plan.missing_sources(cache, folders))) == []
 
 
@@ -286,16 +306,16 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
     ],
 )
 def test_a_recipe_that_fails_is_one_sentence(
-    run: Run, models: Path, root: Path, old: str, new: str, sentence: str
+    prepare_tiny: Prepare, models: Path, cache_folder: Path, old: str, new: str, sentence: str
 ) -> None:
     recipe = models / "tiny" / "recipe" / "recipe.py"
     recipe.write_text(recipe.read_text().replace(old, new))
     with pytest.raises(StartError, match=sentence):
-        run()
-    assert not (root / "repository" / "cpu").exists()
+        prepare_tiny()
+    assert not (cache_folder / "repository" / "cpu").exists()
 
 
-def test_a_model_without_a_recipe_is_named(root: Path, models: Path) -> None:
-    settings = Settings.read({"TRIREME_CACHE": str(root)})
+def test_a_model_without_a_recipe_is_named(cache_folder: Path, models: Path) -> None:
+    settings = Settings.read({"TRIREME_CACHE": str(cache_folder)})
     with pytest.raises(StartError, match="no recipe for nothing; there is for tiny"):
         prepare(settings, ["nothing"], folder=models, stream=io.StringIO())

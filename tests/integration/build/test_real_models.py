@@ -1,4 +1,4 @@
-"""Two models as their packages bring them, built with one command, served by a box and answered.
+"""Two real models from their packages can be built with one command, served by a box and invoked.
 
 silero-vad has a scalar input, a branch on it, and outputs of unknown sizes. PaddleOCR's detector takes any
 height and width that is a multiple of 32.
@@ -34,7 +34,7 @@ from tests.support.boxes import RunningBox, running_box
 
 pytestmark = pytest.mark.exhaustive
 
-SPEECH = Source(
+SPEECH_PACKAGE = Source(
     "pypi",
     "silero-vad",
     "6.2.3",
@@ -42,7 +42,7 @@ SPEECH = Source(
     11_317_527,
     "MIT",
 )
-TEXT = Source(
+TEXT_PACKAGE = Source(
     "pypi",
     "rapidocr_onnxruntime",
     "1.4.4",
@@ -50,9 +50,9 @@ TEXT = Source(
     14_915_192,
     "Apache-2.0",
 )
-MEMBERS = {
-    "speech": (SPEECH, "silero_vad/data/silero_vad.onnx"),
-    "text_detector": (TEXT, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"),
+GRAPHS = {
+    "speech": (SPEECH_PACKAGE, "silero_vad/data/silero_vad.onnx"),
+    "text_detector": (TEXT_PACKAGE, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"),
 }
 
 
@@ -60,11 +60,11 @@ MEMBERS = {
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     cache, progress = Cache(Settings.read(os.environ).cache), Progress(io.StringIO())
     fetcher = Fetcher(cache, Registries(cache, progress, os.environ), progress)
-    folder, found = tmp_path_factory.mktemp("graphs"), {}
-    for name, (source, member) in MEMBERS.items():
+    folder, paths = tmp_path_factory.mktemp("graphs"), {}
+    for name, (source, member) in GRAPHS.items():
         with zipfile.ZipFile(fetcher.fetch(source, name)) as wheel:
-            found[name] = Path(wheel.extract(member, folder))
-    return found
+            paths[name] = Path(wheel.extract(member, folder))
+    return paths
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +84,9 @@ def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def infer(box: RunningBox, model: str, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Tensors after the JSON, as the v2 protocol's binary extension sends them."""
+    """Send tensors with the v2 protocol's binary extension; return the outputs."""
     datatypes = {"float32": "FP32", "int64": "INT64"}
-    described = [
+    tensors = [
         {
             "name": name,
             "datatype": datatypes[str(array.dtype)],
@@ -95,7 +95,7 @@ def infer(box: RunningBox, model: str, inputs: dict[str, NDArray[Any]]) -> dict[
         }
         for name, array in inputs.items()
     ]
-    head = json.dumps({"inputs": described}).encode()
+    head = json.dumps({"inputs": tensors}).encode()
     response = requests.post(
         f"{box.url}/v2/models/{model}/infer",
         data=head + b"".join(array.tobytes() for array in inputs.values()),
@@ -113,7 +113,7 @@ def infer(box: RunningBox, model: str, inputs: dict[str, NDArray[Any]]) -> dict[
 
 
 @pytest.mark.parametrize(("rate", "window"), [(16000, 512), (8000, 256)])
-def test_sound_is_judged_as_the_package_judges_it(
+def test_speech_probabilities_equal_those_of_the_packages_graph(
     box: RunningBox, graphs: dict[str, Path], rate: int, window: int
 ) -> None:
     source = onnxruntime.InferenceSession(graphs["speech"], providers=["CPUExecutionProvider"])
@@ -121,26 +121,26 @@ def test_sound_is_judged_as_the_package_judges_it(
     generator = np.random.default_rng(1)
     for sound in (np.zeros(window), np.sin(np.arange(window) * 880 / rate), generator.normal(0, 0.3, window)):
         samples = sound.astype(np.float32)[None]
-        found = infer(box, "speech", {"input": samples, "state": state, "sr": np.array([rate])})
-        given = {"input": samples, "state": expected_state, "sr": np.array(rate)}
-        probability, expected_state = source.run(["output", "stateN"], given)
-        assert found["output"] == pytest.approx(probability, abs=1e-5)
-        assert found["stateN"] == pytest.approx(expected_state, abs=1e-4)
-        state = found["stateN"]
+        outputs = infer(box, "speech", {"input": samples, "state": state, "sr": np.array([rate])})
+        source_inputs = {"input": samples, "state": expected_state, "sr": np.array(rate)}
+        probability, expected_state = source.run(["output", "stateN"], source_inputs)
+        assert outputs["output"] == pytest.approx(probability, abs=1e-5)
+        assert outputs["stateN"] == pytest.approx(expected_state, abs=1e-4)
+        state = outputs["stateN"]
 
 
-def test_written_words_are_found_where_they_are(box: RunningBox) -> None:
+def test_the_text_detector_finds_words_where_they_are(box: RunningBox) -> None:
     page = np.full((160, 480, 3), 255, np.uint8)
     cv2.putText(page, "Trireme serves", (40, 90), cv2.FONT_HERSHEY_SIMPLEX, 1.6, (0, 0, 0), 3)
     pixels = (page.astype(np.float32) / 255 - 0.5) / 0.5
-    found = infer(box, "text_detector", {"x": np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])})
-    (score,) = found.values()
-    assert score.shape == (1, 1, 160, 480)
-    assert score[0, 0, 60:85, 60:400].mean() > 0.5
-    assert score[0, 0, 120:, :].max() < 0.3
+    outputs = infer(box, "text_detector", {"x": np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])})
+    (text_scores,) = outputs.values()
+    assert text_scores.shape == (1, 1, 160, 480)
+    assert text_scores[0, 0, 60:85, 60:400].mean() > 0.5
+    assert text_scores[0, 0, 120:, :].max() < 0.3
 
 
-def test_the_manifests_name_the_sizes_that_were_compared(repository: Path) -> None:
+def test_the_manifest_records_the_sizes_that_were_compared(repository: Path) -> None:
     manifest = Manifest.read(repository / "text_detector" / "1")
     assert manifest is not None
     assert manifest.accuracy is not None

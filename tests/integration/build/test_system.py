@@ -1,6 +1,6 @@
-"""What the operating system lacks is installed, or the one command is named.
+"""Missing system packages are installed, or the error names the command that installs them.
 
-``apt-get`` is a stand-in on PATH here: the tests may not change the machine they run on.
+A fake ``apt-get`` on PATH keeps the tests from changing the machine.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from sm.tools.progress import Progress
 
 
 @pytest.fixture
-def lacking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without nginx, whose apt-get writes down what it is asked for."""
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without nginx, whose fake apt-get records its arguments in the file ``apt-calls``."""
     apt = tmp_path / "apt-get"
-    apt.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\ncat {tmp_path}/policy >>{tmp_path}/asked\n')
+    apt.write_text(
+        f'#!/bin/sh\necho "$@" >>{tmp_path}/apt-calls\ncat {tmp_path}/policy >>{tmp_path}/apt-calls\n'
+    )
     apt.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(system_packages, "has_nginx", lambda: False)
@@ -31,52 +33,53 @@ def lacking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said_by() -> str:
+def provide_output() -> str:
+    """Install what is missing; return what was printed."""
     stream = io.StringIO()
     system_packages.provide(Progress(stream))
     return stream.getvalue()
 
 
-def test_an_ordinary_user_is_told_the_one_command(lacking: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_user_is_told_the_command_to_run(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "Run: sudo apt-get install nginx-light" in said_by()
-    assert not (lacking / "asked").exists()
+    assert "Run: sudo apt-get install nginx-light" in provide_output()
+    assert not (machine / "apt-calls").exists()
 
 
-def test_root_gets_it_installed_and_no_service_started(
-    lacking: Path, monkeypatch: pytest.MonkeyPatch
+def test_root_gets_nginx_installed_without_starting_services(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert "installing nginx-light" in said_by()
-    asked = (lacking / "asked").read_text()
-    assert "install -y -qq nginx-light" in asked
-    assert "exit 101" in asked
-    assert not (lacking / "policy").exists()
+    assert "installing nginx-light" in provide_output()
+    apt_calls = (machine / "apt-calls").read_text()
+    assert "install -y -qq nginx-light" in apt_calls
+    assert "exit 101" in apt_calls
+    assert not (machine / "policy").exists()
 
 
-def test_a_policy_that_is_there_is_left_alone(lacking: Path) -> None:
-    (lacking / "policy").write_text("mine\n")
+def test_an_existing_policy_file_is_left_alone(machine: Path) -> None:
+    (machine / "policy").write_text("mine\n")
     system_packages.install(["nginx-light"])
-    assert (lacking / "policy").read_text() == "mine\n"
+    assert (machine / "policy").read_text() == "mine\n"
 
 
-def test_an_apt_get_that_fails_is_tried_again_and_quoted(lacking: Path) -> None:
-    (lacking / "apt-get").write_text(
-        f"#!/bin/sh\necho x >>{lacking}/asked\necho E: no network >&2\nexit 100\n"
+def test_an_apt_get_that_fails_is_tried_again_and_quoted(machine: Path) -> None:
+    (machine / "apt-get").write_text(
+        f"#!/bin/sh\necho x >>{machine}/apt-calls\necho E: no network >&2\nexit 100\n"
     )
     with pytest.raises(StartError, match="E: no network"):
         system_packages.install(["nginx-light"])
-    assert (lacking / "asked").read_text().count("x") == 2 * system_packages.MAX_ATTEMPTS
+    assert (machine / "apt-calls").read_text().count("x") == 2 * system_packages.MAX_ATTEMPTS
 
 
-def test_a_failed_installation_does_not_end_the_set_up(
-    lacking: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_failed_installation_names_the_command_and_does_not_stop_set_up(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    (lacking / "apt-get").write_text("#!/bin/sh\nexit 1\n")
-    assert "Run: apt-get install nginx-light" in said_by()
+    (machine / "apt-get").write_text("#!/bin/sh\nexit 1\n")
+    assert "Run: apt-get install nginx-light" in provide_output()
 
 
-def test_a_machine_that_lacks_nothing_is_left_alone(lacking: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_lacks_nothing_is_not_changed(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system_packages, "has_nginx", lambda: True)
-    assert said_by() == ""
+    assert provide_output() == ""

@@ -1,4 +1,4 @@
-"""trtexec's command line for the real graphs, and a sentence for each way it fails; a stand-in takes its place."""
+"""trtexec's command line for the real graphs, and one sentence for each of its failures, from a fake trtexec."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ MODELS = Settings.read({}).cache / "models"
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelBuilder:
+def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelBuilder:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     (tmp_path / "model").mkdir()
     return ModelBuilder(Cache(tmp_path / "cache"), tmp_path / "model", Progress(io.StringIO()))
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> BuildRequest:
+def build_request(tmp_path: Path) -> BuildRequest:
     source = plus_one(tmp_path / "source" / "tiny.onnx").path
     return BuildRequest("tiny", "tensorrt", tmp_path / "out", source, (1, 4, 8))
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "expected"),
+    ("name", "shape_option", "expected"),
     [
         ("resnet", "", ["input:1x3x224x224", "input:8x3x224x224", "input:8x3x224x224"]),
         ("yolov5", "", ["images:1x3x640x640", "images:8x3x640x640", "images:8x3x640x640"]),
@@ -52,18 +52,22 @@ def wanted(tmp_path: Path) -> BuildRequest:
         ),
     ],
 )
-def test_the_command_line_for_the_real_graphs(name: str, said: str, expected: list[str]) -> None:
-    found = next(iter(MODELS.glob(f"{name}/*/model.onnx")), None)
-    if found is None:
+def test_trtexec_gets_the_shapes_of_the_real_graphs(
+    name: str, shape_option: str, expected: list[str]
+) -> None:
+    graph_file = next(iter(MODELS.glob(f"{name}/*/model.onnx")), None)
+    if graph_file is None:
         pytest.skip("sm prepare has not been run")
-    graph = Graph.read(found)
-    order = BuildRequest(name, "tensorrt", Path("out"), shapes=dict([shapes(said)]) if said else {})
-    made = Plan(
-        name, found, Path("model.plan"), Path("log"), profiles(graph, ranges(order, graph, 8)), "fp16"
+    graph = Graph.read(graph_file)
+    request = BuildRequest(
+        name, "tensorrt", Path("out"), shapes=dict([shapes(shape_option)]) if shape_option else {}
     )
-    assert trtexec.command(made) == (
+    plan = Plan(
+        name, graph_file, Path("model.plan"), Path("log"), profiles(graph, ranges(request, graph, 8)), "fp16"
+    )
+    assert trtexec.command(plan) == (
         "trtexec",
-        f"--onnx={found}",
+        f"--onnx={graph_file}",
         "--saveEngine=model.plan",
         "--skipInference",
         *(f"--{option}Shapes={value}" for option, value in zip(("min", "opt", "max"), expected, strict=True)),
@@ -71,20 +75,20 @@ def test_the_command_line_for_the_real_graphs(name: str, said: str, expected: li
     )
 
 
-def test_workspace_timing_cache_and_weak_types_are_words_of_it() -> None:
-    made = Plan("m", Path("m.onnx"), Path("m.plan"), Path("log"), (), "fp16", 512, Path("t.cache"), False)
-    assert trtexec.command(made)[4:] == (
+def test_trtexec_gets_workspace_timing_cache_and_precision() -> None:
+    plan = Plan("m", Path("m.onnx"), Path("m.plan"), Path("log"), (), "fp16", 512, Path("t.cache"), False)
+    assert trtexec.command(plan)[4:] == (
         "--memPoolSize=workspace:512",
         "--timingCacheFile=t.cache",
         "--fp16",
     )
 
 
-def test_standin_a_plan_lies_beside_its_graph_its_log_and_its_manifest(
-    engine: ModelBuilder, wanted: BuildRequest, tmp_path: Path
+def test_fake_trtexec_a_plan_has_its_graph_log_and_manifest_beside_it(
+    builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path
 ) -> None:
     record = standin(tmp_path / "bin")
-    folder = engine.build(wanted)
+    folder = builder.build(build_request)
     assert {path.name for path in (folder / "1").iterdir()} == {
         "manifest.json",
         "model.onnx",
@@ -118,29 +122,31 @@ def test_standin_a_plan_lies_beside_its_graph_its_log_and_its_manifest(
         ("something else", "trtexec ended with 1: Could not find any implementation for node TopK_531"),
     ],
 )
-def test_standin_each_failure_is_a_sentence_and_the_log_stays(
-    engine: ModelBuilder, wanted: BuildRequest, tmp_path: Path, outcome: str, sentence: str
+def test_fake_trtexec_each_failure_is_a_sentence_and_the_log_stays(
+    builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path, outcome: str, sentence: str
 ) -> None:
     standin(tmp_path / "bin", outcome)
     with pytest.raises(StartError, match=f"tiny: .*{sentence}"):
-        engine.build(wanted)
-    assert [path.name for path in wanted.out.iterdir()] == [f"tiny.{LOG}"]
+        builder.build(build_request)
+    assert [path.name for path in build_request.out.iterdir()] == [f"tiny.{LOG}"]
 
 
-def test_without_any_tensorrt_it_says_where_there_is_one(engine: ModelBuilder, wanted: BuildRequest) -> None:
+def test_without_tensorrt_the_error_says_where_to_get_it(
+    builder: ModelBuilder, build_request: BuildRequest
+) -> None:
     assert not trtexec.INSTALLED.exists()
     with pytest.raises(StartError, match="neither is here: build in NVIDIA's image, or pip install tensorrt"):
-        engine.build(wanted)
+        builder.build(build_request)
     assert plans.PLAN == "model.plan"
 
 
-def test_standin_fp16_is_in_the_graph_and_measured(
-    engine: ModelBuilder, wanted: BuildRequest, tmp_path: Path
+def test_fake_trtexec_fp16_is_in_the_graph_and_its_error_measured(
+    builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path
 ) -> None:
     standin(tmp_path / "bin")
     source = product(tmp_path / "source" / "product.onnx").path
-    half = BuildRequest("tiny", "tensorrt", wanted.out, source, precision="fp16")
-    manifest = Manifest.read(engine.build(half) / "1")
+    half = BuildRequest("tiny", "tensorrt", build_request.out, source, precision="fp16")
+    manifest = Manifest.read(builder.build(half) / "1")
     assert manifest is not None
     assert manifest.accuracy is not None
     assert 0 < manifest.accuracy.max_error < 0.01

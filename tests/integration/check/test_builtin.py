@@ -1,4 +1,4 @@
-"""Every client that comes with the box keeps the contract that others are held to."""
+"""Every client of the box passes ``sm check-client``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sm.settings import HERE, Settings
 from sm.tools.build.prepare import prepare
 from tests.support.check_client import check
 
-CLIENTS = [found.name for found in discover((HERE / "clients",))]
+CLIENTS = [source.name for source in discover((HERE / "clients",))]
 
 
 @pytest.mark.timeout(600)  # on a busy machine
 @pytest.mark.parametrize("name", CLIENTS)
-def test_a_client_of_the_box_passes(name: str) -> None:
+def test_each_client_of_the_box_passes_every_check(name: str) -> None:
     prepare(Settings.read({}))
     report = check(HERE, name)
     assert report.status == 0, report.failed

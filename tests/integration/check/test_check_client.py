@@ -1,4 +1,4 @@
-"""``sm check-client``: what it shows, where it looks, and what it says when it cannot ask."""
+"""``sm check-client``: its table, its checks against a running box, and its error messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with two of the clients."""
+    """A box with one client without a fault and one with a fault."""
     folder = tmp_path_factory.mktemp("box")
     for name in ("sound", "unhandled_null"):
         shutil.copytree(home / "clients" / name, folder / "clients" / name)
@@ -42,17 +42,17 @@ def box(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
         yield started
 
 
-class Words(Payload):
-    """A text and how often."""
+class RepeatedText(Payload):
+    """A text and how often to repeat it."""
 
     text: str
     times: int = Field(default=1, ge=1, le=9)
 
 
-class Stubborn(Client):
-    """Works until it is told to sleep."""
+class HangingClient(Client):
+    """Repeats a text, and hangs for the text ``sleep``."""
 
-    name, payload = "stubborn", Words
+    name, payload = "stubborn", RepeatedText
 
     def inference(self, payload: Any) -> object:
         if payload.text == "sleep":
@@ -60,12 +60,12 @@ class Stubborn(Client):
         return payload.text * payload.times
 
 
-def stubborn(folder: Path) -> Stubborn:
-    """It asks no model."""
-    return Stubborn(cast("Triton", None), folder, folder)
+def hanging_client(folder: Path) -> HangingClient:
+    """The client; it needs no Triton."""
+    return HangingClient(cast("Triton", None), folder, folder)
 
 
-def test_in_a_terminal_it_is_a_table_with_bars(home: Path) -> None:
+def test_in_a_terminal_the_report_is_a_table_with_bars(home: Path) -> None:
     completed = sm(home, "check-client", "sound")
     assert completed.returncode == 0, completed.stdout + completed.stderr
     lines = completed.stdout.splitlines()
@@ -76,7 +76,7 @@ def test_in_a_terminal_it_is_a_table_with_bars(home: Path) -> None:
     assert lines[-1] == "sound passes"
 
 
-def test_a_box_that_runs_is_asked_the_same(box: RunningBox, home: Path) -> None:
+def test_a_running_box_gets_the_same_checks(box: RunningBox, home: Path) -> None:
     report = check(home, "sound", "--url", box.url)
     assert report.status == 0, report.failed
     passed = {row["check"]: row["passed"] for row in report.report["checks"]}
@@ -87,26 +87,26 @@ def test_a_box_that_runs_is_asked_the_same(box: RunningBox, home: Path) -> None:
     assert list(report.stages) == ["decode", "preprocess", "infer", "postprocess"]
 
 
-def test_a_fault_is_found_through_a_box_too(box: RunningBox, home: Path) -> None:
+def test_a_fault_is_found_through_a_running_box(box: RunningBox, home: Path) -> None:
     report = check(home, "unhandled_null", "--url", box.url)
     assert report.status == 1
     assert report.failed["mutated payloads"].startswith("unhandled null: ")
 
 
-def test_nobody_at_the_address_is_a_sentence(home: Path) -> None:
+def test_an_address_without_a_box_is_one_sentence(home: Path) -> None:
     report = check(home, "sound", "--url", f"http://127.0.0.1:{free_port()}")
     assert report.status == 1
     assert report.failed["names and shapes"].startswith("no box answers at http://127.0.0.1:")
 
 
-def test_a_client_that_is_not_there_is_named_with_those_that_are(home: Path) -> None:
+def test_an_unknown_client_is_an_error_that_lists_the_others(home: Path) -> None:
     completed = sm(home, "check-client", "nobody")
     assert (completed.returncode, completed.stdout) == (1, "")
     assert completed.stderr.startswith("sm: there is no client 'nobody'; there are: ")
     assert "golden_drift" in completed.stderr
 
 
-def test_a_client_without_a_sample_is_told_so(home: Path, tmp_path: Path) -> None:
+def test_a_client_without_a_sample_is_an_error_that_says_so(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "bare")
     (tmp_path / "clients" / "bare" / "sample" / "golden.json").unlink()
     completed = sm(tmp_path, "check-client", "bare")
@@ -114,14 +114,14 @@ def test_a_client_without_a_sample_is_told_so(home: Path, tmp_path: Path) -> Non
     assert "golden.json cannot be read (No such file or directory): a client has a sample" in completed.stderr
 
 
-def test_a_model_that_no_repository_has_is_named(home: Path, tmp_path: Path) -> None:
+def test_a_model_that_no_repository_has_is_an_error_with_its_name(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "sound")
     completed = sm(tmp_path, "check-client", "sound")
     assert completed.returncode == 1
     assert "no model repository has echo" in completed.stderr
 
 
-def test_a_model_that_triton_cannot_load_is_named_with_the_reason(home: Path, tmp_path: Path) -> None:
+def test_a_model_that_triton_cannot_load_is_an_error_with_the_reason(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "sound")
     shutil.copytree(home / "model", tmp_path / "model")
     (tmp_path / "model" / "echo" / "1" / "model.py").write_text("import no_such_module\n")
@@ -131,46 +131,48 @@ def test_a_model_that_triton_cannot_load_is_named_with_the_reason(home: Path, tm
     assert "no_such_module" in completed.stderr
 
 
-def test_a_call_that_hangs_is_no_answer_and_no_hang_of_the_check(
+def test_a_hanging_call_is_reported_and_does_not_hang_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "REQUEST_TIMEOUT_S", 0.5)
-    asker = InProcessCaller(stubborn(tmp_path))
-    assert asker.ask(Request({"text": "yes", "times": 2})).result == "yesyes"
-    reply = asker.ask(Request({"text": "sleep"}))
+    caller = InProcessCaller(hanging_client(tmp_path))
+    assert caller.ask(Request({"text": "yes", "times": 2})).result == "yesyes"
+    reply = caller.ask(Request({"text": "sleep"}))
     assert (reply.status, reply.sentence) == (0, "a hang: no answer in 0.5 s")
 
 
-def sample() -> Sample:
+def make_sample() -> Sample:
     return Sample({"text": "row"}, "row")
 
 
-def told(folder: Path) -> list[str]:
-    seen: list[Request] = []
+def mutated_requests(folder: Path) -> list[str]:
+    requests: list[Request] = []
 
-    def ask(request: Request) -> bool:
-        seen.append(request)
+    def record_request(request: Request) -> bool:
+        requests.append(request)
         return True
 
-    assert payload_mutations.try_mutations(stubborn(folder), {"text": "row"}, 200, ask) == 200
-    return [json.dumps([request.payload, request.parameters]) for request in seen]
+    assert (
+        payload_mutations.try_mutations(hanging_client(folder), {"text": "row"}, 200, record_request) == 200
+    )
+    return [json.dumps([request.payload, request.parameters]) for request in requests]
 
 
-def test_the_mutated_payloads_are_200_and_the_same_at_each_run(tmp_path: Path) -> None:
-    first = told(tmp_path)
-    assert first == told(tmp_path)
-    assert len(set(first)) > 100
+def test_each_run_tries_the_same_200_mutated_payloads(tmp_path: Path) -> None:
+    requests = mutated_requests(tmp_path)
+    assert requests == mutated_requests(tmp_path)
+    assert len(set(requests)) > 100
     for mistake in ({"text": None}, {}, {"text": "row", "times": 10}, {"text": "row", "no_such_field": 1}):
-        assert json.dumps([mistake, None]) in first
+        assert json.dumps([mistake, None]) in requests
 
 
-def test_without_hypothesis_that_check_is_skipped_and_nothing_fails(
+def test_without_hypothesis_the_mutations_are_skipped_and_the_client_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
-    client = stubborn(tmp_path)
+    client = hanging_client(tmp_path)
     finding = run_check(
-        "mutated payloads", lambda: check_mutations(InProcessCaller(client), client, sample())
+        "mutated payloads", lambda: check_mutations(InProcessCaller(client), client, make_sample())
     )
     assert finding.passed is None
     assert "pip install hypothesis" in str(finding)
@@ -179,7 +181,7 @@ def test_without_hypothesis_that_check_is_skipped_and_nothing_fails(
     assert report.verdict() == "stubborn passes (not checked: mutated payloads)"
 
 
-def test_every_check_and_every_fault_is_on_the_page(home: Path) -> None:
+def test_the_page_describes_every_check_and_every_fault(home: Path) -> None:
     page = (HERE / "docs" / "start" / "bring-your-client.md").read_text()
     for check_name in check(home, "sound").sentences:
         assert f"| {check_name} |" in page

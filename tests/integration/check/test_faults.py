@@ -1,4 +1,4 @@
-"""Each fault that a client can have is found, in a sentence that names it."""
+"""``sm check-client`` finds each fault that a client can have and names it in one sentence."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def checked(home: Path) -> Callable[[str], Checked]:
-    """Each is checked once, whatever is asked of its report."""
+def check_cached(home: Path) -> Callable[[str], Checked]:
+    """Check a client by name; each is checked only once."""
     return functools.cache(functools.partial(check, home))
 
 
-def test_a_client_without_a_fault_passes_every_check(checked: Callable[[str], Checked]) -> None:
-    report = checked("sound")
+def test_a_client_without_a_fault_passes_every_check(check_cached: Callable[[str], Checked]) -> None:
+    report = check_cached("sound")
     assert report.status == 0, report.sentences
     assert set(report.sentences) == {
         "loads alone",
@@ -42,7 +42,7 @@ def test_a_client_without_a_fault_passes_every_check(checked: Callable[[str], Ch
 
 
 @pytest.mark.parametrize(
-    ("fault", "where", "words"),
+    ("fault", "check_name", "sentence"),
     [
         ("wrong_dtype", "names and shapes", "wrong dtype: it gives 'echo' 'x' as FP64, not FP32"),
         ("wrong_dtype_named", "names and shapes", "wrong dtype: its input 'x' is FP64 [-1]"),
@@ -58,20 +58,20 @@ def test_a_client_without_a_fault_passes_every_check(checked: Callable[[str], Ch
     ],
 )
 def test_a_fault_is_found_and_named(
-    checked: Callable[[str], Checked], fault: str, where: str, words: str
+    check_cached: Callable[[str], Checked], fault: str, check_name: str, sentence: str
 ) -> None:
-    report = checked(fault)
+    report = check_cached(fault)
     assert report.status == 1
-    assert report.failed[where].startswith(words), report.failed
+    assert report.failed[check_name].startswith(sentence), report.failed
 
 
-def test_a_leak_is_named_with_its_line(checked: Callable[[str], Checked], home: Path) -> None:
+def test_a_leak_is_named_with_its_line(check_cached: Callable[[str], Checked], home: Path) -> None:
     lines = (home / "clients" / "leak" / "client.py").read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "seen.append" in text)
-    assert f"client.py, line {line}" in checked("leak").failed["memory"]
+    assert f"client.py, line {line}" in check_cached("leak").failed["memory"]
 
 
-def test_a_null_is_shown_with_the_line_that_does_not_expect_it(checked: Callable[[str], Checked]) -> None:
-    said = checked("unhandled_null").failed["mutated payloads"]
-    assert '"label": null' in said
-    assert "AttributeError: 'NoneType' object has no attribute 'strip' (client.py, line" in said
+def test_an_unhandled_null_is_shown_with_the_line_that_fails(check_cached: Callable[[str], Checked]) -> None:
+    sentence = check_cached("unhandled_null").failed["mutated payloads"]
+    assert '"label": null' in sentence
+    assert "AttributeError: 'NoneType' object has no attribute 'strip' (client.py, line" in sentence

@@ -1,4 +1,4 @@
-"""The bert_base client on a real Triton: sensible words, every odd text answered or refused, nothing else."""
+"""The bert_base client on a real Triton: sensible words, and any text is answered or refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MIB = 2**20
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """The client as the box loads it, in front of a Triton that serves its model alone."""
+    """The client as the box loads it, with a Triton that serves only its model."""
     folder = tmp_path_factory.mktemp("bert")
     repository = folder / "repository"
     repository.mkdir()
@@ -48,77 +48,84 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     serving = TritonProcess(box)
     serving.start()
     transport = Transport(SETTINGS, box)
-    found = ClientSource("bert_base", FOLDER / "client.py")
-    loaded = load(found, transport, repository)
-    check(loaded, found, transport)
+    source = ClientSource("bert_base", FOLDER / "client.py")
+    loaded = load(source, transport, repository)
+    check(loaded, source, transport)
     yield loaded
     transport.close()
     serving.stop()
 
 
-def ask(client: Client, text: str, **parameters: Any) -> list[dict[str, Any]]:
-    """As the router asks: the payload is checked, then answered."""
+def infer(client: Client, text: str, **parameters: Any) -> list[dict[str, Any]]:
+    """Validate the payload and run the client, as the router does."""
     invocation = DispatchRequest("bert_base", [{"text": text}], parameters=parameters)
     return cast(
         "list[dict[str, Any]]", client.inference(validate_payload(client, invocation, {"text": text}))
     )
 
 
-def refusal(client: Client, text: str, **parameters: Any) -> WrongPayload:
+def refused_error(client: Client, text: str, **parameters: Any) -> WrongPayload:
     with pytest.raises(WrongPayload) as raised:
-        ask(client, text, **parameters)
+        infer(client, text, **parameters)
     return raised.value
 
 
-def words(answer: list[dict[str, Any]], before: str = "", after: str = "") -> list[str]:
-    """What stands between two texts that no answer may change; a word's ending takes a space off ``before``."""
+def filled_words(answer: list[dict[str, Any]], before: str = "", after: str = "") -> list[str]:
+    """The filled-in words between two texts that every answer must keep.\n\n    A word's ending joins the word before it, so the last space of ``before`` may be missing.\n"""
     texts = [row["token"] for row in answer]
-    kept = before.rstrip(" ")
-    assert all(text.startswith(kept) and text.endswith(after) for text in texts), texts
-    return [text[len(kept) : len(text) - len(after)].removeprefix(before[len(kept) :]) for text in texts]
+    unchanged = before.rstrip(" ")
+    assert all(text.startswith(unchanged) and text.endswith(after) for text in texts), texts
+    return [
+        text[len(unchanged) : len(text) - len(after)].removeprefix(before[len(unchanged) :]) for text in texts
+    ]
 
 
 def test_the_sample_gets_its_golden_answer(client: Client) -> None:
-    """From the weights as they were trained, in PyTorch."""
+    """The golden answer comes from the original weights in PyTorch."""
     payload = json.loads((FOLDER / "sample" / "payload.json").read_text())
     golden = json.loads((FOLDER / "sample" / "golden.json").read_text())
-    found = ask(client, payload["text"])
-    assert [row["token"] for row in found] == [row["token"] for row in golden]
-    assert [row["score"] for row in found] == pytest.approx([row["score"] for row in golden], abs=1e-3)
+    answer = infer(client, payload["text"])
+    assert [row["token"] for row in answer] == [row["token"] for row in golden]
+    assert [row["score"] for row in answer] == pytest.approx([row["score"] for row in golden], abs=1e-3)
 
 
-def test_an_answer_is_a_list_of_five_sentences_with_falling_scores(client: Client) -> None:
-    answer = ask(client, "She poured a cup of [MASK] and sat down.")
+def test_an_answer_is_five_sentences_with_descending_scores(client: Client) -> None:
+    answer = infer(client, "She poured a cup of [MASK] and sat down.")
     assert [set(row) for row in answer] == [{"token", "score"}] * 5
     scores = [row["score"] for row in answer]
     assert all(type(score) is float and 0 < score < 1 for score in scores)
     assert scores == sorted(scores, reverse=True)
-    assert set(words(answer, "She poured a cup of ", " and sat down.")) & {"coffee", "tea", "water", "milk"}
+    assert set(filled_words(answer, "She poured a cup of ", " and sat down.")) & {
+        "coffee",
+        "tea",
+        "water",
+        "milk",
+    }
 
 
 @pytest.mark.parametrize("top", [1, 100])
-def test_top_says_how_many(client: Client, top: int) -> None:
-    assert len({row["token"] for row in ask(client, "A [MASK] day.", top=top)}) == top
+def test_top_sets_the_number_of_sentences(client: Client, top: int) -> None:
+    assert len({row["token"] for row in infer(client, "A [MASK] day.", top=top)}) == top
 
 
 @pytest.mark.parametrize(
     "parameters", [{"top": 0}, {"top": 101}, {"top": "x"}, {"truncate": "perhaps"}, {"k": 1}]
 )
 def test_parameters_out_of_range_are_named(client: Client, parameters: dict[str, Any]) -> None:
-    field = refusal(client, "A [MASK] day.", **parameters).details["field"]
+    field = refused_error(client, "A [MASK] day.", **parameters).details["field"]
     assert field == f"parameters.{next(iter(parameters))}"
 
 
 @pytest.mark.parametrize("around", [("", ""), ("[CLS]", "[SEP]"), ("[UNK] [PAD]", "[unused5]")])
-def test_reserved_words_are_never_proposed(client: Client, around: tuple[str, str]) -> None:
-    found = words(ask(client, "[MASK]".join(around), top=100), *around)
-    assert not [word for word in found if word.startswith("[") and len(word) > 1]
+def test_special_tokens_are_never_proposed(client: Client, around: tuple[str, str]) -> None:
+    proposed = filled_words(infer(client, "[MASK]".join(around), top=100), *around)
+    assert not [word for word in proposed if word.startswith("[") and len(word) > 1]
 
 
-def test_case_and_spacing_of_the_rest_are_kept(client: Client) -> None:
+def test_case_and_spacing_around_the_mask_are_kept(client: Client) -> None:
     before, after = "  \tThe  WORLD\nhas ", "  People…\n "
-    answer = ask(client, f"{before}[MASK]{after}")
-    assert all(word and word == word.strip() for word in words(answer, before, after))
+    answer = infer(client, f"{before}[MASK]{after}")
+    assert all(word and word == word.strip() for word in filled_words(answer, before, after))
 
 
 @pytest.mark.parametrize(
@@ -136,56 +143,56 @@ def test_case_and_spacing_of_the_rest_are_kept(client: Client) -> None:
     ],
 )
 def test_any_unicode_around_a_mask_is_kept(client: Client, before: str, after: str) -> None:
-    assert len(words(ask(client, f"{before}[MASK]{after}"), before, after)) == 5
+    assert len(filled_words(infer(client, f"{before}[MASK]{after}"), before, after)) == 5
 
 
 def test_a_mask_within_a_word_is_filled_within_it(client: Client) -> None:
-    assert len(words(ask(client, "That is un[MASK]able."), "That is un", "able.")) == 5
+    assert len(filled_words(infer(client, "That is un[MASK]able."), "That is un", "able.")) == 5
 
 
 def test_several_masks_are_filled_together(client: Client) -> None:
-    answer = ask(client, "The [MASK] drank a cup of [MASK].", top=20)
+    answer = infer(client, "The [MASK] drank a cup of [MASK].", top=20)
     assert len({row["token"] for row in answer}) == 20
     assert all("[MASK]" not in row["token"] for row in answer)
     scores = [row["score"] for row in answer]
     assert scores == sorted(scores, reverse=True)
 
 
-def test_the_score_of_several_masks_is_the_product_of_theirs(client: Client) -> None:
-    """Each mask's own best word is in the best sentence of all."""
+def test_the_score_of_several_masks_is_the_product_of_their_scores(client: Client) -> None:
+    """The best sentence has each mask's own best word."""
     text = "[MASK] is the capital of [MASK]."
     loaded: Any = client
     payload = loaded.payload(text=text)
     inputs = loaded.preprocess(payload)
     outputs = loaded.triton.infer("bert_base", {name: value[None] for name, value in inputs.items()})
-    alone = [
+    best_words = [
         (ids[0], scores[0]) for ids, scores in zip(*(outputs[name][0] for name in MASK_OUTPUTS), strict=True)
     ]
-    best = ask(client, text, top=1)[0]
-    first, second = loaded.to_words([int(word) for word, _ in alone])
+    best = infer(client, text, top=1)[0]
+    first, second = loaded.to_words([int(word) for word, _ in best_words])
     assert best["token"] == f"{first} is the capital of {second}."
-    assert best["score"] == pytest.approx(math.exp(sum(float(score) for _, score in alone)))
+    assert best["score"] == pytest.approx(math.exp(sum(float(score) for _, score in best_words)))
 
 
 def test_a_text_full_of_masks_is_answered(client: Client) -> None:
-    answer = ask(client, "[MASK]" * 510, top=2)
+    answer = infer(client, "[MASK]" * 510, top=2)
     assert len(answer) == 2
     assert all("[MASK]" not in row["token"] for row in answer)
 
 
 @pytest.mark.parametrize("text", ["", " ", "No mask.", "[mask] [ MASK ] [MASK MASK]", "\0", "😀"])
-def test_no_mask_is_refused(client: Client, text: str) -> None:
-    error = refusal(client, text)
+def test_a_text_without_a_mask_is_refused(client: Client, text: str) -> None:
+    error = refused_error(client, text)
     assert error.sentence == "payload.text: has no [MASK] to fill"
     assert (error.status, error.details["field"]) == (422, "payload.text")
 
 
-def test_a_text_of_just_the_models_length_is_answered(client: Client) -> None:
-    assert len(ask(client, "[MASK]" + " word" * 509)) == 5
+def test_a_text_of_exactly_the_models_length_is_answered(client: Client) -> None:
+    assert len(infer(client, "[MASK]" + " word" * 509)) == 5
 
 
-def test_a_longer_text_is_refused_with_its_length(client: Client) -> None:
-    error = refusal(client, "[MASK]" + " word" * 510)
+def test_a_text_that_is_too_long_is_refused_with_its_length(client: Client) -> None:
+    error = refused_error(client, "[MASK]" + " word" * 510)
     assert "513 word pieces" in error.sentence
     assert "512" in error.sentence
     assert error.details["field"] == "payload.text"
@@ -195,38 +202,40 @@ def test_a_longer_text_is_refused_with_its_length(client: Client) -> None:
     ("cut_before", "before", "after", "cut_after"),
     [(0, 0, 500, 2500), (2500, 500, 0, 0), (1250, 250, 250, 1250), (150, 250, 250, 150)],
 )
-def test_a_longer_text_is_read_around_its_mask_when_asked(
+def test_truncate_reads_a_long_text_around_its_mask(
     client: Client, cut_before: int, before: int, after: int, cut_after: int
 ) -> None:
-    """What is cut off stays in the sentences, and makes no difference to their scores."""
-    near = "word " * before + "She poured a cup of [MASK] and sat down." + " word" * after
-    longer = "moon " * cut_before + near + " moon" * cut_after
-    read, kept = ask(client, near), ask(client, longer, truncate=True)
-    assert [row["score"] for row in kept] == pytest.approx([row["score"] for row in read])
-    assert words(kept, *longer.split("[MASK]")) == words(read, *near.split("[MASK]"))
+    """The text that is cut off stays in the sentences and does not change their scores."""
+    window = "word " * before + "She poured a cup of [MASK] and sat down." + " word" * after
+    long_text = "moon " * cut_before + window + " moon" * cut_after
+    window_answer, long_answer = infer(client, window), infer(client, long_text, truncate=True)
+    assert [row["score"] for row in long_answer] == pytest.approx([row["score"] for row in window_answer])
+    assert filled_words(long_answer, *long_text.split("[MASK]")) == filled_words(
+        window_answer, *window.split("[MASK]")
+    )
 
 
 def test_truncate_leaves_a_short_text_alone(client: Client) -> None:
     text = "The world has [MASK] people."
-    assert ask(client, text, truncate=True) == ask(client, text)
+    assert infer(client, text, truncate=True) == infer(client, text)
 
 
-def test_masks_that_no_window_holds_are_refused(client: Client) -> None:
-    error = refusal(client, "[MASK] " + "word " * 600 + "[MASK]", truncate=True)
+def test_truncate_refuses_masks_too_far_apart(client: Client) -> None:
+    error = refused_error(client, "[MASK] " + "word " * 600 + "[MASK]", truncate=True)
     assert "further apart" in error.sentence
     assert error.details["field"] == "payload.text"
 
 
 @pytest.mark.parametrize("truncate", [False, True])
 @pytest.mark.parametrize("filler", ["word ", "x", "😀", "[MASK]", " ", "\0", "e\u0301"])
-def test_a_megabyte_of_text_is_refused_without_being_split_into_tokens(
+def test_a_megabyte_of_text_is_refused_before_it_is_tokenized(
     client: Client, filler: str, truncate: bool
 ) -> None:
     text = "[MASK] " + filler * (MIB // len(filler))
-    started = time.thread_time()
-    error = refusal(client, text, truncate=truncate)
-    # Of this thread's processor time: tokens of so long a text take many seconds.
-    assert time.thread_time() - started < 1
+    started_at = time.thread_time()
+    error = refused_error(client, text, truncate=truncate)
+    # Processor time of this thread: tokenizing so long a text takes many seconds.
+    assert time.thread_time() - started_at < 1
     assert "32,768 characters" in error.sentence
 
 
@@ -240,7 +249,7 @@ ALPHABET = st.one_of(
 @given(text=st.lists(ALPHABET, max_size=80).map("".join), top=st.integers(1, 7), truncate=st.booleans())
 def test_any_text_gets_its_sentences_or_a_4xx(client: Client, text: str, top: int, truncate: bool) -> None:
     try:
-        answer = ask(client, text, top=top, truncate=truncate)
+        answer = infer(client, text, top=top, truncate=truncate)
     except TriremeError as error:
         assert 400 <= error.status < 500
         assert "[MASK]" not in text
@@ -260,22 +269,22 @@ def test_a_broken_description_of_the_model_stops_the_start(client: Client, tmp_p
         type(client)(client.triton, FOLDER, tmp_path).setup()
 
 
-def test_a_text_is_padded_where_a_plan_takes_no_shorter_one(client: Client) -> None:
+def test_a_text_is_padded_to_the_shortest_length_of_a_plan(client: Client) -> None:
     text = "The world has [MASK] people."
-    bare = ask(client, text)
+    unpadded = infer(client, text)
     assert isinstance(client, TensorClient)
     client.min_length = 128  # type: ignore[attr-defined]
     try:
         inputs = client.preprocess(validate_payload(client, DispatchRequest("bert_base", []), {"text": text}))
         assert {name: tensor.shape for name, tensor in inputs.items()} == dict.fromkeys(inputs, (128,))
-        padded = ask(client, text)
+        padded = infer(client, text)
     finally:
         client.min_length = 1  # type: ignore[attr-defined]
-    assert [row["token"] for row in padded] == [row["token"] for row in bare]
-    assert [row["score"] for row in padded] == pytest.approx([row["score"] for row in bare], rel=1e-3)
+    assert [row["token"] for row in padded] == [row["token"] for row in unpadded]
+    assert [row["score"] for row in padded] == pytest.approx([row["score"] for row in unpadded], rel=1e-3)
 
 
-def test_what_a_plan_takes_is_read_in_its_manifest(tmp_path: Path) -> None:
+def test_the_shortest_length_of_a_plan_is_read_from_its_manifest(tmp_path: Path) -> None:
     profile = Profile(input="input_ids", minimum=(1, 128), optimum=(16, 128), maximum=(128, 128))
     for version, profiles in (("1", ()), ("2", (profile,))):
         (tmp_path / version).mkdir()

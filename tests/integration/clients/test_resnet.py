@@ -1,4 +1,4 @@
-"""The resnet client on a real Triton: TensorFlow.js' golden answers, and the reference system's rows."""
+"""The resnet client on a real Triton gives TensorFlow.js's golden answers in the reference system's rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PICTURES: dict[str, list[str]] = json.loads((SAMPLE / "golden-pictures.json").re
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real weights, and no other model."""
+    """A repository with the real weights and no other model."""
     folder = tmp_path_factory.mktemp("resnet") / "repository"
     folder.mkdir()
     (folder / "resnet").symlink_to(prepare(Settings.read({})) / "resnet")
@@ -45,50 +45,57 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def transport(repository: Path) -> Iterator[Transport]:
-    run = repository.parent / "run"
-    run.mkdir()
+    run_folder = repository.parent / "run"
+    run_folder.mkdir()
     box = Box(
-        f"test{os.urandom(4).hex()}", run, repository, *ports.choose_ports(SETTINGS), "nginx", 64 * 2**20
+        f"test{os.urandom(4).hex()}",
+        run_folder,
+        repository,
+        *ports.choose_ports(SETTINGS),
+        "nginx",
+        64 * 2**20,
     )
     serving = TritonProcess(box)
     try:
         serving.start()
-        made = Transport(SETTINGS, box)
-        yield made
-        made.close()
+        connected = Transport(SETTINGS, box)
+        yield connected
+        connected.close()
     finally:
         serving.stop()
 
 
-def ready(transport: Triton, repository: Path) -> Client:
-    found = ClientSource("resnet", FOLDER / "client.py")
-    client = load(found, transport, repository)
-    check(client, found, transport)
+def load_client(transport: Triton, repository: Path) -> Client:
+    source = ClientSource("resnet", FOLDER / "client.py")
+    client = load(source, transport, repository)
+    check(client, source, transport)
     return client
 
 
 @pytest.fixture(scope="module")
 def client(transport: Transport, repository: Path) -> Client:
-    return ready(transport, repository)
+    return load_client(transport, repository)
 
 
 def classified_picture(image: object, **parameters: Any) -> ClassifiedPicture:
     return ClassifiedPicture.model_validate({"image": image, "parameters": parameters})
 
 
-def split(row: str) -> tuple[float, list[str]]:
+def split_row(row: str) -> tuple[float, list[str]]:
     score, *rest = row.split(":")
     return float(score), rest
 
 
-def assert_equal(found: Any, golden: list[str]) -> None:
-    """The same classes in the same order, scores to a thousandth."""
-    assert [split(row)[1] for row in found] == [split(row)[1] for row in golden]
-    assert [split(row)[0] for row in found] == pytest.approx([split(row)[0] for row in golden], abs=1e-3)
+def assert_equal(rows: Any, golden: list[str]) -> None:
+    """Check that classes and order are equal, and scores within a thousandth."""
+    assert [split_row(row)[1] for row in rows] == [split_row(row)[1] for row in golden]
+    assert [split_row(row)[0] for row in rows] == pytest.approx(
+        [split_row(row)[0] for row in golden], abs=1e-3
+    )
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
-def test_a_picture_gets_the_answer_of_tensorflow_js(client: Client, name: str) -> None:
+def test_a_picture_gets_the_classes_of_tensorflow_js(client: Client, name: str) -> None:
     assert_equal(client.inference(classified_picture((SAMPLE / name).read_bytes())), PICTURES[name])
 
 
@@ -100,21 +107,21 @@ def test_the_sample_payload_gets_its_golden_answer(client: Client) -> None:
 def test_a_row_is_score_index_index_label(client: Client) -> None:
     rows: Any = client.inference(classified_picture((SAMPLE / "cat.png").read_bytes(), top=1))
     (row,) = rows
-    score, rest = split(row)
+    score, rest = split_row(row)
     assert rest == ["285", "285", "Egyptian cat"]
     assert row == f"{score:f}:285:285:Egyptian cat"
 
 
 @pytest.mark.parametrize("top", [1, 5, 1000])
-def test_as_many_rows_as_asked_for_the_best_first(client: Client, top: int) -> None:
+def test_top_sets_the_number_of_rows_best_first(client: Client, top: int) -> None:
     rows: Any = client.inference(classified_picture((SAMPLE / "cat.png").read_bytes(), top=top))
-    scores = [split(row)[0] for row in rows]
-    assert len({split(row)[1][0] for row in rows}) == top
+    scores = [split_row(row)[0] for row in rows]
+    assert len({split_row(row)[1][0] for row in rows}) == top
     assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize("top", [0, 1001, -1, 1.5, "many", None])
-def test_another_number_of_rows_is_refused(top: object) -> None:
+def test_an_invalid_top_is_refused(top: object) -> None:
     with pytest.raises(ValidationError) as raised:
         classified_picture(b"x", top=top)
     assert raised.value.errors()[0]["loc"] == ("parameters", "top")
@@ -126,40 +133,40 @@ def test_a_picture_of_any_size_is_classified(client: Client, tmp_path: Path, siz
     assert len(client.inference(classified_picture((tmp_path / "plain.png").read_bytes()))) == 3  # type: ignore[arg-type]
 
 
-def test_many_callers_get_each_their_own_answer(client: Client) -> None:
-    """Triton makes batches of them; the rows must not be mixed up."""
+def test_concurrent_callers_get_their_own_answers(client: Client) -> None:
+    """Triton batches the requests; their rows must not be mixed up."""
     names = sorted(PICTURES) * 6
     payloads = [classified_picture((SAMPLE / name).read_bytes()) for name in names]
-    with ThreadPoolExecutor(8) as callers:
-        answers = list(callers.map(client.inference, payloads))
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(client.inference, payloads))
     for name, answer in zip(names, answers, strict=True):
         assert_equal(answer, PICTURES[name])
 
 
 @pytest.fixture(scope="module")
-def plain() -> InProcess:
-    """The recipe's own graph, which takes numbers, as a team's may."""
+def float_model() -> InProcess:
+    """The recipe's own graph, whose input is float tensors, as a team's model may be."""
     (graph,) = (Settings.read({}).cache / "models" / "resnet").glob("*/model.onnx")
     return InProcess(Graph.read(graph), session(graph))
 
 
-def test_a_model_that_takes_numbers_gets_the_same_answers(plain: InProcess, repository: Path) -> None:
-    client = ready(plain, repository)
+def test_a_model_with_float_input_gives_the_same_answers(float_model: InProcess, repository: Path) -> None:
+    client = load_client(float_model, repository)
     for name, golden in PICTURES.items():
         assert_equal(client.inference(classified_picture((SAMPLE / name).read_bytes())), golden)
 
 
-def test_the_models_description_decides_how_pixels_are_fed(plain: InProcess, tmp_path: Path) -> None:
-    """A torchvision ResNet beside the same client: only the description is another."""
+def test_preprocess_json_decides_how_pixels_are_preprocessed(float_model: InProcess, tmp_path: Path) -> None:
+    """A torchvision ResNet behind the same client: only preprocess.json differs."""
     folder = tmp_path / "resnet"
     folder.mkdir()
     (folder / "labels.txt").write_text("label\n" * 1000)
-    torchvision = {"resize": 256, "crop": 224, "channels": "RGB", "scale": 1 / 255}
-    normal = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-    (folder / "preprocess.json").write_text(json.dumps({**torchvision, **normal}))
-    other = ready(plain, tmp_path)
-    assert isinstance(other, Client)
-    tensor = other.preprocess(classified_picture((SAMPLE / "cat.png").read_bytes()))["input"]  # type: ignore[attr-defined]
+    geometry = {"resize": 256, "crop": 224, "channels": "RGB", "scale": 1 / 255}
+    normalization = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    (folder / "preprocess.json").write_text(json.dumps({**geometry, **normalization}))
+    client = load_client(float_model, tmp_path)
+    assert isinstance(client, Client)
+    tensor = client.preprocess(classified_picture((SAMPLE / "cat.png").read_bytes()))["input"]  # type: ignore[attr-defined]
     assert tensor.shape == (3, 224, 224)
     assert np.abs(tensor).max() < 2.7
 
@@ -173,7 +180,7 @@ def test_the_models_description_decides_how_pixels_are_fed(plain: InProcess, tmp
         ("labels.txt", "0:a\n1:b\n", "has 2 labels for 1000 classes"),
     ],
 )
-def test_what_is_wrong_beside_the_model_stops_the_start(
+def test_invalid_labels_or_preprocess_json_stop_the_start(
     transport: Transport, repository: Path, tmp_path: Path, file: str, text: str, sentence: str
 ) -> None:
     folder = tmp_path / "resnet"
@@ -182,9 +189,9 @@ def test_what_is_wrong_beside_the_model_stops_the_start(
         (folder / name).write_text((repository / "resnet" / name).read_text())
     (folder / file).write_text(text)
     with pytest.raises(StartError, match=sentence):
-        ready(transport, tmp_path)
+        load_client(transport, tmp_path)
 
 
-def test_the_class_says_what_it_needs() -> None:
+def test_the_class_declares_its_model_and_parameters() -> None:
     assert Resnet.model == "resnet"
     assert "top" in json.dumps(ClassifiedPicture.model_json_schema())

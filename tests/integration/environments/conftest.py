@@ -1,4 +1,4 @@
-"""One environment for all of these tests: making it takes seconds."""
+"""One packed environment for all tests of this folder: making it takes seconds."""
 
 from tests.support.packed_environments import made
 

@@ -1,4 +1,4 @@
-"""``sm pack-env``: what is made once, what is moved, and what is refused."""
+"""``sm pack-env`` makes an environment once, which works wherever it is moved; unusable ones are refused."""
 
 from __future__ import annotations
 
@@ -23,56 +23,58 @@ STUB = Stub.find(server.find(Settings.read({})), "")
 
 
 @pytest.fixture
-def moved(made: Made, tmp_path: Path) -> Path:
-    """A copy to break."""
+def moved_environment(made: Made, tmp_path: Path) -> Path:
+    """A copy of the environment in another folder, which a test may break."""
     folder = tmp_path / "else where"
     shutil.copytree(made.folder, folder, symlinks=True, copy_function=os.link)
     return folder
 
 
-def test_an_environment_works_wherever_it_is_moved(moved: Path) -> None:
-    checks.check(moved, STUB)
-    line = f'source "{moved}/bin/activate" && greet && command -v python3'
-    completed = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
-    assert completed.stdout.splitlines() == ["ahoy", f"{moved}/bin/python3"]
+def test_an_environment_works_wherever_it_is_moved(moved_environment: Path) -> None:
+    checks.check(moved_environment, STUB)
+    command = f'source "{moved_environment}/bin/activate" && greet && command -v python3'
+    completed = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert completed.stdout.splitlines() == ["ahoy", f"{moved_environment}/bin/python3"]
 
 
-def test_nothing_is_made_twice(made: Made, tmp_path: Path) -> None:
-    again = pack("env", "--requirements", made.requirements, "-o", made.folder, cache=made.cache)
-    assert (again.returncode, "making" in again.stderr) == (0, False)
-    assert "env is what it should be" in again.stderr
-    elsewhere = tmp_path / "env"
-    completed = pack("env", "--requirements", made.requirements, "-o", elsewhere, cache=made.cache)
-    assert (completed.returncode, "making" in completed.stderr) == (0, False)
-    assert (elsewhere / "bin" / "activate").is_file()
+def test_an_environment_with_the_same_requirements_is_not_made_again(made: Made, tmp_path: Path) -> None:
+    second_run = pack("env", "--requirements", made.requirements, "-o", made.folder, cache=made.cache)
+    assert (second_run.returncode, "making" in second_run.stderr) == (0, False)
+    assert "env is what it should be" in second_run.stderr
+    other_folder = tmp_path / "env"
+    run_elsewhere = pack("env", "--requirements", made.requirements, "-o", other_folder, cache=made.cache)
+    assert (run_elsewhere.returncode, "making" in run_elsewhere.stderr) == (0, False)
+    assert (other_folder / "bin" / "activate").is_file()
 
 
-def test_other_requirements_make_another_and_replace_it(made: Made, tmp_path: Path) -> None:
-    """The text of the requirements is the same; the wheel beside them is not."""
-    place = tmp_path / "env"
-    shutil.copytree(made.folder, place, symlinks=True, copy_function=os.link)
-    file = requirements(tmp_path, word="hello")
-    completed = pack("env", "--requirements", file, "-o", place, cache=made.cache)
+def test_changed_requirements_replace_the_environment(made: Made, tmp_path: Path) -> None:
+    """The requirements file has the same text, but the wheel beside it differs."""
+    environment = tmp_path / "env"
+    shutil.copytree(made.folder, environment, symlinks=True, copy_function=os.link)
+    requirements_file = requirements(tmp_path, word="hello")
+    completed = pack("env", "--requirements", requirements_file, "-o", environment, cache=made.cache)
     assert (completed.returncode, "making" in completed.stderr) == (0, True), completed.stderr
-    line = f'source "{place}/bin/activate" && greet'
-    assert subprocess.run(["bash", "-c", line], capture_output=True, text=True).stdout == "hello\n"
+    command = f'source "{environment}/bin/activate" && greet'
+    assert subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout == "hello\n"
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="there is no older NumPy for it")
 def test_a_numpy_that_the_stub_cannot_use_is_refused(tmp_path: Path) -> None:
-    file = requirements(tmp_path, "numpy>=2")
-    completed = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=tmp_path / "cache")
+    requirements_file = requirements(tmp_path, "numpy>=2")
+    completed = pack(
+        "env", "--requirements", requirements_file, "-o", tmp_path / "env", cache=tmp_path / "cache"
+    )
     assert (completed.returncode, "with numpy<2, which the stub wants" in completed.stderr) == (1, True), (
         completed.stderr
     )
     assert not (tmp_path / "env").exists()
 
 
-def test_on_a_full_disk_it_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None:
-    """A limit on the size of files is what a test can set."""
-    file, cache = requirements(tmp_path), tmp_path / "cache"
+def test_a_full_disk_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None:
+    """A limit on file sizes stands in for a full disk."""
+    requirements_file, cache = requirements(tmp_path), tmp_path / "cache"
     completed = pack(
-        *("env", "--requirements", file, "-o", tmp_path / "env"),
+        *("env", "--requirements", requirements_file, "-o", tmp_path / "env"),
         cache=cache,
         through="prlimit --fsize=200000",
     )
@@ -83,35 +85,45 @@ def test_on_a_full_disk_it_is_one_sentence_and_nothing_is_left(tmp_path: Path) -
     assert not [path for path in cache.rglob("*") if path.is_file() and path.name != "lock"]
 
 
-def test_a_package_that_is_nowhere_is_named(tmp_path: Path) -> None:
-    file = requirements(tmp_path, "./no-such-package-1.0-py3-none-any.whl")
-    completed = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=tmp_path / "cache")
+def test_a_package_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    requirements_file = requirements(tmp_path, "./no-such-package-1.0-py3-none-any.whl")
+    completed = pack(
+        "env", "--requirements", requirements_file, "-o", tmp_path / "env", cache=tmp_path / "cache"
+    )
     assert (completed.returncode, "no-such-package" in completed.stderr) == (1, True)
     assert "Traceback" not in completed.stderr
 
 
-def test_a_python_that_has_no_stub_is_one_sentence(made: Made) -> None:
+def test_a_python_without_a_stub_is_one_sentence(made: Made) -> None:
     completed = pack("env", "--requirements", made.requirements, "--python", "3.99", cache=made.cache)
     assert completed.returncode == 1
     assert "not for 3.99: a stub is per minor version." in completed.stderr
 
 
-def test_what_pythonpath_has_does_not_count_as_installed(made: Made, tmp_path: Path) -> None:
-    file = requirements(tmp_path, word="bonjour")
-    box = str(Path(np.__file__).parents[1])
-    completed = pack("env", "--requirements", file, "-o", tmp_path / "env", cache=made.cache, PYTHONPATH=box)
+def test_packages_on_pythonpath_do_not_count_as_installed(made: Made, tmp_path: Path) -> None:
+    requirements_file = requirements(tmp_path, word="bonjour")
+    site_packages = str(Path(np.__file__).parents[1])
+    completed = pack(
+        "env",
+        "--requirements",
+        requirements_file,
+        "-o",
+        tmp_path / "env",
+        cache=made.cache,
+        PYTHONPATH=site_packages,
+    )
     assert completed.returncode == 0, completed.stderr
     checks.check(tmp_path / "env", STUB)
 
 
-def test_without_conda_its_file_is_one_sentence(made: Made, tmp_path: Path) -> None:
+def test_a_conda_file_without_conda_is_one_sentence(made: Made, tmp_path: Path) -> None:
     (tmp_path / "env.yml").write_text("dependencies: [python]")
     completed = pack("env", "--conda", tmp_path / "env.yml", cache=made.cache, PATH="/nowhere")
     assert completed.returncode == 1
     assert "There is no conda and no conda-pack on PATH" in completed.stderr
 
 
-def test_a_folder_that_is_no_environment_is_not_touched(made: Made, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an_environment_is_left_alone(made: Made, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
     completed = pack("env", "--requirements", made.requirements, "-o", tmp_path / "mine", cache=made.cache)
@@ -119,37 +131,37 @@ def test_a_folder_that_is_no_environment_is_not_touched(made: Made, tmp_path: Pa
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "all of it"
 
 
-def test_without_activate_it_is_no_environment(moved: Path) -> None:
-    (moved / "bin" / "activate").unlink()
+def test_an_environment_without_activate_is_refused(moved_environment: Path) -> None:
+    (moved_environment / "bin" / "activate").unlink()
     with pytest.raises(StartError, match="no bin/activate"):
-        checks.check(moved, STUB)
+        checks.check(moved_environment, STUB)
 
 
-def test_the_python_of_another_stub_is_refused(moved: Path) -> None:
-    library = moved / "lib" / STUB.libpython
+def test_an_environment_with_another_python_is_refused(moved_environment: Path) -> None:
+    library = moved_environment / "lib" / STUB.libpython
     library.rename(library.with_name("libpython3.7.so.1.0"))
     with pytest.raises(
         StartError, match=f"has libpython3.7.so.1.0, the stub is made for Python {wheel.VERSION}"
     ):
-        checks.check(moved, STUB)
+        checks.check(moved_environment, STUB)
 
 
-def test_a_cxx_runtime_older_than_the_stub_is_refused(moved: Path) -> None:
-    (moved / "lib" / "libstdc++.so.6").write_bytes(b"GLIBCXX_3.4.5\0")
+def test_a_cxx_runtime_older_than_the_stub_is_refused(moved_environment: Path) -> None:
+    (moved_environment / "lib" / "libstdc++.so.6").write_bytes(b"GLIBCXX_3.4.5\0")
     with pytest.raises(
         StartError, match=r"triton_python_backend_stub needs the C\+\+ runtime of GLIBCXX_3\.4\.30"
     ):
-        checks.check(moved, STUB)
+        checks.check(moved_environment, STUB)
 
 
-def test_a_library_newer_than_the_cxx_runtime_is_refused(moved: Path) -> None:
-    (moved / "lib" / "libnew.so").write_bytes(b"GLIBCXX_3.4.999\0")
+def test_a_library_newer_than_the_cxx_runtime_is_refused(moved_environment: Path) -> None:
+    (moved_environment / "lib" / "libnew.so").write_bytes(b"GLIBCXX_3.4.999\0")
     with pytest.raises(StartError, match=r"libnew\.so needs the C\+\+ runtime of GLIBCXX_3\.4\.999"):
-        checks.check(moved, STUB)
+        checks.check(moved_environment, STUB)
 
 
-def test_without_numpy_no_model_could_be_run(moved: Path) -> None:
-    (numpy,) = moved.rglob("*-packages/numpy")
+def test_an_environment_without_numpy_is_refused(moved_environment: Path) -> None:
+    (numpy,) = moved_environment.rglob("*-packages/numpy")
     shutil.rmtree(numpy)
     with pytest.raises(StartError, match="cannot import numpy, as the python backend does"):
-        checks.check(moved, STUB)
+        checks.check(moved_environment, STUB)

@@ -1,4 +1,4 @@
-"""An environment travels in an archive, and the real box runs a model in it."""
+"""An archive can contain an environment, and the real box runs a model in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.packed_environments import Made
 
 @pytest.fixture(scope="module")
 def repository(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """``other`` has the environment, ``shares`` uses it."""
+    """The model ``other`` has the environment, and the model ``shares`` uses the same one."""
     folder = tmp_path_factory.mktemp("travelling") / "repository"
     for name, where in {"other": "env", "shares": "../other/env"}.items():
         replace(GREETS, environment=f"$$TRITON_MODEL_DIRECTORY/{where}").write(folder / name)
@@ -28,26 +28,30 @@ def repository(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield folder
 
 
-def word(response: requests.Response) -> str:
+def greeting_word(response: requests.Response) -> str:
     assert response.status_code == 200, response.text
     return str(json.loads(response.json()["outputs"][0]["data"][0])["word"])
 
 
-def test_one_archive_of_models_that_share_it(repository: Path, tmp_path: Path) -> None:
+def test_models_of_one_archive_may_share_an_environment(repository: Path, tmp_path: Path) -> None:
     packed(repository, cwd=tmp_path)
-    served = unpacked(tmp_path / "model.tar.gz", tmp_path / "served")
-    with running_box(tmp_path, served, clients=()) as box:
+    unpacked_repository = unpacked(tmp_path / "model.tar.gz", tmp_path / "served")
+    with running_box(tmp_path, unpacked_repository, clients=()) as box:
         for name in ("other", "shares"):
-            answer = requests.post(f"{box.url}/v2/models/{name}/infer", json=BODY, timeout=60)
-            assert word(answer) == "ahoy"
+            response = requests.post(f"{box.url}/v2/models/{name}/infer", json=BODY, timeout=60)
+            assert greeting_word(response) == "ahoy"
 
 
-def test_in_multi_model_mode_each_archive_has_its_own(repository: Path, tmp_path: Path) -> None:
+def test_in_multi_model_mode_each_archive_has_a_copy_of_the_environment(
+    repository: Path, tmp_path: Path
+) -> None:
     packed(repository, "--mme", cwd=tmp_path)
-    home = tmp_path / "models"
-    folder = unpacked(tmp_path / "archives" / "shares.tar.gz", home / "h1" / "model")
-    with running_box(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
+    archives = tmp_path / "models"
+    folder = unpacked(tmp_path / "archives" / "shares.tar.gz", archives / "h1" / "model")
+    with running_box(
+        tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(archives)
+    ) as box:
         body = {"model_name": "h1", "url": str(folder)}
-        loaded = requests.post(f"{box.url}/models", json=body, timeout=120)
-        assert loaded.status_code == 200, loaded.text
-        assert word(requests.post(f"{box.url}/models/h1/invoke", json=BODY, timeout=60)) == "ahoy"
+        response = requests.post(f"{box.url}/models", json=body, timeout=120)
+        assert response.status_code == 200, response.text
+        assert greeting_word(requests.post(f"{box.url}/models/h1/invoke", json=BODY, timeout=60)) == "ahoy"

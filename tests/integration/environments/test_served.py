@@ -1,4 +1,4 @@
-"""Models in environments of their own, run by a real Triton."""
+"""A real Triton runs models in environments of their own."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.support.tritons import TritonProcess, prepare_triton
 
 
 @pytest.fixture(scope="module")
-def greeting(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
-    """``other`` has the environment, ``shares`` uses it, ``packed`` has it as an archive."""
+def greeting_triton(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
+    """The model ``other`` has the environment, ``shares`` uses it, and ``packed`` has it as an archive."""
     serving = prepare_triton(tmp_path_factory.mktemp("greeting"), [])
     repository = serving.box.repository
     for name, where in {"other": "env", "shares": "../other/env", "packed": "env.tar.gz"}.items():
@@ -37,14 +37,16 @@ def greeting(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
 
 
 @pytest.mark.parametrize("name", ["other", "shares", "packed"])
-def test_triton_runs_a_model_with_packages_that_the_box_has_not(greeting: TritonProcess, name: str) -> None:
-    url = f"http://127.0.0.1:{greeting.box.http_port}/v2/models/{name}/infer"
+def test_triton_runs_a_model_with_packages_that_the_box_lacks(
+    greeting_triton: TritonProcess, name: str
+) -> None:
+    url = f"http://127.0.0.1:{greeting_triton.box.http_port}/v2/models/{name}/infer"
     response = requests.post(url, json=BODY, timeout=30)
-    assert response.status_code == 200, (response.text, server.failures(greeting.box.http_port))
-    said, back = response.json()["outputs"][0]["data"]
-    seen = json.loads(said)
-    assert (seen["word"], back) == ("ahoy", "back")
-    assert sys.version_info >= (3, 13) or seen["numpy"].startswith("1.")
-    assert Path(seen["prefix"]) in Path(seen["at"]).parents
-    assert not Path(seen["prefix"]).is_relative_to(sys.prefix)
-    assert not Path(seen["prefix"]).is_relative_to(sys.base_prefix)
+    assert response.status_code == 200, (response.text, server.failures(greeting_triton.box.http_port))
+    report, constant = response.json()["outputs"][0]["data"]
+    environment = json.loads(report)
+    assert (environment["word"], constant) == ("ahoy", "back")
+    assert sys.version_info >= (3, 13) or environment["numpy"].startswith("1.")
+    assert Path(environment["prefix"]) in Path(environment["at"]).parents
+    assert not Path(environment["prefix"]).is_relative_to(sys.prefix)
+    assert not Path(environment["prefix"]).is_relative_to(sys.base_prefix)

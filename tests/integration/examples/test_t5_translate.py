@@ -1,4 +1,4 @@
-"""Text to text: token by token through its client, and token ids in Triton's own protocol."""
+"""The example t5_translate streams text through its client, and takes token ids in Triton's own protocol."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 SAMPLE = HERE / "examples" / "t5_translate" / "repository" / "code" / "t5_translate" / "sample"
-HOUSE = "translate English to German: The house is wonderful."
-GERMAN = "Das Haus ist wunderbar."
-#: Something that the model has much to say about.
-LONG = "translate English to German: " + "The house is wonderful and the garden is large. " * 12
+PROMPT = "translate English to German: The house is wonderful."
+TRANSLATION = "Das Haus ist wunderbar."
+#: A text whose translation takes many tokens.
+LONG_PROMPT = "translate English to German: " + "The house is wonderful and the garden is large. " * 12
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def repository(example_repository: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """The example alone; each of its models has a small pool of shared memory."""
+    """A box with only this example, whose models have a small pool of shared memory."""
     folder = tmp_path_factory.mktemp("t5")
     with running_box(
         folder, repository, clients=(), SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE=str(2**20)
@@ -49,8 +49,8 @@ def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield started
 
 
-def streamed(box: RunningBox, text: str, **parameters: object) -> requests.Response:
-    """The answer as events, its body not read yet."""
+def request_stream(box: RunningBox, text: str, **parameters: object) -> requests.Response:
+    """Request a stream of events; the body of the response is not read yet."""
     return requests.post(
         f"{box.url}/invocations",
         json={"modelname": "t5_translate", "payload": {"text": text}, "parameters": parameters},
@@ -60,31 +60,31 @@ def streamed(box: RunningBox, text: str, **parameters: object) -> requests.Respo
     )
 
 
-def events(answer: requests.Response) -> list[dict[str, Any]]:
-    return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+def read_events(response: requests.Response) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: ")]
 
 
-def ids(repository: Path, text: str) -> list[int]:
+def token_ids(repository: Path, text: str) -> list[int]:
     tokenizer = Tokenizer.from_file(str(repository / "t5_translate" / "tokenizer.json"))
     return list(tokenizer.encode(text).ids)
 
 
-def tensors(rows: list[list[int]], mask: list[list[int]] | None = None) -> dict[str, Any]:
-    """The request of a caller who has a tokenizer."""
-    both = {"input_ids": rows, "attention_mask": mask or [[1] * len(row) for row in rows]}
+def token_request(rows: list[list[int]], mask: list[list[int]] | None = None) -> dict[str, Any]:
+    """The v2 request of a caller that has a tokenizer."""
+    arrays = {"input_ids": rows, "attention_mask": mask or [[1] * len(row) for row in rows]}
     return {
         "inputs": [
             {"name": name, "shape": [len(data), len(data[0])], "datatype": "INT32", "data": data}
-            for name, data in both.items()
+            for name, data in arrays.items()
         ]
     }
 
 
-def tokens(box: RunningBox, body: dict[str, Any]) -> requests.Response:
+def infer_tokens(box: RunningBox, body: dict[str, Any]) -> requests.Response:
     return requests.post(f"{box.url}/v2/models/t5_tokens/infer", json=body, timeout=60)
 
 
-def test_the_house_is_wonderful(box: RunningBox) -> None:
+def test_the_sample_gets_its_golden_translation(box: RunningBox) -> None:
     response = box.invoke("t5_translate", json.loads((SAMPLE / "payload.json").read_text()))
     assert response.json() == {
         "modelname": "t5_translate",
@@ -92,31 +92,32 @@ def test_the_house_is_wonderful(box: RunningBox) -> None:
     }
 
 
-def test_tokens_leave_one_by_one_and_make_the_whole(box: RunningBox) -> None:
-    parts = [event["result"] for event in events(streamed(box, HOUSE))]
+def test_tokens_are_streamed_and_join_to_the_translation(box: RunningBox) -> None:
+    parts = [event["result"] for event in read_events(request_stream(box, PROMPT))]
     assert len(parts) > 4
-    assert "".join(parts) == GERMAN
+    assert "".join(parts) == TRANSLATION
 
 
-def test_max_tokens_cuts_the_answer(box: RunningBox) -> None:
-    assert "".join(event["result"] for event in events(streamed(box, HOUSE, max_tokens=2))) == "Das Haus"
+def test_max_tokens_limits_the_translation(box: RunningBox) -> None:
+    assert (
+        "".join(event["result"] for event in read_events(request_stream(box, PROMPT, max_tokens=2)))
+        == "Das Haus"
+    )
 
 
-def test_tritons_own_stream_needs_the_text_alone(box: RunningBox) -> None:
+def test_tritons_generate_stream_needs_only_the_text(box: RunningBox) -> None:
     url = f"{box.url}/v2/models/t5_translate/generate_stream"
-    answer = requests.post(url, json={"text": HOUSE}, timeout=60)
-    assert "".join(event["token"] for event in events(answer)) == GERMAN
+    response = requests.post(url, json={"text": PROMPT}, timeout=60)
+    assert "".join(event["token"] for event in read_events(response)) == TRANSLATION
 
 
-def test_callers_at_once_get_their_own_answers(box: RunningBox) -> None:
+def test_concurrent_callers_get_their_own_translations(box: RunningBox) -> None:
     prompts = [f"translate English to German: The {thing} is good." for thing in ("house", "book", "wine")]
-    alone = [box.invoke("t5_translate", {"text": prompt}).json() for prompt in prompts]
-    with ThreadPoolExecutor(9) as crowd:
-        together = list(
-            crowd.map(lambda text: box.invoke("t5_translate", {"text": text}).json(), prompts * 3)
-        )
-    assert len({answer["result"]["translation"] for answer in alone}) == 3
-    assert together == alone * 3
+    one_by_one = [box.invoke("t5_translate", {"text": prompt}).json() for prompt in prompts]
+    with ThreadPoolExecutor(9) as pool:
+        at_once = list(pool.map(lambda text: box.invoke("t5_translate", {"text": text}).json(), prompts * 3))
+    assert len({answer["result"]["translation"] for answer in one_by_one}) == 3
+    assert at_once == one_by_one * 3
 
 
 @pytest.mark.parametrize(
@@ -126,15 +127,15 @@ def test_callers_at_once_get_their_own_answers(box: RunningBox) -> None:
         ("  ", {}, 422, "payload.text"),
         ("word " * 600, {}, 422, "602 word pieces long, the model takes 512"),
         ("word " * 6000, {}, 422, "payload.text"),
-        (HOUSE, {"max_tokens": 0}, 422, "parameters.max_tokens"),
-        (HOUSE, {"max_tokens": 257}, 422, "parameters.max_tokens"),
+        (PROMPT, {"max_tokens": 0}, 422, "parameters.max_tokens"),
+        (PROMPT, {"max_tokens": 257}, 422, "parameters.max_tokens"),
     ],
 )
-def test_what_it_cannot_do_is_a_4xx_that_says_so(
+def test_an_unsupported_text_or_parameter_is_a_422_that_says_why(
     box: RunningBox, text: str, parameters: dict[str, int], status: int, sentence: str
 ) -> None:
     for response in (
-        streamed(box, text, **parameters),
+        request_stream(box, text, **parameters),
         box.invoke("t5_translate", {"text": text}, parameters=parameters),
     ):
         assert (response.status_code, sentence in response.json()["error"]) == (status, True), response.text
@@ -143,28 +144,28 @@ def test_what_it_cannot_do_is_a_4xx_that_says_so(
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ({"text": HOUSE, "max_tokens": 0}, "max_tokens is 0; it is from 1 to 256"),
+        ({"text": PROMPT, "max_tokens": 0}, "max_tokens is 0; it is from 1 to 256"),
         ({"text": " "}, "text is empty"),
     ],
 )
-def test_without_its_client_the_model_says_so_itself(
+def test_the_model_itself_refuses_bad_requests_that_bypass_its_client(
     box: RunningBox, body: dict[str, object], sentence: str
 ) -> None:
     response = requests.post(f"{box.url}/v2/models/t5_translate/generate_stream", json=body, timeout=60)
     assert (response.status_code, response.json()["error"]) == (400, sentence)
 
 
-def test_a_caller_that_leaves_stops_the_model_between_tokens(box: RunningBox) -> None:
-    answer = streamed(box, LONG, max_tokens=256)
-    assert next(answer.iter_lines(chunk_size=1)).startswith(b"data: ")
-    answer.close()
-    said = wait_until(
+def test_hanging_up_stops_the_model_between_tokens(box: RunningBox) -> None:
+    response = request_stream(box, LONG_PROMPT, max_tokens=256)
+    assert next(response.iter_lines(chunk_size=1)).startswith(b"data: ")
+    response.close()
+    match = wait_until(
         lambda: re.search(r"caller went away after (\d+) tokens", box.log.read_text()), 20, "the line"
     )
-    assert int(said[1]) < 256
+    assert int(match[1]) < 256
 
 
-def test_weights_over_the_whole_of_int8_multiply_exactly_on_any_processor() -> None:
+def test_the_recipes_int8_products_are_exact_over_the_whole_range() -> None:
     weights = np.array([[-128], [127], [127], [127]], np.int8)
     constants = {"b": weights, "a_zero": np.array(3, np.uint8), "b_zero": np.array(-7, np.int8)}
     graph = helper.make_graph(
@@ -175,29 +176,29 @@ def test_weights_over_the_whole_of_int8_multiply_exactly_on_any_processor() -> N
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     unsigned(graph)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     a = np.array([[0, 255, 255, 255]], np.uint8)
-    (y,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"a": a})
+    (y,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"a": a})
     assert y == (a.astype(int) - 3) @ (weights.astype(int) + 7)
 
 
-def test_token_ids_become_token_ids(box: RunningBox, repository: Path) -> None:
-    body = tensors([ids(repository, HOUSE)])
-    (output,) = tokens(box, body).json()["outputs"]
+def test_token_ids_are_translated_to_token_ids(box: RunningBox, repository: Path) -> None:
+    body = token_request([token_ids(repository, PROMPT)])
+    (output,) = infer_tokens(box, body).json()["outputs"]
     assert (output["name"], output["datatype"]) == ("output", "INT32")
-    assert output["data"] == [0, *ids(repository, GERMAN)]
-    through = requests.post(f"{box.url}/invocations?modelname=t5_tokens", json=body, timeout=60)
-    assert through.json()["outputs"] == [output]
+    assert output["data"] == [0, *token_ids(repository, TRANSLATION)]
+    response = requests.post(f"{box.url}/invocations?modelname=t5_tokens", json=body, timeout=60)
+    assert response.json()["outputs"] == [output]
 
 
-def test_rows_of_different_length_end_in_padding(box: RunningBox, repository: Path) -> None:
-    long, short = ids(repository, HOUSE), ids(repository, "translate English to German: yes")
+def test_rows_of_different_lengths_are_padded(box: RunningBox, repository: Path) -> None:
+    long, short = token_ids(repository, PROMPT), token_ids(repository, "translate English to German: yes")
     missing = len(long) - len(short)
     mask = [[1] * len(long), [1] * len(short) + [0] * missing]
-    (output,) = tokens(box, tensors([long, short + [0] * missing], mask)).json()["outputs"]
+    (output,) = infer_tokens(box, token_request([long, short + [0] * missing], mask)).json()["outputs"]
     width = output["shape"][1]
     first, second = output["data"][:width], output["data"][width:]
-    german = ids(repository, GERMAN)
+    german = token_ids(repository, TRANSLATION)
     assert first[: len(german) + 1] == [0, *german]
     assert set(first[len(german) + 1 :]) | set(second[second.index(1) + 1 :]) == {0}
 
@@ -212,25 +213,27 @@ def test_rows_of_different_length_end_in_padding(box: RunningBox, repository: Pa
         ([[5] * 513], None, "the model takes 1 to 512"),
     ],
 )
-def test_ids_that_mean_nothing_are_a_400_that_says_so(
+def test_invalid_token_ids_are_a_400_that_says_why(
     box: RunningBox, rows: list[list[int]], mask: list[list[int]] | None, sentence: str
 ) -> None:
-    response = tokens(box, tensors(rows, mask))
+    response = infer_tokens(box, token_request(rows, mask))
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert sentence in response.json()["error"]
 
 
-def test_its_shared_memory_is_as_large_as_was_said(box: RunningBox, repository: Path) -> None:
-    assert "shm-default-byte-size=1048576" in triton_line(box.process.pid)
-    large = Settings.read({"SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE": str(24 * 2**20)})
-    with triton(("t5_translate",), repository, large) as transport:
-        lines = triton_line(os.getpid())
-        text = np.array([HOUSE.encode()], dtype=object)
+def test_the_python_backends_shared_memory_has_the_size_that_is_set(
+    box: RunningBox, repository: Path
+) -> None:
+    assert "shm-default-byte-size=1048576" in triton_command_lines(box.process.pid)
+    larger_pool = Settings.read({"SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE": str(24 * 2**20)})
+    with triton(("t5_translate",), repository, larger_pool) as transport:
+        command_lines = triton_command_lines(os.getpid())
+        text = np.array([PROMPT.encode()], dtype=object)
         answers = transport.stream("t5_translate", {"text": text})
-        assert b"".join(answer["token"][0] for answer in answers).decode() == GERMAN
-    assert f"shm-default-byte-size={24 * 2**20}" in lines
+        assert b"".join(answer["token"][0] for answer in answers).decode() == TRANSLATION
+    assert f"shm-default-byte-size={24 * 2**20}" in command_lines
 
 
-def triton_line(pid: int) -> str:
-    """The command lines of the Tritons below a process."""
+def triton_command_lines(pid: int) -> str:
+    """The command lines of all Tritons below a process, joined."""
     return " ".join(line for line in map(command_line, descendants(pid)) if "tritonserver" in line)

@@ -1,4 +1,4 @@
-"""The numbers that a box's processes share: seen by each of them at once."""
+"""The generation and the heartbeat, which a box's processes share through a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_worker_sees_what_the_supervisor_writes(supervisor: SharedGeneration) 
     assert not worker.is_watched
 
 
-def test_a_doubt_of_another_process_holds_for_all(supervisor: SharedGeneration) -> None:
+def test_a_generation_put_in_doubt_by_one_process_is_in_doubt_for_all(supervisor: SharedGeneration) -> None:
     supervisor.advance()
     code = (
         "import sys; from pathlib import Path; from sm.generation import SharedGeneration\n"
@@ -37,7 +37,7 @@ def test_a_doubt_of_another_process_holds_for_all(supervisor: SharedGeneration) 
     assert supervisor.is_in_doubt(1)
 
 
-def test_the_next_start_of_triton_is_trusted_and_the_doubtful_one_is_not(
+def test_the_next_generation_is_trusted_and_the_doubtful_one_is_not(
     supervisor: SharedGeneration,
 ) -> None:
     supervisor.advance()
@@ -47,7 +47,7 @@ def test_the_next_start_of_triton_is_trusted_and_the_doubtful_one_is_not(
     assert not supervisor.is_in_doubt(2)
 
 
-def test_a_number_that_is_used_again_is_trusted_again(supervisor: SharedGeneration) -> None:
+def test_a_reused_doubt_flag_is_cleared(supervisor: SharedGeneration) -> None:
     supervisor.advance()
     supervisor.put_in_doubt(1)
     for _ in range(DOUBT_FLAGS):
@@ -56,28 +56,29 @@ def test_a_number_that_is_used_again_is_trusted_again(supervisor: SharedGenerati
     assert not supervisor.is_in_doubt(supervisor.current)
 
 
-def test_a_heartbeat_ages_until_the_next(supervisor: SharedGeneration) -> None:
+def test_the_heartbeat_ages_until_the_next_one(supervisor: SharedGeneration) -> None:
     supervisor.beat()
     time.sleep(0.05)
-    before = supervisor.heartbeat_age()
-    assert before >= 0.05
-    began = time.time()
+    age = supervisor.heartbeat_age()
+    assert age >= 0.05
+    beat_at = time.time()
     supervisor.beat()
-    assert supervisor.heartbeat_age() <= time.time() - began + 0.01
+    assert supervisor.heartbeat_age() <= time.time() - beat_at + 0.01
 
 
-def test_a_clock_that_is_set_forward_ages_the_heartbeat_as_it_does_triton_s_time_outs(
+def test_setting_the_clock_forward_ages_the_heartbeat(
     supervisor: SharedGeneration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Triton's time-outs use the same clock, so the heartbeat must age with them."""
     supervisor.beat()
     later = time.time() + 60
     monkeypatch.setattr(time, "time", lambda: later)
     assert supervisor.heartbeat_age() > 59
 
 
-def test_a_worker_waits_for_a_heartbeat_before_the_supervisor_calls_it_a_standstill() -> None:
+def test_the_heartbeat_limit_is_shorter_than_the_standstill_limit() -> None:
     assert MAX_HEARTBEAT_AGE_S < STANDSTILL_S
 
 
-def test_the_file_is_for_its_user_alone(supervisor: SharedGeneration) -> None:
+def test_the_file_is_private_to_its_user(supervisor: SharedGeneration) -> None:
     assert supervisor.path.stat().st_mode & 0o777 == 0o600

@@ -1,4 +1,4 @@
-"""The series stay few, however many models come and go, and have their room on the disk from the start."""
+"""Metrics: a bounded number of series, disk space reserved at the start, and the counts of prometheus_client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from sm.metrics import OTHERS, RESERVED_BYTES, Counters, Labels, remove_gauges, reserve, series_file
 
 
-def test_the_first_names_have_series_of_their_own_and_keep_them() -> None:
+def test_the_first_model_names_get_their_own_series_and_the_rest_share_one() -> None:
     labels = Labels(2)
     assert [labels.of(name) for name in ("a", "b", "c", "a", "d", "b")] == [
         "a",
@@ -24,21 +24,21 @@ def test_the_first_names_have_series_of_their_own_and_keep_them() -> None:
     ]
 
 
-def test_the_room_of_a_workers_series_is_taken_whole(tmp_path: Path) -> None:
+def test_the_disk_space_of_a_workers_series_is_reserved(tmp_path: Path) -> None:
     reserve(tmp_path, 7)
     for kind, size in RESERVED_BYTES.items():
-        found = series_file(tmp_path, kind, 7).stat()
-        assert found.st_size == size
-        assert found.st_blocks * 512 >= size
+        status = series_file(tmp_path, kind, 7).stat()
+        assert status.st_size == size
+        assert status.st_blocks * 512 >= size
 
 
-OURS = """
+OUR_METRICS = """
 from functools import partial
 from sm.metrics import BUCKETS, _gauge, duration, invocations
 seconds = partial(duration, stage="total", status=200)
 gauge = _gauge("g", "A gauge.")
 """
-THEIRS = """
+PROMETHEUS_CLIENT_METRICS = """
 from prometheus_client import Counter, Gauge, Histogram
 from sm.metrics import BUCKETS
 count = Counter("trireme_invocations_total", "Responses by model and status.", ["model", "status"])
@@ -52,7 +52,7 @@ durations = Histogram(
 seconds = lambda model: durations.labels(model, "total", "2xx")
 gauge = Gauge("g", "A gauge.", multiprocess_mode="livesum")
 """
-COUNTING = """
+COUNT_AND_PRINT = """
 import os
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -75,47 +75,54 @@ print(generate_latest(registry).decode())
 """
 
 
-def counted(folder: Path, series: str) -> str:
+def run_counting(folder: Path, metrics_code: str) -> str:
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
     folder.mkdir()
     return subprocess.run(
-        [sys.executable, "-c", series + COUNTING], env=environment, check=True, capture_output=True, text=True
+        [sys.executable, "-c", metrics_code + COUNT_AND_PRINT],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
 
 
-def test_counts_are_those_of_prometheus_client_and_a_forked_process_has_its_own(tmp_path: Path) -> None:
-    ours, theirs = counted(tmp_path / "ours", OURS), counted(tmp_path / "theirs", THEIRS)
-    lines = [line for line in theirs.splitlines() if not line.startswith(("# ", "trireme_in_flight"))]
+def test_counts_equal_those_of_prometheus_client_also_after_a_fork(tmp_path: Path) -> None:
+    our_text, expected_text = (
+        run_counting(tmp_path / "ours", OUR_METRICS),
+        run_counting(tmp_path / "theirs", PROMETHEUS_CLIENT_METRICS),
+    )
+    lines = [line for line in expected_text.splitlines() if not line.startswith(("# ", "trireme_in_flight"))]
     assert 'trireme_invocations_total{model="m",status="200"} 3.0' in lines
     assert "g 9.0" in lines
     assert len([line for line in lines if "_seconds_" in line]) == 18
-    assert set(theirs.splitlines()) <= set(ours.splitlines())
+    assert set(expected_text.splitlines()) <= set(our_text.splitlines())
 
 
-BESIDE = """
+CLIENT_METRIC = """
 from prometheus_client import Counter
 own = Counter("of_a_client_total", "A client's own.")
 own.inc(5)
 """
 
 
-def test_a_client_may_count_with_the_library_itself(tmp_path: Path) -> None:
-    lines = counted(tmp_path / "both", OURS + BESIDE).splitlines()
+def test_a_client_may_define_metrics_with_prometheus_client(tmp_path: Path) -> None:
+    lines = run_counting(tmp_path / "both", OUR_METRICS + CLIENT_METRIC).splitlines()
     assert "of_a_client_total 5.0" in lines
     assert 'trireme_invocations_total{model="m",status="200"} 3.0' in lines
 
 
-def test_what_a_process_that_ended_was_working_on_is_forgotten_and_not_what_it_counted(
+def test_the_gauges_of_an_ended_process_are_removed_and_its_counters_stay(
     tmp_path: Path,
 ) -> None:
     for kind in RESERVED_BYTES:
         series_file(tmp_path, kind, 7).touch()
     remove_gauges(tmp_path, 7)
-    left = {series_file(tmp_path, kind, 7) for kind in ("counter", "histogram")}
-    assert set(tmp_path.iterdir()) == left
+    remaining = {series_file(tmp_path, kind, 7) for kind in ("counter", "histogram")}
+    assert set(tmp_path.iterdir()) == remaining
 
 
-def test_threads_that_ask_for_a_series_at_once_count_in_the_same_one() -> None:
+def test_concurrent_threads_count_in_the_same_series() -> None:
     family = Counters("threads_total", "Of many threads.", ["number"])
     barrier = threading.Barrier(8)
 
@@ -129,7 +136,7 @@ def test_threads_that_ask_for_a_series_at_once_count_in_the_same_one() -> None:
     assert {family.labels(str(number)).value for number in range(200)} == {8.0}
 
 
-LARGE = """
+COUNT_MANY_SERIES = """
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from sm.metrics import FILES, INVOCATIONS
@@ -138,7 +145,7 @@ for start in range(2):
     for number in range(900):
         INVOCATIONS.labels(f"{number:02000}", "200").inc()
     if not start:
-        # As a process that gets the id of one before it: it finds that one's file, and counts on.
+        # Like a process with the id of an earlier one: it finds that one's file and continues it.
         FILES._forget()
 registry = CollectorRegistry()
 MultiProcessCollector(registry)
@@ -146,20 +153,20 @@ print(generate_latest(registry).decode())
 """
 
 
-def test_a_file_grows_and_is_counted_on_by_a_later_process_of_the_same_id(tmp_path: Path) -> None:
+def test_a_file_grows_and_a_later_process_with_the_same_id_continues_it(tmp_path: Path) -> None:
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    text = subprocess.run(
-        [sys.executable, "-c", LARGE],
+    exposition = subprocess.run(
+        [sys.executable, "-c", COUNT_MANY_SERIES],
         env=environment,
         check=True,
         capture_output=True,
         text=True,
     ).stdout
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) > 2**21
-    assert text.count('status="200"} 2.0') == 900
+    assert exposition.count('status="200"} 2.0') == 900
 
 
-def test_a_series_is_there_with_zero_before_its_first_count(tmp_path: Path) -> None:
+def test_a_series_is_zero_before_its_first_count(tmp_path: Path) -> None:
     script = (
         "from prometheus_client import CollectorRegistry, generate_latest\n"
         "from prometheus_client.multiprocess import MultiProcessCollector\n"
@@ -183,8 +190,8 @@ def test_a_series_is_there_with_zero_before_its_first_count(tmp_path: Path) -> N
     assert count in completed.stdout
 
 
-def test_the_series_of_as_many_models_as_have_their_own_fit_the_reserved_room(tmp_path: Path) -> None:
-    """With every class of status at the ends that callers and models can cause."""
+def test_the_series_of_200_models_fit_the_reserved_disk_space(tmp_path: Path) -> None:
+    """With every status that callers and models can cause."""
     script = (
         "from sm.metrics import duration, invocations\n"
         "for number in range(200):\n"

@@ -1,4 +1,4 @@
-"""What ``/proc`` tells of children: alive, dead and not yet asked, and gone."""
+"""The process table from ``/proc``: children that run, that ended but were not waited for, and that are gone."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from sm import process_table
 from tests.support.boxes import wait_until
 
 
-def test_a_child_of_any_thread_is_found_with_its_words_and_its_state() -> None:
-    started: list[subprocess.Popen[bytes]] = []
+def test_a_child_of_any_thread_is_found_with_its_command_line_and_state() -> None:
+    processes: list[subprocess.Popen[bytes]] = []
     release = threading.Event()
 
-    def start() -> None:
-        started.append(subprocess.Popen(["sleep", "600"]))
+    def start_child() -> None:
+        processes.append(subprocess.Popen(["sleep", "600"]))
         release.wait(30)
 
-    thread = threading.Thread(target=start)
+    thread = threading.Thread(target=start_child)
     thread.start()
-    wait_until(lambda: started, description="the child")
-    child = started[0]
+    wait_until(lambda: processes, description="the child")
+    child = processes[0]
     try:
         assert child.pid in process_table.children(os.getpid())
         wait_until(
-            lambda: process_table.command_line(child.pid)[:2] == ["sleep", "600"], description="its words"
+            lambda: process_table.command_line(child.pid)[:2] == ["sleep", "600"],
+            description="its command line",
         )
         fields = process_table.status_fields(child.pid)
         assert fields[0] in b"SR"
@@ -44,7 +45,7 @@ def test_a_child_of_any_thread_is_found_with_its_words_and_its_state() -> None:
     assert process_table.status_fields(child.pid) == []
 
 
-def test_a_process_that_is_gone_has_nothing_to_tell() -> None:
+def test_a_process_that_is_gone_has_no_children_command_line_or_state() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
     assert process_table.children(child.pid) == set()

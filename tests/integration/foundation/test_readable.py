@@ -1,4 +1,4 @@
-"""A repository that this user may not read is refused at start, with the path."""
+"""A repository that the box's user cannot read is refused at start with the path."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sm.settings import HERE
 from tests.support.tritons import MODELS
 
 #: Any user but root.
-USER = 1000
-CODE = """
+OTHER_USER = 1000
+CHECK_SCRIPT = """
 import os, sys
 from pathlib import Path
 from sm.readable import check_readable
@@ -33,7 +33,7 @@ except Exception as error:
 
 @pytest.fixture
 def repository() -> Iterator[Path]:
-    # pytest's own folders are for nobody else.
+    # Other users cannot read pytest's own folders.
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         MODELS["echo"].write(Path(folder) / "model" / "echo")
@@ -42,8 +42,8 @@ def repository() -> Iterator[Path]:
 
 
 def check_as_another_user(repository: Path) -> str:
-    """By the check, run as a user who is not root."""
-    command = [sys.executable, "-c", CODE.format(user=USER), str(repository)]
+    """Run the check as a user who is not root; return its sentence, or nothing."""
+    command = [sys.executable, "-c", CHECK_SCRIPT.format(user=OTHER_USER), str(repository)]
     completed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
     return completed.stdout.strip()
 
@@ -53,16 +53,18 @@ def check_as_another_user(repository: Path) -> str:
     ("path", "mode"),
     [("", 0o700), ("echo", 0o700), ("echo", 0o744), ("echo/config.pbtxt", 0o600), ("code", 0o700)],
 )
-def test_a_folder_or_file_that_may_not_be_read_is_named_with_what_to_do(
+def test_an_unreadable_folder_or_file_is_named_with_the_next_step(
     repository: Path, path: str, mode: int
 ) -> None:
     (repository / path).chmod(mode)
     sentence = check_as_another_user(repository)
-    assert sentence.startswith(f"{repository / path} cannot be read by user {USER}: make the models readable")
+    assert sentence.startswith(
+        f"{repository / path} cannot be read by user {OTHER_USER}: make the models readable"
+    )
     assert "docker run --user" in sentence
 
 
-def test_what_is_no_part_of_a_model_may_be_anybodys(repository: Path) -> None:
+def test_files_that_belong_to_no_model_may_be_unreadable(repository: Path) -> None:
     for name in ("lost+found", ".git"):
         (repository / name).mkdir(0o700)
     (repository / ".lock").touch(0o600)
@@ -70,5 +72,5 @@ def test_what_is_no_part_of_a_model_may_be_anybodys(repository: Path) -> None:
     assert check_as_another_user(repository) == ""
 
 
-def test_a_repository_that_is_not_there_is_not_for_this_check(tmp_path: Path) -> None:
+def test_a_missing_repository_is_left_to_other_checks(tmp_path: Path) -> None:
     assert list(unreadable(tmp_path / "none")) == []

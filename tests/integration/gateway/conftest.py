@@ -1,4 +1,4 @@
-"""One bucket, two Tritons and two forms of the gateway, which all of these tests share."""
+"""A bucket, two Tritons and two forms of the gateway, shared by all tests of this folder."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ from tests.support.tritons import TritonProcess
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("gateway")
 
 
 @pytest.fixture(scope="session")
-def cloud(home: Path) -> Iterator[Cloud]:
+def cloud(folder: Path) -> Iterator[Cloud]:
     with fake_aws() as address:
         cloud = Cloud(address)
         for name, model in MODELS.items():
-            cloud.put_model(name, home / "models", model)
+            cloud.put_model(name, folder / "models", model)
         yield cloud
 
 
 @pytest.fixture(scope="session")
-def tritons(home: Path) -> Iterator[list[TritonProcess]]:
-    """Two, with one repository between them."""
-    servings = [new_triton(home / name, home / "repository") for name in ("first", "second")]
+def tritons(folder: Path) -> Iterator[list[TritonProcess]]:
+    """Two Tritons that share a repository."""
+    processes = [new_triton(folder / name, folder / "repository") for name in ("first", "second")]
     try:
         with ThreadPoolExecutor(2) as executor:
-            list(executor.map(lambda serving: serving.start(), servings))
-        yield servings
+            list(executor.map(lambda triton: triton.start(), processes))
+        yield processes
     finally:
-        for serving in servings:
-            serving.kill()
+        for triton in processes:
+            triton.kill()
 
 
 @pytest.fixture(scope="session")
-def env(cloud: Cloud, tritons: list[TritonProcess], home: Path) -> dict[str, str]:
-    addresses = ",".join(f"127.0.0.1:{serving.box.grpc_port}" for serving in tritons)
-    return environment(cloud.address, addresses, TRIREME_GATEWAY_REPOSITORY=str(home / "repository"))
+def gateway_env(cloud: Cloud, tritons: list[TritonProcess], folder: Path) -> dict[str, str]:
+    addresses = ",".join(f"127.0.0.1:{triton.box.grpc_port}" for triton in tritons)
+    return environment(cloud.address, addresses, TRIREME_GATEWAY_REPOSITORY=str(folder / "repository"))
 
 
 @pytest.fixture(scope="session")
-def local(env: dict[str, str], home: Path) -> Iterator[Gateway]:
+def local_gateway(gateway_env: dict[str, str], folder: Path) -> Iterator[Gateway]:
     """``chalice local``, with every model loaded."""
-    with chalice_local(home / "local.log", env) as gateway:
+    with chalice_local(folder / "local.log", gateway_env) as gateway:
         for name in MODELS:
             response = gateway.ask("POST", f"/load_model/{name}")
             assert response.status_code == 200, response.text
@@ -65,9 +65,9 @@ def local(env: dict[str, str], home: Path) -> Iterator[Gateway]:
 
 
 @pytest.fixture(scope="session")
-def server(env: dict[str, str], local: Gateway, home: Path) -> Iterator[Gateway]:
-    """The same in its own server: two seconds and 100 KiB for a request, answers are kept."""
-    more = {
+def gateway_server(gateway_env: dict[str, str], local_gateway: Gateway, folder: Path) -> Iterator[Gateway]:
+    """The gateway in its own server, with 2 s and 100 KiB for a request and a cache of answers."""
+    options = {
         "TRIREME_GATEWAY_TIMEOUT": "2",
         "TRIREME_GATEWAY_RECEIVE_TIMEOUT": "7",
         "TRIREME_GATEWAY_MIN_RATE": "4096",
@@ -76,12 +76,12 @@ def server(env: dict[str, str], local: Gateway, home: Path) -> Iterator[Gateway]
         "TRIREME_GATEWAY_CACHE_MB": "1",
         "TRIREME_GATEWAY_MAX_MB": "0.1",
     }
-    with served(home / "server.log", {**env, **more}) as gateway:
+    with served(folder / "server.log", {**gateway_env, **options}) as gateway:
         yield gateway
 
 
 @pytest.fixture(scope="session")
-def lost(cloud: Cloud, home: Path) -> Iterator[Gateway]:
-    """A gateway whose Triton is not there."""
-    with served(home / "lost.log", environment(cloud.address, "127.0.0.1:1")) as gateway:
+def gateway_without_triton(cloud: Cloud, folder: Path) -> Iterator[Gateway]:
+    """A gateway whose Triton cannot be reached."""
+    with served(folder / "lost.log", environment(cloud.address, "127.0.0.1:1")) as gateway:
         yield gateway

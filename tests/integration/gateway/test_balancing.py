@@ -1,4 +1,4 @@
-"""Two Tritons behind one gateway, and one of them killed."""
+"""Two Tritons behind one gateway share the requests, and one of them may die."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from tests.support.gateways import MODELS, Gateway
 from tests.support.tritons import TritonProcess
 
 
-def ask(gateway: Gateway) -> tuple[int, str]:
+def infer_process(gateway: Gateway) -> tuple[int, str]:
     response = gateway.infer("who", {"payload": {"tensor": [0]}})
     return response.status_code, response.text
 
 
-def test_two_tritons_share_the_work_and_when_one_dies_the_other_has_it(
-    local: Gateway, tritons: list[TritonProcess]
+def test_two_tritons_share_the_requests_and_if_one_dies_the_other_serves_all(
+    local_gateway: Gateway, tritons: list[TritonProcess]
 ) -> None:
     second = tritons[1]
-    before = Counter(ask(local)[1] for _ in range(10))
-    assert sorted(before.values()) == [5, 5]
+    answers_before = Counter(infer_process(local_gateway)[1] for _ in range(10))
+    assert sorted(answers_before.values()) == [5, 5]
     try:
         with ThreadPoolExecutor(4) as executor:
-            running = [executor.submit(ask, local) for _ in range(100)]
+            pending = [executor.submit(infer_process, local_gateway) for _ in range(100)]
             second.kill()
-            statuses = Counter(future.result()[0] for future in running)
-        # What the dead one was working on is lost, and no more: four callers had one request each.
+            statuses = Counter(future.result()[0] for future in pending)
+        # Only the requests that the dead one was working on are lost: one for each of four callers.
         assert set(statuses) <= {200, 503}, statuses
         assert statuses[503] <= 4
-        assert {ask(local)[0] for _ in range(10)} == {200}
-        health = local.ask("GET", "/health", key=None)
+        assert {infer_process(local_gateway)[0] for _ in range(10)} == {200}
+        health = local_gateway.ask("GET", "/health", key=None)
         assert health.status_code == 200
         assert sorted(health.json()["tritons"].values()) == ["Triton does not answer", "ready"]
     finally:
@@ -40,5 +40,5 @@ def test_two_tritons_share_the_work_and_when_one_dies_the_other_has_it(
         for name in MODELS:
             ModelControl(channel, 60).load(name)
         channel.close()
-    after = Counter(ask(local)[1] for _ in range(10))
-    assert len(after) == 2
+    answers_after = Counter(infer_process(local_gateway)[1] for _ in range(10))
+    assert len(answers_after) == 2

@@ -1,11 +1,11 @@
-"""The cache of answers: bounded in bytes and age."""
+"""The gateway's cache of answers is bounded in bytes and age."""
 
 from __future__ import annotations
 
 from chalicelib.cache import MAX_AGE_S, Cache
 
 
-def test_the_least_recently_used_answer_makes_room() -> None:
+def test_the_least_recently_used_answer_is_evicted() -> None:
     cache = Cache(10)
     cache.put("a", b"aaaa")
     cache.put("b", b"bbbb")
@@ -14,14 +14,14 @@ def test_the_least_recently_used_answer_makes_room() -> None:
     assert [cache.get(name) for name in "abc"] == [b"aaaa", None, b"cccc"]
 
 
-def test_an_answer_larger_than_the_cache_is_not_kept_and_drives_nothing_out() -> None:
+def test_an_answer_larger_than_the_cache_is_not_stored_and_evicts_nothing() -> None:
     cache = Cache(4)
     cache.put("a", b"aaaa")
     cache.put("b", b"bbbbb")
     assert [cache.get(name) for name in "ab"] == [b"aaaa", None]
 
 
-def test_an_answer_grows_old() -> None:
+def test_an_answer_expires() -> None:
     now = [0.0]
     cache = Cache(10, lambda: now[0])
     cache.put("a", b"a")
@@ -31,7 +31,7 @@ def test_an_answer_grows_old() -> None:
     assert cache.get("a") is None
 
 
-def test_an_answer_put_again_counts_once() -> None:
+def test_an_answer_stored_again_counts_once() -> None:
     cache = Cache(8)
     for _ in range(3):
         cache.put("a", b"aaaa")
@@ -39,10 +39,10 @@ def test_an_answer_put_again_counts_once() -> None:
     assert cache.get("a") == b"aaaa"
 
 
-def test_parts_that_join_to_the_same_bytes_have_different_names() -> None:
+def test_different_parts_that_join_to_the_same_bytes_have_different_names() -> None:
     assert Cache.name(b"ab", b"c") != Cache.name(b"a", b"bc")
 
 
-def test_nothing_is_kept_unless_there_is_room() -> None:
+def test_a_cache_of_size_0_is_off() -> None:
     assert not Cache(0).on
     assert Cache(1).on

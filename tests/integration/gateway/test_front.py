@@ -1,18 +1,19 @@
-"""A request's time and shape, as Lambda and API Gateway give them."""
+"""The time of a request and the request id, as Lambda gives them."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from app import app
 from chalice.app import Request
 from chalicelib.front import DEADLINE_MARGIN_S, available_seconds
 
+from tests.support.gateway_requests import api_gateway_event
 
-class Context:
-    """What Lambda says of itself."""
+
+class LambdaContext:
+    """A fake of the context that Lambda passes to the function."""
 
     aws_request_id = "of-lambda"
 
@@ -23,27 +24,20 @@ class Context:
         return self.milliseconds
 
 
-def event(method: str, path: str) -> dict[str, Any]:
-    return {
-        "requestContext": {"httpMethod": method, "resourcePath": path},
-        "headers": {},
-        "pathParameters": {},
-        "stageVariables": {},
-        "multiValueQueryStringParameters": None,
-        "body": None,
-    }
+@pytest.mark.parametrize(
+    ("remaining_ms", "expected_s"), [(28_000, 25.0), (3_000, 3 - DEADLINE_MARGIN_S), (500, 0.0)]
+)
+def test_a_request_never_gets_more_time_than_lambda_has(remaining_ms: int, expected_s: float) -> None:
+    assert available_seconds(
+        Request(api_gateway_event("GET", "/models"), LambdaContext(remaining_ms)), 25.0
+    ) == pytest.approx(expected_s)
 
 
-@pytest.mark.parametrize(("left", "granted"), [(28_000, 25.0), (3_000, 3 - DEADLINE_MARGIN_S), (500, 0.0)])
-def test_a_request_never_gets_more_time_than_lambda_has(left: int, granted: float) -> None:
-    assert available_seconds(Request(event("GET", "/models"), Context(left)), 25.0) == pytest.approx(granted)
+def test_without_lambda_a_request_gets_the_time_of_the_setting() -> None:
+    assert available_seconds(Request(api_gateway_event("GET", "/models"), object()), 7.0) == 7.0
 
 
-def test_without_lambda_the_setting_alone_counts() -> None:
-    assert available_seconds(Request(event("GET", "/models"), object()), 7.0) == 7.0
-
-
-def test_a_refusal_bears_lambdas_own_request_id() -> None:
-    answer = app(event("DELETE", "/models"), Context(1000))
-    assert answer["statusCode"] == 405
-    assert json.loads(answer["body"])["request_id"] == "of-lambda"
+def test_an_error_has_lambdas_request_id() -> None:
+    response = app(api_gateway_event("DELETE", "/models"), LambdaContext(1000))
+    assert response["statusCode"] == 405
+    assert json.loads(response["body"])["request_id"] == "of-lambda"

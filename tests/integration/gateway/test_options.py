@@ -1,4 +1,4 @@
-"""The gateway's variables: what is wrong with one is said at start, and keys are not repeated."""
+"""The gateway's environment variables: mistakes are named at start, and keys never appear in messages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from chalicelib.options import Options
 from sm.errors import Forbidden, StartError
 from sm.settings import HERE
 from sm.values import format_value
+from tests.support.gateway_requests import api_gateway_event
 
 GOOD = {
     "TRIREME_GATEWAY_BUCKET": "b",
@@ -26,14 +27,14 @@ GOOD = {
 }
 
 
-def short_name(**members: object) -> str:
+def short_names_json(**members: object) -> str:
     """A map of one short name, with these members changed."""
     good = {"name": "b", "input_name": "x", "output_name": "y", "input_shape": [1, 3, 8, 8]}
     return json.dumps({"a": {**good, **members}})
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "sentence"),
     [
         ({"TRIREME_GATEWAY_BUCKET": ""}, "TRIREME_GATEWAY_BUCKET is not set."),
         ({"TRIREME_GATEWAY_KEYS": ""}, "TRIREME_GATEWAY_KEYS is not set"),
@@ -46,35 +47,35 @@ def short_name(**members: object) -> str:
         ({"TRIREME_GATEWAY_SHORT_NAMES": "{}"}, "has no name in it"),
         ({"TRIREME_GATEWAY_SHORT_NAMES": '{"a": {"name": "../b"}}'}, "has a mistake in a.name"),
         ({"TRIREME_GATEWAY_SHORT_NAMES": '{"a/b": {}}'}, "has a mistake in a/b"),
-        ({"TRIREME_GATEWAY_SHORT_NAMES": short_name(input_shape=[1, 4, 8, 8])}, "a.input_shape.1"),
-        ({"TRIREME_GATEWAY_SHORT_NAMES": short_name(inputs="x")}, "has a mistake in a.inputs"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": short_names_json(input_shape=[1, 4, 8, 8])}, "a.input_shape.1"),
+        ({"TRIREME_GATEWAY_SHORT_NAMES": short_names_json(inputs="x")}, "has a mistake in a.inputs"),
     ],
 )
-def test_a_wrong_variable_is_named(variables: dict[str, str], said: str) -> None:
-    with pytest.raises(StartError, match=said):
+def test_an_invalid_variable_is_an_error_with_its_name(variables: dict[str, str], sentence: str) -> None:
+    with pytest.raises(StartError, match=sentence):
         Options.read({**GOOD, **variables})
 
 
 def test_short_names_may_be_in_a_file_and_keep_their_order(tmp_path: Path) -> None:
     file = tmp_path / "names.json"
-    file.write_text(json.dumps({name: json.loads(short_name())["a"] for name in ("z", "a", "m")}))
+    file.write_text(json.dumps({name: json.loads(short_names_json())["a"] for name in ("z", "a", "m")}))
     options = Options.read({**GOOD, "TRIREME_GATEWAY_SHORT_NAMES": str(file)})
     assert list(options.short_names or ()) == ["z", "a", "m"]
 
 
-def test_a_key_in_the_place_of_its_hash_is_not_repeated() -> None:
+def test_a_key_given_instead_of_its_hash_is_not_shown() -> None:
     with pytest.raises(StartError, match="^TRIREME_GATEWAY_KEYS is no list") as error:
         Options.read({**GOOD, "TRIREME_GATEWAY_KEYS": "me:secret"})
     assert "secret" not in str(error.value)
 
 
-def test_behind_api_gateway_keys_may_be_its_own() -> None:
+def test_behind_api_gateway_no_keys_need_be_set() -> None:
     options = Options.read({**GOOD, "TRIREME_GATEWAY_KEYS": "", "AWS_LAMBDA_FUNCTION_NAME": "gateway"})
     assert options.keys is None
 
 
 @pytest.mark.parametrize(
-    ("triton", "said"),
+    ("triton", "sentence"),
     [
         ("", "TRIREME_GATEWAY_TRITON is not set"),
         ("triton", "is no address"),
@@ -82,12 +83,12 @@ def test_behind_api_gateway_keys_may_be_its_own() -> None:
         ("a.internal:8001,b.internal:8001", "by their IP addresses"),
     ],
 )
-def test_an_address_that_is_none_is_named(triton: str, said: str) -> None:
-    with pytest.raises(StartError, match=said):
+def test_an_invalid_triton_address_is_an_error(triton: str, sentence: str) -> None:
+    with pytest.raises(StartError, match=sentence):
         Options.read({**GOOD, "TRIREME_GATEWAY_TRITON": triton}).peers  # noqa: B018
 
 
-def test_a_key_has_an_owner_or_is_refused() -> None:
+def test_a_known_key_has_an_owner_and_any_other_is_refused() -> None:
     keys = Keys({"me": hashlib.sha256(b"long").hexdigest()})
     assert keys.owner("long") == "me"
     with pytest.raises(Unauthorized):
@@ -96,20 +97,13 @@ def test_a_key_has_an_owner_or_is_refused() -> None:
         keys.owner("longer")
 
 
-def test_what_is_missing_is_told_to_the_log_and_not_to_the_caller(
+def test_a_missing_variable_is_in_the_log_and_not_in_the_response(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("os.environ", {"TRIREME_GATEWAY_BUCKET": "private-name"})
-    # pytest's own handlers are to stay.
+    # Keep pytest's own log handlers.
     monkeypatch.setattr("sm.logs.configure", lambda level: None)
-    event = {
-        "requestContext": {"httpMethod": "GET", "resourcePath": "/models"},
-        "headers": {},
-        "pathParameters": {},
-        "stageVariables": {},
-        "multiValueQueryStringParameters": None,
-        "body": None,
-    }
+    event = api_gateway_event("GET", "/models")
     response = Front().answer(Request(event), lambda api: api.models())
     assert response.status_code == 500
     assert "its log says" in response.body

@@ -1,4 +1,4 @@
-"""What Lambda gets: one package, in which everything of ours is found, and quickly."""
+"""The package for Lambda: it is complete, protects its routes, and starts quickly."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bundle import bundle
 
 from sm.settings import HERE
 
-#: Of a cold start, Python's own included. Processor time, as the clock also shows what else the machine does.
+#: For a cold start including Python's own; processor time, because wall-clock time depends on the machine's load.
 COLD_START_PROCESSOR_S = 1.5
-#: Only a client that needs one of these waits for it; the last two are the box's own.
-LATER = ("cv2", "PIL", "tokenizers", "transformers", "onnx", "flask", "gunicorn")
+#: Packages that are imported only for a client that needs them; the last two belong to the box.
+NOT_AT_START = ("cv2", "PIL", "tokenizers", "transformers", "onnx", "flask", "gunicorn")
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that Chalice writes, made without a network: with no requirements but our own."""
+    """The folder that Chalice writes. Without other requirements than our own it needs no network."""
     project = tmp_path_factory.mktemp("package") / "gateway"
     shutil.copytree(HERE / "gateway", project, ignore=shutil.ignore_patterns("__pycache__", "vendor"))
     (project / "requirements.txt").write_text("")
@@ -39,7 +39,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project / "out"
 
 
-def test_the_package_runs_where_nothing_else_of_ours_is(package: Path, tmp_path: Path) -> None:
+def test_the_package_runs_without_anything_else_of_ours(package: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(package / "deployment.zip") as archive:
         archive.extractall(tmp_path)
     code = (
@@ -60,26 +60,26 @@ def test_the_package_runs_where_nothing_else_of_ours_is(package: Path, tmp_path:
     assert clients == ["bert_base", "resnet", "yolov5"]
 
 
-def test_api_gateway_asks_for_a_key_on_every_route_but_health(package: Path) -> None:
+def test_api_gateway_requires_a_key_on_every_route_but_health(package: Path) -> None:
     template = json.loads((package / "sam.json").read_text())
     paths = template["Resources"]["RestAPI"]["Properties"]["DefinitionBody"]["paths"]
-    wants = {
+    needs_key = {
         path: any("api_key" in row for row in verb.get("security", []))
         for path, verbs in paths.items()
         for name, verb in verbs.items()
         if name != "options"
     }
-    keyed = ("/models", "/load_model/{model}", "/infer", "/infer/{model}")
-    assert wants == {"/health": False, **dict.fromkeys(keyed, True)}
+    paths_with_key = ("/models", "/load_model/{model}", "/infer", "/infer/{model}")
+    assert needs_key == {"/health": False, **dict.fromkeys(paths_with_key, True)}
 
 
-def test_lambda_ends_later_than_the_gateway_and_earlier_than_api_gateway() -> None:
+def test_lambdas_timeout_lies_between_the_gateways_and_api_gateways() -> None:
     config = json.loads((HERE / "gateway" / ".chalice" / "config.json").read_text())
     assert 25 < config["lambda_timeout"] < 29
 
 
-def test_a_cold_start_imports_no_more_than_it_needs() -> None:
-    code = f"import sys, app; print([name for name in {LATER!r} if name in sys.modules])"
+def test_a_cold_start_is_quick_and_imports_no_client_libraries() -> None:
+    code = f"import sys, app; print([name for name in {NOT_AT_START!r} if name in sys.modules])"
     code += "; import time; print(time.process_time())"
     completed = subprocess.run(
         [sys.executable, "-c", code],

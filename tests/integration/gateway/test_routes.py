@@ -1,4 +1,4 @@
-"""Every route of ``chalice local``, on a bucket and two Tritons."""
+"""The routes of ``chalice local``, with a bucket and two Tritons."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tests.support.gateway_requests import BLUE, RED
 from tests.support.gateways import BUCKET, MODELS, Cloud, Gateway
 
 
-def test_health_names_each_triton_and_wants_no_key(local: Gateway) -> None:
-    response = local.ask("GET", "/health", key=None)
+def test_health_names_each_triton_and_needs_no_key(local_gateway: Gateway) -> None:
+    response = local_gateway.ask("GET", "/health", key=None)
     assert response.status_code == 200
     assert response.json()["status"] == "healthy"
     assert list(response.json()["tritons"].values()) == ["ready", "ready"]
 
 
-def test_models_are_those_of_the_bucket_and_those_of_triton(local: Gateway) -> None:
-    assert local.ask("GET", "/models").json() == {
+def test_models_lists_those_of_the_bucket_and_those_loaded(local_gateway: Gateway) -> None:
+    assert local_gateway.ask("GET", "/models").json() == {
         "bucket": sorted(MODELS),
         "loaded": {name: ["1"] for name in sorted(MODELS)},
     }
 
 
-def test_a_picture_of_the_bucket_becomes_a_stored_result(local: Gateway, cloud: Cloud) -> None:
+def test_the_result_for_a_picture_in_the_bucket_is_stored_there(local_gateway: Gateway, cloud: Cloud) -> None:
     cloud.put("images/red.png", RED)
-    response = local.infer("resnet", {"s3_key": "images/red.png"})
+    response = local_gateway.infer("resnet", {"s3_key": "images/red.png"})
     assert response.status_code == 200, response.text
     body = response.json()
     assert {**body, "predictions": ...} == {
@@ -50,8 +50,8 @@ def test_a_picture_of_the_bucket_becomes_a_stored_result(local: Gateway, cloud: 
     assert stored["s3_key"] == "images/red.png"
 
 
-def test_a_model_without_a_client_answers_its_five_best_labels(local: Gateway) -> None:
-    response = local.infer("colours", {"payload": {"image": base64.b64encode(BLUE).decode()}})
+def test_a_model_without_a_client_returns_its_five_best_labels(local_gateway: Gateway) -> None:
+    response = local_gateway.infer("colours", {"payload": {"image": base64.b64encode(BLUE).decode()}})
     assert response.status_code == 200, response.text
     assert response.json()["predictions"][:2] == [
         {"label": "teapot", "index": 2, "score": 1.0},
@@ -61,68 +61,81 @@ def test_a_model_without_a_client_answers_its_five_best_labels(local: Gateway) -
     assert response.json()["result_s3_key"] is None
 
 
-def test_a_model_may_have_an_explicit_batch_of_one(local: Gateway) -> None:
-    answers = [
-        local.infer(name, {"payload": {"image": base64.b64encode(BLUE).decode()}}).json()["predictions"]
+def test_a_model_may_have_an_explicit_batch_of_one(local_gateway: Gateway) -> None:
+    predictions = [
+        local_gateway.infer(name, {"payload": {"image": base64.b64encode(BLUE).decode()}}).json()[
+            "predictions"
+        ]
         for name in ("explicit", "colours")
     ]
-    assert answers[0] == answers[1]
+    assert predictions[0] == predictions[1]
     tensor = np.zeros((3, 8, 8)).tolist()
-    for given in (tensor, [tensor]):
-        response = local.infer("explicit", {"payload": {"tensor": given}})
+    for nested_list in (tensor, [tensor]):
+        response = local_gateway.infer("explicit", {"payload": {"tensor": nested_list}})
         assert [row["score"] for row in response.json()["predictions"]] == [0.0] * 5
 
 
-def test_infer_without_a_model_is_no_path_here(local: Gateway) -> None:
-    response = local.ask("POST", "/infer", json={})
+def test_infer_without_a_model_is_a_404(local_gateway: Gateway) -> None:
+    response = local_gateway.ask("POST", "/infer", json={})
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
-def test_an_object_says_what_it_is_by_its_type_or_its_ending(local: Gateway, cloud: Cloud) -> None:
-    content = io.BytesIO()
-    np.save(content, np.zeros((3, 8, 8), np.float32))
-    cloud.put("images/zeros.npy", content.getvalue())
+def test_an_objects_type_comes_from_its_content_type_or_its_ending(
+    local_gateway: Gateway, cloud: Cloud
+) -> None:
+    stream = io.BytesIO()
+    np.save(stream, np.zeros((3, 8, 8), np.float32))
+    cloud.put("images/zeros.npy", stream.getvalue())
     cloud.put("images/whatever", RED, ContentType="image/png")
     cloud.put("images/words.json", b'{"tensor": ["a", "b"]}')
-    best = [local.infer("colours", {"s3_key": key}).json() for key in ("images/zeros.npy", "images/whatever")]
-    assert [row["predictions"][0]["score"] for row in best] == [0.0, 1.0]
-    assert local.infer("words", {"s3_key": "images/words.json"}).json()["predictions"] == {"y": ["A", "B"]}
+    responses = [
+        local_gateway.infer("colours", {"s3_key": key}).json()
+        for key in ("images/zeros.npy", "images/whatever")
+    ]
+    assert [response["predictions"][0]["score"] for response in responses] == [0.0, 1.0]
+    assert local_gateway.infer("words", {"s3_key": "images/words.json"}).json()["predictions"] == {
+        "y": ["A", "B"]
+    }
 
 
-def test_parameters_and_version_are_the_callers(local: Gateway, cloud: Cloud) -> None:
+def test_parameters_and_version_of_the_caller_are_used(local_gateway: Gateway, cloud: Cloud) -> None:
     cloud.put("images/red.png", RED)
     body = {"s3_key": "images/red.png", "parameters": {"top": 1}, "version": "1"}
-    assert local.infer("resnet", body).json()["predictions"] == ["1.000000:0:0:tabby"]
-    missing = local.ask("POST", "/infer/resnet?version=7", json={"s3_key": "images/red.png"})
-    assert missing.status_code == 400
-    assert missing.json()["error"] == "no version 7 of model 'resnet'; there are: 1"
+    assert local_gateway.infer("resnet", body).json()["predictions"] == ["1.000000:0:0:tabby"]
+    response = local_gateway.ask("POST", "/infer/resnet?version=7", json={"s3_key": "images/red.png"})
+    assert response.status_code == 400
+    assert response.json()["error"] == "no version 7 of model 'resnet'; there are: 1"
 
 
-def test_an_unknown_model_is_a_400_that_lists_the_others(local: Gateway) -> None:
-    response = local.infer("nobody", {"payload": {"tensor": [1]}})
+def test_an_unknown_model_is_a_400_that_lists_the_others(local_gateway: Gateway) -> None:
+    response = local_gateway.infer("nobody", {"payload": {"tensor": [1]}})
     assert response.status_code == 400
     assert response.json()["models"] == sorted(MODELS)
     assert response.json()["code"] == "unknown_model"
-    loading = local.ask("POST", "/load_model/nobody")
-    assert loading.status_code == 400
-    assert loading.json()["models"] == sorted(MODELS)
+    load_response = local_gateway.ask("POST", "/load_model/nobody")
+    assert load_response.status_code == 400
+    assert load_response.json()["models"] == sorted(MODELS)
 
 
-def test_a_model_that_is_only_in_the_bucket_is_said_to_be_there(local: Gateway, cloud: Cloud) -> None:
+def test_a_model_that_is_not_loaded_is_a_400_that_says_how_to_load_it(
+    local_gateway: Gateway, cloud: Cloud
+) -> None:
     cloud.put("models/waiting/config.pbtxt", b"")
     try:
-        response = local.infer("waiting", {"payload": {"tensor": [1]}})
+        response = local_gateway.infer("waiting", {"payload": {"tensor": [1]}})
     finally:
         cloud.s3.delete_object(Bucket="trireme-test", Key="models/waiting/config.pbtxt")
     assert response.status_code == 400
     assert "POST /load_model/waiting" in response.json()["error"]
 
 
-def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(local: Gateway, cloud: Cloud) -> None:
+def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(
+    local_gateway: Gateway, cloud: Cloud
+) -> None:
     cloud.put("models/broken/config.pbtxt", b"backend: 'python' nonsense")
     cloud.put("models/broken/1/model.py", b"raise ValueError('no such luck')")
     try:
-        response = local.ask("POST", "/load_model/broken")
+        response = local_gateway.ask("POST", "/load_model/broken")
     finally:
         for key in ("config.pbtxt", "1/model.py"):
             cloud.s3.delete_object(Bucket="trireme-test", Key=f"models/broken/{key}")
@@ -131,7 +144,7 @@ def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(local: Gateway
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "sentence"),
     [
         (b"", 400, "the body is empty"),
         (b"{", 400, "not JSON"),
@@ -153,16 +166,20 @@ def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(local: Gateway
         (b'{"payload": {}, "version": "x"}', 422, "version"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_said(local: Gateway, body: bytes, status: int, said: str) -> None:
-    response = local.ask("POST", "/infer/resnet", data=body, headers={"Content-Type": "application/json"})
-    assert (response.status_code, said in response.json()["error"]) == (status, True), response.text
+def test_a_bad_request_is_an_error_that_says_what_is_wrong(
+    local_gateway: Gateway, body: bytes, status: int, sentence: str
+) -> None:
+    response = local_gateway.ask(
+        "POST", "/infer/resnet", data=body, headers={"Content-Type": "application/json"}
+    )
+    assert (response.status_code, sentence in response.json()["error"]) == (status, True), response.text
     assert {"error", "code", "request_id"} <= response.json().keys()
 
 
-def test_many_first_requests_at_once_find_one_client_whole(
-    env: dict[str, str], cloud: Cloud, local: Gateway
+def test_concurrent_first_requests_share_one_client(
+    gateway_env: dict[str, str], cloud: Cloud, local_gateway: Gateway
 ) -> None:
-    options = Options.read(env)
+    options = Options.read(gateway_env)
     tritons = Tritons(options.peers, 60)
     service = Service(options, Storage(BUCKET, 2**20, cloud.s3), tritons)
     body = dumps({"payload": {"image": base64.b64encode(RED).decode()}})
@@ -172,21 +189,23 @@ def test_many_first_requests_at_once_find_one_client_whole(
     assert {answer["predictions"][0]["label"] for answer in answers} == {"tabby"}
 
 
-def test_what_chalice_refuses_has_the_same_shape(local: Gateway) -> None:
-    response = local.ask("GET", "/infer/resnet")
+def test_errors_of_chalice_itself_have_the_same_shape(local_gateway: Gateway) -> None:
+    response = local_gateway.ask("GET", "/infer/resnet")
     assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")
-    typed = local.ask("POST", "/infer/resnet", data=b"x", headers={"Content-Type": "image/jpeg"})
-    assert (typed.status_code, typed.json()["code"]) == (415, "unsupported_content_type")
+    image_response = local_gateway.ask(
+        "POST", "/infer/resnet", data=b"x", headers={"Content-Type": "image/jpeg"}
+    )
+    assert (image_response.status_code, image_response.json()["code"]) == (415, "unsupported_content_type")
 
 
-def test_a_key_is_wanted_and_neither_it_nor_a_wrong_one_is_ever_logged(local: Gateway) -> None:
+def test_a_key_is_required_and_no_key_is_ever_logged(local_gateway: Gateway) -> None:
     for path in ("/models", "/load_model/resnet", "/infer/resnet"):
         method = "GET" if path == "/models" else "POST"
-        assert local.ask(method, path, key=None, json={}).status_code == 401
-        response = local.ask(method, path, key="a-wrong-key", json={})
+        assert local_gateway.ask(method, path, key=None, json={}).status_code == 401
+        response = local_gateway.ask(method, path, key="a-wrong-key", json={})
         assert (response.status_code, response.json()["code"]) == (403, "forbidden")
-    assert local.ask("GET", "/models").status_code == 200
-    log = local.log.read_text()
+    assert local_gateway.ask("GET", "/models").status_code == 200
+    log = local_gateway.log.read_text()
     assert '"caller":"tests"' in log
     assert "a-wrong-key" not in log
     assert "the-key-of-a-test" not in log

@@ -1,4 +1,4 @@
-"""The gateway in its own server: the same app, its time, its cache, its failures."""
+"""The gateway in its own server: the same app, with a time limit, a cache and failures."""
 
 from __future__ import annotations
 
@@ -11,67 +11,67 @@ from tests.support.gateway_requests import RED
 from tests.support.gateways import HASH, KEY, Cloud, Gateway
 
 
-def test_the_same_app_answers(server: Gateway, cloud: Cloud) -> None:
+def test_the_server_runs_the_same_app(gateway_server: Gateway, cloud: Cloud) -> None:
     cloud.put("images/red.png", RED)
-    assert server.ask("GET", "/health", key=None).json()["status"] == "healthy"
-    response = server.infer("resnet", {"s3_key": "images/red.png"})
+    assert gateway_server.ask("GET", "/health", key=None).json()["status"] == "healthy"
+    response = gateway_server.infer("resnet", {"s3_key": "images/red.png"})
     assert response.json()["predictions"][0] == "1.000000:0:0:tabby"
     assert cloud.get(response.json()["result_s3_key"])["model"] == "resnet"
 
 
-def test_keys_paths_and_methods_are_checked_here_too(server: Gateway) -> None:
-    assert server.ask("GET", "/models", key=None).json()["code"] == "unauthorized"
-    assert server.ask("GET", "/models", key=HASH).json()["code"] == "forbidden"
-    assert server.ask("GET", "/nowhere").json()["code"] == "not_found"
-    assert server.ask("DELETE", "/models").json()["code"] == "method_not_allowed"
-    assert server.ask("POST", "/infer/..%2fmodels", json={}).status_code in (400, 404)
+def test_the_server_checks_keys_paths_and_methods(gateway_server: Gateway) -> None:
+    assert gateway_server.ask("GET", "/models", key=None).json()["code"] == "unauthorized"
+    assert gateway_server.ask("GET", "/models", key=HASH).json()["code"] == "forbidden"
+    assert gateway_server.ask("GET", "/nowhere").json()["code"] == "not_found"
+    assert gateway_server.ask("DELETE", "/models").json()["code"] == "method_not_allowed"
+    assert gateway_server.ask("POST", "/infer/..%2fmodels", json={}).status_code in (400, 404)
 
 
-def test_a_model_that_takes_longer_than_there_is_time_is_a_504(server: Gateway) -> None:
-    response = server.infer("words", {"payload": {"tensor": ["4"]}})
+def test_a_model_that_exceeds_the_time_limit_is_a_504(gateway_server: Gateway) -> None:
+    response = gateway_server.infer("words", {"payload": {"tensor": ["4"]}})
     assert (response.status_code, response.json()["code"]) == (504, "deadline_passed")
 
 
-def test_the_same_content_is_answered_from_memory(server: Gateway) -> None:
+def test_a_repeated_request_is_answered_from_the_cache(gateway_server: Gateway) -> None:
     def answering_process(number: float) -> int:
-        response = server.infer("who", {"payload": {"tensor": [number]}})
+        response = gateway_server.infer("who", {"payload": {"tensor": [number]}})
         assert response.status_code == 200, response.text
         return int(response.json()["predictions"]["y"][0])
 
-    # Two Tritons take turns; one who remembers does not ask them.
+    # Two Tritons take turns, so that the same process answers only if the cache does.
     assert len({answering_process(1) for _ in range(6)}) == 1
     assert len({answering_process(number) for number in range(2, 8)}) == 2
 
 
-def test_nothing_is_remembered_unless_it_is_asked_for(local: Gateway) -> None:
+def test_by_default_answers_are_not_cached(local_gateway: Gateway) -> None:
     responses = [
-        local.infer("who", {"payload": {"tensor": [0]}}).json()["predictions"]["y"] for _ in range(6)
+        local_gateway.infer("who", {"payload": {"tensor": [0]}}).json()["predictions"]["y"] for _ in range(6)
     ]
     assert len({response[0] for response in responses}) == 2
 
 
-def test_without_triton_health_is_503_with_the_reason_and_so_is_an_inference(lost: Gateway) -> None:
-    health = lost.ask("GET", "/health", key=None)
+def test_without_triton_health_and_inference_are_503_with_the_reason(gateway_without_triton: Gateway) -> None:
+    health = gateway_without_triton.ask("GET", "/health", key=None)
     assert (health.status_code, health.json()["status"]) == (503, "unhealthy")
     assert health.json()["reason"] == "Triton does not answer"
     for response in (
-        lost.infer("resnet", {"payload": {"image": base64.b64encode(RED).decode()}}),
-        lost.ask("GET", "/models"),
-        lost.ask("POST", "/load_model/who"),
+        gateway_without_triton.infer("resnet", {"payload": {"image": base64.b64encode(RED).decode()}}),
+        gateway_without_triton.ask("GET", "/models"),
+        gateway_without_triton.ask("POST", "/load_model/who"),
     ):
         assert (response.status_code, response.json()["code"]) == (503, "not_ready"), response.text
 
 
-def test_a_body_or_an_object_over_the_limit_is_a_413(server: Gateway, cloud: Cloud) -> None:
+def test_a_body_or_an_object_over_the_limit_is_a_413(gateway_server: Gateway, cloud: Cloud) -> None:
     cloud.put("images/large.png", bytes(200_000))
     for body in ({"payload": {"image": "A" * 200_000}}, {"s3_key": "images/large.png"}):
-        response = server.infer("colours", body)
+        response = gateway_server.infer("colours", body)
         assert (response.status_code, response.json()["code"]) == (413, "too_large")
 
 
 @pytest.mark.parametrize("length", ["1000000000", "ten"])
-def test_a_body_of_an_impossible_length_is_refused_unread(server: Gateway, length: str) -> None:
-    host, port = server.url.removeprefix("http://").split(":")
+def test_a_body_of_an_invalid_length_is_refused_unread(gateway_server: Gateway, length: str) -> None:
+    host, port = gateway_server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(
             f"POST /infer/who HTTP/1.1\r\nHost: x\r\nx-api-key: {KEY}\r\nContent-Length: {length}\r\n\r\n".encode()

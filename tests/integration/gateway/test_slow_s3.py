@@ -1,4 +1,4 @@
-"""The gateway over an S3 that drips: who needs S3 is told in time, and nobody else waits."""
+"""With a very slow S3, callers that need it get an error in time, and no other caller waits."""
 
 from __future__ import annotations
 
@@ -14,74 +14,76 @@ from tests.support.dripping_proxy import DrippingProxy, dripping
 from tests.support.gateway_requests import RED
 from tests.support.gateways import Cloud, Gateway, served
 
-#: Seconds of a request.
+#: The gateway's time limit for a request.
 TIMEOUT_S = 3
-STORED, INLINE = {"s3_key": "images/slow.png"}, {"payload": {"tensor": [1]}}
+STORED_RECORD, INLINE_RECORD = {"s3_key": "images/slow.png"}, {"payload": {"tensor": [1]}}
 
 
 @pytest.fixture(scope="module")
 def proxy(cloud: Cloud) -> Iterator[DrippingProxy]:
-    # Longer than the head of an answer; a picture ends where its own format says.
+    # Longer than the head of a response; a picture ends where its own format says.
     cloud.put("images/slow.png", RED + bytes(2000))
     with dripping(f"http://{cloud.address}") as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="module")
-def gateway(env: dict[str, str], local: Gateway, proxy: DrippingProxy, home: Path) -> Iterator[Gateway]:
-    more = {
+def gateway(
+    gateway_env: dict[str, str], local_gateway: Gateway, proxy: DrippingProxy, folder: Path
+) -> Iterator[Gateway]:
+    options = {
         "AWS_ENDPOINT_URL": proxy.url,
         "TRIREME_GATEWAY_TIMEOUT": str(TIMEOUT_S),
         "TRIREME_GATEWAY_THREADS": "2",
         "TRIREME_GATEWAY_QUEUE": "2",
     }
-    with served(home / "slow_s3.log", {**env, **more}) as gateway:
-        # Each model's client is made when it is first asked for, with files from S3.
-        assert gateway.infer("who", INLINE).status_code == 200
-        assert gateway.infer("resnet", STORED).status_code == 200
+    with served(folder / "slow_s3.log", {**gateway_env, **options}) as gateway:
+        # A model's client is made at the first request, with files from S3.
+        assert gateway.infer("who", INLINE_RECORD).status_code == 200
+        assert gateway.infer("resnet", STORED_RECORD).status_code == 200
         yield gateway
 
 
 @pytest.mark.parametrize("slow_from", [0, 1000])
-def test_a_dripping_s3_keeps_nobody_else_waiting_and_is_left_in_time(
+def test_a_slow_object_in_s3_is_given_up_in_time_and_delays_no_other_caller(
     gateway: Gateway, proxy: DrippingProxy, slow_from: int
 ) -> None:
     proxy.slow_from = slow_from
     with ThreadPoolExecutor(6) as executor:
-        waiting = [executor.submit(gateway.infer, "resnet", STORED) for _ in range(6)]
+        pending = [executor.submit(gateway.infer, "resnet", STORED_RECORD) for _ in range(6)]
         wait_until(lambda: proxy.open, description="a connection to S3")
         time.sleep(0.3)
-        assert [gateway.infer("who", INLINE).status_code for _ in range(4)] == [200] * 4
-        assert not all(future.done() for future in waiting)
-    statuses = [future.result().status_code for future in waiting]
+        assert [gateway.infer("who", INLINE_RECORD).status_code for _ in range(4)] == [200] * 4
+        assert not all(future.done() for future in pending)
+    statuses = [future.result().status_code for future in pending]
     assert statuses.count(429) == 2
     assert statuses.count(504) >= 2
     assert {429, 503, 504} >= set(statuses)
     proxy.slow_from = None
     wait_until(lambda: not proxy.open, description="all connections to S3 to be closed")
-    assert gateway.infer("resnet", STORED).status_code == 200
+    assert gateway.infer("resnet", STORED_RECORD).status_code == 200
 
 
-def test_a_model_whose_files_come_slowly_keeps_no_other_waiting(
+def test_a_model_whose_files_come_slowly_delays_no_other_model(
     gateway: Gateway, proxy: DrippingProxy
 ) -> None:
     proxy.slow_from = 0
     with ThreadPoolExecutor(4) as executor:
-        # Nobody has asked this gateway for it before: its labels are in S3.
-        waiting = [executor.submit(gateway.infer, "colours", INLINE) for _ in range(4)]
+        # This is the first request for this model, so its labels must come from S3.
+        pending = [executor.submit(gateway.infer, "colours", INLINE_RECORD) for _ in range(4)]
         wait_until(lambda: proxy.open, description="a connection to S3")
         time.sleep(0.3)
-        assert [gateway.infer("who", INLINE).status_code for _ in range(4)] == [200] * 4
-        assert not all(future.done() for future in waiting)
+        assert [gateway.infer("who", INLINE_RECORD).status_code for _ in range(4)] == [200] * 4
+        assert not all(future.done() for future in pending)
     proxy.slow_from = None
-    assert {503, 504} >= {future.result().status_code for future in waiting}
-    assert gateway.infer("colours", INLINE).status_code == 400  # it wants a picture
+    assert {503, 504} >= {future.result().status_code for future in pending}
+    assert gateway.infer("colours", INLINE_RECORD).status_code == 400  # the model takes a picture
 
 
-def test_an_answer_without_a_length_is_a_502(gateway: Gateway, proxy: DrippingProxy) -> None:
+def test_an_object_without_a_content_length_is_a_502(gateway: Gateway, proxy: DrippingProxy) -> None:
     proxy.keeps_length = False
     try:
-        response = gateway.infer("resnet", STORED)
+        response = gateway.infer("resnet", STORED_RECORD)
     finally:
         proxy.keeps_length = True
     assert (response.status_code, response.json()["code"]) == (502, "storage_failed"), response.text

@@ -1,4 +1,4 @@
-"""What S3 can say, and which keys a caller may name."""
+"""The gateway's storage: errors of S3, the keys that a caller may name, and copies of models."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.aws import refusing_aws
 from tests.support.gateways import BUCKET, CREDENTIALS, Cloud
 
 
-def reaching(address: str) -> Any:
+def s3_client(address: str) -> Any:
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=2)
     return boto3.client("s3", endpoint_url=f"http://{address}", config=config, **CREDENTIALS)
 
 
-def test_an_object_is_read_whole_or_refused(cloud: Cloud) -> None:
+def test_an_object_is_read_completely_or_refused(cloud: Cloud) -> None:
     cloud.put("images/ten", b"0123456789", ContentType="text/plain")
     stored = Storage(BUCKET, 10, cloud.s3).get("images/ten")
     assert (stored.body, stored.content_type) == (b"0123456789", "text/plain")
@@ -37,17 +37,17 @@ def test_an_object_is_read_whole_or_refused(cloud: Cloud) -> None:
         Storage("nobodys", 9, cloud.s3).get("images/none")
 
 
-def test_what_the_role_may_not_is_said_with_the_key() -> None:
-    said = r"may not write 'results/x' \(AccessDenied\)"
-    with refusing_aws("AccessDenied", "no") as address, pytest.raises(StorageFailed, match=said):
-        Storage(BUCKET, 9, reaching(address)).put("results/x", b"{}")
+def test_a_missing_permission_is_an_error_with_the_key() -> None:
+    sentence = r"may not write 'results/x' \(AccessDenied\)"
+    with refusing_aws("AccessDenied", "no") as address, pytest.raises(StorageFailed, match=sentence):
+        Storage(BUCKET, 9, s3_client(address)).put("results/x", b"{}")
 
 
-def test_a_missing_object_is_told_from_a_forbidden_one_where_s3_refuses_both(cloud: Cloud) -> None:
+def test_a_missing_object_and_a_forbidden_one_are_distinguished_even_if_s3_refuses_both(cloud: Cloud) -> None:
     def refuse(**_: object) -> None:
         raise ClientError({"Error": {"Code": "AccessDenied"}}, "GetObject")
 
-    s3 = reaching(cloud.address)
+    s3 = s3_client(cloud.address)
     s3.meta.events.register("before-call.s3.GetObject", refuse)
     cloud.put("images/there", b"x")
     with pytest.raises(NoSuchObject):
@@ -56,15 +56,15 @@ def test_a_missing_object_is_told_from_a_forbidden_one_where_s3_refuses_both(clo
         Storage(BUCKET, 9, s3).get("images/there")
 
 
-def test_an_s3_that_is_away_or_busy_is_not_ready() -> None:
+def test_an_unreachable_or_busy_s3_is_not_ready() -> None:
     with pytest.raises(NotReady, match="cannot be reached"):
-        Storage(BUCKET, 9, reaching("127.0.0.1:1")).get("images/x")
+        Storage(BUCKET, 9, s3_client("127.0.0.1:1")).get("images/x")
     with refusing_aws("SlowDown", "no") as address, pytest.raises(NotReady, match="less often"):
-        Storage(BUCKET, 9, reaching(address)).put("results/x", b"{}")
+        Storage(BUCKET, 9, s3_client(address)).put("results/x", b"{}")
 
 
 @pytest.mark.parametrize("key", ["images/a.jpg", "images/deep/er/a b(1).jpg", "inputs/ü.png"])
-def test_a_key_below_a_prefix_may_be_named(key: str) -> None:
+def test_a_key_below_an_allowed_prefix_is_accepted(key: str) -> None:
     assert check_key(key, ("images/", "inputs/")) == key
 
 
@@ -84,79 +84,79 @@ def test_a_key_below_a_prefix_may_be_named(key: str) -> None:
         ["images/x"],
     ],
 )
-def test_a_key_that_somebody_might_read_as_another_is_refused(key: object) -> None:
+def test_an_ambiguous_key_is_refused(key: object) -> None:
     with pytest.raises(BadInput, match="s3_key"):
         check_key(key, ("images/",))
 
 
 @pytest.mark.parametrize("key", ["models/x", "imagesx", "results/x", "Images/x"])
-def test_a_key_outside_of_the_prefixes_is_forbidden(key: str) -> None:
+def test_a_key_outside_the_allowed_prefixes_is_forbidden(key: str) -> None:
     with pytest.raises(Forbidden, match="must begin with images/"):
         check_key(key, ("images/",))
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a\0", "x" * 200])
-def test_a_models_name_is_one_folder(name: str) -> None:
+def test_a_models_name_must_be_a_single_folder_name(name: str) -> None:
     with pytest.raises(BadInput):
         check_name(name)
 
 
-def shelf(cloud: Cloud, prefix: str) -> ModelBucket:
+def put_example_model(cloud: Cloud, prefix: str) -> ModelBucket:
     cloud.put(f"{prefix}m/config.pbtxt", b"new")
     cloud.put(f"{prefix}m/1/model.bin", b"x" * 1000)
     return ModelBucket(Storage(BUCKET, 10, cloud.s3), prefix)
 
 
-def test_a_model_takes_the_place_of_the_old_one_and_leaves_no_trace(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_new_copy_of_a_model_replaces_the_old_one_completely(cloud: Cloud, tmp_path: Path) -> None:
     (tmp_path / "m" / "2").mkdir(parents=True)
-    # Of one that was killed half way.
+    # Left by a load that was killed half-way.
     (tmp_path / ".m@0123" / "1").mkdir(parents=True)
-    Repository(tmp_path, shelf(cloud, "replaced/")).claim_and_copy("m")
+    Repository(tmp_path, put_example_model(cloud, "replaced/")).claim_and_copy("m")
     files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert files == [".m.lock", "m/1/model.bin", "m/config.pbtxt"]
     assert not (tmp_path / "m" / "2").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]
 
 
-def test_a_disk_that_is_full_is_a_507_and_the_old_model_stays(
+def test_a_full_disk_is_a_507_and_the_old_model_stays(
     cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "config.pbtxt").write_text("old")
-    full = shelf(cloud, "full/")
+    bucket = put_example_model(cloud, "full/")
 
     def no_space(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Storage, "download", no_space)
     with pytest.raises(OutOfMemory, match="no room"):
-        Repository(tmp_path, full).claim_and_copy("m")
+        Repository(tmp_path, bucket).claim_and_copy("m")
     assert (tmp_path / "m" / "config.pbtxt").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]
 
 
-def test_two_loads_of_one_model_at_once_are_a_409_for_the_second(
+def test_a_second_load_of_a_model_during_the_first_is_a_409(
     cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    repository = Repository(tmp_path, shelf(cloud, "twice/"))
-    began, go_on = threading.Event(), threading.Event()
-    original = Storage.download
+    repository = Repository(tmp_path, put_example_model(cloud, "twice/"))
+    started, release = threading.Event(), threading.Event()
+    original_download = Storage.download
 
-    def slow(self: Storage, key: str, path: Path) -> None:
-        began.set()
-        go_on.wait(20)
-        original(self, key, path)
+    def wait_and_download(self: Storage, key: str, path: Path) -> None:
+        started.set()
+        release.wait(20)
+        original_download(self, key, path)
 
-    monkeypatch.setattr(Storage, "download", slow)
-    first = threading.Thread(target=repository.claim_and_copy, args=("m",))
-    first.start()
+    monkeypatch.setattr(Storage, "download", wait_and_download)
+    first_load = threading.Thread(target=repository.claim_and_copy, args=("m",))
+    first_load.start()
     try:
-        assert began.wait(20)
+        assert started.wait(20)
         with pytest.raises(Conflict, match="being loaded"):
             repository.claim_and_copy("m")
     finally:
-        go_on.set()
-        first.join(20)
+        release.set()
+        first_load.join(20)
     assert (tmp_path / "m" / "1" / "model.bin").stat().st_size == 1000
 
 
@@ -166,6 +166,8 @@ def test_an_object_whose_key_leaves_the_models_folder_is_refused(cloud: Cloud, t
         Repository(tmp_path, ModelBucket(Storage(BUCKET, 10, cloud.s3), "evil/")).claim_and_copy("m")
 
 
-def test_a_model_that_the_bucket_has_not_is_named_with_the_others(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_model_that_the_bucket_lacks_is_an_error_that_lists_the_others(
+    cloud: Cloud, tmp_path: Path
+) -> None:
     with pytest.raises(NoSuchModel, match="no model 'z'; there are: m"):
-        Repository(tmp_path, shelf(cloud, "few/")).claim_and_copy("z")
+        Repository(tmp_path, put_example_model(cloud, "few/")).claim_and_copy("z")

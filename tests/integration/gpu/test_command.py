@@ -1,4 +1,4 @@
-"""The command for a machine with a GPU: what it says without its folder, and what the image's script needs."""
+"""The command for a machine with a GPU: its errors, and the contents of its bundle."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.gpu import bundle
 from tests.gpu.unpacking import PROGRAMS, unpack
 
 
-def test_without_its_folder_the_command_says_how_to_make_it(tmp_path: Path) -> None:
+def test_without_a_bundle_the_command_says_how_to_make_one(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "tests.gpu", "--bundle", tmp_path / "none", "--out", tmp_path / "out")
-    ended = subprocess.run(
+    completed = subprocess.run(
         (*command, "--work", tmp_path / "work"),
         cwd=HERE,
         capture_output=True,
@@ -25,12 +25,12 @@ def test_without_its_folder_the_command_says_how_to_make_it(tmp_path: Path) -> N
         check=False,
         timeout=60,
     )
-    assert ended.returncode == 2
-    assert "make gpu-bundle" in ended.stderr
+    assert completed.returncode == 2
+    assert "make gpu-bundle" in completed.stderr
 
 
-def test_the_images_script_says_what_is_missing() -> None:
-    ended = subprocess.run(
+def test_without_a_container_engine_the_image_script_says_so() -> None:
+    completed = subprocess.run(
         (HERE / "tests" / "gpu" / "image.sh",),
         env={**os.environ, "ENGINE": "no-such-engine"},
         capture_output=True,
@@ -38,25 +38,25 @@ def test_the_images_script_says_what_is_missing() -> None:
         check=False,
         timeout=60,
     )
-    assert ended.returncode == 1
-    assert "no-such-engine" in ended.stderr
+    assert completed.returncode == 1
+    assert "no-such-engine" in completed.stderr
 
 
-def test_a_wheel_is_smaller_and_whole_after_repacking(
+def test_a_repacked_wheel_has_only_the_files_that_triton_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     wheel = tmp_path / "nvidia_pytriton-1-py3-none-any.whl"
     stubs = "pytriton/tritonserver/python_backend_stubs"
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         program = zipfile.ZipInfo("pytriton/tritonserver/bin/tritonserver")
         program.external_attr = 0o755 << 16
-        made.writestr(program, b"server" * 1000)
+        archive.writestr(program, b"server" * 1000)
         for version in ("3.11", "3.12"):
-            made.writestr(f"{stubs}/{version}/triton_python_backend_stub", b"stub")
-        made.writestr("nvidia_pytriton.libs/libpython3-4.13.so.1.0", b"python" * 1000)
-        made.writestr("nvidia_pytriton.libs/libssl.so.3", b"ssl")
-        made.writestr("pytriton/proxy/server.py", b"")
+            archive.writestr(f"{stubs}/{version}/triton_python_backend_stub", b"stub")
+        archive.writestr("nvidia_pytriton.libs/libpython3-4.13.so.1.0", b"python" * 1000)
+        archive.writestr("nvidia_pytriton.libs/libssl.so.3", b"ssl")
+        archive.writestr("pytriton/proxy/server.py", b"")
     folder = tmp_path / "bundle" / "wheels"
     folder.mkdir(parents=True)
     bundle.repack(wheel, folder / wheel.name, "3.12")
@@ -78,5 +78,5 @@ def test_the_packed_programs_run_with_their_own_libraries(tmp_path: Path) -> Non
     unpack(tmp_path / "bundle", tmp_path / "work")
     for program, option in (("nginx", "-v"), ("wrk", "-v")):
         file = tmp_path / "work" / "programs" / "bin" / program
-        ended = subprocess.run((file, option), capture_output=True, text=True, check=False, timeout=20)
-        assert program in ended.stderr + ended.stdout
+        completed = subprocess.run((file, option), capture_output=True, text=True, check=False, timeout=20)
+        assert program in completed.stderr + completed.stdout

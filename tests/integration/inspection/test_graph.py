@@ -1,4 +1,4 @@
-"""``sm inspect --graph`` writes the ensembles as a Mermaid flowchart, with what is wrong in red."""
+"""``sm inspect --graph`` writes the ensembles as a Mermaid flowchart, with faults in red."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sm.settings import HERE
 from sm.tools.inspect import mermaid
 from tests.support.ensemble_repositories import BAD, GOOD, ensemble, step, write
 
-#: ``x`` is wanted by the first and by the last of three; the last gets three tensors.
+#: The first and the last of three steps read ``x``; the last reads three tensors.
 WIDE = ensemble(
     step("front", {"x": "x"}, {"mid": "middle"}),
     step("back", {"mid": "middle"}, {"y": "between"}),
@@ -27,7 +27,7 @@ TENSORS = st.lists(
     st.sampled_from(["a", "b", "end", 'c"];', "<br>", "%%{", "#1;", "`d`"]), max_size=4, unique=True
 )
 
-#: The lines of a flowchart, as Mermaid's grammar has them. A label is quoted and has nothing special in it.
+#: The lines of a flowchart in Mermaid's grammar. A label is quoted and has no special character.
 LABEL = r'"((?:[^"#$%&:;<>\\`{|}]|<br>|#\d+;)*)"'
 NODE = re.compile(rf"        (e\d+(?:n\d+|faults))(?:\(\[{LABEL}\]\)|\[{LABEL}\]):::(\w+)")
 LINK = re.compile(rf"        (e\d+n\d+) -->\|{LABEL}\| (e\d+n\d+)")
@@ -35,8 +35,8 @@ SUBGRAPH = re.compile(rf"    subgraph e\d+\[{LABEL}\]")
 STYLE = re.compile(r"    (?:classDef \w+|linkStyle [\d,]+) \S+:\S+(?: 4)?|        direction LR|    end")
 
 
-class Parsed:
-    """A flowchart, read line by line. A line of no known form fails."""
+class Flowchart:
+    """A flowchart, parsed line by line; a line of unknown form fails the test."""
 
     def __init__(self, text: str) -> None:
         first, *lines = text.removesuffix("\n").split("\n")
@@ -47,12 +47,12 @@ class Parsed:
         for line in lines:
             if node := NODE.fullmatch(line):
                 name, rounded, square, style = node.groups()
-                self.nodes[name] = (shown(rounded or square), style)
+                self.nodes[name] = (visible_text(rounded or square), style)
             elif link := LINK.fullmatch(line):
                 source, label, target = link.groups()
-                self.links.append((source, shown(label), target))
+                self.links.append((source, visible_text(label), target))
             elif subgraph := SUBGRAPH.fullmatch(line):
-                self.titles.append(shown(subgraph[1]))
+                self.titles.append(visible_text(subgraph[1]))
             else:
                 assert STYLE.fullmatch(line), line
         assert {end for source, _, target in self.links for end in (source, target)} <= set(self.nodes)
@@ -61,13 +61,13 @@ class Parsed:
         self.wrong_nodes = [label for label, style in self.nodes.values() if style in ("wrong", "nobody")]
 
 
-def shown(label: str) -> str:
-    """What a reader sees: numbered characters as themselves, a line break as a space."""
+def visible_text(label: str) -> str:
+    """The text that a reader sees: character codes decoded, a line break as a space."""
     return re.sub(r"#(\d+);", lambda number: chr(int(number[1])), label.replace("<br>", " "))
 
 
-def parsed(repository: Path) -> Parsed:
-    return Parsed(mermaid.flowchart(models.read(repository)))
+def parse_flowchart(repository: Path) -> Flowchart:
+    return Flowchart(mermaid.flowchart(models.read(repository)))
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("repository"), any="")
 
 
-def test_a_step_shows_its_model_version_and_backend_and_a_link_its_tensor(tmp_path: Path) -> None:
-    chart = parsed(write(tmp_path, good=GOOD))
+def test_a_node_shows_model_version_and_backend_and_a_link_its_tensor(tmp_path: Path) -> None:
+    chart = parse_flowchart(write(tmp_path, good=GOOD))
     assert chart.titles == ["good · ensemble · batches of up to 8"]
     assert list(chart.nodes.values()) == [
         ("x input", "input"),
@@ -92,7 +92,7 @@ def test_a_step_shows_its_model_version_and_backend_and_a_link_its_tensor(tmp_pa
 
 
 def test_a_tensor_that_two_steps_read_has_a_link_to_each(tmp_path: Path) -> None:
-    chart = parsed(write(tmp_path, wide=WIDE))
+    chart = parse_flowchart(write(tmp_path, wide=WIDE))
     assert [(source, target) for source, label, target in chart.links if label.startswith("x ")] == [
         ("e0n0", "e0n1"),
         ("e0n0", "e0n3"),
@@ -100,81 +100,86 @@ def test_a_tensor_that_two_steps_read_has_a_link_to_each(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_red_and_said_in_a_node_of_its_own(tmp_path: Path, name: str) -> None:
-    chart = parsed(write(tmp_path, **{name: BAD[name][0]}))
+def test_a_fault_is_red_and_explained_in_a_node_of_its_own(tmp_path: Path, name: str) -> None:
+    chart = parse_flowchart(write(tmp_path, **{name: BAD[name][0]}))
     sentences, style = chart.nodes["e0faults"]
     assert style == "wrong"
     assert BAD[name][1] in sentences
     assert chart.wrong_links or len(chart.wrong_nodes) > 1
 
 
-def test_nothing_is_red_where_nothing_is_wrong(tmp_path: Path) -> None:
-    chart = parsed(write(tmp_path, good=GOOD))
+def test_a_good_ensemble_has_nothing_red(tmp_path: Path) -> None:
+    chart = parse_flowchart(write(tmp_path, good=GOOD))
     assert (chart.wrong_links, chart.wrong_nodes) == ([], [])
     assert "e0faults" not in chart.nodes
 
 
-def test_names_are_text_whatever_is_in_them(tmp_path: Path) -> None:
+def test_special_characters_in_names_are_shown_as_text(tmp_path: Path) -> None:
     text = GOOD.replace("'m'", "'<b>&m\\001\"]; end'")
-    assert '<b>&m\N{REPLACEMENT CHARACTER}"]; end FP32' in parsed(write(tmp_path, good=text)).links[1][1]
+    assert (
+        '<b>&m\N{REPLACEMENT CHARACTER}"]; end FP32'
+        in parse_flowchart(write(tmp_path, good=text)).links[1][1]
+    )
 
 
-def test_all_ensembles_are_in_it_and_the_same_repository_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_the_flowchart_has_all_ensembles_and_is_deterministic(tmp_path: Path) -> None:
     charts = [
         mermaid.flowchart(models.read(write(tmp_path / folder / "models", one=GOOD, two=WIDE)))
         for folder in "ab"
     ]
     assert charts[0] == charts[1]
-    assert [title.split()[0] for title in Parsed(charts[0]).titles] == ["one", "two"]
+    assert [title.split()[0] for title in Flowchart(charts[0]).titles] == ["one", "two"]
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(wired=st.lists(st.tuples(MODEL, TENSORS, TENSORS), max_size=7), inputs=TENSORS, outputs=TENSORS)
-def test_whatever_is_wired_is_a_flowchart(
-    repository: Path, wired: list[tuple[str, list[str], list[str]]], inputs: list[str], outputs: list[str]
+def test_any_wiring_gives_a_valid_flowchart(
+    repository: Path, wiring: list[tuple[str, list[str], list[str]]], inputs: list[str], outputs: list[str]
 ) -> None:
-    ends = [(side, name) for side, names in (("input", inputs), ("output", outputs)) for name in names]
-    tensors = [f"{side} {{ name: '{name}' data_type: TYPE_FP32 dims: 4 }}" for side, name in ends]
+    tensor_names = [
+        (side, name) for side, names in (("input", inputs), ("output", outputs)) for name in names
+    ]
+    tensors = [f"{side} {{ name: '{name}' data_type: TYPE_FP32 dims: 4 }}" for side, name in tensor_names]
     steps = [
         step(model, *({f"p{number}": name for number, name in enumerate(names)} for names in sides))
-        for model, *sides in wired
+        for model, *sides in wiring
     ]
     text = f"platform: 'ensemble' {' '.join(tensors)} ensemble_scheduling {{ {' '.join(steps)} }}"
     (repository / "any" / "config.pbtxt").write_text(text)
-    parsed(repository)
+    parse_flowchart(repository)
 
 
-def test_an_ensemble_of_nothing_is_an_empty_subgraph(tmp_path: Path) -> None:
-    chart = parsed(write(tmp_path, empty="platform: 'ensemble'"))
+def test_an_empty_ensemble_is_an_empty_subgraph(tmp_path: Path) -> None:
+    chart = parse_flowchart(write(tmp_path, empty="platform: 'ensemble'"))
     assert (chart.titles, chart.nodes) == (["empty · ensemble · no batches"], {})
 
 
-def command(*words: object) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "sm.cli", "inspect", *map(str, words)]
-    return subprocess.run(line, cwd=HERE, capture_output=True, text=True)
+def run_inspect(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sm.cli", "inspect", *map(str, arguments)]
+    return subprocess.run(command, cwd=HERE, capture_output=True, text=True)
 
 
-def test_the_command_writes_the_flowchart_and_its_status_says_whether_all_is_well(tmp_path: Path) -> None:
+def test_the_command_writes_the_flowchart_and_its_exit_status_reports_problems(tmp_path: Path) -> None:
     good, bad = write(tmp_path / "good", good=GOOD), write(tmp_path / "bad", bad=BAD["missing"][0])
-    completed = command(good, "--graph", tmp_path / "good.mmd")
+    completed = run_inspect(good, "--graph", tmp_path / "good.mmd")
     assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
-    assert command(good, "--graph").stdout == (tmp_path / "good.mmd").read_text()
-    completed = command(bad, "--graph", tmp_path / "bad.mmd")
+    assert run_inspect(good, "--graph").stdout == (tmp_path / "good.mmd").read_text()
+    completed = run_inspect(bad, "--graph", tmp_path / "bad.mmd")
     assert completed.returncode == 1
     assert completed.stderr.startswith("problem: ")
     assert (tmp_path / "bad.mmd").is_file()
 
 
-def test_the_command_says_that_there_is_nothing_to_draw_and_that_it_cannot_write(tmp_path: Path) -> None:
-    empty = command(write(tmp_path / "none"), "--graph")
+def test_the_command_says_if_there_is_no_ensemble_or_the_file_cannot_be_written(tmp_path: Path) -> None:
+    empty = run_inspect(write(tmp_path / "none"), "--graph")
     assert (empty.returncode, empty.stderr) == (1, f"sm: there is no ensemble in {tmp_path}/none to draw.\n")
-    nowhere = command(write(tmp_path / "good", good=GOOD), "--graph", tmp_path / "nowhere" / "a.mmd")
+    nowhere = run_inspect(write(tmp_path / "good", good=GOOD), "--graph", tmp_path / "nowhere" / "a.mmd")
     assert nowhere.returncode == 1
     assert nowhere.stderr == f"sm: {tmp_path}/nowhere/a.mmd cannot be written: No such file or directory.\n"
 
 
-def test_a_name_that_ends_in_svg_is_refused_with_the_next_step(tmp_path: Path) -> None:
-    completed = command(write(tmp_path / "good", good=GOOD), "--graph", tmp_path / "good.svg")
+def test_an_svg_file_name_is_refused_with_the_next_step(tmp_path: Path) -> None:
+    completed = run_inspect(write(tmp_path / "good", good=GOOD), "--graph", tmp_path / "good.svg")
     assert completed.returncode == 1
     assert completed.stderr.startswith(
         f"sm: {tmp_path}/good.svg: the graph is Mermaid text, not SVG. Name it {tmp_path}/good.mmd"

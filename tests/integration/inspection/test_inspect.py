@@ -1,4 +1,4 @@
-"""``sm inspect`` shows what a repository holds, and says each problem before a start would meet it."""
+"""``sm inspect`` shows what a repository contains and finds each problem before a start does."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ dynamic_batching { preferred_batch_size: 4 }
 """
 
 
-def model(
+def write_model(
     repository: Path, name: str = "tiny", config: str = CONFIG, *versions: int, file: str = "model.py"
 ) -> Path:
-    """A model folder that a start would take."""
+    """Write a model folder without a problem."""
     folder = repository / name
     folder.mkdir(parents=True)
     (folder / "config.pbtxt").write_text(config.replace('"tiny"', f'"{name}"'))
@@ -41,21 +41,21 @@ def model(
     return folder
 
 
-def sole(repository: Path) -> str:
-    """The one problem of a repository."""
-    (sentence,) = problems.find_problems(repository)
-    return sentence
+def only_problem(repository: Path) -> str:
+    """Check that a repository has exactly one problem, and return it."""
+    (problem,) = problems.find_problems(repository)
+    return problem
 
 
 def test_a_good_repository_has_no_problem(tmp_path: Path) -> None:
-    model(tmp_path)
-    (tmp_path / "code").mkdir()  # clients, which are no model
+    write_model(tmp_path)
+    (tmp_path / "code").mkdir()  # a folder of clients is not a model
     assert problems.find_problems(tmp_path) == []
     assert problems.find_start_problems(tmp_path) == []
 
 
-def test_a_model_is_shown_with_all_that_a_caller_wants_to_know(tmp_path: Path) -> None:
-    plan(target="cpu", gpu=None, precision="fp32").write(model(tmp_path) / "1")
+def test_a_model_is_shown_with_its_tensors_batching_and_manifest(tmp_path: Path) -> None:
+    plan(target="cpu", gpu=None, precision="fp32").write(write_model(tmp_path) / "1")
     (row,) = report(tmp_path)["models"]
     assert row == {
         "model": "tiny",
@@ -74,43 +74,43 @@ def test_a_model_is_shown_with_all_that_a_caller_wants_to_know(tmp_path: Path) -
 
 def test_a_config_at_the_root_is_the_contracts_sentence(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").touch()
-    assert sole(tmp_path).startswith("Model directory needs to contain the top level folder")
+    assert only_problem(tmp_path).startswith("Model directory needs to contain the top level folder")
 
 
-def test_a_repository_that_is_none_or_empty_is_said(tmp_path: Path) -> None:
-    assert sole(tmp_path / "nowhere").endswith("nowhere is no folder.")
-    assert "There is no model" in sole(tmp_path)
+def test_a_missing_or_empty_repository_is_a_problem(tmp_path: Path) -> None:
+    assert only_problem(tmp_path / "nowhere").endswith("nowhere is no folder.")
+    assert "There is no model" in only_problem(tmp_path)
 
 
-def test_a_script_needs_no_model_beside_it(tmp_path: Path) -> None:
+def test_a_toolkit_script_needs_no_model_beside_it(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "inference.py").write_text("def model_fn(folder): pass\n")
     (tmp_path / "assets").mkdir()
     assert problems.find_problems(tmp_path) == []
 
 
-def test_a_missing_version_folder_is_said(tmp_path: Path) -> None:
-    (model(tmp_path) / "1").rename(tmp_path / "tiny" / "one")
-    assert "tiny has no version folder: put the model's file into" in sole(tmp_path)
+def test_a_missing_version_folder_is_a_problem(tmp_path: Path) -> None:
+    (write_model(tmp_path) / "1").rename(tmp_path / "tiny" / "one")
+    assert "tiny has no version folder: put the model's file into" in only_problem(tmp_path)
     assert problems.find_start_problems(tmp_path) == problems.find_problems(tmp_path)
 
 
-def test_a_version_that_the_policy_wants_has_to_be_there(tmp_path: Path) -> None:
-    model(tmp_path, "tiny", CONFIG + "version_policy { specific { versions: [ 1, 3 ] } }", 1, 2)
-    assert "has no version folder 3, which its config.pbtxt wants served" in sole(tmp_path)
+def test_a_missing_version_of_the_version_policy_is_a_problem(tmp_path: Path) -> None:
+    write_model(tmp_path, "tiny", CONFIG + "version_policy { specific { versions: [ 1, 3 ] } }", 1, 2)
+    assert "has no version folder 3, which its config.pbtxt wants served" in only_problem(tmp_path)
 
 
-def test_a_name_that_is_not_the_folders_is_said(tmp_path: Path) -> None:
-    model(tmp_path)
+def test_a_name_that_differs_from_the_folders_is_a_problem(tmp_path: Path) -> None:
+    write_model(tmp_path)
     (tmp_path / "tiny").rename(tmp_path / "other")
-    assert "names the model 'tiny'; its folder is 'other'" in sole(tmp_path)
+    assert "names the model 'tiny'; its folder is 'other'" in only_problem(tmp_path)
     assert problems.find_start_problems(tmp_path) == problems.find_problems(tmp_path)
 
 
 @pytest.mark.parametrize("line", ["max_batch_sise: 8", "}", "input { data_type: TYPE_FP33 }"])
-def test_a_config_that_triton_could_not_read_is_said(tmp_path: Path, line: str) -> None:
-    model(tmp_path, "tiny", CONFIG + line)
-    assert "config.pbtxt is no Triton configuration: " in sole(tmp_path)
+def test_a_config_that_triton_cannot_parse_is_a_problem(tmp_path: Path, line: str) -> None:
+    write_model(tmp_path, "tiny", CONFIG + line)
+    assert "config.pbtxt is no Triton configuration: " in only_problem(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_a_config_that_triton_could_not_read_is_said(tmp_path: Path, line: str) 
         ('backend: "python" default_model_filename: "mine.py"', "mine.py"),
     ],
 )
-def test_the_backends_file_has_to_be_there(tmp_path: Path, line: str, file: str) -> None:
-    folder = model(tmp_path, "tiny", CONFIG.replace('backend: "python"', line), file="nothing") / "1"
+def test_a_missing_model_file_of_the_backend_is_a_problem(tmp_path: Path, line: str, file: str) -> None:
+    folder = write_model(tmp_path, "tiny", CONFIG.replace('backend: "python"', line), file="nothing") / "1"
     (sentence,) = problems.find_problems(tmp_path, Machine(gpu=True))
     assert f"1 has no {file}, which the " in sentence
     (folder / file).write_bytes(EMPTY_GRAPH if file == "model.onnx" else b"#")
@@ -131,27 +131,27 @@ def test_the_backends_file_has_to_be_there(tmp_path: Path, line: str, file: str)
 
 
 def test_only_versions_that_are_served_need_their_file(tmp_path: Path) -> None:
-    (model(tmp_path, "tiny", CONFIG, 1, 2) / "1" / "model.py").unlink()
+    (write_model(tmp_path, "tiny", CONFIG, 1, 2) / "1" / "model.py").unlink()
     assert problems.find_problems(tmp_path) == []
 
 
-def test_a_folder_that_says_nothing_is_said(tmp_path: Path) -> None:
-    model(tmp_path)
+def test_a_folder_without_config_and_versions_is_a_problem(tmp_path: Path) -> None:
+    write_model(tmp_path)
     (tmp_path / "more").mkdir()
-    assert "more has no config.pbtxt, and no version folder that says what it is" in sole(tmp_path)
+    assert "more has no config.pbtxt, and no version folder that says what it is" in only_problem(tmp_path)
 
 
-def test_a_step_of_an_ensemble_has_to_be_there(tmp_path: Path) -> None:
+def test_a_missing_step_of_an_ensemble_is_a_problem(tmp_path: Path) -> None:
     steps = "ensemble_scheduling { step { model_name: 'none' } step { model_name: 'tiny' } }"
-    model(tmp_path)
-    model(tmp_path, "all", f'name: "all" platform: "ensemble" {steps}')
-    said = problems.find_problems(tmp_path)
-    assert f"{tmp_path}/all/config.pbtxt has a step of the model 'none', which is not there." in said
-    assert problems.find_start_problems(tmp_path) == said
+    write_model(tmp_path)
+    write_model(tmp_path, "all", f'name: "all" platform: "ensemble" {steps}')
+    sentences = problems.find_problems(tmp_path)
+    assert f"{tmp_path}/all/config.pbtxt has a step of the model 'none', which is not there." in sentences
+    assert problems.find_start_problems(tmp_path) == sentences
 
 
-def test_links_that_dangle_or_leave_the_repository_are_said(tmp_path: Path) -> None:
-    folder = model(tmp_path / "repository")
+def test_links_that_dangle_or_leave_the_repository_are_problems(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "repository")
     (tmp_path / "outside").touch()
     (folder / "near").symlink_to("1")
     (folder / "far").symlink_to(tmp_path / "outside")
@@ -161,10 +161,10 @@ def test_links_that_dangle_or_leave_the_repository_are_said(tmp_path: Path) -> N
     assert "outside the repository" in far
 
 
-def test_a_plan_for_another_gpu_is_a_problem_of_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = model(tmp_path / "models", "resnet", CONFIG.replace('"python"', '"tensorrt"'), file="model.plan")
+def test_a_plan_for_another_gpu_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_model(
+        tmp_path / "models", "resnet", CONFIG.replace('"python"', '"tensorrt"'), file="model.plan"
+    )
     plan().write(folder / "1")
     standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
     standin_library(tmp_path / "lib", "11.0.0", monkeypatch)
@@ -174,46 +174,46 @@ def test_a_plan_for_another_gpu_is_a_problem_of_the_start(
 
 
 def test_a_manifest_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    (model(tmp_path) / "1" / NAME).write_text("{")
-    assert "manifest.json cannot be read" in sole(tmp_path)
+    (write_model(tmp_path) / "1" / NAME).write_text("{")
+    assert "manifest.json cannot be read" in only_problem(tmp_path)
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_sm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "sm.cli", *arguments], cwd=HERE, capture_output=True, text=True
     )
 
 
 def test_the_exit_status_says_whether_a_start_would_succeed(tmp_path: Path) -> None:
-    folder = model(tmp_path)
-    good = command("inspect", str(tmp_path), "--json")
+    folder = write_model(tmp_path)
+    good = run_sm("inspect", str(tmp_path), "--json")
     assert (good.returncode, json.loads(good.stdout)["problems"]) == (0, [])
     (folder / "1" / "model.py").unlink()
-    bad = command("inspect", str(tmp_path))
+    bad = run_sm("inspect", str(tmp_path))
     assert bad.returncode == 1
     assert bad.stderr.startswith("problem: ")
     assert bad.stdout.startswith("model ")
 
 
-def test_an_environment_that_is_not_there_is_named(tmp_path: Path) -> None:
-    where = '{string_value: "$$TRITON_MODEL_DIRECTORY/../other/env"}'
-    model(tmp_path, "tiny", CONFIG + f'parameters {{key: "EXECUTION_ENV_PATH" value: {where}}}')
-    assert f"wants the environment {tmp_path}/tiny/../other/env, which is not there" in sole(tmp_path)
-    (model(tmp_path, "other") / "env").mkdir()
+def test_a_missing_environment_is_a_problem(tmp_path: Path) -> None:
+    value = '{string_value: "$$TRITON_MODEL_DIRECTORY/../other/env"}'
+    write_model(tmp_path, "tiny", CONFIG + f'parameters {{key: "EXECUTION_ENV_PATH" value: {value}}}')
+    assert f"wants the environment {tmp_path}/tiny/../other/env, which is not there" in only_problem(tmp_path)
+    (write_model(tmp_path, "other") / "env").mkdir()
     assert problems.find_problems(tmp_path) == []
 
 
 @pytest.mark.parametrize("broken", ["name", "version", "plan", "ensemble"])
-def test_a_start_that_cannot_be_says_one_sentence_before_triton_is_started(
+def test_a_start_with_a_problem_ends_with_one_sentence_before_triton_starts(
     tmp_path: Path, broken: str
 ) -> None:
-    folder = model(tmp_path / "models")
+    folder = write_model(tmp_path / "models")
     if broken == "name":
         folder.rename(folder.with_name("other"))
     elif broken == "version":
         (folder / "1").rename(folder / "one")
     elif broken == "ensemble":
-        model(
+        write_model(
             tmp_path / "models",
             "all",
             "platform: 'ensemble' ensemble_scheduling { step { model_name: 'none' } }",
@@ -237,7 +237,7 @@ def test_a_start_that_cannot_be_says_one_sentence_before_triton_is_started(
     }[broken] in line
 
 
-def test_no_graph_library_is_loaded_to_inspect_or_to_start() -> None:
+def test_inspect_and_start_import_no_graph_library() -> None:
     code = "import sys, sm.server.supervisor.start, sm.tools.inspect.inspection_report; print([m for m in ('onnx', 'grpc', 'numpy') if m in sys.modules])"
     completed = subprocess.run(
         [sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True

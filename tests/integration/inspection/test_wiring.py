@@ -1,4 +1,4 @@
-"""What Triton would refuse of an ensemble is said before Triton is asked, and nothing else is."""
+"""``sm inspect`` finds exactly those faults of an ensemble for which Triton would refuse it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.tritons import TRITON_TIMEOUT_S, prepare_triton
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_with_an_ensemble_is_said_in_a_sentence(tmp_path: Path, name: str) -> None:
+def test_each_fault_of_an_ensemble_is_one_problem(tmp_path: Path, name: str) -> None:
     text, sentence = BAD[name]
     write(tmp_path, **{name: text})
-    said = [each for each in problems.find_problems(tmp_path) if sentence in each]
-    assert len(said) == 1, problems.find_problems(tmp_path)
-    assert said[0].startswith(f"{tmp_path}/{name}/config.pbtxt ")
-    assert said[0] in problems.find_start_problems(tmp_path)
+    matching = [problem for problem in problems.find_problems(tmp_path) if sentence in problem]
+    assert len(matching) == 1, problems.find_problems(tmp_path)
+    assert matching[0].startswith(f"{tmp_path}/{name}/config.pbtxt ")
+    assert matching[0] in problems.find_start_problems(tmp_path)
 
 
 def test_a_good_ensemble_has_no_problem(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_good_ensemble_has_no_problem(tmp_path: Path) -> None:
     assert problems.find_problems(tmp_path) == []
 
 
-def test_ensembles_that_ask_each_other_are_said(tmp_path: Path) -> None:
+def test_ensembles_that_call_each_other_are_a_problem(tmp_path: Path) -> None:
     write(
         tmp_path,
         one=BAD["itself"][0].replace("itself", "other"),
@@ -40,23 +40,23 @@ def test_ensembles_that_ask_each_other_are_said(tmp_path: Path) -> None:
     ]
 
 
-def test_triton_refuses_each_of_them_and_loads_the_good_ones(tmp_path: Path) -> None:
+def test_triton_refuses_every_faulty_ensemble_and_loads_the_good_ones(tmp_path: Path) -> None:
     triton = prepare_triton(tmp_path, [])
     write(
         triton.box.repository, good=GOOD, any_size=ANY_SIZE, **{name: text for name, (text, _) in BAD.items()}
     )
     triton.launch()
     try:
-        ready = _index(triton.box.http_port)
+        ready = _ready_models(triton.box.http_port)
     finally:
         triton.stop()
     assert ready == {"good", "any_size", "front", "back", "words", "small"}
 
 
-def _index(port: int) -> set[str]:
-    """The models that are ready when Triton has looked at all."""
-    end = time.monotonic() + TRITON_TIMEOUT_S
-    while time.monotonic() < end:
+def _ready_models(port: int) -> set[str]:
+    """The models that are ready once Triton has tried to load all."""
+    deadline = time.monotonic() + TRITON_TIMEOUT_S
+    while time.monotonic() < deadline:
         try:
             rows = requests.post(f"http://127.0.0.1:{port}/v2/repository/index", timeout=5).json()
             return {row["name"] for row in rows if row.get("state") == "READY"}

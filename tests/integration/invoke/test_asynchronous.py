@@ -35,13 +35,13 @@ class Account:
             yield client
 
     def answers(self, data: str, is_failure: bool = False) -> None:
-        """What the next request is answered with."""
+        """Set the result of the next asynchronous request."""
         results = {"region": "eu-west-1", "results": [{"data": data, "is_failure": is_failure}]}
         place = f"{self.url}/moto-api/static/sagemaker/async-endpoint-results"
         assert requests.post(place, json=results, timeout=10).status_code == 201
 
     def left(self) -> list[str]:
-        """The keys in the endpoint's bucket."""
+        """The keys that are left in the endpoint's bucket."""
         with self.client("s3") as s3:
             listing = s3.list_objects_v2(Bucket="answers")
         return [row["Key"] for row in listing.get("Contents", ())]
@@ -56,7 +56,7 @@ def account() -> Iterator[Account]:
 
 
 def make(account: Account) -> None:
-    """A bucket, and an endpoint of each kind."""
+    """Create a bucket, an asynchronous endpoint ``slow`` and a real-time endpoint ``quick``."""
     place = {"LocationConstraint": "eu-west-1"}
     variant = {
         "VariantName": "all",
@@ -80,25 +80,25 @@ def there(account: Account, monkeypatch: pytest.MonkeyPatch, sm: RunSm) -> None:
 
 def test_an_answer_is_fetched_from_s3_and_the_request_is_not_left_there(account: Account, sm: RunSm) -> None:
     account.answers('{"modelname": "resnet", "result": []}')
-    said = sm("invoke", "slow", "--model", "resnet", "--text", "a", "--async")
-    assert (said.status, said.out) == (0, '{"modelname": "resnet", "result": []}\n')
+    result = sm("invoke", "slow", "--model", "resnet", "--text", "a", "--async")
+    assert (result.status, result.out) == (0, '{"modelname": "resnet", "result": []}\n')
     assert account.left() == []
 
 
 def test_a_failure_is_the_words_that_the_endpoint_left_in_s3(account: Account, sm: RunSm) -> None:
     account.answers("the container gave up", is_failure=True)
-    said = sm("invoke", "slow", "--text", "a", "--async")
-    assert said.status == 1
-    assert said.err.endswith("sm: the answer is 424: the container gave up\n")
+    result = sm("invoke", "slow", "--text", "a", "--async")
+    assert result.status == 1
+    assert result.err.endswith("sm: the answer is 424: the container gave up\n")
     assert account.left() == []
 
 
 def test_an_endpoint_that_is_not_asynchronous_says_so(sm: RunSm) -> None:
-    said = sm("invoke", "quick", "--text", "a", "--async")
-    assert said.err.endswith("sm: the endpoint quick is not asynchronous: ask it without --async.\n")
+    result = sm("invoke", "quick", "--text", "a", "--async")
+    assert result.err.endswith("sm: the endpoint quick is not asynchronous: ask it without --async.\n")
 
 
 def test_an_endpoint_that_is_not_there_is_a_sentence(sm: RunSm) -> None:
-    said = sm("invoke", "nobody", "--text", "a", "--async")
-    assert said.status == 1
-    assert "sm: cannot ask the endpoint nobody: " in said.err
+    result = sm("invoke", "nobody", "--text", "a", "--async")
+    assert result.status == 1
+    assert "sm: cannot ask the endpoint nobody: " in result.err

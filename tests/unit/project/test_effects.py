@@ -30,14 +30,17 @@ SHOWN_BY = {
         "integration/box/test_multi_model.py",
         "test_a_box_without_a_model_is_ready_and_lists_none",
     ),
-    "archives": ("integration/box/test_multi_model.py", "test_a_model_is_loaded_shown_invoked_and_unloaded"),
+    "archives": (
+        "integration/box/test_multi_model.py",
+        "test_a_model_can_be_loaded_shown_invoked_and_unloaded",
+    ),
     "disable_namespacing": (
         "integration/box/test_multi_model.py",
-        "test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507",
+        "test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507",
     ),
     "load_gpu_limit": (
         "integration/box/test_multi_model.py",
-        "test_without_namespacing_a_taken_name_is_a_409_and_a_full_gpu_a_507",
+        "test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507",
     ),
     "default_model": (ENVIRONMENT, "test_an_unknown_default_model_stops_the_start"),
     "workers": (ENVIRONMENT, "test_the_more_specific_variable_sets_the_number_of_workers"),
@@ -143,11 +146,11 @@ SHOWN_BY = {
     ),
     "endpoint_name": (
         "integration/logs/test_local_logs.py",
-        "test_the_box_wrote_its_metrics_for_cloudwatch_once",
+        "test_the_box_logs_its_cloudwatch_metrics_once",
     ),
     "log_file": (
         "integration/logs/test_local_logs.py",
-        "test_the_request_that_was_refused_yesterday_is_found_with_its_reason_in_one_command",
+        "test_one_command_finds_yesterdays_refused_requests_with_their_reasons",
     ),
     "log_sample": (REQUEST_LOG, "test_successes_are_sampled_but_never_errors_or_slow_ones"),
     "log_slow": (REQUEST_LOG, "test_successes_are_sampled_but_never_errors_or_slow_ones"),
